@@ -17,7 +17,7 @@ from rich.console import Console
 
 from kdi_assets.dev.broker import USUAL_PORT, Broker, start_broker
 from kdi_assets.runtime.driver.control import driver_status
-from kdi_assets.runtime.driver.errors import DriverGone
+from kdi_assets.runtime.errors import DriverGone
 from kdi_assets.runtime.processes import Child
 
 CHECKOUT = Path(__file__).parent.parent

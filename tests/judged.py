@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.rules.judge import judge, letters_of
-from kdi_assets.drain.rules.records import KAFKA_DDL, knowing_schemas_of, stream_decoder
+from kdi_assets.drain.rules.records import KAFKA_DDL, stream_decoder, with_schemas_of
 from kdi_assets.drain.rules.tally import Counts, PassTally
 from kdi_assets.stream.stream import Cluster, Stream
 
@@ -56,7 +56,7 @@ def judged(
         asks: Whether messages are read for schemas first; a drain does this once it has met an unknown schema.
     """
     decoder, frame, now = stream_decoder(stream), _frame(spark, messages), datetime.now(UTC)
-    decoder = (knowing_schemas_of(frame, decoder) if asks else None) or decoder
+    decoder = (with_schemas_of(frame, decoder) if asks else None) or decoder
     tally = PassTally(spark, now)
     rows = judge(frame, decoder, now=now, tally=tally)
     found = [row.asDict(recursive=True) for row in rows.collect()]

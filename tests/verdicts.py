@@ -6,7 +6,7 @@ from collections import UserDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdi_assets.formats.rules import field_told_by, first_of, reason_told_by
+from kdi_assets.formats.rules import field_of, first_of, reason_of
 from kdi_assets.formats.stream_decoder import decoder_of
 from kdi_assets.stream.message_format import Compression, Format
 from kdi_assets.stream.stream import Cluster, Stream
@@ -50,8 +50,8 @@ def verdicts_of(
     judged = (
         decoder.decode(values)
         .withColumn("rule", F.expr(f"CASE WHEN NOT _kdi_decoded THEN {first_of(rules)} END"))
-        .withColumn("reason", F.when(undecoded, F.expr(reason_told_by("rule", rules))))
-        .withColumn("field", F.when(undecoded, F.expr(field_told_by("rule", rules))))
+        .withColumn("reason", F.when(undecoded, F.expr(reason_of("rule", rules))))
+        .withColumn("field", F.when(undecoded, F.expr(field_of("rule", rules))))
         .withColumn("text", F.to_json("_kdi_record"))
     )
     found = judged.select("_kdi_value", "_kdi_decoded", "reason", "field", "text").collect()

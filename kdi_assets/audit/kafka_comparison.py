@@ -15,7 +15,7 @@ from kdi_assets.audit.report import SHOWN, Hole
 from kdi_assets.audit.row_hashes import RowHashes
 from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.errors import TopicRecreated
-from kdi_assets.drain.rules.records import knowing_schemas_of, stream_decoder
+from kdi_assets.drain.rules.records import stream_decoder, with_schemas_of
 from kdi_assets.drain.rules.schema_evolution import evolved
 from kdi_assets.drain.rules.shape import analyse
 from kdi_assets.drain.rules.table_schema import refuse_other_schema
@@ -100,7 +100,7 @@ def compare(
     decoder = stream_decoder(stream)
     with spark_failures(stream, "reading the topic again"):
         messages = read_ranges(spark, stream.cluster, ranges)
-        decoder = knowing_schemas_of(messages, decoder) or decoder
+        decoder = with_schemas_of(messages, decoder) or decoder
         compared = RowHashes(spark, stream, lake, history, ranges, messages, decoder).compared()
         return _KafkaComparison(spark, stream, lake, history, covered, ranges).result(compared)
 

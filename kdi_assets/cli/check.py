@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kdi_assets.config.loader import LoadedFolder
     from kdi_assets.config.yaml_documents import YamlDocument
     from kdi_assets.drain.rules.errors import ShapeMistake
-    from kdi_assets.formats.registry.errors import SubjectVersionUnknown
+    from kdi_assets.formats.errors import SubjectVersionUnknown
     from kdi_assets.stream.stream import Stream
 
 EXPECTED = {
@@ -98,7 +98,7 @@ def check_with_spark(loaded: LoadedFolder) -> SparkFindings:
 
 
 def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession, findings: SparkFindings) -> None:
-    from kdi_assets.formats.registry.errors import SubjectVersionUnknown
+    from kdi_assets.formats.errors import SubjectVersionUnknown
 
     registry = stream.registry.name if stream.registry else ""
     if registry in findings.refusals:

@@ -128,7 +128,7 @@ def peek_at(
     Raises:
         ShapeMistake: Spark does not understand the stream's document.
     """
-    from kdi_assets.drain.rules.records import knowing_schemas_of, stream_decoder
+    from kdi_assets.drain.rules.records import stream_decoder, with_schemas_of
     from kdi_assets.drain.rules.schema_evolution import evolved
     from kdi_assets.sources.kafka.reader import read_ranges
 
@@ -139,7 +139,7 @@ def peek_at(
         return []
     exact = _ranges(stream.topic, picked)
     messages = read_ranges(spark, stream.cluster, exact)
-    decoder = knowing_schemas_of(messages, decoder) or decoder
+    decoder = with_schemas_of(messages, decoder) or decoder
     rows, letters = _judged(messages, decoder)
     rows_at: dict[PartitionOffset, list[Row]] = {}
     for row in sorted(rows, key=lambda r: int(r["index"])):

@@ -117,7 +117,7 @@ def _protobuf(written: WrittenProtobuf, folder: Path) -> Protobuf:
 
 
 def _descriptors(written: WrittenProtobuf, file: Path, folder: Path) -> bytes:
-    from kdi_assets.formats.protobuf.compiler import compiled
+    from kdi_assets.formats.protobuf.descriptors import compiled
 
     if written.descriptor_file:
         return file.read_bytes()

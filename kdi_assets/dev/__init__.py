@@ -1,1 +1,1 @@
-"""For a laptop: an embedded broker, and messages to try things out."""
+"""For demo and tests: an embedded broker, and generated messages."""

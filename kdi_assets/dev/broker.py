@@ -1,4 +1,4 @@
-"""A real Kafka broker on the loopback (KRaft, one node) for demo, benchmark and tests; it keeps its data."""
+"""A real Kafka broker (KRaft, one node) on the loopback for demo, benchmark and tests; it keeps its data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shutil import rmtree
 
@@ -23,8 +23,8 @@ from kdi_assets.settings import Settings
 USUAL_PORT = 19092
 ANSWER_SECONDS = 60.0
 JVM_OPTIONS = ("-Xmx512m",)
-# Halves the start; wrong where throughput is measured. The code cache of the first tier alone is 48 MB: Spark fills it
-# within minutes, and the JVM then spends more on sweeping and compiling anew than on its work.
+# Halves the start time; not for measuring throughput. With the first tier alone the default code cache is 48 MB, which
+# Spark fills within minutes; the JVM would then spend most of its time on compiling the same code again.
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m", "-XX:+UseSerialGC")
 LOGGING = Path(__file__).with_name("broker-log4j2.properties")
 
@@ -42,14 +42,14 @@ PROPERTIES = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
-    "broker.session.timeout.ms": "3000",  # so long a start after a crash waits for the dead one's session; usually 9 s
+    "broker.session.timeout.ms": "3000",  # so long a start after a crash waits for the old session; default 9 s
     "broker.heartbeat.interval.ms": "500",
-    "log.retention.ms": "-1",  # retention goes by the messages' own time stamps: made-up old ones would vanish at once
+    "log.retention.ms": "-1",  # retention uses the messages' timestamps: old generated messages would vanish at once
 }
 
 
 class Broker:
-    """A running broker: where it answers, and how to end it. ``port`` and data outlast ``restart``."""
+    """A running broker; ``restart`` keeps its port and data."""
 
     def __init__(self, data: Path, *, home: Path, port: int, jvm_options: Sequence[str], properties: Mapping[str, str]):
         self.data = data
@@ -61,7 +61,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect."""
+        """The address for clients."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -71,7 +71,7 @@ class Broker:
 
     @property
     def log(self) -> Path:
-        """What the JVM writes: warnings and errors of all its runs."""
+        """Warnings and errors of all runs of the JVM."""
         return self.data / "broker.log"
 
     def exit_code(self) -> int | None:
@@ -79,24 +79,20 @@ class Broker:
         return self._child.exit_code()
 
     def stop(self) -> None:
-        """End it in good order; at once, if that takes too long."""
+        """Shut it down; kill it if that takes too long."""
         self._child.stop()
 
     def kill(self) -> None:
-        """End it as a crash would (SIGKILL)."""
+        """Kill it, like a crash (SIGKILL)."""
         self._child.kill()
 
     def restart(self) -> None:
-        """Start it again on its port and data; stops it first if it runs.
-
-        Raises:
-            BrokerDied: It does not come up.
-        """
+        """Stop it if it runs, and start it again; raises ``BrokerDied`` if it does not start."""
         self.stop()
         self._child = self._start()
 
     def refusal(self, ending: str) -> BrokerDied:
-        """The error that says what became of it."""
+        """The error with the end of its log."""
         lines = self.log.read_text(errors="replace").splitlines()
         tail = "\n".join([line for line in lines if not line.startswith("\tat ")][-6:])
         return BrokerDied(ending=ending, data=self.data, log=self.log, tail=tail)
@@ -121,10 +117,10 @@ class Broker:
         return self.data / "logs"
 
     def _format(self, java: Sequence[str | Path]) -> None:
-        # Beside its place and renamed: a format that was cut off would be taken for a broker's data.
+        # Formatted elsewhere and renamed: a format that was interrupted would be taken for a broker's data.
         new = self.data / "logs.new"
         rmtree(new, ignore_errors=True)
-        # With "=": an id may begin with "-", and would be taken for an option.
+        # With "=": an id may begin with "-", which alone would be an option.
         cluster_id = f"--cluster-id={urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip('=')}"
         tool = [*java, "kafka.tools.StorageTool", "format", cluster_id, "-c", self._write_properties(new)]
         with self.log.open("ab") as log:
@@ -141,8 +137,8 @@ class Broker:
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "log.dirs": str(logs / "messages"),
-            # Apart, since Kafka locks it before it writes there only then. In one folder, a second broker on the same
-            # data writes into the first one's metadata, and ruins it, before it finds the messages locked.
+            # A folder of its own: only then Kafka locks the metadata before it writes. Otherwise a second broker on the
+            # same data would damage the first one's metadata before it finds the messages locked.
             "metadata.log.dir": str(logs / "metadata"),
         }
         lines = [f"{name}={value}\n" for name, value in {**PROPERTIES, **addresses, **self._properties}.items()]
@@ -151,7 +147,7 @@ class Broker:
         return path
 
     def _await_answer(self, child: Child) -> None:
-        """Return once a client gets an answer."""
+        """Return when a client gets an answer."""
         until = time.monotonic() + ANSWER_SECONDS
         while not _answers(self.port):
             if (code := child.exit_code()) is not None:
@@ -169,18 +165,18 @@ def start_broker(
     jvm_options: Sequence[str] = JVM_OPTIONS,
     properties: Mapping[str, str] | None = None,
 ) -> Broker:
-    """Start a broker and wait until it answers; it ends with this process at the latest.
+    """Start a broker and wait until it answers; it ends at the latest with this process.
 
     Args:
-        data: Folder of its data, kept from run to run.
-        port: The port to prefer; if it is taken, and by default, a free one (``Broker.port``).
-        home: Where the jars lie; by default ``KDI_HOME``.
-        properties: Broker properties beside and above ``PROPERTIES``.
+        data: Folder of its data, kept between runs.
+        port: The preferred port; if it is taken, and by default, a free one (``Broker.port``).
+        home: Folder with the jars; by default ``KDI_HOME``.
+        properties: Broker properties that extend and override ``PROPERTIES``.
 
     Raises:
-        BrokerDied: It does not come up.
-        JarMissing: Its jars are not there.
-        JavaMissing: No Java to run it.
+        BrokerDied: It does not start.
+        JarMissing: Its jars are missing.
+        JavaMissing: There is no Java.
     """
     home = home or Settings.from_environment().home
     return Broker(
@@ -192,12 +188,12 @@ def run_broker(data: Path, *, home: Path, port: int, report: Callable[[str], Non
     """Run a broker in the foreground until SIGTERM or SIGINT.
 
     Args:
-        report: Is called once, when the broker answers.
+        report: Called once, when the broker answers.
 
     Raises:
         BrokerDied: It does not come up, or ended by itself.
     """
-    asked: list[bool] = []  # not an Event: its lock may be held where a signal interrupts
+    asked: list[bool] = []  # not an Event: a signal may interrupt while its lock is held
     with stop_signals(lambda: asked.append(True)):
         taken = "" if is_free(port) else f" (port {port} is taken)"
         broker = start_broker(data, port=port, home=home)
@@ -211,7 +207,7 @@ def run_broker(data: Path, *, home: Path, port: int, report: Callable[[str], Non
 
 def _answers(port: int) -> bool:
     if is_free(port):
-        return False  # the client would complain on standard error about each attempt
+        return False  # otherwise the client writes an error for each attempt
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -222,18 +218,14 @@ def _answers(port: int) -> bool:
     return True
 
 
-# Below the range from which kernels draw the ports of outgoing connections: there, a client that keeps trying to reach
-# a broker that is just being restarted may be given the very port it tries, connect to itself, and hold it.
-CHOICE = range(20_000, 32_768)
+# Below the kernel's range for outgoing connections: in that range, a client that tries to reach a restarting broker may
+# get the same port, connect to itself, and block the port.
+PORTS = range(20_000, 32_768)
 
 
 def free_port(preferred: int | None = None) -> int:
-    """A port of 127.0.0.1 on which nothing listens: ``preferred`` when it is free, else a random one.
-
-    Raises:
-        OSError: A hundred random ports were all taken.
-    """
-    for port in _candidates(preferred):
+    """A free port of 127.0.0.1: ``preferred`` or a random one; raises ``OSError`` if a hundred ports are taken."""
+    for port in ([] if preferred is None else [preferred]) + random.sample(PORTS, 100):
         if is_free(port):
             return port
     raise OSError("no free port on 127.0.0.1")
@@ -242,16 +234,10 @@ def free_port(preferred: int | None = None) -> int:
 def is_free(port: int) -> bool:
     """Whether a server could listen on the port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As servers do; without it, closed connections that still linger would make their server's port look taken.
+        # As servers do; otherwise connections that were closed a moment ago make the port look taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
             return False
         return True
-
-
-def _candidates(preferred: int | None) -> Iterator[int]:
-    if preferred is not None:
-        yield preferred
-    yield from random.sample(CHOICE, 100)

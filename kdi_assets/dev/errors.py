@@ -8,7 +8,7 @@ from kdi_assets.errors import Terminal, Transient
 
 
 class BrokerDied(Terminal):
-    """The broker ended, or did not answer; ``tail`` is the end of what it wrote."""
+    """The broker ended or did not answer; ``tail`` is the end of its log."""
 
     ending: str
     data: Path
@@ -16,12 +16,12 @@ class BrokerDied(Terminal):
     tail: str
 
     what_happened = "the broker with its data in {data} {ending}. The end of {log}:\n{tail}"
-    what_is_safe = "its data was left as it is."
-    what_to_run = "kdi broker run --data {data}    (when the cause is mended)"
+    what_is_safe = "its data was not changed."
+    what_to_run = "kdi broker run --data {data}    (after you fixed the cause)"
 
 
 class TopicRefused(Terminal):
-    """The brokers answer but do not create the topic: a name they do not take, no right to."""
+    """The brokers do not create the topic: its name is not valid, or the right is missing."""
 
     topic: str
     reason: str
@@ -32,7 +32,7 @@ class TopicRefused(Terminal):
 
 
 class DeliveryFailed(Transient):
-    """The broker did not acknowledge every message; those that failed may still be in the topic."""
+    """The broker did not acknowledge every message; the others may still be in the topic."""
 
     topic: str
     acknowledged: int
@@ -40,5 +40,5 @@ class DeliveryFailed(Transient):
     reason: str
 
     what_happened = "{topic}: {failed:,} messages were not acknowledged: {reason}"
-    what_is_safe = "{acknowledged:,} messages were, and are in the topic."
-    what_to_run = "kdi generate --topic {topic}, when the broker is well again"
+    what_is_safe = "{acknowledged:,} messages were acknowledged and are in the topic."
+    what_to_run = "kdi generate --topic {topic}    (when the broker works again)"

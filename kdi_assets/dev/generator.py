@@ -1,6 +1,6 @@
-"""Make ``web_requests`` messages for the demo, the benchmark, load and try-outs.
+"""Generates ``web_requests`` messages for demo, benchmark and tests.
 
-A message is some 328 bytes of JSON, as a web front end logs its requests::
+A message is some 328 bytes of JSON, like the log of a web front end::
 
     {"meta": {"producer": {"timestamp": "2026-03-24T15:06:17.000042+00:00"}}, "method": "GET", "session_id": "…",
      "status": 200, "url": "https://shop.example.com/…", "uuid": "…"}
@@ -35,15 +35,15 @@ BAD_KINDS: Mapping[str, Callable[[bytes], bytes]] = {
     "unreadable date": lambda value: value.replace(b'"timestamp":"', b'"timestamp":"about '),
     "date out of window": lambda value: value.replace(b'"timestamp":"2', b'"timestamp":"1'),
 }
-"""How a good message is spoiled, a kind for each way of not becoming a row."""
+"""Damages a good message, one kind for each way of not becoming a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the messages are like.
+    """Properties of the messages.
 
     Attributes:
-        dates: Event dates, today and those before, all with the same share: late messages are the normal case.
+        dates: Number of event dates, today and before, with equal shares: late messages are normal.
         bad: Share of messages, 0 to 1, that cannot become a row; the kinds take turns.
         tombstones: Share of messages, 0 to 1, without a value.
         seed: The same seed and clock give the same bytes.
@@ -60,7 +60,7 @@ class Traffic:
 
 
 def make_template(random: Random) -> bytes:
-    """A message but for its second, microsecond and running number, which ``%`` fills in."""
+    """A message with ``%`` fields for second, microsecond and running number."""
     session, uuid = (UUID(int=random.getrandbits(128), version=4) for _ in range(2))
     url = f"https://{random.choice(HOSTS)}/{random.choice(PATHS)}?id={random.getrandbits(40):010x}"
     text = (
@@ -77,7 +77,7 @@ class WebRequests:
     """An endless sequence of messages.
 
     Attributes:
-        counts: Messages made so far: ``good``, ``tombstone`` and one count for each of ``BAD_KINDS``.
+        counts: Messages so far by kind: ``good``, ``tombstone`` and each of ``BAD_KINDS``.
     """
 
     def __init__(self, traffic: Traffic) -> None:
@@ -89,17 +89,17 @@ class WebRequests:
         self._made = 0
 
     def batch(self, count: int, *, now: datetime) -> list[bytes | None]:
-        """The next messages, all with the event time ``now`` on their own date; None is a tombstone."""
+        """The next messages, with the time of ``now`` on their own dates; None is a tombstone."""
         days = (now.astimezone(UTC) - timedelta(days=days_ago) for days_ago in range(self._traffic.dates))
         seconds = [f"{day:%Y-%m-%dT%H:%M:%S}".encode() for day in days]
         numbers = range(self._made, self._made + count)
         picked = (self._templates[number % TEMPLATES] for number in numbers)
-        # One formatting for each message and nothing else: this line decides how fast we publish.
+        # One formatting for each message and nothing else: this line limits the speed of publishing.
         values = [text % (seconds[ago], n % 1_000_000, n) for n, (ago, text) in zip(numbers, picked, strict=True)]
         self._made += count
-        return [self._judged(value) for value in values]
+        return [self._counted(value) for value in values]
 
-    def _judged(self, value: bytes) -> bytes | None:
+    def _counted(self, value: bytes) -> bytes | None:
         draw, bad = self._random.random(), self._traffic.bad
         if draw >= bad + self._traffic.tombstones:
             self.counts["good"] += 1

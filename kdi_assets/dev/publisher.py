@@ -1,4 +1,4 @@
-"""Publish generated messages: every one acknowledged by the broker, or an error that counts those that are not."""
+"""Publishes generated messages; an error counts the messages that the broker did not acknowledge."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
 
 BATCH = 2000  # messages handed to librdkafka in one call
-IN_FLIGHT = 300_000  # messages that may wait for their acknowledgement: some 100 MB
-DELIVERY_SECONDS = 60  # after which librdkafka gives a message up
+IN_FLIGHT = 300_000  # messages that may wait for acknowledgement: some 100 MB
+DELIVERY_SECONDS = 60  # then librdkafka gives up a message
 
 PRODUCER_CONFIG: dict[str, Any] = {
-    "enable.idempotence": True,  # a retry inside librdkafka must not double a message
+    "enable.idempotence": True,  # retries inside librdkafka must not duplicate messages
     "compression.type": "lz4",
     "linger.ms": 50,
     "batch.size": 1_000_000,  # bytes
     "queue.buffering.max.messages": 2 * IN_FLIGHT,
     "queue.buffering.max.kbytes": 1 << 20,
     "delivery.timeout.ms": DELIVERY_SECONDS * 1000,
-    # Only failures call back: once the queue is empty all others are acknowledged, at a third of the CPU.
+    # Only failures call back, for a third of the CPU: when the queue is empty, all other messages are acknowledged.
     "delivery.report.only.error": True,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What is in the topic now.
+    """The result of ``publish``.
 
     Attributes:
         acknowledged: Messages, each acknowledged by all in-sync replicas.
-        counts: The same by kind: ``good``, ``tombstone`` and one for each kind of bad message.
+        counts: Messages by kind: ``good``, ``tombstone`` and each of ``BAD_KINDS``.
     """
 
     topic: str
@@ -52,12 +52,12 @@ def ensure_topic(cluster: Cluster, topic: str, *, partitions: int) -> int:
     """Create the topic if it is missing.
 
     Returns:
-        The number of its topic partitions, which is the existing one's if it was there.
+        The number of its topic partitions.
 
     Raises:
         BrokerUnreachable: No broker answered.
-        AccessRefused: The brokers refuse our credentials.
-        TopicRefused: It is missing and the brokers do not create it.
+        AccessRefused: The brokers refuse the credentials.
+        TopicRefused: The brokers do not create it.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import NewTopic
@@ -84,20 +84,18 @@ def publish(
     stopped: Callable[[], bool] = lambda: False,
     report: Callable[[int], None] = lambda sent: None,
 ) -> Published:
-    """Publish messages in turn to all topic partitions and wait for every acknowledgement.
+    """Publish messages to all topic partitions in turn and wait for every acknowledgement.
 
     Args:
-        count: Messages; None goes on until ``stopped``.
-        rate: Messages per second; None publishes as fast as the broker takes them.
-        partitions: Of the topic, if it has to be created.
-        stopped: Asked before each batch.
-        report: Called with the number handed over so far, after each batch.
+        count: Number of messages; None: until ``stopped``.
+        rate: Messages per second; None: as fast as the broker accepts them.
+        partitions: For a topic that is created.
+        stopped: Called before each batch.
+        report: Called after each batch with the number of messages so far.
 
     Raises:
-        BrokerUnreachable: No broker answered.
-        AccessRefused: The brokers refuse our credentials.
-        TopicRefused: The topic is missing and the brokers do not create it.
         DeliveryFailed: The broker did not acknowledge every message.
+        KdiError: As ``ensure_topic``.
     """
     partitions = ensure_topic(cluster, topic, partitions=partitions)
     requests, outbox = WebRequests(traffic), Outbox(cluster, topic)
@@ -107,7 +105,7 @@ def publish(
             break
         values = requests.batch(size, now=datetime.now(UTC))
         for partition in range(partitions):
-            # Message n goes to topic partition n modulo their number, whatever the size of the batches.
+            # Message n goes to topic partition n modulo their number, for any size of batches.
             outbox.put(values[(partition - sent) % partitions :: partitions], partition=partition)
         sent += size
         report(sent)
@@ -126,7 +124,7 @@ def batch_sizes(count: int | None, rate: float | None) -> Iterator[int]:
 
 
 class Outbox:
-    """A producer that remembers what failed; ``close`` raises if anything did."""
+    """A producer that counts failures; ``close`` raises if there are any."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         from confluent_kafka import Producer
@@ -137,7 +135,7 @@ class Outbox:
         self._producer: Producer = Producer(PRODUCER_CONFIG | client_config(cluster))
 
     def put(self, values: Sequence[bytes | None], *, partition: int) -> None:
-        """Hand over messages; a None is a tombstone."""
+        """Queue messages; None is a tombstone."""
         messages = [{"value": value} for value in values]
         accepted = self._producer.produce_batch(
             self._topic, messages, partition=partition, on_delivery=lambda error, _: self._note(error, 1)
@@ -156,14 +154,10 @@ class Outbox:
             self.close()
 
     def close(self) -> None:
-        """Wait for the acknowledgements.
-
-        Raises:
-            DeliveryFailed: At least one did not come.
-        """
+        """Wait for all acknowledgements; raises ``DeliveryFailed`` if one is missing."""
         deadline = time.monotonic() + DELIVERY_SECONDS + REQUEST_SECONDS
         while (unanswered := self._producer.flush(0.5)) and time.monotonic() < deadline:
-            continue  # in short waits: a signal is only noticed between them
+            continue  # short waits, because signals are handled only between them
         if unanswered:
             self._note("no answer in time", unanswered)
         if self._failed:

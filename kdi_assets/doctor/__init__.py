@@ -1,1 +1,1 @@
-"""Doctor: is everything there that a drain needs? Each part is tried, none is changed, and no JVM with Spark starts."""
+"""Doctor: tries everything that a drain needs, changes nothing, and starts no JVM with Spark."""

@@ -1,4 +1,4 @@
-"""Whether there is room: for the lake, for what is made, for what Spark spills; measured against what waits."""
+"""Free disk space for the lake, the home and Spark's temporary files, compared with the backlog's size."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kdi_assets.settings import Settings
 from kdi_assets.wording import byte_size
 
 LOW_SHARE, EMPTY_SHARE = 0.1, 0.01
-"""Shares of a file system, or of its inodes, that are free: below the first is a warning, below the second wrong."""
+"""Free share of a file system, or of its inodes: less than the first is a warning, less than the second wrong."""
 
-JAVAS_TEMPORARY = Path("/tmp")  # noqa: S108 - what Java takes on Linux, whatever TMPDIR says
+JAVAS_TEMPORARY = Path("/tmp")  # noqa: S108 - Java's folder on Linux, whatever TMPDIR is
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Space:
     """A file system.
 
     Attributes:
-        inodes: How many it can have; 0 where it does not count them.
+        inodes: The most it can have; 0 if it does not count them.
     """
 
     path: str
@@ -35,19 +35,19 @@ class Space:
 
     @classmethod
     def of(cls, path: Path) -> Space:
-        """The file system that the path lies on."""
-        told = os.statvfs(path)
-        # What is kept for root is free to nobody else.
-        size, free = told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
-        return cls(str(path), size, free, told.f_files, told.f_favail)
+        """The file system of a path."""
+        stat = os.statvfs(path)
+        # Without the blocks that are reserved for root.
+        size, free = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+        return cls(str(path), size, free, stat.f_files, stat.f_favail)
 
 
 def disk(places: Mapping[str, Path], *, needed_bytes: int = 0) -> Iterator[Finding]:
-    """Free space and inodes of every file system that something of ours lies on.
+    """Free space and inodes of every file system that has one of the folders.
 
     Args:
-        places: Folders by purpose; where one does not exist, what is above it counts.
-        needed_bytes: What waits, uncompressed.
+        places: Folders by purpose; of a missing one the nearest existing parent counts.
+        needed_bytes: Size of the backlog, uncompressed.
     """
     by_device: dict[int, dict[str, Path]] = {}
     for purpose, path in places.items():
@@ -55,15 +55,11 @@ def disk(places: Mapping[str, Path], *, needed_bytes: int = 0) -> Iterator[Findi
         by_device.setdefault(there.stat().st_dev, {})[purpose] = there
     for paths in by_device.values():
         space = Space.of(next(iter(paths.values())))
-        yield judged(", ".join(paths), space, needed_bytes if "lake" in paths else 0)
+        yield space_finding(", ".join(paths), space, needed_bytes if "lake" in paths else 0)
 
 
-def judged(purposes: str, space: Space, needed_bytes: int) -> Finding:
-    """The verdict of one file system.
-
-    Args:
-        purposes: What lies there, e.g. ``lake, home``.
-    """
+def space_finding(purposes: str, space: Space, needed_bytes: int) -> Finding:
+    """The finding for one file system; ``purposes`` are its folders, e.g. ``lake, home``."""
     free_share = space.free_bytes / space.bytes if space.bytes else 0.0
     free_inode_share = space.free_inodes / space.inodes if space.inodes else 1.0
     inodes = f", {free_inode_share:.0%} of the inodes" if space.inodes else ""
@@ -79,25 +75,26 @@ def judged(purposes: str, space: Space, needed_bytes: int) -> Finding:
 def _short(purposes: str, space: Space, needed_bytes: int) -> Trouble:
     path, free, size = space.path, byte_size(space.free_bytes), byte_size(space.bytes)
     inodes = f" and {space.free_inodes:,} of {space.inodes:,} inodes" if space.inodes else ""
-    needed = f"; what waits is about {byte_size(needed_bytes)}, uncompressed" if needed_bytes else ""
+    needed = f"; the backlog is about {byte_size(needed_bytes)}, uncompressed" if needed_bytes else ""
     return Trouble(
         kind="disk short",
         happened=f"{purposes} ({path}): {free} of {size}{inodes} are free{needed}.",
-        safe="what is committed stays; a drain that runs out of room commits nothing.",
-        run=f"df -h {path}; df -i {path}    (make room, or move it: KDI_LAKE, KDI_HOME, SPARK_LOCAL_DIRS)",
+        safe="what is committed stays; a drain that runs out of space commits nothing.",
+        run=f"df -h {path}; df -i {path}    (free space, or move the folder: KDI_LAKE, KDI_HOME, SPARK_LOCAL_DIRS)",
     )
 
 
 def places(settings: Settings, environment: Mapping[str, str] = os.environ) -> dict[str, Path]:
-    """Folders by what they are for; they need not exist."""
+    """Folders by purpose; they need not exist."""
     lake = local_path(settings.lake)
-    scratch = spark_local_dirs(environment) or [_scratch_of_ours(settings)]
+    default = driver_scratch(settings.home) if settings.driver == "shared" else JAVAS_TEMPORARY
+    scratch = spark_local_dirs(environment) or [default]
     named = {f"spark {n}" if len(scratch) > 1 else "spark": path for n, path in enumerate(scratch, 1)}
     return {**({"lake": lake} if lake else {}), "home": settings.home, **named}
 
 
 def local_path(uri: str) -> Path | None:
-    """The path of a lake that is a folder of this machine, else ``None``."""
+    """The path of a lake on this machine, otherwise ``None``."""
     parts = urlsplit(uri)
     if not parts.scheme:
         return Path(uri)
@@ -105,21 +102,17 @@ def local_path(uri: str) -> Path | None:
 
 
 def nearest_existing(path: Path) -> Path:
-    """The path, or the folder in which it would be made."""
+    """The path, or its nearest existing parent."""
     return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
 
 
 def spark_local_dirs(environment: Mapping[str, str] = os.environ) -> list[Path]:
-    """Where Spark's own configuration lets the driver's Spark spill to; empty if it says nothing.
+    """Folders for temporary files in Spark's own configuration; may be empty.
 
-    Source: Spark's docs, "Configuration": ``SPARK_LOCAL_DIRS`` goes before ``spark.local.dir``.
+    Source: Spark's docs, "Configuration": ``SPARK_LOCAL_DIRS`` overrides ``spark.local.dir``.
     """
-    told = environment.get("SPARK_LOCAL_DIRS") or _spark_default("spark.local.dir", environment)
-    return [Path(path) for path in told.split(",")] if told else []
-
-
-def _scratch_of_ours(settings: Settings) -> Path:
-    return driver_scratch(settings.home) if settings.driver == "shared" else JAVAS_TEMPORARY
+    folders = environment.get("SPARK_LOCAL_DIRS") or _spark_default("spark.local.dir", environment)
+    return [Path(path) for path in folders.split(",")] if folders else []
 
 
 def _spark_default(key: str, environment: Mapping[str, str]) -> str:

@@ -1,9 +1,11 @@
-"""All examinations, in two rounds side by side: what needs nobody else, then what needs brokers that answer."""
+"""Runs all examinations in two parallel rounds: those that need no broker, then those of brokers that answer."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -13,44 +15,44 @@ from kdi_assets.config.loader import LoadedFolder
 from kdi_assets.config.yaml_documents import sorted_mistakes
 from kdi_assets.doctor import kafka, machine
 from kdi_assets.doctor.disk import disk, places
-from kdi_assets.doctor.finding import Finding, Trouble, Verdict, fine, warning, wrong
+from kdi_assets.doctor.finding import Finding, Trouble, Unanswered, Verdict, fine, warning, wrong
 from kdi_assets.doctor.instance import dagster
-from kdi_assets.doctor.side_by_side import Examination, side_by_side
 from kdi_assets.doctor.storage import storage
+from kdi_assets.errors import KdiError
+from kdi_assets.formats.errors import RegistryUnavailable
 from kdi_assets.formats.registry.cache import SchemaFiles
 from kdi_assets.formats.registry.client import RegistryClient
-from kdi_assets.formats.registry.errors import RegistryUnavailable
+from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Registry
 from kdi_assets.stream.stream import Cluster, Stream
 from kdi_assets.wording import counted, kind_in_words
 
 ALONE_SECONDS, BROKERS_SECONDS = 10.0, 15.0
-"""How long the slowest examination of a round may take."""
+"""Time limit of the examinations of a round."""
 
 REGISTRY_SECONDS = 8.0
-"""Less than an examination may take: that nobody answers is to be told by who was asked."""
+"""Less than an examination may take, so that the error is the registry's and not the time limit's."""
 
 
 def examine(settings: Settings, loaded: LoadedFolder, folder: Path, *, streams: Sequence[Stream]) -> list[Finding]:
     """Examine everything that a drain of these streams needs.
 
     Args:
-        loaded: What the documents in ``folder`` say.
+        loaded: The documents in ``folder``.
 
     Returns:
-        At least one finding of every examination; of a cluster whose brokers do not answer, that alone.
+        At least one finding for every examination; if a cluster does not answer, only that.
     """
-    streams = [stream for stream in streams if stream.status != "retired"]  # their topics may be gone
+    streams = [stream for stream in streams if stream.status != "retired"]  # their topics may be deleted
     clusters = {stream.cluster.name: stream.cluster for stream in streams}
-    said = list(documents(loaded, folder))
     alone = side_by_side([*_of_machine(settings), *_of_servers(settings, streams, clusters)], seconds=ALONE_SECONDS)
     silent = {f.of for f in alone if f.examination == "brokers" and f.verdict is not Verdict.OK}
     answering = [cluster for name, cluster in clusters.items() if name not in silent]
     by_brokers = side_by_side(list(_by_brokers(answering, streams, settings.lake)), seconds=BROKERS_SECONDS)
-    room = partial(disk, places(settings), needed_bytes=kafka.waiting_bytes(by_brokers))
+    room = partial(disk, places(settings), needed_bytes=kafka.backlog_bytes(by_brokers))
     return [
-        *said,
+        *documents(loaded, folder),
         *side_by_side([Examination("disk", "this machine", room)], seconds=ALONE_SECONDS),
         *alone,
         *by_brokers,
@@ -58,7 +60,7 @@ def examine(settings: Settings, loaded: LoadedFolder, folder: Path, *, streams: 
 
 
 def documents(loaded: LoadedFolder, folder: Path) -> Iterator[Finding]:
-    """The mistakes of every document; streams and clusters without one are examined further."""
+    """The mistakes in documents; valid streams and clusters are examined further."""
     of = display_path(folder)
     for mistake in sorted_mistakes(loaded.mistakes):
         yield wrong("documents", of, mistake)
@@ -71,7 +73,7 @@ def documents(loaded: LoadedFolder, folder: Path) -> Iterator[Finding]:
         )
         yield warning("documents", of, nothing)
     elif not loaded.mistakes:
-        found = f"{counted(len(loaded.streams), 'stream')}; expressions are for kdi check"
+        found = f"{counted(len(loaded.streams), 'stream')}; kdi check tries their expressions"
         yield fine("documents", of, found, streams=sorted(loaded.streams))
 
 
@@ -97,11 +99,11 @@ def _of_servers(
 
 
 def registry(described: Registry, home: Path) -> Iterator[Finding]:
-    """Whether the registry answers us; while it does not, drains go on with the schemas that are known.
+    """Whether the registry answers; without it, drains use the schemas that are known.
 
     Raises:
-        RegistryAccessRefused, RegistryNotUnderstood, RegistrySettingRefused: What is to be mended.
-        EnvironmentVariableMissing: A property of the registry is to come from a variable that is not set.
+        RegistryAccessRefused, RegistryNotUnderstood, RegistrySettingRefused: It refuses, or is configured wrong.
+        EnvironmentVariableMissing: A property of the registry names a variable that is not set.
     """
     known = SchemaFiles(home, described).count()
     began = monotonic()
@@ -123,3 +125,50 @@ def _by_brokers(clusters: Iterable[Cluster], streams: Sequence[Stream], lake: st
         topics = sorted({stream.topic for stream in own})
         yield Examination("rights", cluster.name, partial(kafka.rights, cluster, topics))
         yield Examination("stream", cluster.name, partial(kafka.streams, cluster, own, lake=lake))
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """An examination; an error that ``look`` raises becomes its finding."""
+
+    name: str
+    of: str
+    look: Callable[[], Iterable[Finding]]
+
+
+def side_by_side(examinations: Sequence[Examination], *, seconds: float) -> list[Finding]:
+    """Run the examinations in parallel; the findings come in the order of the examinations.
+
+    Args:
+        seconds: Time limit; an examination that has not ended by then is not awaited.
+    """
+    started = [(examination, _start(examination)) for examination in examinations]
+    wait([future for _, future in started], timeout=seconds)
+    return [finding for examination, future in started for finding in _findings(examination, future, seconds)]
+
+
+def _start(examination: Examination) -> Future[list[Finding]]:
+    return start_in_thread(lambda: list(examination.look()), name=f"{examination.name} {examination.of}")
+
+
+def _findings(examination: Examination, future: Future[list[Finding]], seconds: float) -> list[Finding]:
+    name, of = examination.name, examination.of
+    if not future.done():
+        hangs = Unanswered(
+            kind="no answer in time",
+            happened=f"{name} of {of}: no answer within {seconds:g} s.",
+            safe="the other examinations are complete; nothing was changed.",
+            run=f"kdi doctor    (once more; if it repeats, look at {of})",
+        )
+        return [wrong(name, of, hangs)]
+    failure = future.exception()
+    if failure is None:
+        return future.result()
+    if not isinstance(failure, KdiError):
+        failure = Trouble(
+            kind="examination failed",
+            happened=f"{name} of {of} could not be examined: {type(failure).__name__}: {failure}",
+            safe="the other examinations are complete.",
+            run="kdi status    (if that fails too, its traceback shows where)",
+        )
+    return [wrong(name, of, failure)]

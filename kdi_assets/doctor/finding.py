@@ -1,4 +1,4 @@
-"""What one examination found."""
+"""Findings of examinations."""
 
 from __future__ import annotations
 
@@ -11,19 +11,15 @@ from kdi_assets.wording import kind_in_words
 
 
 class Verdict(StrEnum):
-    """``WRONG`` stands in the way of a drain, ``WARNING`` will, or may, later."""
+    """``WRONG`` prevents a drain now, ``WARNING`` may do so later."""
 
     OK = "ok"
     WARNING = "warning"
     WRONG = "wrong"
 
 
-class Words(KdiError):
-    """What an examination itself has to say; its figures are the facts of the finding.
-
-    Attributes:
-        kind: What it is, in two or three words.
-    """
+class Problem(KdiError):
+    """A problem that an examination itself found; ``kind`` names it in two or three words."""
 
     kind: str
     happened: str
@@ -34,12 +30,12 @@ class Words(KdiError):
         return self.happened, self.safe, self.run
 
 
-class Trouble(Words, Terminal):
-    """Something that a person must mend."""
+class Trouble(Problem, Terminal):
+    """A person must fix it."""
 
 
-class Unanswered(Words, Transient):
-    """Something did not answer: a retry may help."""
+class Unanswered(Problem, Transient):
+    """Something did not answer; a retry may help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +44,10 @@ class Finding:
 
     Attributes:
         examination: Its name: one word.
-        of: What was examined: a folder, a cluster, a topic, a stream.
-        found: In a few words.
-        facts: The same for programs: raw numbers, units in the keys.
-        trouble: Of a warning and of what is wrong: what happened, what is safe, what to run.
+        of: The examined folder, cluster, topic or stream.
+        found: The result in a few words.
+        facts: The result for programs: raw numbers, units in the keys.
+        trouble: For a warning or an error: what happened, what is safe, what to run.
     """
 
     examination: str
@@ -68,14 +64,14 @@ def fine(examination: str, of: str, found: str, **facts: object) -> Finding:
 
 
 def warning(examination: str, of: str, trouble: KdiError, found: str = "", /, **facts: object) -> Finding:
-    """Drains go on, as yet."""
+    """Drains still work."""
     return Finding(examination, of, Verdict.WARNING, found or _kind(trouble), facts, trouble)
 
 
 def wrong(examination: str, of: str, trouble: KdiError, found: str = "", /, **facts: object) -> Finding:
-    """A drain would stop, or must not be believed."""
+    """A drain would fail, or its result would not be reliable."""
     return Finding(examination, of, Verdict.WRONG, found or _kind(trouble), facts, trouble)
 
 
 def _kind(trouble: KdiError) -> str:
-    return trouble.kind if isinstance(trouble, Words) else kind_in_words(trouble)
+    return trouble.kind if isinstance(trouble, Problem) else kind_in_words(trouble)

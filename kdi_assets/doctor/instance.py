@@ -1,4 +1,4 @@
-"""Dagster's part: does the instance open, and is its daemon alive? Only where ``DAGSTER_HOME`` is set."""
+"""Dagster: whether the instance opens and its daemon runs; only if ``DAGSTER_HOME`` is set."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def dagster(home: str) -> Iterator[Finding]:
-    """Whether the instance opens, and all that its daemon must do is being done."""
+    """Whether the instance opens, and all required parts of its daemon run."""
     try:
         yield _examined(home)
-    except Exception as failure:  # noqa: BLE001 - a storage is anybody's code: whatever it raises, so it does not open
+    except Exception as failure:  # noqa: BLE001 - any storage's code runs here, and any error means that it does not open
         yield wrong("dagster", home, _refusal(home, failure))
 
 
@@ -59,23 +59,19 @@ def _refusal(home: str, failure: BaseException) -> Trouble | Unanswered:
 
 
 def daemon(instance: DagsterInstance, home: str) -> Finding:
-    """The heartbeats, as Dagster's own UI judges them."""
+    """The heartbeats, by the rules of Dagster's own UI."""
     statuses = instance.get_daemon_statuses()
     beats = [s.last_heartbeat.timestamp for s in statuses.values() if s.last_heartbeat]
     silent = sorted(kind for kind, status in statuses.items() if status.required and not status.healthy)
     if silent:
-        heard = (
-            f"last heard of at {datetime.fromtimestamp(max(beats), UTC):%Y-%m-%dT%H:%M:%SZ}"
-            if beats
-            else "never heard of"
-        )
+        last = f"{datetime.fromtimestamp(max(beats), UTC):%Y-%m-%dT%H:%M:%SZ}" if beats else "never"
         trouble = Trouble(
             kind="daemon silent",
-            happened=f"Dagster's daemon of DAGSTER_HOME={home} is silent: {', '.join(silent)}; {heard}.",
-            safe="nothing is lost; no sensor starts a run until it is back, and what waits goes on waiting.",
+            happened=f"Dagster's daemon of DAGSTER_HOME={home} is silent: {', '.join(silent)}; last heartbeat: {last}.",
+            safe="nothing is lost; no sensor starts a run until the daemon is back, and backlogs grow.",
             run="dagster-daemon run    (in the deployment: start its daemon again)",
         )
         return wrong("dagster", home, trouble, silent=silent)
     age = time() - min(beats) if beats else 0.0
-    found = f"the instance opens, {counted(len(beats), 'daemon')} heard of within {duration(age)}"
+    found = f"the instance opens, {counted(len(beats), 'daemon')} with heartbeats of the last {duration(age)}"
     return fine("dagster", home, found, daemons=sorted(statuses), oldest_heartbeat_seconds=age)

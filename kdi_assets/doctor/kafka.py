@@ -1,4 +1,4 @@
-"""Kafka's part: do the brokers answer, may we do what a drain does, and does retention leave time for it?"""
+"""Kafka: whether brokers answer, grant the rights of a drain, and retention leaves enough time."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from kdi_assets.stream.stream import Cluster, Stream
 from kdi_assets.wording import byte_size, counted, duration
 
 NEAR_SHARE = 0.5
-"""Share of its time in the topic that the next message may have lived through without a warning."""
+"""Age of the next message as a share of its retention time: more is a warning."""
 
 
 def brokers(cluster: Cluster) -> Iterator[Finding]:
-    """Whether the cluster answers, and every broker that it names takes a connection.
+    """Whether the cluster answers, and every broker that it names accepts a connection.
 
     Raises:
-        BrokerUnreachable, AccessRefused, AdvertisedUnreachable: Then.
-        EnvironmentVariableMissing: A property of the cluster is to come from a variable that is not set.
+        BrokerUnreachable, AccessRefused, AdvertisedUnreachable: One does not.
+        EnvironmentVariableMissing: A property of the cluster names a variable that is not set.
     """
-    told = ask_brokers(cluster)
-    milliseconds = told.latency_seconds * 1000
-    found = f"{counted(len(told.addresses), 'broker')}, {milliseconds:.0f} ms: {', '.join(told.addresses)}"
-    yield fine("brokers", cluster.name, found, addresses=told.addresses, latency_seconds=told.latency_seconds)
+    answer = ask_brokers(cluster)
+    seconds, addresses = answer.latency_seconds, answer.addresses
+    found = f"{counted(len(addresses), 'broker')}, {seconds * 1000:.0f} ms: {', '.join(addresses)}"
+    yield fine("brokers", cluster.name, found, addresses=addresses, latency_seconds=seconds)
 
 
 def rights(cluster: Cluster, topics: Sequence[str]) -> Iterator[Finding]:
-    """Describe, Read and DescribeConfigs on every topic, tried; and whether the cluster's transactions can be seen.
+    """Try Describe, Read and DescribeConfigs on every topic, and Describe on the cluster's transactions.
 
     Raises:
-        BrokerUnreachable, AccessRefused: No broker answers any more.
+        BrokerUnreachable, AccessRefused: No broker answers.
     """
     states, configs = read_topics(cluster, topics), topic_configs(cluster, topics)
     refused_reading = try_reading(cluster, [s for s in states.values() if isinstance(s, TopicState)])
@@ -55,13 +55,12 @@ def rights(cluster: Cluster, topics: Sequence[str]) -> Iterator[Finding]:
 def _rights(cluster: Cluster, topic: str, refusals: Sequence[KdiError]) -> Iterator[Finding]:
     if not refusals:
         yield fine("rights", topic, "Describe, Read and DescribeConfigs tried", cluster=cluster.name)
-    said = {str(refusal): refusal for refusal in refusals}  # a missing topic is missing for each of the three
-    for refusal in said.values():
+    for refusal in {str(refusal): refusal for refusal in refusals}.values():  # a missing topic is refused three times
         yield wrong("rights", topic, refusal, cluster=cluster.name)
 
 
 def _transactions(cluster: Cluster) -> Iterator[Finding]:
-    """As long as no offset without a message is met, nobody asks for this right."""
+    """Only a warning: a drain needs this right only when it finds offsets without messages."""
     try:
         known = knows_transactions(cluster)
     except AccessRefused as hidden:
@@ -72,7 +71,7 @@ def _transactions(cluster: Cluster) -> Iterator[Finding]:
 
 
 def streams(cluster: Cluster, own: Sequence[Stream], *, lake: str) -> Iterator[Finding]:
-    """What a drain of each of the cluster's streams would refuse, and how far it is from losing messages."""
+    """Why a drain of each stream would be refused, and how near each stream is to losing messages."""
     backlogs = read_backlogs(own, lake=lake)
     kept = read_retention(cluster, {stream.topic for stream in own})
     for stream, backlog in zip(own, backlogs, strict=True):
@@ -95,7 +94,7 @@ def _stream(stream: Stream, backlog: Backlog) -> Finding:
 
 
 def retention(stream: Stream, backlog: Backlog, kept: Retention) -> Finding:
-    """How long the next message has lived, against the time that is left to it."""
+    """The age of the next message, compared with the time until its loss."""
     lag, left, close = backlog.lag_seconds, backlog.time_to_loss_seconds, backlog.time_to_close_seconds
     facts: dict[str, object] = {
         "retention_seconds": kept.seconds,
@@ -104,21 +103,20 @@ def retention(stream: Stream, backlog: Backlog, kept: Retention) -> Finding:
         "time_to_loss_seconds": left,
     }
     if not backlog.offsets:
-        return fine("retention", stream.name, f"{_kept(kept)}; nothing waits", **facts)
+        return fine("retention", stream.name, f"{_kept(kept)}; no backlog", **facts)
     if lag is None or left is None:
         return warning("retention", stream.name, _lag_unknown(stream), **facts)
     if isfinite(left) and lag >= NEAR_SHARE * (lag + left):
         verdict = wrong if left <= (close or 0.0) else warning
         return verdict("retention", stream.name, _near_loss(stream, lag, left, close), **facts)
     until = f"{duration(left)} until loss" if isfinite(left) else "never lost"
-    return fine("retention", stream.name, f"{_kept(kept)}; what waits is {duration(lag)} old, {until}", **facts)
+    return fine("retention", stream.name, f"{_kept(kept)}; the backlog is {duration(lag)} old, {until}", **facts)
 
 
 def _lag_unknown(stream: Stream) -> Trouble:
     return Trouble(
         kind="lag unknown",
-        happened=f"{stream.name}: messages wait in {stream.topic}, and the oldest has no time, or could not be read in "
-        "time.",
+        happened=f"{stream.name}: messages wait in {stream.topic}; the oldest has no timestamp or could not be read.",
         safe="every offset below the position is accounted for.",
         run=f"kdi peek {stream.name}    (what does it hold?); kdi drain {stream.name}",
     )
@@ -129,10 +127,10 @@ def _near_loss(stream: Stream, lag: float, left: float, close: float | None) -> 
     takes = f"; a drain that begins now is expected to take {duration(close)}" if close and isfinite(close) else ""
     return Trouble(
         kind="retention near",
-        happened=f"{stream.name}: the oldest message that waits is {duration(lag)} old, and retention may "
+        happened=f"{stream.name}: the oldest message of the backlog is {duration(lag)} old, and retention may "
         f"delete it {when}{takes}.",
         safe="every offset below the position is accounted for; nothing is lost yet.",
-        run=f"kdi drain {stream.name}    (if it cannot be in time, raise retention.ms or retention.bytes of "
+        run=f"kdi drain {stream.name}    (if that is too late, raise retention.ms or retention.bytes of "
         f"{stream.topic} first)",
     )
 
@@ -142,7 +140,7 @@ def _kept(kept: Retention) -> str:
     return time if kept.bytes is None else f"{time}, at most {byte_size(kept.bytes)} per topic partition"
 
 
-def waiting_bytes(findings: Sequence[Finding]) -> int:
-    """Keys and values that wait, of all streams that ``streams`` knows it of."""
-    told = (finding.facts.get("backlog_bytes") for finding in findings if finding.examination == "stream")
-    return sum(size for size in told if isinstance(size, int))
+def backlog_bytes(findings: Sequence[Finding]) -> int:
+    """Size of all backlogs that are known: keys and values."""
+    sizes = (finding.facts.get("backlog_bytes") for finding in findings if finding.examination == "stream")
+    return sum(size for size in sizes if isinstance(size, int))

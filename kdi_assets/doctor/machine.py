@@ -1,4 +1,4 @@
-"""The machine's part: packages, Java, jars, the warm driver."""
+"""The machine: packages, Java, jars, the warm driver."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kdi_assets.wording import counted
 
 DISTRIBUTION = "kdi-assets"
 JARS_OF = {"pyspark": "spark-sql-kafka-0-10_", "delta-spark": "delta-spark_"}
-"""Packages, and the jar that must be of the same release."""
+"""Packages, and the start of the jar's name that must have the same version."""
 
 
 def packages(requirements: Sequence[str] | None = None, *, lock: Path = JARS_LOCK) -> Iterator[Finding]:
-    """Whether the packages are those that the release names, and the locked jars those of the packages.
+    """Whether the installed packages fit the release, and the locked jars fit the packages.
 
     Args:
-        requirements: What is needed, as packages say it (PEP 508); by default what this release names itself.
+        requirements: Needed packages (PEP 508); by default those of this release.
     """
     try:
         needed = requirements if requirements is not None else metadata.requires(DISTRIBUTION) or []
@@ -71,17 +71,13 @@ def _installed(package: str) -> str | None:
 
 
 def java(home: Path, *, environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """Which Java would be taken, and whether it starts.
-
-    Raises:
-        JavaMissing: There is none.
-    """
+    """The Java that a drain would use, and whether it starts; raises ``JavaMissing`` if there is none."""
     java_home = find_java(home, environment=environment)
     version = java_version(java_home)
     if version is None or version < OLDEST_JAVA:
         silent = Trouble(
             kind="java silent",
-            happened=f"the Java of {java_home} does not say that it is a Java {OLDEST_JAVA} or newer.",
+            happened=f"the Java of {java_home} is not a Java {OLDEST_JAVA} or newer.",
             safe="nothing was started.",
             run=f"{java_home}/bin/java -version    (or install a Java {OLDEST_JAVA}+ and set JAVA_HOME)",
         )
@@ -91,11 +87,11 @@ def java(home: Path, *, environment: Mapping[str, str] = os.environ) -> Iterator
 
 
 def jars(directory: Path, *, lock: Path = JARS_LOCK) -> Iterator[Finding]:
-    """Whether every locked jar is there, with the content that the lock names.
+    """Whether every locked jar is there and has the locked hash.
 
     Raises:
-        JarMissing: Spark's are not all there; the broker's own are needed only by ``kdi broker run``.
-        JarDiffers: Some are not what the lock names.
+        JarMissing: Some of Spark's are missing; only ``kdi broker run`` needs the broker's.
+        JarDiffers: Some are not the locked ones.
     """
     verified = refuse_unlocked(directory, "spark", lock=lock)
     yield fine("jars", "spark", f"{counted(verified, 'jar')}, hashes as locked", jars=verified)
@@ -108,12 +104,8 @@ def jars(directory: Path, *, lock: Path = JARS_LOCK) -> Iterator[Finding]:
 
 
 def driver(settings: Settings) -> Iterator[Finding]:
-    """Whether the warm driver answers.
-
-    Raises:
-        DriverGone: It does not.
-    """
-    told, address = driver_status(settings.home), DriverAddress.read(settings.home)
+    """Whether the warm driver answers; raises ``DriverGone`` if not."""
+    status, address = driver_status(settings.home), DriverAddress.read(settings.home)
     ours = _installed("pyspark") or "none"
     if (theirs := address.spark_version) != ours:
         outdated = Trouble(
@@ -124,6 +116,6 @@ def driver(settings: Settings) -> Iterator[Finding]:
         )
         yield wrong("driver", "shared", outdated)
         return
-    attached, jobs = len(told["clients"]), told["jobs"]
-    found = f"process {told['pid']}, {attached} attached, {counted(jobs, 'job')} running"
-    yield fine("driver", "shared", found, pid=told["pid"], attached=attached, jobs=jobs)
+    attached, jobs = len(status["clients"]), status["jobs"]
+    found = f"process {status['pid']}, {attached} attached, {counted(jobs, 'job')} running"
+    yield fine("driver", "shared", found, pid=status["pid"], attached=attached, jobs=jobs)

@@ -1,4 +1,4 @@
-"""Probes in an S3 bucket, through boto3 (dagster-aws brings it); credentials and endpoint are the AWS client's."""
+"""Probes in an S3 bucket, through boto3 (from dagster-aws), with the AWS client's credentials and endpoint."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from kdi_assets.doctor.finding import Unanswered
 from kdi_assets.doctor.probe import probe_refused, put_if_absent_missing
 
 RETRIES = 1
-"""How often the client asks again; more would outlast the examination."""
+"""More retries would take longer than the examination may."""
 
 LOST = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409"})
-"""What a put is told when the object is there, or is being made by another.
+"""Error codes of a put if the object exists, or if another client creates it.
 
 Source: Amazon S3, "How to prevent object overwrites with conditional writes".
 """
@@ -25,14 +25,14 @@ NO_CONDITIONS = frozenset({"NotImplemented", "501"})
 
 
 def object_storage(lake: str) -> ObjectStorage | None:
-    """The bucket of an ``s3://`` or ``s3a://`` lake; ``None`` of any other."""
+    """The bucket of an ``s3://`` or ``s3a://`` lake; ``None`` for others."""
     parts = urlsplit(lake)
     if parts.scheme not in ("s3", "s3a"):
         return None
     import boto3
     from botocore.config import Config
 
-    # delta-rs goes by AWS_REGION, which boto3 does not read; the rest both take from the same variables and files.
+    # delta-rs reads AWS_REGION, boto3 does not; both read everything else from the same variables and files.
     region = os.environ.get("AWS_REGION") or None
     client = boto3.client(
         "s3", region_name=region, config=Config(retries={"max_attempts": RETRIES, "mode": "standard"})
@@ -42,10 +42,10 @@ def object_storage(lake: str) -> ObjectStorage | None:
 
 @dataclass(frozen=True)
 class ObjectStorage:
-    """A bucket, and where in it the lake lies; its methods are those of ``LocalStorage``, and may find it silent.
+    """The lake's bucket and prefix; methods as in ``LocalStorage``, which may also raise ``Unanswered``.
 
     Attributes:
-        client: boto3's, of S3.
+        client: boto3's S3 client.
     """
 
     lake: str
@@ -54,7 +54,7 @@ class ObjectStorage:
     prefix: str
 
     def create(self, name: str, content: bytes) -> bool:
-        """By a put with ``If-None-Match: *``; that the storage knows no such condition is a ``Trouble``."""
+        """Put with ``If-None-Match: *``; raises ``Trouble`` if the storage lacks this condition."""
         from botocore.exceptions import ClientError
 
         with self._refusals("write"):
@@ -86,7 +86,7 @@ class ObjectStorage:
 
     @contextmanager
     def _refusals(self, action: str) -> Iterator[None]:
-        """Tell a refusal, which stays, from a storage that is out of reach or too busy."""
+        """Raise ``Trouble`` for a refusal, ``Unanswered`` if the storage is not reachable or too busy."""
         from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
 
         try:
@@ -97,7 +97,7 @@ class ObjectStorage:
             raise probe_refused(self.lake, action, refused) from refused
         except (ConnectionError, HTTPClientError) as silent:
             raise self._unanswered(silent) from silent
-        except BotoCoreError as refused:  # no credentials, no region: the client itself does not go on
+        except BotoCoreError as refused:  # e.g. no credentials or no region
             raise probe_refused(self.lake, action, refused) from refused
 
     def _unanswered(self, silent: Exception) -> Unanswered:

@@ -1,4 +1,4 @@
-"""Probes in a folder: of this machine's disk, or of whatever is mounted there; and how a storage may refuse one."""
+"""Probes in a local or mounted folder, and the errors of any probe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kdi_assets.doctor.finding import Trouble
 
 
 def probe_refused(lake: str, action: str, failure: Exception) -> Trouble:
-    """The storage answers, and does not let us do what a drain does."""
+    """The storage refuses an operation that a drain needs."""
     return Trouble(
         kind="storage refuses probe",
         happened=f"{lake}: the storage refuses to {action} a probe: {failure}",
@@ -22,26 +22,23 @@ def probe_refused(lake: str, action: str, failure: Exception) -> Trouble:
 
 
 def put_if_absent_missing(lake: str, *, created: int, detail: str = "") -> Trouble:
-    """Of two that created the same object at once, not exactly one was told that it did."""
+    """Of two writers that created the same object at once, not exactly one succeeded."""
     return Trouble(
         kind="put if absent missing",
-        happened=f"{lake}: of two that created one object at the same time, {created} were told that they did{detail}.",
-        safe="no table was touched; one writer at a time is safe there, of two one may overwrite the other's commit.",
+        happened=f"{lake}: of two writers that created one object at the same time, {created} succeeded{detail}.",
+        safe="no table was touched; one writer at a time is safe, but two writers may overwrite each other's commits.",
         run="keep to one driver for this lake, or use a storage with conditional put; then kdi doctor",
     )
 
 
 @dataclass(frozen=True)
 class LocalStorage:
-    """The folder of a lake; as long as it does not exist, the one in which it would be made.
-
-    Each call may raise ``Trouble`` where the storage refuses it.
-    """
+    """The folder of a lake, or its nearest existing parent; each call may raise ``Trouble``."""
 
     lake: Path
 
     def create(self, name: str, content: bytes) -> bool:
-        """Create it if it is absent, in one step, by a hard link to a file that is whole: so commits are put there.
+        """Create it if it is absent, in one step, by a hard link to a complete file, as commits are written.
 
         Source: Rust's ``object_store``, ``LocalFileSystem::put_opts`` with ``PutMode::Create``.
         """
@@ -58,17 +55,17 @@ class LocalStorage:
         return True
 
     def read(self, name: str) -> bytes:
-        """What it holds."""
+        """Its content."""
         with self._refusals("read"):
             return self._path(name).read_bytes()
 
     def written_at(self, name: str) -> float:
-        """When it was written by the storage's clock: seconds since 1970."""
+        """When it was written, by the storage's clock: seconds since 1970."""
         with self._refusals("read"):
             return self._path(name).stat().st_mtime
 
     def remove(self, name: str) -> None:
-        """Remove it, if it is there."""
+        """Remove it, if it exists."""
         with self._refusals("remove"):
             self._path(name).unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""What the lake's storage must be able to do, tried on a probe: put-if-absent, and a clock that is about right."""
+"""Tries the lake's storage with a probe: put-if-absent must work, and its clock must be about right."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kdi_assets.doctor.finding import Finding, Trouble, fine, warning, wrong
 from kdi_assets.doctor.object_storage import ObjectStorage, object_storage
 from kdi_assets.doctor.probe import LocalStorage, put_if_absent_missing
 from kdi_assets.errors import KdiError
-from kdi_assets.runtime.threads import begin
+from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.wording import duration
 
 LARGEST_SKEW_SECONDS = 60.0
@@ -21,13 +21,13 @@ Storage = LocalStorage | ObjectStorage
 
 
 def storage(lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding]:
-    """Try the lake's storage with a probe, which is removed afterwards.
+    """Try the lake's storage with a probe, and remove the probe.
 
     Args:
-        clock: Ours: seconds since 1970.
+        clock: This machine's: seconds since 1970.
 
     Raises:
-        Trouble: The storage lets us not write, or not read.
+        Trouble: The storage refuses to write or to read.
         Unanswered: It does not answer.
     """
     path = local_path(lake)
@@ -35,9 +35,9 @@ def storage(lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding
     if tried is None:
         unknown = Trouble(
             kind="storage unknown",
-            happened=f"{lake}: put-if-absent and the clock of this kind of storage are not examined.",
+            happened=f"{lake}: put-if-absent and the clock of this kind of storage cannot be examined.",
             safe="nothing was written there.",
-            run="read in the storage's documentation whether two can create one object at once",
+            run="see in the storage's documentation whether it has conditional put (put-if-absent)",
         )
         yield warning("storage", lake, unknown)
         return
@@ -45,7 +45,7 @@ def storage(lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding
 
 
 def examined(tried: Storage, lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding]:
-    """Both examinations of one storage, by one probe."""
+    """Both examinations, with one probe."""
     name = f"kdi-doctor-{uuid.uuid4().hex}"
     try:
         before, created, after = clock(), race(tried, name), clock()
@@ -60,23 +60,23 @@ def examined(tried: Storage, lake: str, *, clock: Callable[[], float] = time) ->
 def _put_if_absent(lake: str, created: Sequence[bytes], *, held: bytes) -> Finding:
     if list(created) != [held]:
         return wrong("storage", lake, put_if_absent_missing(lake, created=len(created)))
-    return fine("storage", lake, "put-if-absent: of two at once, one created the object")
+    return fine("storage", lake, "put-if-absent: of two writers at once, one created the object")
 
 
 def race(tried: Storage, name: str) -> list[bytes]:
-    """Create one object twice at the same time; the contents of those who were told that they did."""
+    """Create one object twice at the same time; the contents of the writers that succeeded."""
     both = Barrier(2)
 
     def create(content: bytes) -> bool:
         both.wait()
         return tried.create(name, content)
 
-    begun = {content: begin(partial(create, content), name=f"create {name}") for content in (b"one", b"other")}
-    return [content for content, created in begun.items() if created.result()]
+    both_created = {c: start_in_thread(partial(create, c), name=f"create {name}") for c in (b"one", b"other")}
+    return [content for content, created in both_created.items() if created.result()]
 
 
 def _clock(lake: str, before: float, after: float, *, written: float) -> Finding:
-    # The storage wrote between the two; within them, and within the second that it may round to, nothing is told.
+    # The storage wrote between the two times; a difference within them, or by rounding to seconds, is no skew.
     skew = written - after if written > after else min(0.0, written + 1 - before)
     if abs(skew) <= LARGEST_SKEW_SECONDS:
         return fine("clock", lake, f"the storage's is {abs(skew):.1f} s from ours", skew_seconds=skew)
@@ -84,8 +84,8 @@ def _clock(lake: str, before: float, after: float, *, written: float) -> Finding
     trouble = Trouble(
         kind="clock skewed",
         happened=f"{lake}: the storage's clock is {duration(abs(skew))} {ahead} this machine's.",
-        safe="positions do not depend on clocks; lag, the window of dates, retention of the log and requests that are "
-        "signed do.",
+        safe="positions do not depend on clocks; lag, the window of dates, retention of the log and signed "
+        "requests do.",
         run="timedatectl    (on this machine and on the storage's: is NTP on?)",
     )
     return warning("clock", lake, trouble, skew_seconds=skew)
@@ -98,8 +98,8 @@ def _removed(tried: Storage, lake: str, name: str) -> Finding | None:
         left = Trouble(
             kind="probe left",
             happened=f"{lake}: the probe {name} could not be removed: {refused.message_parts()[0]}",
-            safe="no table is touched by it; upkeep will not be able to remove what is expired either.",
-            run=f"remove {lake.rstrip('/')}/{name}, and give us the right to delete",
+            safe="no table was changed; upkeep will not be able to remove expired files either.",
+            run=f"remove {lake.rstrip('/')}/{name}, and grant the right to delete",
         )
         return warning("storage", lake, left, probe=name)
     return None

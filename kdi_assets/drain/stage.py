@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.rules.judge import judge
-from kdi_assets.drain.rules.records import knowing_schemas_of, stream_decoder
+from kdi_assets.drain.rules.records import stream_decoder, with_schemas_of
 from kdi_assets.drain.rules.shape import analyse
 from kdi_assets.drain.rules.table_schema import refuse_other_schema
 from kdi_assets.drain.rules.tally import Counts, PassTally
@@ -65,7 +65,7 @@ def stage(
         with spark_failures(stream, "reading messages and writing files"):
             staged = _only_counted(rows) if dry else _written(rows, stream, table, files)
             counts = tally.counts(stream)
-            decoder = knowing_schemas_of(messages, used) if counts.unknown_schemas else None
+            decoder = with_schemas_of(messages, used) if counts.unknown_schemas else None
             if decoder is None and used.stream.contract.evolves:
                 from kdi_assets.drain.rules.schema_evolution import gaining
 

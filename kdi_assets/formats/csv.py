@@ -1,8 +1,8 @@
 """CSV: one line per message, without a header; the columns are those of the DDL, in its order.
 
-Spark's ``from_csv`` alone is no validator: it fills up a line that was cut off with nulls, takes quotation marks that
-do not close and line ends outside of them for letters, rounds decimals. So every column is read as text, a marker of
-our own must stand in a column of its own behind them, and the texts become the declared types here.
+Spark's ``from_csv`` does not validate: it fills a line that was cut off with nulls, reads unclosed quotation marks and
+line ends outside of quotation marks as text, and rounds decimals. So all columns are read as text, with a marker
+appended to the line that must come out in a column of its own after them; then the texts are cast here.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from kdi_assets.formats.catalyst import is_ascii, try_eval
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD
+from kdi_assets.formats.catalyst import try_eval
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, Decoder
 from kdi_assets.formats.errors import FormatMistake
+from kdi_assets.formats.plain import is_utf8
 from kdi_assets.formats.rules import Rule, any_of, literal
 from kdi_assets.stream.message_format import Csv
 
@@ -31,31 +32,31 @@ _PATTERNS = {
 }
 _TEXT = f"CAST({PAYLOAD} AS STRING)"
 _LINE = f"trim(TRAILING '\\r\\n' FROM {_TEXT})"
-_ASCII = "_kdi_ascii"
-_END = "k9f1c7e52"
-"""The marker: what no line has by chance."""
-_NOTHING = "k7e52"
-"""What Spark is told to read where nothing stands between two delimiters; else it could not be told from ``""``."""
+_UTF8 = "_kdi_utf8"
+_MARKER = "k9f1c7e52"
+"""No line has it by chance."""
+_EMPTY = "k7e52"
+"""Spark's null value: without it, nothing between two delimiters and ``""`` would be read as the same."""
 _INTEGER = literal(r"^\s*[+-]?[0-9]+\s*$")
 _NUMBER = literal(r"^\s*[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?\s*$")
 
 
-@dataclass(frozen=True, slots=True)
-class CsvDecoder:
-    """Lines by a declared record; ``_kdi_document`` holds the texts of the columns, and of the marker's."""
+@dataclass(frozen=True)
+class CsvDecoder(Decoder):
+    """Lines by a declared record; ``_kdi_document`` holds the texts of the columns and of the marker's column."""
 
-    written: Csv
+    format: Csv
 
     def record_type(self, ddl: str) -> StructType:
-        """What the DDL says; ``NOT NULL`` columns must not be empty."""
+        """The DDL's type; ``NOT NULL`` columns must not be empty."""
         from pyspark.sql import types as t
 
         record = cast(t.StructType, t.StructType.fromDDL(ddl))
         known = (t.StringType, t.IntegralType, t.FractionalType, t.BooleanType, t.DateType, t.TimestampType)
         for field in record.fields:
             if not isinstance(field.dataType, (*known, t.TimestampNTZType)):
-                said = f"{field.name} is {field.dataType.simpleString()}"
-                raise FormatMistake("schema", f"{said}; a column of CSV is text, a number, a boolean or a time")
+                one = f"{field.name} is {field.dataType.simpleString()}"
+                raise FormatMistake("schema", f"{one}; a column of CSV is text, a number, a boolean or a time")
         return record
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
@@ -65,10 +66,9 @@ class CsvDecoder:
         values = ", ".join(
             f"{literal(f.name)}, {_typed(self._text(n), f.dataType)}" for n, f in enumerate(record.fields)
         )
-        utf8 = f"({_ASCII} OR is_valid_utf8({_TEXT}))"
-        decoded = f"{_complete(record)} AND {utf8} AND NOT ({any_of(faults)})"
+        decoded = f"{_complete(record)} AND {_UTF8} AND NOT ({any_of(faults)})"
         return (
-            messages.withColumn(_ASCII, is_ascii(messages.sparkSession, _TEXT))
+            messages.withColumn(_UTF8, is_utf8(messages.sparkSession))
             .withColumn(DOCUMENT, try_eval(messages.sparkSession, self._columns(record)))
             .withColumn(DECODED, F.expr(decoded))
             .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN named_struct({values}) END"))
@@ -86,10 +86,10 @@ class CsvDecoder:
         ]
 
     def _columns(self, record: StructType) -> str:
-        """Spark SQL: the texts of the columns and of the marker's; it raises at a quotation mark out of place."""
+        """Spark SQL: the texts of the columns and of the marker's column; raises at a misplaced quotation mark."""
         columns = ", ".join(f"{_column(n)} string" for n in range(len(record.fields) + 1))
         options = ", ".join(f"{literal(key)}, {literal(value)}" for key, value in self._options.items())
-        line = f"concat({_LINE}, {literal(self.written.delimiter + _END)})"
+        line = f"concat({_LINE}, {literal(self.format.delimiter + _MARKER)})"
         return f"from_csv({line}, {literal(columns)}, map({options}))"
 
     @property
@@ -99,36 +99,36 @@ class CsvDecoder:
     @property
     def _unquoted(self) -> str:
         """Spark SQL: the line without its quoted texts."""
-        # No group is repeated: Java's expressions do that by recursion, and a long message would end the task.
-        delimiter, quote, escape = map(re.escape, (self.written.delimiter, self.written.quote, self.written.escape))
+        # Without repeated groups: Java matches them by recursion, and a long message would end the task.
+        delimiter, quote, escape = map(re.escape, (self.format.delimiter, self.format.quote, self.format.escape))
         plain = _LINE
         if quote != escape:
             plain = f"regexp_replace({_LINE}, {literal(f'{escape}[{quote}{escape}]')}, '')"
-        # A quotation mark behind another one goes on with the same text.
+        # A quotation mark after another one continues the same text.
         quoted = f"(?<=^|{delimiter}|{quote}){quote}[^{quote}]*+{quote}"
         return f"regexp_replace({plain}, {literal(quoted)}, '')"
 
     @property
     def _options(self) -> dict[str, str]:
         return {
-            "sep": self.written.delimiter,
-            "quote": self.written.quote,
-            "escape": self.written.escape,
+            "sep": self.format.delimiter,
+            "quote": self.format.quote,
+            "escape": self.format.escape,
             "mode": "PERMISSIVE",
             "unescapedQuoteHandling": "RAISE_ERROR",
-            "nullValue": _NOTHING,
-            "multiLine": "true",  # else line ends inside quotation marks are changed
-            "lineSep": "\n",  # else it is guessed from what the messages have
+            "nullValue": _EMPTY,
+            "multiLine": "true",  # otherwise Spark changes line ends inside quotation marks
+            "lineSep": "\n",  # otherwise Spark guesses it from the messages
         }
 
     def _text(self, number: int) -> str:
-        """Spark SQL: what stands in a column; null where that is nothing."""
+        """Spark SQL: the text of a column; null where it is empty."""
         text = f"{DOCUMENT}.{_column(number)}"
-        null = self.written.null_text
+        null = self.format.null_text
         return f"nullif(coalesce({text}, ''), {literal(null)})" if null else text
 
     def _value_rules(self, record: StructType) -> Iterator[Rule]:
-        """What condemns the text of a column."""
+        """Why the text of a column does not fit."""
         for number, field in enumerate(record.fields):
             text = self._text(number)
             if not field.nullable:
@@ -137,20 +137,20 @@ class CsvDecoder:
 
 
 def _complete(record: StructType) -> str:
-    """Spark SQL, never null: whether the marker stands where it should."""
-    return f"coalesce({DOCUMENT}.{_column(len(record.fields))} = '{_END}', false)"
+    """Spark SQL, never null: whether the marker is in its column."""
+    return f"coalesce({DOCUMENT}.{_column(len(record.fields))} = '{_MARKER}', false)"
 
 
 def _column_rules(record: StructType) -> list[Rule]:
-    """Why the marker does not stand where it should."""
+    """Why the marker is not in its column."""
     texts = [f"{DOCUMENT}.{_column(n)}" for n in range(len(record.fields))]
-    early = " OR ".join(f"coalesce({text} = '{_END}', false)" for text in texts)
-    swallowed = " OR ".join(f"coalesce(endswith({text}, '{_END}'), false)" for text in texts)
-    amiss = f"NOT {_complete(record)}"
+    early = " OR ".join(f"coalesce({text} = '{_MARKER}', false)" for text in texts)
+    swallowed = " OR ".join(f"coalesce(endswith({text}, '{_MARKER}'), false)" for text in texts)
+    incomplete = f"NOT {_complete(record)}"
     return [
-        Rule("too_few_columns", f"{amiss} AND ({early})"),
-        Rule("malformed_csv", f"{amiss} AND ({swallowed})"),
-        Rule("too_many_columns", amiss),
+        Rule("too_few_columns", f"{incomplete} AND ({early})"),
+        Rule("malformed_csv", f"{incomplete} AND ({swallowed})"),
+        Rule("too_many_columns", incomplete),
     ]
 
 
@@ -164,7 +164,7 @@ def _typed(text: str, declared: DataType) -> str:
 
 
 def _rules_of(text: str, declared: DataType, column: str) -> Iterator[Rule]:
-    """What condemns the text of a column of the declared type."""
+    """Why a text does not fit the column's type."""
     from pyspark.sql import types as t
 
     value = _typed(text, declared)
@@ -190,7 +190,7 @@ def _rules_of(text: str, declared: DataType, column: str) -> Iterator[Rule]:
 
 
 def _time_rules(value: str, declared: DataType, path: str) -> list[Rule]:
-    """What condemns text that is to become a date or timestamp."""
+    """Why a text is no date or timestamp."""
     kind = declared.typeName()
     rules = [
         Rule("wrong_type", f"NOT {value} RLIKE {literal(_PATTERNS[kind])}", path),

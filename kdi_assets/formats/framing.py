@@ -1,8 +1,8 @@
-"""What stands in front of a message that a registry's serializers wrote: ``00``, the schema's id, the payload.
+"""The frame that a registry's serializers write before the payload: ``00`` and the schema's id.
 
-Protobuf's payload begins with the index of the message within its file. Serializers can also put the schema's GUID into
-a record header, ``__value_schema_id``, and nothing in front of the payload; that is not supported: such a message has
-no magic byte, or its first bytes are taken for a frame.
+A Protobuf payload then begins with the index of the message in its file. Serializers can also put the schema's GUID
+into a record header, ``__value_schema_id``, and write no frame. That is not supported: such a message has no magic
+byte, or its first bytes are taken for a frame.
 
 Source: Confluent, "Wire format" and "Formats, Serializers, and Deserializers".
 """
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 MAGIC: Final = 0
 ID_END: Final = 5
-"""Magic byte and id; an empty payload behind them is one: a Protobuf message of defaults, an Avro record of nothing."""
+"""Magic byte and id. An empty payload is valid: a Protobuf message of defaults, an Avro record without fields."""
 FIRST_MESSAGE: Final = (0,)
 MOST_NESTED: Final = 100
-"""Protobuf's own limit of nesting; a longer index is not one."""
+"""Protobuf's own limit of nesting; a longer index is none."""
 MOST_VARINT_BYTES: Final = 5
 
 FrameReason = Literal["no_magic_byte", "too_short", "bad_message_index"]
-"""Why a message has no frame; ``too_short`` also of an empty one, since nothing of it can be judged."""
+"""Why a message has no frame; an empty message is ``too_short``."""
 
 
 _REASON = (
@@ -36,25 +36,18 @@ _REASON = (
     f"WHEN substring({PAYLOAD}, 1, 1) <> X'00' THEN 'no_magic_byte' "
     f"WHEN length({PAYLOAD}) < {ID_END} THEN 'too_short' END"
 )
-# The id's four bytes without a sign, so that no bytes are beyond it; ids end at 2³¹ - 1.
+# Four bytes without a sign, so that any bytes are a number; ids end at 2³¹ - 1.
 _SCHEMA_ID = f"CASE WHEN {_REASON} IS NULL THEN CAST(conv(hex(substring({PAYLOAD}, 2, 4)), 16, 10) AS BIGINT) END"
 
 
 def with_frame(messages: DataFrame) -> DataFrame:
-    """Take the frame off ``_kdi_payload`` and add it as ``_kdi_frame``; a payload without a frame becomes null."""
+    """Move the frame from ``_kdi_payload`` to ``_kdi_frame``; a payload without a frame becomes null."""
     from pyspark.sql import functions as F
 
     found = F.expr(f"named_struct('reason', {_REASON}, 'schema_id', {_SCHEMA_ID})")
     return messages.withColumn(FRAME, F.when(F.col(PAYLOAD).isNotNull(), found)).withColumn(
         PAYLOAD, F.expr(f"CASE WHEN {FRAME}.reason IS NULL THEN substring({PAYLOAD}, {ID_END + 1}) END")
     )
-
-
-def without_frame(messages: DataFrame) -> DataFrame:
-    """Messages that have none: ``_kdi_frame`` is null."""
-    from pyspark.sql import functions as F
-
-    return messages.withColumn(FRAME, F.expr("CAST(NULL AS STRUCT<reason: STRING, schema_id: BIGINT>)"))
 
 
 def other_schema_than(ids: Iterable[int]) -> str:
@@ -69,14 +62,14 @@ def frame_rules() -> list[Rule]:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One message, taken apart."""
+    """A message with a frame."""
 
     schema_id: int
     payload: bytes
 
 
 def split_frame(value: bytes) -> Frame | FrameReason:
-    """The frame of a message, or why it has none; says what ``with_frame`` says."""
+    """As ``with_frame``, for one message on the driver."""
     if value and value[0] != MAGIC:
         return "no_magic_byte"
     if len(value) < ID_END:
@@ -86,9 +79,10 @@ def split_frame(value: bytes) -> Frame | FrameReason:
 
 @dataclass(frozen=True, slots=True)
 class MessageIndex:
-    """Which message of a Protobuf file it is: its place in the file, then its place in that message, and so on.
+    """Which message of a Protobuf file a payload is.
 
     Attributes:
+        path: Its place in the file, then the place in that message, and so on.
         end: Where in the payload the message begins.
     """
 
@@ -97,13 +91,13 @@ class MessageIndex:
 
 
 def split_message_index(payload: bytes) -> MessageIndex | FrameReason:
-    """The message index in front of a Protobuf message, or why there is none.
+    """The message index before a Protobuf message, or why there is none.
 
-    A count and so many places, each a zigzag varint; a count of 0 is short for the first message of the file.
+    It is a count and that many places, each a zigzag varint; the count 0 stands for the first message of the file.
     """
     if not payload:
         return "too_short"
-    if payload[0] == 0:  # nearly always
+    if payload[0] == 0:  # the usual case
         return MessageIndex(FIRST_MESSAGE, 1)
     numbers: list[int] = []
     count, at = _zigzag_varint(payload, 0)
@@ -116,7 +110,7 @@ def split_message_index(payload: bytes) -> MessageIndex | FrameReason:
 
 
 def _zigzag_varint(data: bytes, at: int) -> tuple[int | None, int]:
-    """The number at a place and the place behind it; ``None`` if it does not end within 32 bits.
+    """The number at an offset and the offset after it; ``None`` if it has more than 32 bits.
 
     Source: Protocol Buffers, "Encoding": "Base 128 Varints" and "Signed Integers".
     """

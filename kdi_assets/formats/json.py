@@ -1,13 +1,13 @@
-"""JSON messages to typed records: one pass in the kernel (``kdi_assets/jvm``), and nothing changed in silence."""
+"""JSON messages to typed records: one pass in the kernel (``kdi_assets/jvm``); no value is changed silently."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from kdi_assets.formats.catalyst import from_kernel
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, MISFITS, PATHS, PAYLOAD, RECORD, UNKNOWN, UNKNOWN_DDL
+from kdi_assets.formats.catalyst import jvm_type, kernel_call
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, MISFITS, PATHS, PAYLOAD, RECORD, UNKNOWN, UNKNOWN_DDL, Decoder
 from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.rules import Rule
 
@@ -17,22 +17,25 @@ if TYPE_CHECKING:
 
 AnyType = TypeVar("AnyType", bound="DataType")
 _CLASS = "kdi.json.JsonDecoder"
+_RULE = Rule("", f"{DOCUMENT}.reason IS NOT NULL", reason_sql=f"{DOCUMENT}.reason", field_sql=f"{DOCUMENT}.field")
 
 
-@dataclass(frozen=True, slots=True)
-class JsonDecoder:
-    """JSON by a declared record; ``_kdi_document`` is what the kernel says of the message.
+@dataclass(frozen=True)
+class JsonDecoder(Decoder):
+    """JSON by a declared record; ``_kdi_document`` is the kernel's result.
 
     Attributes:
-        unless: Spark SQL: whether a message is not to be decoded, whatever it holds.
-        salvages: Whether a value that does not suit its type is left out, and the message is decoded all the same.
+        unless: Spark SQL: which messages must not be decoded, whatever they hold.
+        salvages: Whether a value that does not fit its type is left out, and the rest of the message decoded.
     """
 
     unless: str = "false"
     salvages: bool = False
 
+    finds_unknown_fields = True
+
     def record_type(self, ddl: str) -> StructType:
-        """What the DDL says; ``NOT NULL`` fields must be there."""
+        """The DDL's type; a message must have its ``NOT NULL`` fields."""
         from pyspark.sql.types import StructType
 
         declared = cast(StructType, StructType.fromDDL(ddl))
@@ -42,11 +45,11 @@ class JsonDecoder:
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         from pyspark.sql import functions as F
-        from pyspark.sql.types import StringType, StructField, StructType
+        from pyspark.sql.types import StructField, StructType
 
-        told = cast(StructType, StructType.fromDDL(f"paths array<string>, misfits {UNKNOWN_DDL}")).fields
-        texts = [StructField(name, StringType()) for name in ("reason", "field")]
-        document = StructType([StructField("record", _nullable(record)), *texts, *told])
+        found = f"reason string, field string, paths array<string>, misfits {UNKNOWN_DDL}"
+        fields = cast(StructType, StructType.fromDDL(found)).fields
+        document = StructType([StructField("record", _nullable(record)), *fields])
         is_record = f"{DOCUMENT} IS NOT NULL AND {DOCUMENT}.reason IS NULL AND NOT ({self.unless})"
         return (
             messages.withColumn(DOCUMENT, self._call(messages.sparkSession, "decode", document, record))
@@ -61,23 +64,22 @@ class JsonDecoder:
         found = self._call(messages.sparkSession, "unknown", UNKNOWN_DDL, record)
         return messages.withColumn(UNKNOWN, F.when(F.expr(f"({where}) AND {DOCUMENT}.paths IS NOT NULL"), found))
 
-    def with_paths(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
+    def with_unknown_paths(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         from pyspark.sql import functions as F
 
         return messages.withColumn(PATHS, F.expr(f"CASE WHEN {where} THEN {DOCUMENT}.paths END"))
 
     def rules(self, record: StructType) -> list[Rule]:
-        told = Rule(
-            "", f"{DOCUMENT}.reason IS NOT NULL", reason_sql=f"{DOCUMENT}.reason", field_sql=f"{DOCUMENT}.field"
-        )
-        return [told]
+        return [_RULE]
 
-    def _call(self, spark: SparkSession, method: str, gives: str | DataType, record: StructType) -> Column:
-        return from_kernel(spark, _CLASS, method, PAYLOAD, gives=gives, built_with=(record, self.salvages))
+    def _call(self, spark: SparkSession, method: str, returns: str | DataType, record: StructType) -> Column:
+        jvm: Any = spark._jvm
+        decoder = getattr(jvm, _CLASS)(jvm_type(spark, record), self.salvages)
+        return kernel_call(spark, _CLASS, method, returns, PAYLOAD, decoder)
 
 
 def _nullable(declared: AnyType) -> AnyType:
-    """The type with everything nullable: what must be there is asked of messages, not of tables."""
+    """The type with everything nullable: messages must have what is NOT NULL, a column of ours need not."""
     from pyspark.sql import types as t
 
     match declared:

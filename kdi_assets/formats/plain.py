@@ -1,30 +1,28 @@
-"""Text, bytes, envelope: values and whole messages that land as they are, to be decoded later or never."""
+"""Text, bytes and envelope: values and whole messages that are stored as they are."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
-from kdi_assets.formats.catalyst import is_ascii
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, VALUE
+from kdi_assets.formats.catalyst import kernel_call
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, VALUE, Decoder
 from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.rules import Rule, literal
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_TEXT = f"CAST({PAYLOAD} AS STRING)"
-_ASCII = "_kdi_ascii"
 _ENVELOPE = "key binary, value binary, headers array<struct<key: string, value: binary>>"
 
 
-@dataclass(frozen=True, slots=True)
-class PlainDecoder:
+@dataclass(frozen=True)
+class PlainDecoder(Decoder):
     """The payload in one column.
 
     Attributes:
-        kind: ``string``: UTF-8, checked; ``binary``: whatever it is.
+        kind: ``string`` is checked to be UTF-8; ``binary`` may be anything.
     """
 
     kind: Literal["string", "binary"]
@@ -41,34 +39,31 @@ class PlainDecoder:
         from pyspark.sql import functions as F
 
         (column,) = record.names
-        value = _TEXT if self.kind == "string" else PAYLOAD
-        one = f"named_struct({literal(column)}, {value})"
+        fits = F.col(PAYLOAD).isNotNull() if self.kind == "binary" else is_utf8(messages.sparkSession)
+        one = f"named_struct({literal(column)}, CAST({PAYLOAD} AS {self.kind}))"
         return (
             messages.withColumn(DOCUMENT, F.lit(None))
-            .withColumn(DECODED, self._fits(messages))
+            .withColumn(DECODED, F.coalesce(fits, F.lit(False)))
             .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {one} END"))
         )
 
     def rules(self, record: StructType) -> list[Rule]:
         return [Rule("invalid_utf8", "true")]
 
-    def _fits(self, messages: DataFrame) -> Column:
-        from pyspark.sql import functions as F
 
-        if self.kind == "binary":
-            return F.expr(f"{PAYLOAD} IS NOT NULL")
-        utf8 = is_ascii(messages.sparkSession, _TEXT) | F.expr(f"is_valid_utf8({_TEXT})")
-        return F.coalesce(utf8, F.lit(False))
+def is_utf8(spark: SparkSession) -> Column:
+    """Whether the payload is UTF-8; faster than Spark's ``is_valid_utf8`` for ASCII."""
+    return kernel_call(spark, "kdi.json.Text", "isValid", "boolean", PAYLOAD)
 
 
-@dataclass(frozen=True, slots=True)
-class EnvelopeDecoder:
-    """Key, payload and headers in a column each; a tombstone has all of them but the payload."""
+@dataclass(frozen=True)
+class EnvelopeDecoder(Decoder):
+    """Key, payload and headers in a column each; a tombstone's payload is null."""
 
     def record_type(self, ddl: str) -> StructType:
         from pyspark.sql.types import StructType
 
-        declared, envelope = (cast(StructType, StructType.fromDDL(said)) for said in (ddl or _ENVELOPE, _ENVELOPE))
+        declared, envelope = (cast(StructType, StructType.fromDDL(text)) for text in (ddl or _ENVELOPE, _ENVELOPE))
         if [(f.dataType, f.nullable) for f in declared] != [(f.dataType, f.nullable) for f in envelope]:
             types = ", ".join(f.dataType.simpleString() for f in envelope)
             raise FormatMistake("schema", f"the record has three columns, each may be null, of types {types}")

@@ -1,4 +1,4 @@
-"""Rules: why a message cannot become a row, as data that both passes over the messages share."""
+"""Rules: why a message becomes a dead letter, as data that each pass over the messages evaluates; and SQL literals."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A reason to condemn a message.
+    """A reason why a message becomes a dead letter.
 
     Attributes:
         reason: One word for statistics and filters, e.g. ``wrong_type``.
-        predicate: Spark SQL over the working columns; true condemns, null does not.
-        field: Path of the field at fault, empty when it is the whole message.
-        reason_sql, field_sql: Spark SQL of type string that give them, where they are not the same for all messages.
+        predicate: Spark SQL over the working columns: the rule holds where it is true, not where it is null.
+        field: Path of the faulty field; empty for the whole message.
+        reason_sql, field_sql: Spark SQL of type string that gives reason and field, where they differ by message.
     """
 
     reason: str
@@ -25,29 +25,29 @@ class Rule:
 
 
 def any_of(rules: Sequence[Rule]) -> str:
-    """Spark SQL: whether one of the rules condemns."""
+    """Spark SQL: whether a rule holds."""
     return " OR ".join(f"coalesce({r.predicate}, false)" for r in rules) or "false"
 
 
 def first_of(rules: Sequence[Rule]) -> str:
-    """Spark SQL: the number of the first rule that condemns, counted from 1; null if none does."""
+    """Spark SQL: the number of the first rule that holds, counted from 1; null if none does."""
     return "CASE" + "".join(f" WHEN {r.predicate} THEN {n}" for n, r in enumerate(rules, 1)) + " END"
 
 
-def reason_told_by(number: str, rules: Sequence[Rule]) -> str:
+def reason_of(number: str, rules: Sequence[Rule]) -> str:
     """Spark SQL: the reason of the rule with this number."""
-    return _told_by(number, [(r.reason, r.reason_sql) for r in rules])
+    return _text_of(number, [(r.reason, r.reason_sql) for r in rules])
 
 
-def field_told_by(number: str, rules: Sequence[Rule]) -> str:
-    """Spark SQL: the path of the field that the rule with this number condemns; null if it is the whole message."""
-    return f"nullif({_told_by(number, [(r.field, r.field_sql) for r in rules])}, '')"
+def field_of(number: str, rules: Sequence[Rule]) -> str:
+    """Spark SQL: the field of the rule with this number; null for the whole message."""
+    return f"nullif({_text_of(number, [(r.field, r.field_sql) for r in rules])}, '')"
 
 
-def _told_by(number: str, texts: Sequence[tuple[str, str]]) -> str:
-    own = "".join(f" WHEN {number} = {n} THEN {sql}" for n, (_, sql) in enumerate(texts, 1) if sql)
-    told = f"element_at(array({', '.join(literal(text) for text, _ in texts)}), {number})"
-    return f"CASE{own} ELSE {told} END" if own else told
+def _text_of(number: str, texts: Sequence[tuple[str, str]]) -> str:
+    by_message = "".join(f" WHEN {number} = {n} THEN {sql}" for n, (_, sql) in enumerate(texts, 1) if sql)
+    constant = f"element_at(array({', '.join(literal(text) for text, _ in texts)}), {number})"
+    return f"CASE{by_message} ELSE {constant} END" if by_message else constant
 
 
 def literal(text: str) -> str:
@@ -57,5 +57,5 @@ def literal(text: str) -> str:
 
 
 def name(identifier: str) -> str:
-    """A Spark SQL identifier, whatever characters it has."""
+    """A Spark SQL identifier in backticks; it may have any characters."""
     return "`" + identifier.replace("`", "``") + "`"

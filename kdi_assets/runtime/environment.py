@@ -1,4 +1,4 @@
-"""What PySpark takes from its process, and what it must give back."""
+"""State of the process that PySpark changes: environment variables, Ctrl-C, its current JVM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def environment_set(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set ``variables`` for the body and put back what was there."""
+    """Set ``variables`` for the body and restore them after it."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -26,7 +26,7 @@ def environment_set(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def interrupts_kept() -> Iterator[None]:
-    """Give Ctrl-C back to whoever had it: PySpark takes it, Dagster and the driver have their own way to end."""
+    """Restore the handler of Ctrl-C after the body: PySpark replaces it, and Dagster and the driver need their own."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -38,7 +38,7 @@ def interrupts_kept() -> Iterator[None]:
 
 
 def forget_jvm() -> None:
-    """Let PySpark start or find another JVM: it remembers the one of its process in class attributes."""
+    """Let PySpark start or find another JVM; it keeps the current one in class attributes."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

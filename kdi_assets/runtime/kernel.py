@@ -1,4 +1,4 @@
-"""The kernel: what is done to every message, in Java (``kdi_assets/jvm``), compiled by the locked Eclipse compiler."""
+"""Compiles the kernel, the Java code that runs for every message (``kdi_assets/jvm``), with the locked compiler."""
 
 from __future__ import annotations
 
@@ -10,28 +10,19 @@ import zipfile
 from io import BytesIO
 from pathlib import Path
 
-from kdi_assets.errors import Terminal
+from kdi_assets.runtime.errors import KernelNotCompiled
 from kdi_assets.runtime.java import OLDEST_JAVA, find_java
 from kdi_assets.runtime.whole_files import replace_file
 
 SOURCES = Path(__file__).parents[1] / "jvm"
 
 
-class KernelNotCompiled(Terminal):
-    """The compiler refuses the sources: they are not those of this release, or not for this Spark."""
-
-    output: str
-
-    what_happened = f"the kernel in {SOURCES} does not compile: {{output}}"
-    what_is_safe = "nothing was started; jars that are in the folder are the locked ones."
-    what_to_run = "pip install --force-reinstall kdi-assets    (the sources and Spark of one release)"
-
-
 def kernel_path(directory: Path, compiler: str) -> Path:
-    """Where the kernel of these sources lies below the folder of jars, or would.
+    """The jar of the kernel of these sources; it need not exist.
 
     Args:
-        compiler: Its hash.
+        directory: The folder of jars.
+        compiler: The compiler's hash.
     """
     digest = hashlib.sha256(compiler.encode())
     for source in _sources():
@@ -40,23 +31,24 @@ def kernel_path(directory: Path, compiler: str) -> Path:
 
 
 def compile_kernel(kernel: Path, *, compiler: Path, home: Path) -> None:
-    """Make the kernel.
+    """Compile the kernel into a jar.
 
     Args:
-        compiler: Its jar.
-        home: Where a Java may be set up.
+        compiler: The compiler's jar.
+        home: Folder for the shim around the wheel's Java.
 
     Raises:
         JavaMissing: There is no Java.
-        KernelNotCompiled: The sources are refused.
+        KernelNotCompiled: The compiler refuses the sources.
     """
     java, release = find_java(home) / "bin" / "java", str(OLDEST_JAVA)
+    class_path = ":".join(map(str, sorted(pyspark_jars().glob("*.jar"))))
     with tempfile.TemporaryDirectory() as classes:
-        options = ["-source", release, "-target", release, "-nowarn", "-cp", _class_path(), "-d", classes]
+        options = ["-source", release, "-target", release, "-nowarn", "-cp", class_path, "-d", classes]
         command = [str(java), "-jar", str(compiler), *options, *map(str, _sources())]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise KernelNotCompiled(output=(done.stdout + done.stderr).strip()[-2000:])
+            raise KernelNotCompiled(sources=SOURCES, output=(done.stdout + done.stderr).strip()[-2000:])
         replace_file(kernel, _packed(Path(classes)))
 
 
@@ -64,17 +56,17 @@ def _sources() -> list[Path]:
     return sorted(SOURCES.rglob("*.java"))
 
 
-def _class_path() -> str:
-    """PySpark's own jars, found without importing it."""
+def pyspark_jars() -> Path:
+    """The folder of PySpark's own jars, found without importing PySpark."""
     pyspark = importlib.util.find_spec("pyspark")
     if pyspark is None or pyspark.origin is None:
         raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
-    return ":".join(map(str, sorted(Path(pyspark.origin).parent.glob("jars/*.jar"))))
+    return Path(pyspark.origin).with_name("jars")
 
 
 def _packed(classes: Path) -> bytes:
-    held = BytesIO()
-    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(classes.rglob("*.class")):
             archive.write(path, path.relative_to(classes))
-    return held.getvalue()
+    return content.getvalue()

@@ -1,4 +1,4 @@
-"""Child processes that do not outlive us, however we end."""
+"""Child processes that end with this process, however it ends."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-STOP_SECONDS = 15.0  # a broker that writes its snapshot and Dagster's five processes both need a few
+STOP_SECONDS = 15.0  # a broker writes its snapshot, and Dagster stops five processes
 
 _PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None  # loaded here: not after a fork
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None  # loaded before any fork
 _running: set[Child] = set()
 
 
 class Child:
-    """A child process and what it started, in a process group of their own.
+    """A child process in a process group of its own, with the processes that it starts.
 
-    A terminal's Ctrl-C reaches only us, so that we can stop children in order. If we are killed, Linux sends them
-    SIGTERM. It does so when the *thread* that started them ends: start children from one that lasts.
+    A terminal's Ctrl-C reaches only this process, which then stops its children in order. If this process is killed,
+    Linux sends them SIGTERM; also when the *thread* that started them ends, so start children from a lasting thread.
     """
 
     def __init__(
@@ -32,8 +32,8 @@ class Child:
         """Start it.
 
         Args:
-            log: Gets standard output and standard error, appended; by default they are ours.
-            environment: Variables beside those that we have.
+            log: Gets standard output and standard error, appended; by default they are this process's.
+            environment: Additional variables.
         """
         self.log = log
         parent = os.getpid()
@@ -59,11 +59,11 @@ class Child:
         return self._process.pid
 
     def exit_code(self) -> int | None:
-        """As ``subprocess`` has it (negative: the signal); none while it runs."""
+        """As in ``subprocess`` (negative: the signal); none while it runs."""
         return self._process.poll()
 
     def stop(self, *, within_seconds: float = STOP_SECONDS) -> None:
-        """Ask it to end; kill it and what it left behind when it does not within that time."""
+        """Ask it to end; then kill it, if it did not end in time, and what is left of its group."""
         if self.exit_code() is None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -71,7 +71,7 @@ class Child:
         self.kill()
 
     def kill(self) -> None:
-        """End it and all of its group at once (SIGKILL)."""
+        """Kill its group (SIGKILL)."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
@@ -80,7 +80,7 @@ class Child:
 
 @contextmanager
 def stop_signals(stop: Callable[[], object]) -> Iterator[None]:
-    """While the body lasts, SIGTERM and SIGINT call ``stop`` instead of ending the process; main thread only."""
+    """In the body, SIGTERM and SIGINT call ``stop`` instead of ending the process; main thread only."""
     before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
@@ -90,19 +90,19 @@ def stop_signals(stop: Callable[[], object]) -> Iterator[None]:
 
 
 def _die_with(parent: int) -> None:
-    """In the child, before it becomes its program."""
-    # A shell that starts us with & has SIGINT ignored, children inherit that, and Dagster turns SIGTERM into SIGINT.
-    # One that inherits an ignored SIGTERM could not be stopped at all.
+    """Runs in the child before its program starts."""
+    # A shell that starts a process with & ignores SIGINT for it and its children, and Dagster turns SIGTERM into
+    # SIGINT. A child that inherits an ignored SIGTERM could not be stopped at all.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it died before we asked to be told
+        if os.getppid() != parent:  # it died before the call above
             os._exit(1)
 
 
 def killed_with_parent(parent: int) -> None:
-    """In a child that was forked and stays what it is: killed when its parent dies; nothing in children of its own."""
+    """In a forked child: let Linux kill it when its parent dies; no effect in the child's own children."""
     if _libc is not None and os.getppid() == parent:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""Spark sessions: in a JVM of this process, or in the warm driver's; the same to whoever uses them."""
+"""Spark sessions, in a JVM of this process or in the warm driver's; both are used in the same way."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.runtime.driver.errors import DriverGone
-from kdi_assets.runtime.errors import OtherDriverOpen
+from kdi_assets.runtime.errors import DriverGone, OtherDriverOpen
 from kdi_assets.runtime.spark_config import RUNTIME_CONFIG, SESSION_CONFIG
 from kdi_assets.runtime.spark_jvm import jvm_of, start_spark
 from kdi_assets.settings import Settings
@@ -24,16 +23,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-HELPERS = "pyspark.testing.utils"
-NAMES = ("functions", "io", "java", "org", "scala", "PythonSQLUtils", "PythonUtils")
-"""What PySpark asks the JVM for again and again: classes by their short names, and first parts of long ones."""
+TEST_HELPERS = "pyspark.testing.utils"
+JVM_NAMES = ("functions", "io", "java", "org", "scala", "PythonSQLUtils", "PythonUtils")
+"""Names that PySpark resolves in the JVM again and again: short class names, and first parts of long ones."""
 
 
 def open_session(settings: Settings, *, config: Mapping[str, str] | None = None, app_name: str = "kdi") -> SparkSession:
     """Open a session with ``SESSION_CONFIG`` and ``config``, active in the calling thread.
 
-    The first one starts the JVM (driver ``own``) or attaches to the warm driver (``shared``); later ones in the process
-    are new sessions beside it. Settings that only a new JVM could take are logged when they differ.
+    The first session of a process starts the JVM (driver ``own``) or attaches to the warm driver (``shared``). Settings
+    that only a new JVM could take are logged if they differ.
 
     Raises:
         DriverGone: Driver ``shared``, and the warm driver does not run.
@@ -41,29 +40,29 @@ def open_session(settings: Settings, *, config: Mapping[str, str] | None = None,
         OtherDriverOpen: The process has a JVM of the other kind.
         JavaMissing, JarMissing, SparkDidNotStart: Driver ``own``, and the JVM cannot start.
     """
-    _spare_pandas()
+    _stub_test_helpers()
     root = _open_root(settings)
     if root is None and settings.driver == "own":
         session = start_spark(settings, config={**SESSION_CONFIG, **(config or {})}, app_name=app_name).newSession()
     else:
         session = (root or _attach(settings)).newSession()
         _configure(session, {**RUNTIME_CONFIG, **(config or {})})
-    _remember_names(session._jvm)
+    _cache_jvm_names(session._jvm)
     use_in_thread(session)
     return session
 
 
 def close_session(session: SparkSession) -> None:
-    """Give up the sessions of this process: detached from the warm driver, what still runs there is cancelled.
+    """Detach from the warm driver, which cancels the jobs of this process.
 
-    A JVM of our own stays: it ends with the process, and the next session of the process opens in it at once.
+    A JVM of this process stays until the process ends, so that the next session opens at once.
     """
     if _is_attached(session):
         session.stop()
 
 
 def is_open(session: SparkSession) -> bool:
-    """Whether the session can still be used: neither stopped nor closed, and its JVM runs."""
+    """Whether the session can still be used: it is not stopped, and its JVM runs."""
     context = session.sparkContext
     if context._jsc is None:
         return False
@@ -73,16 +72,16 @@ def is_open(session: SparkSession) -> bool:
 
 
 def use_in_thread(session: SparkSession) -> None:
-    """Make ``session`` the one of the calling thread, in the JVM too.
+    """Make ``session`` the active one of the calling thread, in the JVM too.
 
-    Delta's commit takes the settings of the JVM thread's active session, not of the session that the table was read
-    with; the job group by which a warm driver cancels a dead process's jobs belongs to a thread as well.
+    Delta's commit takes its settings from the JVM thread's active session, not from the session that read the table.
+    The job group by which a warm driver cancels a dead process's jobs also belongs to a thread.
     """
     from pyspark.sql import SparkSession
 
     jvm_sessions = SparkSession._get_j_spark_session_class(session._jvm)
     jvm_sessions.setActiveSession(session._jsparkSession)
-    # PySpark's builder answers this one; the warm driver's default session, which it starts from, belongs to everyone.
+    # PySpark's builder would otherwise answer with the warm driver's default session, which all processes share.
     SparkSession._activeSession = SparkSession._instantiatedSession = session
     if _is_attached(session):
         session.sparkContext.carry_group()  # type: ignore[attr-defined]
@@ -90,11 +89,7 @@ def use_in_thread(session: SparkSession) -> None:
 
 @contextmanager
 def driver_loss_named(session: SparkSession) -> Iterator[None]:
-    """Turn whatever PySpark raises once the warm driver has ended into ``DriverGone``.
-
-    Raises:
-        DriverGone: The body failed, and the driver of ``session`` has ended.
-    """
+    """Raise ``DriverGone`` if the body fails because the warm driver of ``session`` has ended."""
     try:
         yield
     except Exception as failure:
@@ -105,7 +100,7 @@ def driver_loss_named(session: SparkSession) -> Iterator[None]:
 
 
 def _open_root(settings: Settings) -> SparkSession | None:
-    """The session that this process took its others from, if it still stands."""
+    """The first session of this process, if it is still open."""
     from pyspark.sql import SparkSession
 
     root = SparkSession._instantiatedSession
@@ -140,36 +135,36 @@ def _configure(session: SparkSession, config: Mapping[str, str]) -> None:
             log.warning("%s stays %s: only a new JVM could take %r", key, session.conf.get(key, None), value)
 
 
-def _spare_pandas() -> None:
-    """Let PySpark find out whether numpy is installed without loading pandas and pyarrow.
+def _stub_test_helpers() -> None:
+    """Put a stub in place of PySpark's test helpers, so that pandas and pyarrow are not loaded.
 
-    On the first call into the JVM and in ``functions.lit`` it asks its own test helpers, and they load both: a second
-    of every process that attaches. In their place stands a module that knows this answer and loads them for any other.
+    PySpark asks them, at the first call into the JVM and in ``functions.lit``, whether numpy is installed, and they
+    load both: a second in every process. The stub has this answer, and loads the real module for any other.
 
     Source: PySpark 4.2, ``pyspark/sql/types.py`` (``NumpyScalarConverter``), ``pyspark/testing/utils.py``.
     """
-    if HELPERS in sys.modules:
+    if TEST_HELPERS in sys.modules:
         return
-    helpers = ModuleType(HELPERS, "Stands in for PySpark's test helpers until more of them is needed.")
+    helpers = ModuleType(TEST_HELPERS, "Stub of PySpark's test helpers.")
 
     def load(name: str) -> Any:
-        if name.startswith("__"):  # Python's import asks for these
+        if name.startswith("__"):  # Python's import looks these up
             raise AttributeError(name)
-        if sys.modules.get(HELPERS) is helpers:
-            del sys.modules[HELPERS]
-        return getattr(import_module(HELPERS), name)
+        if sys.modules.get(TEST_HELPERS) is helpers:
+            del sys.modules[TEST_HELPERS]
+        return getattr(import_module(TEST_HELPERS), name)
 
     vars(helpers).update(have_numpy=find_spec("numpy") is not None, __getattr__=load)
-    sys.modules[HELPERS] = helpers
+    sys.modules[TEST_HELPERS] = helpers
 
 
-def _remember_names(jvm: JVMView) -> None:
-    """Let the JVM say once what these names stand for; a twentieth of what a drain or a replay takes.
+def _cache_jvm_names(jvm: JVMView) -> None:
+    """Resolve these names once; a twentieth of the time of a drain or a replay.
 
-    It looks for a class of that name in every package that PySpark imports and in every jar, for each column anew.
+    Otherwise the JVM searches every package that PySpark imports and every jar, again for each column.
 
     Source: Py4J 0.10.9, ``py4j/java_gateway.py`` (``JVMView.__getattr__``).
     """
-    for name in NAMES:
+    for name in JVM_NAMES:
         if name not in vars(jvm):
             setattr(jvm, name, getattr(jvm, name))

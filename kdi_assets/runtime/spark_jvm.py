@@ -1,4 +1,4 @@
-"""Starting and ending Spark's JVM as a child of this process."""
+"""Starts and ends Spark's JVM as a child of this process."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 LOG_CONFIG = Path(__file__).with_name("spark-log4j2.properties")
 STDERR = 2  # standard output is for results
 LOCAL_DIR = "spark.local.dir"
-# A length in a damaged message of Avro would else be memory for two gigabytes, and the end of the JVM.
+# Otherwise a wrong length in a damaged Avro message could allocate two gigabytes and end the JVM.
 AVRO_LIMITS = (
     f"-Dorg.apache.avro.limits.bytes.maxLength={64 * 1024 * 1024}",
     f"-Dorg.apache.avro.limits.string.maxLength={64 * 1024 * 1024}",
     f"-Dorg.apache.avro.limits.collectionItems.maxLength={8 * 1024 * 1024}",
 )
-# The optimizing compiler would take a third of a small drain's CPU for methods that are not called again. At 30 times
-# its usual thresholds a small drain ends before it begins, and a large one passes them within a second or two.
+# The optimizing compiler would take a third of a small drain's CPU for methods that are not called again. With 30 times
+# the default thresholds a small drain ends before it starts, and a large one passes them within a second or two.
 PATIENT_COMPILER = (
     "-XX:Tier4InvocationThreshold=150000",
     "-XX:Tier4MinInvocationThreshold=18000",
     "-XX:Tier4CompileThreshold=450000",
     "-XX:Tier4BackEdgeThreshold=1200000",
 )
-# Of the JVM that works out the command line of the other, and ends.
+# For the short-lived JVM that prints the command line of the real one.
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -54,9 +54,9 @@ def start_spark(
     """Start a JVM and open Spark's context in it, the only one of this process.
 
     Args:
-        config: Spark's settings; they go before those of Spark's own configuration files.
-        output: Where the JVM's output goes; this process's standard error if none.
-        scratch: Where its temporary files go if Spark's own configuration names no place; Java's choice if none.
+        config: Spark's settings; they override Spark's own configuration files.
+        output: For the JVM's output; by default this process's standard error.
+        scratch: For temporary files, unless Spark's own configuration names a folder; by default Java's choice.
 
     Raises:
         JavaMissing: There is no Java that Spark runs on.
@@ -69,10 +69,10 @@ def start_spark(
     java_home = find_java(settings.home)
     jvm_config = _jvm_config(settings, config, app_name)
     if SparkContext._gateway is not None:
-        _end_jvm(SparkContext._gateway)  # its context was stopped, or it died: PySpark would go on with it
+        _end_jvm(SparkContext._gateway)  # its context was stopped or it died, but PySpark would go on with it
     with environment_set(_environment(settings.home, java_home)), interrupts_kept():
         conf = _launch(jvm_config, java_home, output)
-        # A machine's own name need not resolve, and nobody else has to reach a Spark that is all on this machine.
+        # A machine's own name may not resolve, and a local Spark need not be reachable from elsewhere.
         loopback = LOOPBACK if conf.get("spark.master", "").startswith("local") else {}
         for key, value in {**loopback, **({LOCAL_DIR: str(scratch)} if scratch else {})}.items():
             conf.setIfMissing(key, value)
@@ -80,7 +80,7 @@ def start_spark(
 
 
 def stop_spark(session: SparkSession, *, within_seconds: float = 10) -> None:
-    """Stop the context and end the JVM, so that this process could start another; kill it after so long."""
+    """Stop the context and end the JVM, so that this process can start another; kill it after that time."""
     gateway = gateway_of(session)
     if jvm_of(session).poll() is None:
         session.stop()
@@ -98,7 +98,7 @@ def jvm_of(session: SparkSession) -> subprocess.Popen[bytes]:
 
 
 def _launch(config: Mapping[str, str], java_home: Path, output: IO[bytes] | None) -> SparkConf:
-    """Start the JVM; the answer is its configuration, ours and that of Spark's files together."""
+    """Start the JVM; returns its configuration: ours and that of Spark's files."""
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
@@ -118,7 +118,7 @@ def _end_jvm(gateway: JavaGateway, within_seconds: float = 10) -> None:
     gateway.close(keep_callback_server=True)
     jvm: subprocess.Popen[bytes] = gateway.proc
     if jvm.stdin:
-        jvm.stdin.close()  # PySpark's JVM ends when its parent's end of this pipe does
+        jvm.stdin.close()  # PySpark's JVM ends when this pipe is closed
     try:
         jvm.wait(timeout=within_seconds)
     except subprocess.TimeoutExpired:
@@ -138,21 +138,21 @@ def _jvm_config(settings: Settings, config: Mapping[str, str], app_name: str) ->
 
 
 def _environment(home: Path, java_home: Path) -> dict[str, str]:
-    """What the JVM and its Python workers read; all of it gives way to what Spark's own configuration says."""
+    """Variables for the JVM and its Python workers; Spark's own configuration overrides them."""
     quick = [*archive_options(home, java_home), *PATIENT_COMPILER]
     java_options = [*_log_options(), *AVRO_LIMITS, *proxy_options(), *quick, os.environ.get("SPARK_SUBMIT_OPTS", "")]
     return {
         "JAVA_HOME": str(java_home),
-        "PYSPARK_PIN_THREAD": "true",  # a thread of ours has one in the JVM, with its session and its job group
+        "PYSPARK_PIN_THREAD": "true",  # each Python thread has a JVM thread, with its session and its job group
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
         "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", LAUNCHER_OPTIONS),
-        "SPARK_DRIVER_MEMORY": os.environ.get("SPARK_DRIVER_MEMORY", "2g"),  # spark.driver.memory goes before it
+        "SPARK_DRIVER_MEMORY": os.environ.get("SPARK_DRIVER_MEMORY", "2g"),  # spark.driver.memory overrides it
         "SPARK_SUBMIT_OPTS": " ".join(filter(None, java_options)),
     }
 
 
 def _log_options() -> list[str]:
-    """Warnings and errors only; whoever has a configuration of Spark's own has its logging in there."""
+    """Only warnings and errors, unless there is a Spark configuration of its own, which then has the logging."""
     if "SPARK_CONF_DIR" in os.environ or "SPARK_HOME" in os.environ:
         return []
     return [f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}"]

@@ -1,4 +1,4 @@
-"""Work beside us that may never end: it must not keep the process from ending."""
+"""Work in daemon threads, which may hang without keeping the process from ending."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 
-def begin(work: Callable[[], Result], *, name: str) -> Future[Result]:
-    """Begin ``work`` in a thread of its own; its result or its failure arrives in the answer.
+def start_in_thread(work: Callable[[], Result], *, name: str) -> Future[Result]:
+    """Start ``work`` in a thread of its own; the future gets its result or its failure.
 
-    A daemon thread: at its end Python waits for those of an executor, also for one that hangs in the storage.
+    A daemon thread, because Python waits at its end for an executor's threads, also for one that hangs in the storage.
     """
-    answer: Future[Result] = Future()
+    future: Future[Result] = Future()
 
     def run() -> None:
         try:
-            answer.set_result(work())
-        except BaseException as failure:  # noqa: BLE001 - handed over: whoever asks for the result meets it
-            answer.set_exception(failure)
+            future.set_result(work())
+        except BaseException as failure:  # noqa: BLE001 - handed over: the future raises it
+            future.set_exception(failure)
 
     Thread(target=run, name=name, daemon=True).start()
-    return answer
+    return future

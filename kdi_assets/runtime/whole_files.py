@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, whoever else writes them."""
+"""Files that are replaced as a whole or not at all, also with several writers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes, *, mode: int = 0o644) -> None:
-    """Make ``path`` hold ``content`` in one step; untouched when it already does.
+    """Replace the content of ``path`` in one step; a file with this content is not touched.
 
     Args:
-        mode: Permissions, in place before the content is.
+        mode: Permissions, set before the content is written.
     """
     if path.is_file() and path.read_bytes() == content:
         return

@@ -13,7 +13,7 @@ from kdi_assets.formats.avro.schema_text import definitions, in_one_text, with_f
 from kdi_assets.formats.framing import FIRST_MESSAGE, MessageIndex, split_message_index
 from kdi_assets.formats.protobuf.decoder import registered_reading
 from kdi_assets.formats.protobuf.descriptors import DescriptorMistake
-from kdi_assets.formats.protobuf.records import Moment, Record
+from kdi_assets.formats.protobuf.records import Record, Timestamp
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.registry.schemas import Schemas
 from kdi_assets.scaffold.errors import NotRegistered
@@ -95,7 +95,7 @@ def _record(schema: Schema, payloads: Iterable[bytes]) -> tuple[Struct | None, s
     indexes = (index for index in map(split_message_index, payloads) if isinstance(index, MessageIndex))
     ((path, _),) = Counter(index.path for index in indexes).most_common(1) or [(FIRST_MESSAGE, 0)]
     reading = registered_reading(schema, {}, path)
-    return _protobuf_record(reading.record), "" if path == FIRST_MESSAGE else reading.of.message
+    return _protobuf_record(reading.record), "" if path == FIRST_MESSAGE else reading.payloads.message
 
 
 def _avro_type(type_: Any, named: Mapping[str, Any], outer: tuple[str, ...]) -> Type:
@@ -115,6 +115,6 @@ def _avro_type(type_: Any, named: Mapping[str, Any], outer: tuple[str, ...]) -> 
 def _protobuf_record(record: Record) -> Struct:
     fields: dict[str, Type] = {}
     for field in record.fields:
-        of_scalar = TIMESTAMP if isinstance(field.what, Moment) else _NO_DATE
-        fields[field.name] = _protobuf_record(field.what) if isinstance(field.what, Record) else of_scalar
+        of_scalar = TIMESTAMP if isinstance(field.type, Timestamp) else _NO_DATE
+        fields[field.name] = _protobuf_record(field.type) if isinstance(field.type, Record) else of_scalar
     return Struct(fields)

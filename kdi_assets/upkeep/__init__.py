@@ -1,1 +1,1 @@
-"""Upkeep: what keeps the tables small and quick, without touching what they hold."""
+"""Upkeep: keeps table logs small and Spark's start fast, without changing data."""

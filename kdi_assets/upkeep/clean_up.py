@@ -1,7 +1,7 @@
-"""Clean-up of a table's log: copied to the archive first, the positions renewed, then what is expired is removed.
+"""Clean-up of a table's log: copy commits to the archive, renew the positions, then remove expired commits.
 
-Delta itself never cleans these logs, because they are the ledger (``delta.enableExpiredLogCleanup=false``). What goes
-is what ``delta.logRetentionDuration`` says; with it goes the possibility to RESTORE to before.
+Delta itself never cleans these logs, because they are the ledger (``delta.enableExpiredLogCleanup=false``).
+``delta.logRetentionDuration`` decides what is expired; a RESTORE to a removed version is no longer possible.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DEFAULT_RETENTION = "interval 30 days"
 
 
 class NoUpkeepNow(Terminal):
-    """The table is not in a state in which its log may be cleaned up."""
+    """The table's log cannot be cleaned up in its present state."""
 
     stream: str
     detail: str
@@ -46,18 +46,18 @@ class NoUpkeepNow(Terminal):
 
 @dataclass(frozen=True, slots=True)
 class CleanUp:
-    """What a clean-up of a table's log does, or did.
+    """A clean-up of a table's log, planned or done.
 
     Attributes:
         version: The table's version.
-        commits: Commits in the log before.
-        expired: Those of them that are older than the retention, the oldest first.
-        renews: Whether the newest ledger commit is among the expired, so that a new one must carry the positions on.
-        uncopied: How many the archive does not have yet.
-        done: Whether this was done; what follows says what.
-        copied: Commits copied to the archive.
-        removed: Commits removed from the log.
-        renewed_at: The version of the ledger commit that carries the positions on, if one was needed.
+        commits: Number of commits in the log before.
+        expired: Versions of commits that are older than the retention, the oldest first.
+        renews: Whether the newest ledger commit is expired, so that a new commit must repeat the positions.
+        uncopied: Number of commits that the archive lacks.
+        done: Whether it was done; the fields after it are its result.
+        copied: Number of commits copied to the archive.
+        removed: Number of commits removed from the log.
+        renewed_at: The version of the commit that repeats the positions, if there is one.
     """
 
     stream: str
@@ -74,13 +74,13 @@ class CleanUp:
 
 
 def plan_clean_up(stream: Stream, lake: str, *, now: datetime) -> CleanUp:
-    """Say what a clean-up would do; nothing is changed.
+    """Plan a clean-up; changes nothing.
 
     Raises:
         NoUpkeepNow: There is no table, or positions must be committed first.
-        KdiError: What a drain would refuse for as well.
+        KdiError: As a drain of the stream.
     """
-    ledger = _settled(stream, take_snapshot(stream, lake))
+    ledger = _ledger_without_pending(stream, take_snapshot(stream, lake))
     log = TableLog.existing(stream.table_uri(lake))
     files, retention = log.commit_files(), _retention(stream, log)
     expired = tuple(sorted(v for v, written in files.items() if written <= now - retention and v < log.version))
@@ -101,15 +101,15 @@ def plan_clean_up(stream: Stream, lake: str, *, now: datetime) -> CleanUp:
 
 
 def clean_up(stream: Stream, lake: str, *, session: Callable[[], SparkSession], now: datetime) -> CleanUp:
-    """Clean the log up.
+    """Clean up the log.
 
     Args:
         session: Called only if the positions must be renewed.
 
     Raises:
         NoUpkeepNow: As ``plan_clean_up``.
-        OvertakenCommit: Another ledger commit came first; nothing needs renewal then.
-        ArchiveBusy: Others are copying.
+        OvertakenCommit: Another ledger commit came first, so the positions need not be renewed.
+        ArchiveBusy: Another process is copying.
     """
     from deltalake import DeltaTable
 
@@ -123,14 +123,14 @@ def clean_up(stream: Stream, lake: str, *, session: Callable[[], SparkSession], 
     copied = copy_to_archive(log, stream.archive_uri(lake))
     if planned.expired:
         with storage_failures(uri):
-            # Opened at the version up to which everything is copied: nothing behind it can go.
+            # Opened at the version up to which everything is copied, so that nothing newer can be removed.
             DeltaTable(storage_uri(uri), version=log.version).cleanup_metadata()
     removed = before.keys() - log.commit_files().keys()
     at = renewed.version if renewed else None
     return replace(planned, version=log.version, done=True, copied=copied, removed=len(removed), renewed_at=at)
 
 
-def _settled(stream: Stream, seen: Snapshot) -> LedgerState:
+def _ledger_without_pending(stream: Stream, seen: Snapshot) -> LedgerState:
     if seen.ledger is None:
         raise NoUpkeepNow(stream=stream.name, detail="there is no table yet", run=f"kdi drain {stream.name}")
     if seen.position_commit:
@@ -140,20 +140,20 @@ def _settled(stream: Stream, seen: Snapshot) -> LedgerState:
 
 
 def _renew(stream: Stream, lake: str, spark: SparkSession) -> LedgerEntry:
-    """Commit the positions again, behind everything that is there: what decides about them stays readable."""
+    """Commit the positions again, so that the commit that holds them does not expire."""
     seen = take_snapshot(stream, lake)
-    ledger = _settled(stream, seen)
+    ledger = _ledger_without_pending(stream, seen)
     entry = next_entry(stream, ledger, kind="renewal", topic_id=seen.topic.topic_id)
     with spark_failures(stream, "renewing the positions"):
         return commit(spark, Staged(), ledger.uri, read_version=ledger.version, entry=entry)
 
 
 def _checkpoint(stream: Stream, uri: str) -> None:
-    """Without a checkpoint behind them, commits are all there is, and none of them may go.
+    """Write a checkpoint: only commits before a checkpoint may be removed.
 
     Raises:
-        NoUpkeepNow: It cannot be written as the table is.
-        StorageFailed: The storage does not take it.
+        NoUpkeepNow: delta-rs cannot write one for this table.
+        StorageFailed: The storage refuses it.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
@@ -167,7 +167,7 @@ def _checkpoint(stream: Stream, uri: str) -> None:
 
 
 def _retention(stream: Stream, log: TableLog) -> timedelta:
-    """Only what delta-rs understands as well, which removes the files: of all else it would take its default.
+    """The retention, in the form that delta-rs also reads, because it removes the files; otherwise it uses its default.
 
     Source: Delta's docs, "Table properties": ``interval <n> <unit>``, days by default 30.
     """
@@ -175,5 +175,5 @@ def _retention(stream: Stream, log: TableLog) -> timedelta:
     found = re.fullmatch(r"interval (\d+) (week|day|hour|minute|second)s?", text)
     if not found:
         run = f"ALTER TABLE delta.`{log.uri}` SET TBLPROPERTIES ('{_RETENTION}' = '{_DEFAULT_RETENTION}')"
-        raise NoUpkeepNow(stream=stream.name, detail=f"{_RETENTION} is {text!r}, and not like this", run=run)
+        raise NoUpkeepNow(stream=stream.name, detail=f"{_RETENTION} is {text!r}, not in this form", run=run)
     return timedelta(**{f"{found[2]}s": int(found[1])})

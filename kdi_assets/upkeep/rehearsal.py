@@ -1,4 +1,4 @@
-"""A drain of made-up messages, for the class-data archive of the JVM that it ran in (``runtime.archive``)."""
+"""Makes the class-data archive (``runtime.archive``): the JVM of a drain of generated messages writes it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kdi_assets.dev.broker import QUICK_START, start_broker
 from kdi_assets.dev.generator import Traffic
 from kdi_assets.dev.publisher import publish
 from kdi_assets.drain.drain import drain
-from kdi_assets.runtime.archive import WITHOUT_A_WORD, archive_name, whole_archive
+from kdi_assets.runtime.archive import QUIET_OPTIONS, archive_name, whole_archive
 from kdi_assets.runtime.java import find_java
 from kdi_assets.runtime.spark import open_session
 from kdi_assets.runtime.spark_jvm import stop_spark
@@ -26,10 +26,10 @@ MESSAGES, BAD, SECONDS = 100, 0.1, 600
 
 
 def make_archive(home: Path, report: Callable[[str], None]) -> None:
-    """Make the class-data archive of this Java and these jars, the only one kept; what fails costs speed alone.
+    """Make the class-data archive of this Java and these jars, and remove others; a failure only costs speed.
 
     Args:
-        report: Is told what became of it.
+        report: Called with one line on the result.
 
     Raises:
         JarMissing: The locked jars are not there.
@@ -37,15 +37,15 @@ def make_archive(home: Path, report: Callable[[str], None]) -> None:
     """
     java_home = find_java(home)
     if (name := archive_name(home, java_home)) is None:
-        report("spark   no class-data archive: this Java comes without one of its own to build upon")
+        report("spark   no class-data archive: this Java lacks the base archive")
         return
     if path := whole_archive(home, java_home):
         report(f"spark   {path.name}  is there")
         return
-    report("spark   a class-data archive is made, from a drain of made-up messages: up to a minute")
-    # Beside its place: renamed when it is whole, and two that make it at once do not meet.
+    report("spark   making a class-data archive from a drain of generated messages: up to a minute")
+    # In a temporary folder, then renamed: so it is whole, and two processes can make it at the same time.
     with TemporaryDirectory(dir=home / "jars", prefix=".archive-") as folder:
-        new, problem = Path(folder) / "new.jsa", _problem_of_rehearsal(home, Path(folder))
+        new, problem = Path(folder) / "new.jsa", _rehearse_in_process(home, Path(folder))
         if not new.is_file():
             report(f"spark   no class-data archive, starts of Spark take longer: {problem}")
             return
@@ -56,8 +56,8 @@ def make_archive(home: Path, report: Callable[[str], None]) -> None:
     report(f"spark   {path.name}  made")
 
 
-def _problem_of_rehearsal(home: Path, folder: Path) -> str:
-    """Rehearse in a process of its own; what it said last, in case that it made no archive."""
+def _rehearse_in_process(home: Path, folder: Path) -> str:
+    """Run ``rehearse`` in a process of its own; returns the end of its errors, in case there is no archive."""
     command = [sys.executable, "-m", __name__, str(folder)]
     environment = {**os.environ, "KDI_HOME": str(home), "KDI_DRIVER": "own"}
     try:
@@ -68,7 +68,7 @@ def _problem_of_rehearsal(home: Path, folder: Path) -> str:
 
 
 def made_up(cluster: Cluster) -> Stream:
-    """A stream of what ``publish`` makes."""
+    """A stream of the messages of ``publish``."""
     return Stream(
         topic="rehearsal",
         table="rehearsal",
@@ -80,13 +80,13 @@ def made_up(cluster: Cluster) -> Stream:
 
 
 def rehearse(folder: Path) -> None:
-    """Drain some messages in a JVM that writes its archive into the folder as it ends: ``new.jsa``."""
+    """Drain some messages in a JVM that writes its archive ``new.jsa`` into the folder at its end."""
     settings = replace(Settings.from_environment(), spark_master="local[1]")
     broker = start_broker(folder / "broker", home=settings.home, jvm_options=("-Xmx256m", *QUICK_START))
     try:
         stream = made_up(Cluster("main", broker.bootstrap_servers))
         publish(stream.cluster, stream.topic, Traffic(bad=BAD, seed=1), count=MESSAGES, partitions=2)
-        options = [*QUICK_START, *WITHOUT_A_WORD, f"-XX:ArchiveClassesAtExit={shlex.quote(str(folder / 'new.jsa'))}"]
+        options = [*QUICK_START, *QUIET_OPTIONS, f"-XX:ArchiveClassesAtExit={shlex.quote(str(folder / 'new.jsa'))}"]
         spark = open_session(settings, config={"spark.driver.extraJavaOptions": " ".join(options)})
         drain(stream, lake=str(folder / "lake"), session=lambda: spark)
         stop_spark(spark, within_seconds=SECONDS)

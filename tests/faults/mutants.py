@@ -276,7 +276,7 @@ def good_row_condemned(patch: MonkeyPatch) -> None:
         return f"CASE WHEN {chosen} THEN {DEAD_LETTER} ELSE ({verdict_sql(*arguments)}) END"
 
     patch.setattr(judging, "verdict_sql", verdict)
-    patch.setattr(judging, "reason_told_by", lambda rule, rules: "'wrong_type'")
+    patch.setattr(judging, "reason_of", lambda rule, rules: "'wrong_type'")
 
 
 def end_is_high_watermark(patch: MonkeyPatch) -> None:

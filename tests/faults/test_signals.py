@@ -17,7 +17,7 @@ from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.resolve import decide
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.runtime.driver.control import DriverAddress
-from kdi_assets.runtime.driver.errors import DriverGone
+from kdi_assets.runtime.errors import DriverGone
 from tests.conftest import CHECKOUT, DrivenFactory
 from tests.dead_letters import states, with_letters
 from tests.driven import DrivenStream

@@ -13,7 +13,7 @@ import psutil
 
 from kdi_assets.dev.broker import QUICK_START
 from kdi_assets.runtime.driver.control import driver_status
-from kdi_assets.runtime.driver.errors import DriverGone
+from kdi_assets.runtime.errors import DriverGone
 from kdi_assets.runtime.processes import Child
 from tests.conftest import CHECKOUT
 from tests.interpreted import INTERPRETED

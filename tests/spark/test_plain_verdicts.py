@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.drain.rules.errors import ShapeMistake
 from kdi_assets.drain.rules.shape import analyse
-from kdi_assets.formats import compression
+from kdi_assets.formats import stream_decoder
 from kdi_assets.stream.message_format import Bytes, Compression, Envelope, Json, Text
 from tests.judged import Message, judged, stream_of
 from tests.verdicts import Verdict, verdicts_of
@@ -167,7 +167,7 @@ def test_what_is_compressed_comes_out_and_all_else_is_a_dead_letter(spark: Spark
 def test_a_value_above_the_limit_is_a_dead_letter(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kind: Compression
 ) -> None:
-    monkeypatch.setattr(compression, "LIMIT", 5000)
+    monkeypatch.setattr(stream_decoder, "LIMIT", 5000)
     largest, larger = ([write(b"x" * size) for write in WRITTEN[kind]] for size in (5000, 5001))
 
     verdicts = verdicts_of(spark, Text(), [*largest, *larger], compression=kind)

@@ -31,7 +31,7 @@ def paths(spark: SparkSession, ddl: str, texts: list[str]) -> dict[str, tuple[li
     rows = [(n, text.encode()) for n, text in enumerate(texts)]
     frame = spark.createDataFrame(rows, "n int, _kdi_value binary").repartition(4)
     decoded = decoder.with_unknown(decoder.decode(frame), where=DECODED)
-    both = decoder.with_paths(decoded, where=DECODED).where(DECODED).select("n", PATHS, f"{UNKNOWN}.path")
+    both = decoder.with_unknown_paths(decoded, where=DECODED).where(DECODED).select("n", PATHS, f"{UNKNOWN}.path")
     found = {texts[row[0]]: row for row in both.collect()}
     return {
         text: (list(found[text][1] or ()), sorted(set(found[text][2] or ()), key=str.encode))

@@ -15,7 +15,7 @@ import pytest
 
 from kdi_assets.dev.broker import QUICK_START
 from kdi_assets.runtime.driver.control import ControlConnection, address_file, driver_status
-from kdi_assets.runtime.driver.errors import DriverGone
+from kdi_assets.runtime.errors import DriverGone
 from kdi_assets.runtime.processes import Child
 from kdi_assets.settings import Settings
 from tests.waiting import wait_until

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 from kdi_assets.formats.avro.container import blocks as module
-from kdi_assets.formats.avro.container.blocks import Condemned, opened, opening
-from kdi_assets.formats.avro.differences import other_meanings, unknown_paths
-from kdi_assets.formats.avro.schema_text import canonical_form
+from kdi_assets.formats.avro.container.blocks import NoContainer, opened, opening
+from kdi_assets.formats.avro.schema_text import canonical_form, other_meanings, unknown_paths
 from kdi_assets.formats.framing import Frame, MessageIndex, split_frame, split_message_index
 from tests.avro_bytes import COMPRESS, SYNC, container, datum, long
 from tests.framed import FRAMES
@@ -102,7 +101,7 @@ def datums(count: int) -> bytes:
 
 
 def reason(payload: bytes, **options: Any) -> str:
-    with pytest.raises(Condemned) as condemned:
+    with pytest.raises(NoContainer) as condemned:
         opened(payload, **options)
     return str(condemned.value)
 

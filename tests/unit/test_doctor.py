@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from kdi_assets.doctor.doctor import Examination, side_by_side
 from kdi_assets.doctor.finding import Finding, Trouble, Unanswered, Verdict, fine
-from kdi_assets.doctor.side_by_side import Examination, side_by_side
 from kdi_assets.runtime.errors import JarMissing
 from kdi_assets.sources.kafka import probe
 from tests.conftest import CHECKOUT
@@ -63,7 +63,7 @@ def test_what_hangs_costs_its_time_and_its_own_finding_alone() -> None:
 
 HANGING = """
 from threading import Event
-from kdi_assets.doctor.side_by_side import Examination, side_by_side
+from kdi_assets.doctor.doctor import Examination, side_by_side
 from kdi_assets.doctor.storage import examined
 
 class Hanging:

@@ -14,7 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from kdi_assets.doctor.disk import JAVAS_TEMPORARY, Space, disk, judged, places, spark_local_dirs
+from kdi_assets.doctor.disk import JAVAS_TEMPORARY, Space, disk, places, space_finding, spark_local_dirs
 from kdi_assets.doctor.doctor import registry as look
 from kdi_assets.doctor.finding import Verdict
 from kdi_assets.doctor.kafka import retention
@@ -96,14 +96,14 @@ def test_the_java_that_would_be_taken_is_named_and_must_lie_where_it_says(tmp_pa
 @pytest.mark.parametrize(("version", "verdict"), [("4.2.0", Verdict.OK), ("3.5.0", Verdict.WRONG)])
 def test_a_warm_driver_must_run_the_spark_that_is_installed(tmp_path: Path, version: str, verdict: Verdict) -> None:
     idle = Mock()  # no client is attached
-    idle.welcome.return_value = {"pid": os.getpid(), "clients": [], "jobs": 0, "served": 0, "idle_seconds": 1.0}
+    idle.on_connect.return_value = {"pid": os.getpid(), "clients": [], "jobs": 0, "served": 0, "idle_seconds": 1.0}
     with ControlServer(idle, secret="known") as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         DriverAddress(os.getpid(), server.port, server.port, "known", version).publish(tmp_path)
 
         (finding,) = driver(Settings(home=tmp_path, lake="", driver="shared"))
 
-        server.hang_up()
+        server.close_all()
     assert finding.verdict is verdict
     assert (finding.found == "driver outdated") == (verdict is Verdict.WRONG)
 
@@ -121,7 +121,7 @@ def test_a_warm_driver_must_run_the_spark_that_is_installed(tmp_path: Path, vers
     ],
 )
 def test_room_is_judged_by_share_by_inodes_and_by_what_waits(space: Space, needed_bytes: int, verdict: Verdict) -> None:
-    assert judged("lake", space, needed_bytes).verdict is verdict
+    assert space_finding("lake", space, needed_bytes).verdict is verdict
 
 
 def test_a_lake_too_small_for_what_waits_is_wrong_on_its_own_file_system(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_lake_too_small_for_what_waits_is_wrong_on_its_own_file_system(tmp_pat
 
     assert finding.of == "lake, home"
     assert finding.verdict is Verdict.WRONG
-    assert "what waits is about 1,048,576.0 TiB" in str(finding.trouble)
+    assert "the backlog is about 1,048,576.0 TiB" in str(finding.trouble)
 
 
 def test_the_places_are_the_lake_if_local_the_home_and_sparks_scratch(tmp_path: Path) -> None:
@@ -156,8 +156,8 @@ WEEK = Retention(7 * DAY, None)
 @pytest.mark.parametrize(
     ("lag_seconds", "time_to_loss_seconds", "verdict", "found"),
     [
-        (DAY, 6 * DAY, Verdict.OK, "kept for 7 d; what waits is"),
-        (8 * DAY, float("inf"), Verdict.OK, "kept for 7 d; what waits is"),
+        (DAY, 6 * DAY, Verdict.OK, "kept for 7 d; the backlog is"),
+        (8 * DAY, float("inf"), Verdict.OK, "kept for 7 d; the backlog is"),
         (4 * DAY, 3 * DAY, Verdict.WARNING, "retention near"),
         (7 * DAY, 1.0, Verdict.WRONG, "retention near"),
         (None, None, Verdict.WARNING, "lag unknown"),
@@ -175,9 +175,9 @@ def test_the_verdict_is_by_the_time_that_is_left(
 def test_where_nothing_waits_the_retention_is_told() -> None:
     nothing = waits()
 
-    assert retention(STREAM, nothing, WEEK).found == "kept for 7 d; nothing waits"
+    assert retention(STREAM, nothing, WEEK).found == "kept for 7 d; no backlog"
     assert retention(STREAM, nothing, Retention(None, 3 << 30)).found == (
-        "kept for ever, at most 3.0 GiB per topic partition; nothing waits"
+        "kept for ever, at most 3.0 GiB per topic partition; no backlog"
     )
 
 

@@ -23,9 +23,10 @@ from kdi_assets.runtime.driver.control import (
     DriverAddress,
     address_file,
     connect_to_driver,
+    driver_is_there,
+    only_driver,
 )
-from kdi_assets.runtime.driver.errors import DriverGone
-from kdi_assets.runtime.driver.lock import driver_is_there, only_driver
+from kdi_assets.runtime.errors import DriverGone
 
 SECRET = "only those who may read the file know"
 
@@ -36,15 +37,15 @@ class Listener:
     def __init__(self) -> None:
         self.told: SimpleQueue[tuple[str, dict[str, Any]]] = SimpleQueue()
 
-    def welcome(self, hello: dict[str, Any]) -> dict[str, Any] | None:
-        self.told.put(("welcome", hello))
+    def on_connect(self, hello: dict[str, Any]) -> dict[str, Any] | None:
+        self.told.put(("on_connect", hello))
         return None if hello["ask"] == "something unknown" else {"answer": 1}
 
-    def hear(self, hello: dict[str, Any], message: dict[str, Any]) -> None:
-        self.told.put(("hear", message))
+    def on_message(self, hello: dict[str, Any], message: dict[str, Any]) -> None:
+        self.told.put(("on_message", message))
 
-    def farewell(self, hello: dict[str, Any]) -> None:
-        self.told.put(("farewell", hello))
+    def on_disconnect(self, hello: dict[str, Any]) -> None:
+        self.told.put(("on_disconnect", hello))
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def server(owner: Listener, tmp_path: Path) -> Iterator[ControlServer]:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         address_of(server).publish(tmp_path)
         yield server
-        server.hang_up()
+        server.close_all()
 
 
 def address_of(server: ControlServer, *, secret: str = SECRET) -> DriverAddress:
@@ -84,12 +85,12 @@ def test_the_file_that_holds_the_secret_is_its_owners_alone(server: ControlServe
 
 def test_a_process_that_ends_is_heard_to_its_end(server: ControlServer, owner: Listener, tmp_path: Path) -> None:
     connection = ControlConnection(tmp_path, ask="attach", group="g")
-    connection.tell(session_tag="t")
+    connection.send(session_tag="t")
     connection.close()
 
     hello = {"ask": "attach", "group": "g"}
     told = [owner.told.get(timeout=5) for _ in range(3)]
-    assert told == [("welcome", hello), ("hear", {"session_tag": "t"}), ("farewell", hello)]
+    assert told == [("on_connect", hello), ("on_message", {"session_tag": "t"}), ("on_disconnect", hello)]
 
 
 def test_who_does_not_know_the_secret_is_not_heard(server: ControlServer, owner: Listener, tmp_path: Path) -> None:
@@ -117,15 +118,15 @@ def test_a_refused_process_is_told_that_the_driver_is_about_to_end(server: Contr
 
 def test_a_process_notices_that_the_driver_hung_up(server: ControlServer, owner: Listener, tmp_path: Path) -> None:
     with closing(ControlConnection(tmp_path, ask="attach")) as connection:
-        assert not connection.hung_up()
+        assert not connection.is_closed()
         assert not connection.driver_ended()
 
-        server.hang_up()
+        server.close_all()
 
-        assert connection.hung_up()
+        assert connection.is_closed()
         with pytest.raises(DriverGone, match="ended while this process was attached"):
             for _ in range(2):  # the first may still get into the closed connection
-                connection.tell(session_tag="t")
+                connection.send(session_tag="t")
 
 
 def test_without_a_driver_the_error_names_the_command_that_starts_one(tmp_path: Path) -> None:
@@ -170,7 +171,7 @@ def test_a_process_waits_for_a_driver_that_starts_or_follows(owner: Listener, tm
             address_of(server).publish(tmp_path)
             answer = answers.get(timeout=10)
             process.join(10)
-            server.hang_up()
+            server.close_all()
 
     assert waited and answer == {"answer": 1}
 

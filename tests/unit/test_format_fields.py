@@ -149,7 +149,7 @@ OF_PROTOBUF = [
     ("{descriptor_file: shop.desc}", "protobuf: names no message; e.g. message: shop.Order"),
     ("{descriptor_file: shop.desc, message: shop.Oder}", "protobuf.message: shop.desc describes no message"),
     ("{descriptor_file: none.desc, message: shop.Order}", "protobuf.descriptor_file: none.desc: No such file or"),
-    ("{descriptor_file: defs.yaml, message: shop.Order}", "protobuf.descriptor_file: defs.yaml: it is no set of"),
+    ("{descriptor_file: defs.yaml, message: shop.Order}", "protobuf.descriptor_file: defs.yaml: it is not a set of"),
     (
         "{descriptor_file: alone.desc, message: shop.Order}",
         "protobuf.descriptor_file: alone.desc: order.proto imports place.proto, which is not in it; what protoc "
@@ -159,11 +159,11 @@ OF_PROTOBUF = [
         "{proto_file: broken.proto, message: shop.Order}",
         'protobuf.proto_file: broken.proto: broken.proto:1:50: "Place" is not defined.; what protoc compiles',
     ),
-    ("{proto_file: tree.proto, message: Tree}", "protobuf.message: Tree holds itself (Tree → Branch → Tree); a"),
+    ("{proto_file: tree.proto, message: Tree}", "protobuf.message: Tree contains itself (Tree → Branch → Tree); a"),
     ("{proto_file: tree.proto, message: Empty}", "protobuf.message: Empty has no fields; a message that has some"),
     ("{proto_file: group.proto, message: G}", "protobuf.message: G.part is a group, which is not supported; a"),
-    ("{proto_file: far.proto, message: F}", "protobuf.message: F.far has number 536870911, which is beyond"),
-    ("{proto_file: case.proto, message: C}", "protobuf.message: C has fields that differ in case alone: ab; names"),
+    ("{proto_file: far.proto, message: F}", "protobuf.message: F.far has number 536870911, larger than"),
+    ("{proto_file: case.proto, message: C}", "protobuf.message: C has fields that differ in case alone: ab; column"),
 ]
 
 

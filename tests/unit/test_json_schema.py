@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from kdi_assets.formats.json_schema.record import record_of
-from kdi_assets.formats.json_schema.schema import JsonSchema, SchemaRefused, validator
-from kdi_assets.formats.json_schema.violations import violations
+from kdi_assets.formats.json_schema.schema import JsonSchema, SchemaRefused, validator, violations
 from kdi_assets.formats.registry.schema import Referenced
 
 DRAFT_4, DRAFT_7 = "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#"
@@ -146,20 +145,20 @@ def test_references_are_found_by_names_whatever_their_ids(id_: str | None, other
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        ({"x": {}}, "#/properties/x says nothing of a type"),
-        ({"x": NULL}, "#/properties/x is never anything but null"),
-        ({"x": {"type": ["string", "integer"]}}, "#/properties/x is of several types, which no column is: bigint"),
-        ({"x": {"oneOf": [TEXT, CENTS]}}, "is of several types, which no column is: string, struct<cents:bigint>"),
-        ({"x": {"type": "object"}}, "#/properties/x is an object of which neither properties nor the type of values"),
-        ({"x": {"type": "array"}}, "#/properties/x says nothing of the type of its items"),
-        ({"x": {"type": "array", "items": [TEXT]}}, "#/properties/x has a type of its own for each position"),
-        ({"x": {"prefixItems": [TEXT]}}, "#/properties/x has a type of its own for each position"),
-        ({"x": {"enum": ["a", 1]}}, "#/properties/x is of several types"),
-        ({"x": {"items": {"properties": {"y": {}}}}}, "#/properties/x/items/properties/y says nothing of a type"),
+        ({"x": {}}, "#/properties/x has no type"),
+        ({"x": NULL}, "#/properties/x can only be null"),
+        ({"x": {"type": ["string", "integer"]}}, "#/properties/x has several types, and a column has one: bigint"),
+        ({"x": {"oneOf": [TEXT, CENTS]}}, "has several types, and a column has one: string, struct<cents:bigint>"),
+        ({"x": {"type": "object"}}, "#/properties/x is an object without properties and without a type of its values"),
+        ({"x": {"type": "array"}}, "#/properties/x has no type for its items"),
+        ({"x": {"type": "array", "items": [TEXT]}}, "#/properties/x has a separate type for each position"),
+        ({"x": {"prefixItems": [TEXT]}}, "#/properties/x has a separate type for each position"),
+        ({"x": {"enum": ["a", 1]}}, "#/properties/x has several types"),
+        ({"x": {"items": {"properties": {"y": {}}}}}, "#/properties/x/items/properties/y has no type"),
         ({"x": {"type": "text"}}, '#/properties/x/type is no JSON Schema: "text" is not valid'),
-        ({"x": {"$ref": "#"}}, "#/properties/x is part of itself, and no table is as deep as that (#)"),
-        ({"x": {"$ref": "#/definitions/Node"}}, "#/definitions/Node/properties/next/anyOf/1 is part of itself, and no"),
-        ({"x": {"$ref": "#/definitions/Nod"}}, "#/properties/x refers to #/definitions/Nod, which is not there"),
+        ({"x": {"$ref": "#"}}, "#/properties/x contains itself, and a table has a fixed depth (#)"),
+        ({"x": {"$ref": "#/definitions/Node"}}, "#/definitions/Node/properties/next/anyOf/1 contains itself, and a"),
+        ({"x": {"$ref": "#/definitions/Nod"}}, "#/properties/x refers to #/definitions/Nod, which does not exist"),
         ({"x": {"$ref": "other.json"}}, "refers to other.json, which is not among the schema's references"),
     ],
 )

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf.message import DecodeError
 
-from kdi_assets.formats.protobuf.decoder import take_code_along
+from kdi_assets.formats.protobuf.decoder import send_code_to_workers
 from kdi_assets.formats.protobuf.payloads import Payloads, Reading, decoding
 from tests.protobuf_messages import LEGACY, SHOP, OutOfRange, descriptors, message_class, random_message, read_row, said
 
@@ -251,7 +251,7 @@ print(decode(pa.array([b"", b"\\x0a"])).field("rule").to_pylist())
 def test_what_goes_to_workers_runs_where_this_package_is_not() -> None:
     from pyspark import cloudpickle
 
-    take_code_along()
+    send_code_to_workers()
     payloads = Payloads(descriptors(SHOP), "shop.Order")
     code = cloudpickle.dumps(decoding(payloads))  # type: ignore[no-untyped-call]
 

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from kdi_assets.formats.protobuf.compatible import becomes, unknown_paths
-from kdi_assets.formats.protobuf.compiler import schema_descriptors
-from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors
+from kdi_assets.formats.protobuf.compatible import MOST_PATHS, becomes, unknown_paths
+from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors, schema_descriptors
 from kdi_assets.formats.protobuf.payloads import Payloads, decoding
 from kdi_assets.formats.protobuf.records import record_of
-from kdi_assets.formats.protobuf.unknown import MOST_TOLD
 from kdi_assets.formats.registry.schema import Referenced, Schema
 from tests.protobuf_messages import SHOP, descriptors
 from tests.unit.test_protobuf_payloads import of, varint
@@ -108,7 +106,7 @@ def test_numbers_that_a_message_makes_up_have_an_end() -> None:
 
     (found,) = numbers(Payloads(descriptors(SHOP), "shop.Order"), [many])
 
-    assert found == [f"#{number}" for number in range(1000, 1000 + MOST_TOLD)]
+    assert found == [f"#{number}" for number in range(1000, 1000 + MOST_PATHS)]
 
 
 HEAD = 'syntax = "proto3"; package shop; '

@@ -8,13 +8,13 @@ from time import monotonic
 import pytest
 
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.formats.registry.client import RegistryClient
-from kdi_assets.formats.registry.errors import (
+from kdi_assets.formats.errors import (
     RegistryAccessRefused,
     RegistryNotUnderstood,
     RegistrySettingRefused,
     RegistryUnavailable,
 )
+from kdi_assets.formats.registry.client import RegistryClient
 from kdi_assets.formats.registry.schema import Registered
 from kdi_assets.stream.connections import Registry, Tls
 from tests.certificates import KEY_PASSWORD, Certificates, make_certificates
@@ -43,8 +43,8 @@ CUT = b'{"schema": "\\"int\\""}'
         (Fault(429), RegistryUnavailable, "HTTP 429"),
         (Fault(403), RegistryAccessRefused, "refuses authorization"),
         (Fault(200, HTML), RegistryNotUnderstood, "HTTP 200: <html>Sign in"),
-        (Fault(200, b'{"id": 3}'), RegistryNotUnderstood, "it said {'id': 3}"),
-        (Fault(200, b'{"schema": "x", "references": ["y"]}'), RegistryNotUnderstood, "it said "),
+        (Fault(200, b'{"id": 3}'), RegistryNotUnderstood, "the answer is {'id': 3}"),
+        (Fault(200, b'{"schema": "x", "references": ["y"]}'), RegistryNotUnderstood, "the answer is "),
         (Fault(302, location="https://elsewhere/login"), RegistryNotUnderstood, "HTTP 302 to https://elsewhere/login"),
         # Not "there is no such id": every message would become a dead letter.
         (Fault(404, HTML), RegistryNotUnderstood, "HTTP 404: <html>"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.formats.registry.errors import RegistryUnavailable, SubjectVersionUnknown
+from kdi_assets.formats.errors import RegistryUnavailable, SubjectVersionUnknown
 from kdi_assets.formats.registry.schema import Referenced, Schema, Version
 from kdi_assets.formats.registry.schemas import UNKNOWN_SECONDS, Schemas
 from tests.fake_registry import RunningRegistry, fake_registry
@@ -142,7 +142,7 @@ def test_ids_outlive_the_registry(registry: RunningRegistry, anew: Anew, caplog:
     registry.stop()
     down = anew()
     assert down.ids_of("a") == ids
-    assert "The 3 schemas of a that are known go on to be used." in caplog.text
+    assert "The 3 known schemas of a stay in use." in caplog.text
     assert [schema.text for schema in down.by_ids(ids).values() if schema] == ['"0"', '"1"', '"2"']
     with pytest.raises(RegistryUnavailable):
         down.ids_of("b")
@@ -167,7 +167,7 @@ def test_the_latest_version_outlives_the_registry(
     down = anew()
     assert (down.version("a"), down.version("a", 1)) == (Version("a", 3, third), Version("a", 1, first))
     assert down.by_ids([first, third]) == {first: Schema(first, "AVRO", '"0"'), third: Schema(third, "AVRO", '"2"')}
-    assert "Version 3 of a is known and goes on to be used." in caplog.text
+    assert "The known version 3 of a stays in use." in caplog.text
     with pytest.raises(RegistryUnavailable):
         down.version("a", 4)
 

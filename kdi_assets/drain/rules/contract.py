@@ -29,7 +29,7 @@ class ContractRule(MessageRule):
     judges_rows = True
 
     def reasons(self, now: datetime) -> list[Rule]:
-        if self.stream.contract.new_columns != "discard_row" or not self.decoder.tells_unknown:
+        if self.stream.contract.new_columns != "discard_row" or not self.decoder.finds_unknown_fields:
             return []
         return [Rule("unknown_field", f"{PATHS} IS NOT NULL", field_sql=f"get({PATHS}, 0)")]
 
@@ -37,12 +37,12 @@ class ContractRule(MessageRule):
         """Add ``_kdi_unknown_paths`` if the format knows them, and ``_kdi_rescued`` if the stream has the column."""
         from pyspark.sql import functions as F
 
-        if not self.decoder.tells_unknown:
+        if not self.decoder.finds_unknown_fields:
             return messages
         if self.stream.rescued:
             found = self.decoder.with_unknown(messages, where=where).withColumn(PATHS, F.expr(paths_of(UNKNOWN)))
         else:
-            found = self.decoder.with_paths(messages, where=where)
+            found = self.decoder.with_unknown_paths(messages, where=where)
         if self.stream.contract.leaves_out:
             found = found.withColumn(MISFITS, F.expr(f"CASE WHEN {where} THEN {MISFITS} END"))
         return found.withColumn(RESCUED, F.expr(self._rescued())) if self.stream.rescued else found
@@ -57,7 +57,7 @@ class ContractRule(MessageRule):
             tree.put(self.stream.rescued, RESCUED, "rescued", taken="give it a name of its own")
 
     def observed(self) -> dict[str, str]:
-        unknown = {"unknown": PATHS} if self.decoder.tells_unknown else {}
+        unknown = {"unknown": PATHS} if self.decoder.finds_unknown_fields else {}
         return {**unknown, "misfits": paths_of(MISFITS)}
 
     def entry_fields(self, counts: Counts) -> dict[str, Any]:

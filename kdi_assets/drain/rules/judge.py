@@ -12,7 +12,7 @@ from kdi_assets.drain.rules.shape import apart, elements_of, evaluate, in_rows, 
 from kdi_assets.drain.rules.tally import NAMES, Counts, PassTally
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, VERDICT, VERDICTS
 from kdi_assets.formats.decoder import DECODED, FRAME, PATHS, UNKNOWN, VALUE
-from kdi_assets.formats.rules import Rule, any_of, field_told_by, first_of, literal, reason_told_by
+from kdi_assets.formats.rules import Rule, any_of, field_of, first_of, literal, reason_of
 from kdi_assets.formats.stream_decoder import StreamDecoder
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _with_reasons(messages: DataFrame, decoder: StreamDecoder, now: datetime, el
     reasons = [*undecoded, *decoded]
     judged = _judged(messages, decoder, rules, now, elements)
     numbered = judged.withColumn(_RULE, F.expr(f"CASE WHEN {VERDICT} = {DEAD_LETTER} THEN {first} END"))
-    reason, field = reason_told_by(_RULE, reasons), field_told_by(_RULE, reasons)
+    reason, field = reason_of(_RULE, reasons), field_of(_RULE, reasons)
     return numbered.withColumns({"reason": F.expr(reason), "field": F.expr(field)})
 
 

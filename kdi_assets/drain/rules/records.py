@@ -83,9 +83,9 @@ def working_columns(messages: DataFrame) -> list[str]:
     return [column for column in messages.columns if column in _WORKING]
 
 
-def knowing_schemas_of(messages: DataFrame, decoder: StreamDecoder) -> StreamDecoder | None:
-    """``StreamDecoder.knowing_schemas_of`` for messages as ``reader.read_ranges`` gives them."""
-    return decoder.knowing_schemas_of(_as_message(messages))
+def with_schemas_of(messages: DataFrame, decoder: StreamDecoder) -> StreamDecoder | None:
+    """``StreamDecoder.with_schemas_of`` for messages as ``reader.read_ranges`` gives them."""
+    return decoder.with_schemas_of(_as_message(messages))
 
 
 def _as_message(messages: DataFrame) -> DataFrame:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, FILTERED, ROW, TOMBSTONE
-from kdi_assets.formats.catalyst import counted_by
+from kdi_assets.formats.catalyst import kernel_call
 from kdi_assets.ledger.entry import BUCKETS_PER_OCTAVE, HIGHEST_BUCKET, LOWEST_BUCKET, FieldCounts
 from kdi_assets.stream.stream import Stream
 
@@ -67,11 +67,11 @@ class PassTally:
         Args:
             arguments: Spark SQL of the arguments of ``kdi.drain.PassTally.counted``.
         """
-        return counted_by(self._spark, _CLASS, "counted", self._tally, arguments)
+        return kernel_call(self._spark, _CLASS, "counted", "boolean", self._tally, *arguments, counts=True)
 
     def counts(self, stream: Stream) -> Counts:
         """The counts, once the action has ended."""
-        counts = json.loads(self._tally.told())
+        counts = json.loads(self._tally.toJson())
         by_verdict, digests = counts["by_verdict"], counts["digests"]
         unmet = [counts["unmet"]["named"].get(str(number)) for number in range(len(stream.expectations))]
         digest = 0

@@ -1,1 +1,1 @@
-"""Avro: single datums, by registry or fingerprint, and object containers."""
+"""Avro: single datums, with a registry's id or a fingerprint before them, and object containers."""

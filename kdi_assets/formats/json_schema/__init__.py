@@ -1,1 +1,1 @@
-"""JSON Schema: which record it describes, and whether messages are what it says."""
+"""JSON Schema: the record that a schema describes, and whether messages conform to it."""

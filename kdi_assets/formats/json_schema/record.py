@@ -1,7 +1,6 @@
 """The record that a JSON Schema describes, in Spark's types, everything nullable.
 
-``required`` is not taken for NOT NULL: messages of other versions may lack what one version requires. It is what
-validation holds each message against.
+``required`` does not become NOT NULL: messages of other versions may lack the field. Only validation checks it.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ OBJECT_KEYS = ("properties", "patternProperties")
 ARRAY_KEYS = ("items", "prefixItems")
 UNIONS = ("anyOf", "oneOf")
 KEYS = ("type", "$ref", "enum", "const", "allOf", *OBJECT_KEYS, *ARRAY_KEYS, *UNIONS)
-"""What says something of a type."""
+"""Keywords that describe a type."""
 UNTIL_7 = ("draft-04", "draft-06", "draft-07")
-"""Drafts in which nothing counts beside a reference."""
+"""Drafts that ignore keywords beside a reference."""
 
 
 def record_of(schema: JsonSchema) -> StructType:
     """The type of the documents that a schema describes.
 
     Raises:
-        SchemaRefused: It describes no objects, or something that has no type in a table; says where.
+        SchemaRefused: It describes no objects, or a place that has no type in a table.
     """
     from pyspark.sql.types import StructType
 
@@ -46,40 +45,36 @@ class _SchemaReader:
         self._only_reference = any(draft in named for draft in UNTIL_7)
 
     def type_of(self, place: Place) -> DataType:
-        """The type of a column.
-
-        Raises:
-            SchemaRefused: There is none.
-        """
+        """The type of a column; raises ``SchemaRefused`` if there is none."""
         from pyspark.sql.types import StructType
 
-        if not _says_something(place.node):
-            raise SchemaRefused(f"{place.at} says nothing of a type")
-        found = self._may_be(place)
+        if not _describes_type(place.node):
+            raise SchemaRefused(f"{place.at} has no type")
+        found = self._type_or_none(place)
         if found is None:
-            raise SchemaRefused(f"{place.at} is never anything but null")
+            raise SchemaRefused(f"{place.at} can only be null")
         if isinstance(found, StructType) and not found.fields:
-            raise SchemaRefused(f"{place.at} is an object of which neither properties nor the type of values is said")
+            raise SchemaRefused(f"{place.at} is an object without properties and without a type of its values")
         return found
 
-    def _may_be(self, place: Place) -> DataType | None:
-        """What all that is said of a place comes to; an object without properties may get some elsewhere."""
-        return _together([t for t in self._said(place) if t is not None], place)
+    def _type_or_none(self, place: Place) -> DataType | None:
+        """The type that all keywords of a place give together; an object may still lack properties here."""
+        return _merged([t for t in self._types_of(place) if t is not None], place)
 
-    def _said(self, place: Place) -> Iterator[DataType | None]:
+    def _types_of(self, place: Place) -> Iterator[DataType | None]:
         node = place.node
         if not isinstance(node, dict):
-            raise SchemaRefused(f"{place.at} says nothing of a type")
+            raise SchemaRefused(f"{place.at} has no type")
         if "$ref" in node:
-            yield self._may_be(self._texts.referred(place, node["$ref"]))
+            yield self._type_or_none(self._texts.referred(place, node["$ref"]))
             if self._only_reference:
                 return
         for kind in _kinds(place):
             yield self._of_kind(kind, place)
         for union in ("allOf", *UNIONS):
             for n, branch in enumerate(node.get(union, ())):
-                if _says_something(branch):  # others only say what must be there, or how long it is
-                    yield self._may_be(place.inside(union, n))
+                if _describes_type(branch):  # other branches only restrict values
+                    yield self._type_or_none(place.inside(union, n))
 
     def _of_kind(self, kind: str, place: Place) -> DataType | None:
         from pyspark.sql import types as t
@@ -106,9 +101,9 @@ class _SchemaReader:
         from pyspark.sql.types import ArrayType
 
         if "prefixItems" in place.node or isinstance(place.node.get("items"), list):
-            raise SchemaRefused(f"{place.at} has a type of its own for each position, which no column has")
+            raise SchemaRefused(f"{place.at} has a separate type for each position, and a column has one")
         if not isinstance(place.node.get("items"), dict):
-            raise SchemaRefused(f"{place.at} says nothing of the type of its items")
+            raise SchemaRefused(f"{place.at} has no type for its items")
         return ArrayType(self.type_of(place.inside("items")))
 
     def _object(self, place: Place) -> DataType:
@@ -118,9 +113,9 @@ class _SchemaReader:
         if node.get("properties"):
             return StructType([self._field(name, place.inside("properties", name)) for name in node["properties"]])
         values = [place.inside("patternProperties", pattern) for pattern in node.get("patternProperties", ())]
-        if _says_something(node.get("additionalProperties")):
+        if _describes_type(node.get("additionalProperties")):
             values.append(place.inside("additionalProperties"))
-        found = _together([self.type_of(value) for value in values], place)
+        found = _merged([self.type_of(value) for value in values], place)
         return StructType() if found is None else MapType(StringType(), found)
 
     def _field(self, name: str, place: Place) -> StructField:
@@ -131,20 +126,20 @@ class _SchemaReader:
         return StructField(name, self.type_of(place), metadata=comment)
 
 
-def _says_something(node: object) -> bool:
+def _describes_type(node: object) -> bool:
     return isinstance(node, dict) and any(key in node for key in KEYS)
 
 
 def _kinds(place: Place) -> list[str]:
-    """The types that are named at a place, or that its other keywords are about."""
+    """The types that a place names, or that its other keywords imply."""
     node = place.node
     if "type" in node:
         named = node["type"] if isinstance(node["type"], list) else [node["type"]]
         return list(dict.fromkeys(map(str, named)))
     if "enum" in node or "const" in node:
         return list(dict.fromkeys(_kind_of(value) for value in node.get("enum", [node.get("const")])))
-    about = {"object": OBJECT_KEYS, "array": ARRAY_KEYS}
-    return [kind for kind, keys in about.items() if any(key in node for key in keys)]
+    implied = {"object": OBJECT_KEYS, "array": ARRAY_KEYS}
+    return [kind for kind, keys in implied.items() if any(key in node for key in keys)]
 
 
 def _kind_of(value: object) -> str:
@@ -152,12 +147,8 @@ def _kind_of(value: object) -> str:
     return kinds.get(type(value), "null")
 
 
-def _together(types: Sequence[DataType], place: Place) -> DataType | None:
-    """The one type for all; of objects, one with the properties of each.
-
-    Raises:
-        SchemaRefused: They have none.
-    """
+def _merged(types: Sequence[DataType], place: Place) -> DataType | None:
+    """One type for all; an object has the properties of each. Raises ``SchemaRefused`` if they differ."""
     from pyspark.sql import types as t
 
     if not types:
@@ -167,10 +158,10 @@ def _together(types: Sequence[DataType], place: Place) -> DataType | None:
         return _one_object(cast("Sequence[StructType]", types), place)
     if kinds == {t.LongType, t.DoubleType}:
         return t.DoubleType()
-    maps = [type_ for type_ in types if type_ != t.StructType()]  # an object that says nothing more
+    maps = [type_ for type_ in types if type_ != t.StructType()]  # an object without properties adds nothing
     if any(type_ != maps[0] for type_ in maps):
         names = sorted({type_.simpleString() for type_ in maps})
-        raise SchemaRefused(f"{place.at} is of several types, which no column is: {', '.join(names)}")
+        raise SchemaRefused(f"{place.at} has several types, and a column has one: {', '.join(names)}")
     return maps[0]
 
 
@@ -180,7 +171,7 @@ def _one_object(objects: Sequence[StructType], place: Place) -> StructType:
     fields: dict[str, StructField] = {}
     for field in (field for one in objects for field in one.fields):
         if known := fields.get(field.name):
-            both = _together([known.dataType, field.dataType], place.inside())
+            both = _merged([known.dataType, field.dataType], place.inside())
             field = StructField(field.name, both or known.dataType, metadata=known.metadata or field.metadata)
         fields[field.name] = field
     return StructType(list(fields.values()))

@@ -1,1 +1,1 @@
-"""Protobuf: what a descriptor says of a message, and how its bytes become columns."""
+"""Protobuf: descriptors of messages, and their bytes to columns."""

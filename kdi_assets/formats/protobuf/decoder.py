@@ -1,4 +1,4 @@
-"""Protobuf to typed records, in Spark's Python workers: a payload crosses to them once, its record comes back."""
+"""Protobuf to typed records, in Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from kdi_assets.formats.decoder import (
     RECORD,
     UNKNOWN,
     UNKNOWN_DDL,
+    Decoder,
+    entry_without_value,
     with_unknown_of_schemas,
 )
 from kdi_assets.formats.errors import FormatMistake
@@ -22,8 +24,7 @@ from kdi_assets.formats.framing import FIRST_MESSAGE, other_schema_than
 from kdi_assets.formats.protobuf import payloads
 from kdi_assets.formats.protobuf.columns import spark_record
 from kdi_assets.formats.protobuf.compatible import becomes, unknown_paths
-from kdi_assets.formats.protobuf.compiler import schema_descriptors
-from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors
+from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors, schema_descriptors
 from kdi_assets.formats.protobuf.payloads import Payloads, Reading, decoding
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.registry.schemas import KnownSchemas
@@ -36,53 +37,55 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ProtobufDecoder:
-    """A message per payload, of one type; ``_kdi_document`` is its record, or the number of the rule why not.
+class ProtobufDecoder(Decoder):
+    """A message per payload, of one type; ``_kdi_document`` is its record, or the number of the rule that refuses it.
 
     Attributes:
         field: The document's field that names the descriptors.
-        called: What mistakes call them.
-        read: What follows from them; raises ``DescriptorMistake``.
+        label: Their name in error messages.
+        read: Reads the descriptors; raises ``DescriptorMistake``.
     """
 
     field: str
-    called: str
+    label: str
     read: Callable[[], Reading]
 
+    finds_unknown_fields = True
+
     @classmethod
-    def of_file(cls, written: Protobuf) -> ProtobufDecoder:
-        """Of messages as a set of descriptors has them."""
-        return cls("format.protobuf", written.path, lambda: Reading(Payloads(written.descriptors, written.message)))
+    def of_file(cls, format_: Protobuf) -> ProtobufDecoder:
+        """The message of a set of descriptors."""
+        return cls("format.protobuf", format_.path, lambda: Reading(Payloads(format_.descriptors, format_.message)))
 
     @classmethod
     def of_registry(cls, known: KnownSchemas, message: str) -> ProtobufDecoder:
-        """Of messages behind an index, in a text that the frame names.
+        """Messages after a message index, of the schemas that frames name.
 
         Args:
-            message: Full name of the message that every payload must be; empty: the first of the reader's text.
+            message: Full name of the message that every payload must be; empty: the first of the reader's schema.
 
         Raises:
-            FormatMistake: The reader's schema is none of Protobuf.
+            FormatMistake: The reader's schema is not of type Protobuf.
         """
-        reader, called = known.schema_of_reader("PROTOBUF")
-        return cls("format.protobuf.registry", called, lambda: registered_reading(reader, known.by_id, message))
+        reader, label = known.schema_of_reader("PROTOBUF")
+        return cls("format.protobuf.registry", label, lambda: registered_reading(reader, known.by_id, message))
 
     def record_type(self, ddl: str) -> StructType:
         try:
             return spark_record(self._reading.record)
         except DescriptorMistake as refused:
-            raise FormatMistake(self.field, f"{self.called}: {refused.message}") from refused
+            raise FormatMistake(self.field, f"{self.label}: {refused.message}") from refused
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         columns = [PAYLOAD] if self._writers is None else [PAYLOAD, f"{FRAME}.schema_id"]
-        return _with_record(messages, self._reading.of, record, *columns)
+        return _with_record(messages, self._reading.payloads, record, *columns)
 
     def rules(self, record: StructType) -> list[Rule]:
-        unsuitable = [] if self._writers is None else [Rule("incompatible_schema", other_schema_than(self._writers))]
+        framed = [] if self._writers is None else [Rule("incompatible_schema", other_schema_than(self._writers))]
         *others, (reason, field) = self._reading.reasons
         numbered = enumerate(others, 1)
         return [
-            *unsuitable,
+            *framed,
             *(Rule(reason, f"{DOCUMENT}.{payloads.RULE} = {number}", field) for number, (reason, field) in numbered),
             Rule(reason, "true", field),
         ]
@@ -91,7 +94,7 @@ class ProtobufDecoder:
         reading = self._reading
         paths = {
             f"{FRAME}.schema_id = {schema_id}": list(
-                unknown_paths(Descriptors(writer), reading.of.message, reading.record).values()
+                unknown_paths(Descriptors(writer), reading.payloads.message, reading.record).values()
             )
             for schema_id, writer in (self._writers or {}).items()
         }
@@ -103,14 +106,14 @@ class ProtobufDecoder:
 
     @property
     def _writers(self) -> Mapping[int, bytes] | None:
-        return self._reading.of.writers
+        return self._reading.payloads.writers
 
 
 def registered_reading(reader: Schema, by_id: Mapping[int, Schema], message: str | tuple[int, ...]) -> Reading:
-    """A message of the reader's text, and which of the schemas write what becomes it.
+    """A message of the reader's schema, and the schemas whose messages become it.
 
     Args:
-        message: Its full name, or its place as a message index gives it; empty: the first of the text.
+        message: Its full name, or the path of a message index; empty: the first of the schema.
 
     Raises:
         DescriptorMistake: There is no such message, or no table can hold it.
@@ -126,7 +129,7 @@ def registered_reading(reader: Schema, by_id: Mapping[int, Schema], message: str
             if becomes(Descriptors(written), message, record):
                 writers[schema_id] = written
         except DescriptorMistake:
-            continue  # its messages are dead letters that say so
+            continue  # its messages become dead letters, reason incompatible_schema
     return Reading(Payloads(read, message, writers))
 
 
@@ -135,13 +138,13 @@ def _with_record(messages: DataFrame, of: Payloads, record: StructType, *columns
     from pyspark.sql.pandas.functions import arrow_udf
     from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 
-    take_code_along()
+    send_code_to_workers()
     decode = decoding(of)
     numbers = StructField(payloads.NUMBERS, ArrayType(StringType()))
     document = StructType([StructField(payloads.RULE, IntegerType()), StructField(payloads.RECORD, record), numbers])
-    # Without annotations: PySpark would look for what they name. Not deterministic: else Spark may run it again where
-    # its result stands in a condition.
-    decoded = cast(Any, arrow_udf)(lambda *given: decode(*given), document).asNondeterministic()
+    # A lambda, because PySpark would evaluate annotations. Not deterministic: otherwise Spark may run it twice where a
+    # condition uses its result.
+    decoded = cast(Any, arrow_udf)(lambda *columns: decode(*columns), document).asNondeterministic()
     return (
         messages.withColumn(DOCUMENT, decoded(*map(F.expr, columns)))
         .withColumn(DECODED, F.expr(f"{DOCUMENT}.{payloads.RULE} IS NULL"))
@@ -150,23 +153,20 @@ def _with_record(messages: DataFrame, of: Payloads, record: StructType, *columns
 
 
 def _with_numbers(messages: DataFrame, where: str) -> DataFrame:
-    """Add to ``_kdi_unknown`` what no schema has a name for."""
+    """Add the fields that no schema names to ``_kdi_unknown``."""
     from pyspark.sql import functions as F
 
     numbers = f"{DOCUMENT}.{payloads.NUMBERS}"
-    each = (
-        f"transform({numbers}, _kdi_n -> named_struct('path', _kdi_n, 'place', _kdi_n, 'value', CAST(NULL AS variant)))"
-    )
+    each = f"transform({numbers}, _kdi_n -> {entry_without_value('_kdi_n')})"
     both = f"concat(coalesce({UNKNOWN}, CAST(array() AS {UNKNOWN_DDL})), {each})"
-    told = f"CASE WHEN {where} AND {numbers} IS NOT NULL THEN {both} ELSE {UNKNOWN} END"
-    return messages.withColumn(UNKNOWN, F.expr(told))
+    unknown = f"CASE WHEN {where} AND {numbers} IS NOT NULL THEN {both} ELSE {UNKNOWN} END"
+    return messages.withColumn(UNKNOWN, F.expr(unknown))
 
 
-def take_code_along() -> None:
-    """Send the functions themselves to workers, not the names of their modules.
+def send_code_to_workers() -> None:
+    """Send the functions to workers by value, not by the names of their modules.
 
-    A warm driver's workers live on when this package is replaced by a newer one, and executors elsewhere need not have
-    it at all.
+    Workers of a warm driver may still have an older release of this package, and executors elsewhere may have none.
     """
     from pyspark import cloudpickle
 

@@ -1,7 +1,7 @@
-"""A description of messages that leaves ptars little to interpret: the same bytes, in types that it reads exactly.
+"""The descriptor that ptars reads messages by: the same bytes, in types that ptars reads exactly.
 
-What ptars itself makes of Protobuf's own types is not exact enough, and ends the process where a time is none. So times
-are pairs of numbers to it, enumerations numbers, documents and messages without fields bytes.
+ptars does not read Protobuf's own types exactly, and an invalid time ends the process. So a time becomes a pair of
+numbers, an enumeration a number, JSON and messages without fields bytes.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdi_assets.formats.protobuf.records import (
-    ByKey,
-    Document,
+    Duration,
+    Empty,
     Enumeration,
     Field,
-    Many,
-    Mark,
-    Moment,
+    FieldType,
+    JsonValue,
+    MapOf,
     Record,
+    Repeated,
     Scalar,
-    Span,
-    What,
+    Timestamp,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _PAIR = Record((Field("seconds", 1, Scalar(_INT64), False), Field("nanos", 2, Sc
 
 
 def described(record: Record) -> Descriptor:
-    """The message of a record, as ptars is to see it."""
+    """The message of a record, for ptars."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
     from google.protobuf.descriptor_pool import DescriptorPool
 
@@ -46,27 +46,27 @@ def described(record: Record) -> Descriptor:
 
 
 def field_name(place: int) -> str:
-    """What the field at this place of its record is called there."""
+    """The name there of the field at this place of its record."""
     return f"f{place}"
 
 
 def _describe(record: Record, file: FileDescriptorProto) -> str:
-    """Add a message for a record; its full name."""
+    """Add a message for a record; returns its full name."""
     name = f"M{len(file.message_type)}"
     message = file.message_type.add(name=name)
     for place, field in enumerate(record.fields):
         described = message.field.add(name=field_name(place), number=field.number)
-        match field.what:
-            case Many(of):
+        match field.type:
+            case Repeated(of):
                 described.label = described.LABEL_REPEATED
                 _type(of, described, file)
-            case ByKey(key, value):
+            case MapOf(key, value):
                 described.label = described.LABEL_REPEATED
                 described.type = _MESSAGE
                 described.type_name = f".kdi.{name}.{_entry(message, place, key, value, file)}"
-            case what:
+            case type_:
                 described.label = described.LABEL_OPTIONAL
-                _type(what, described, file)
+                _type(type_, described, file)
                 if field.can_be_absent and described.type != _MESSAGE:
                     described.proto3_optional = True
                     described.oneof_index = len(message.oneof_decl)
@@ -74,29 +74,29 @@ def _describe(record: Record, file: FileDescriptorProto) -> str:
     return f".kdi.{name}"
 
 
-def _entry(message: DescriptorProto, place: int, key: Scalar, value: What, file: FileDescriptorProto) -> str:
+def _entry(message: DescriptorProto, place: int, key: Scalar, value: FieldType, file: FileDescriptorProto) -> str:
     entry = message.nested_type.add(name=f"F{place}Entry")
     entry.options.map_entry = True
-    for number, (name, what) in enumerate((("key", key), ("value", value)), 1):
+    for number, (name, type_) in enumerate((("key", key), ("value", value)), 1):
         part = entry.field.add(name=name, number=number, label=1)
-        _type(what, part, file)
+        _type(type_, part, file)
     return str(entry.name)
 
 
-def _type(what: What, described: FieldDescriptorProto, file: FileDescriptorProto) -> None:
-    match what:
-        case Scalar(type_, ""):
-            described.type = type_
+def _type(type_: FieldType, described: FieldDescriptorProto, file: FileDescriptorProto) -> None:
+    match type_:
+        case Scalar(number, ""):
+            described.type = number
         case Scalar(_, wrapper):
             described.type, described.type_name = _MESSAGE, f".{wrapper}"
         case Enumeration():
             described.type = _INT32
-        case Document() | Mark():
+        case JsonValue() | Empty():
             described.type = _BYTES
-        case Moment() | Span():
+        case Timestamp() | Duration():
             described.type, described.type_name = _MESSAGE, _describe(_PAIR, file)
         case Record():
-            described.type, described.type_name = _MESSAGE, _describe(what, file)
+            described.type, described.type_name = _MESSAGE, _describe(type_, file)
 
 
 def _wrappers() -> FileDescriptorProto:

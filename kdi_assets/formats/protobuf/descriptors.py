@@ -1,25 +1,33 @@
-"""Sets of descriptors: read, looked into, and rewritten for what is to be known of a message's bytes."""
+"""Sets of descriptors, compiled from .proto files with protoc, and message classes made from them."""
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+
+from kdi_assets.formats.registry.schema import Schema
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
-    from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+    from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
     from google.protobuf.descriptor_pool import DescriptorPool
 
 GOOGLES = "google/protobuf/"
-"""Files of Protobuf's own types."""
+"""The path of Protobuf's own files."""
 WRITES = "what protoc --include_imports --descriptor_set_out writes"
-"""A set in which every file stands behind those that it imports."""
+"""Every file comes after the files that it imports."""
 
 
 @dataclass
 class DescriptorMistake(Exception):
-    """A set of descriptors, or a message in it, cannot be used; ``right`` is what could be."""
+    """A set of descriptors, or a message in it, cannot be used; ``right`` says what could be."""
 
     message: str
     right: str = ""
@@ -29,7 +37,7 @@ class Descriptors:
     """A set of descriptors as ``protoc --include_imports --descriptor_set_out`` writes it.
 
     Raises:
-        DescriptorMistake: The bytes are no such set, or it lacks something that it imports.
+        DescriptorMistake: The bytes are no such set, or an import is missing.
     """
 
     def __init__(self, serialized: bytes) -> None:
@@ -37,23 +45,19 @@ class Descriptors:
         self._pool = _pool(self._files)
 
     def messages(self) -> list[str]:
-        """Full names of the messages in it, without Protobuf's own."""
+        """Full names of its messages, without Protobuf's own."""
         ours = (file for file in self._files if not file.name.startswith(GOOGLES))
         return [name for file in ours for name in _names(file.message_type, file.package)]
 
     def message(self, full_name: str) -> Descriptor:
-        """The descriptor of a message.
-
-        Raises:
-            DescriptorMistake: There is no such message.
-        """
+        """The descriptor of a message; raises ``DescriptorMistake`` if there is none."""
         try:
             return self._pool.FindMessageTypeByName(full_name)
         except KeyError:
             raise DescriptorMistake(f"there is no message {full_name!r} in it") from None
 
     def message_at(self, path: tuple[int, ...]) -> str | None:
-        """Full name of the message at a place in the last file, as a message index gives it; ``None`` if none is."""
+        """Full name of the message at a message index's path in the last file; ``None`` if there is none."""
         file = self._files[-1]
         found: DescriptorProto | None = None
         names = [file.package] if file.package else []
@@ -66,17 +70,17 @@ class Descriptors:
         return ".".join(names) if found is not None else None
 
     def checking(self, full_name: str) -> type[Any]:
-        """The message's class, enumerations as numbers: of them no value is unknown, and all keep their order.
+        """The message's class with enumerations as numbers, so that no value is unknown and all keep their order.
 
-        It knows no extensions: they are unknown fields.
+        Extensions become unknown fields.
         """
-        return self._rewritten(full_name, _number)
+        return self._rewritten(full_name, _enum_to_number)
 
     def unchecked(self, full_name: str) -> type[Any]:
-        """The message's class, texts as bytes: it also parses what is no UTF-8. Maps are lists of their entries."""
-        return self._rewritten(full_name, _bytes)
+        """The message's class with strings as bytes, which need not be UTF-8, and maps as lists of entries."""
+        return self._rewritten(full_name, _string_to_bytes)
 
-    def _rewritten(self, full_name: str, change: Callable[[FieldDescriptorProto], None]) -> type[Any]:
+    def _rewritten(self, full_name: str, change: Callable[[DescriptorProto], None]) -> type[Any]:
         from google.protobuf.descriptor_pb2 import FileDescriptorProto
         from google.protobuf.message_factory import GetMessageClass
 
@@ -84,12 +88,10 @@ class Descriptors:
         for file in self._files:
             copy = FileDescriptorProto()
             copy.CopyFrom(file)
-            if change is _number:
-                copy.ClearField("extension")
+            copy.ClearField("extension")
             for message in _all_messages(copy.message_type):
-                _rewrite(message, change)
-            for extension in copy.extension:
-                change(extension)
+                message.ClearField("extension")
+                change(message)
             files.append(copy)
         found: type[Any] = GetMessageClass(_pool(files).FindMessageTypeByName(full_name))
         return found
@@ -104,7 +106,7 @@ def _files(serialized: bytes) -> list[FileDescriptorProto]:
     except DecodeError:
         files = []
     if not files or not all(file.name for file in files):
-        raise DescriptorMistake("it is no set of descriptors", WRITES)
+        raise DescriptorMistake("it is not a set of descriptors", WRITES)
     for file in files:
         file.ClearField("source_code_info")
     return files
@@ -140,24 +142,87 @@ def _all_messages(messages: Iterable[DescriptorProto]) -> Iterator[DescriptorPro
         yield from _all_messages(message.nested_type)
 
 
-def _rewrite(message: DescriptorProto, change: Callable[[FieldDescriptorProto], None]) -> None:
-    if change is _number:
-        message.ClearField("extension")
-    for field in (*message.field, *message.extension):
-        change(field)
-    if change is _bytes:
-        message.options.ClearField("map_entry")  # bytes are no key
+def _enum_to_number(message: DescriptorProto) -> None:
+    for field in message.field:
+        if field.type == field.TYPE_ENUM:
+            field.type = field.TYPE_INT32
+            field.ClearField("type_name")
+            field.ClearField("default_value")
 
 
-def _number(field: FieldDescriptorProto) -> None:
-    if field.type == field.TYPE_ENUM:
-        field.type = field.TYPE_INT32
-        field.ClearField("type_name")
-        field.ClearField("default_value")
+def _string_to_bytes(message: DescriptorProto) -> None:
+    _enum_to_number(message)
+    message.options.ClearField("map_entry")  # bytes cannot be keys
+    for field in message.field:
+        if field.type == field.TYPE_STRING:
+            field.type = field.TYPE_BYTES
+            field.ClearField("default_value")
 
 
-def _bytes(field: FieldDescriptorProto) -> None:
-    _number(field)
-    if field.type == field.TYPE_STRING:
-        field.type = field.TYPE_BYTES
-        field.ClearField("default_value")
+SECONDS = 60
+_LOGGED = re.compile(r"^[IW]\d{4} |warning:", re.IGNORECASE)
+
+
+def compiled(file: str, *, folder: Path) -> bytes:
+    """The descriptors of a file and of its imports.
+
+    In a separate process, which takes a tenth of a second: protoc writes errors only to standard error, and the file
+    may come from elsewhere.
+
+    Args:
+        file: Path from ``folder``, with slashes, as in an import.
+        folder: The root of imports; Protobuf's own files are always found.
+
+    Raises:
+        DescriptorMistake: protoc refuses it; with protoc's message.
+    """
+    with TemporaryDirectory() as temporary:
+        written = Path(temporary, "set")
+        options = [f"-I{folder}", "--include_imports", f"--descriptor_set_out={written}"]
+        protoc = [sys.executable, "-m", "grpc_tools.protoc", *options, file]
+        try:
+            done = subprocess.run(protoc, capture_output=True, text=True, timeout=SECONDS)
+        except subprocess.TimeoutExpired as late:
+            raise DescriptorMistake(f"protoc did not end within {SECONDS} seconds") from late
+        if done.returncode:
+            raise DescriptorMistake(_complaint(done.stderr).replace(f"{folder}/", ""), "what protoc compiles")
+        return written.read_bytes()
+
+
+@lru_cache(maxsize=512)
+def schema_descriptors(schema: Schema) -> bytes:
+    """The descriptors of a registry's schema and of its references.
+
+    In this process, in four milliseconds, because a topic may have had many schemas.
+
+    Raises:
+        DescriptorMistake: It is no Protobuf schema, or protoc refuses it.
+    """
+    from grpc_tools import protoc
+
+    if schema.type != "PROTOBUF":
+        raise DescriptorMistake(f"schema {schema.id} is of type {schema.type}")
+    file = f"schema-{schema.id}.proto"
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary, "files")
+        for name, text in [*((r.name, r.text) for r in schema.references), (file, schema.text)]:
+            path = (folder / name).resolve()
+            if not path.is_relative_to(folder.resolve()):
+                raise DescriptorMistake(f"schema {schema.id} refers to {name}, which is not a valid import path")
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            except OSError as refused:  # one name is a folder in another
+                raise DescriptorMistake(f"schema {schema.id} refers to {name}, which cannot be a file") from refused
+        written = Path(temporary, "set")
+        googles = Path(protoc.__file__).parent / "_proto"
+        options = [f"-I{folder}", f"-I{googles}", "--include_imports", f"--descriptor_set_out={written}"]
+        if protoc.main(["protoc", *options, file]):
+            return compiled(file, folder=folder)  # raises, with the message
+        return written.read_bytes()
+
+
+def _complaint(stderr: str) -> str:
+    """protoc's first complaint, without its log lines."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    return next((line for line in lines if not _LOGGED.search(line)), "protoc says nothing")

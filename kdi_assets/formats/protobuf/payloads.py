@@ -1,8 +1,8 @@
-"""Payloads of one batch to records, each with a rule where it has none: what runs in Spark's Python workers.
+"""Payloads of one batch to records, or to the number of a rule: runs in Spark's Python workers.
 
-Protobuf's own parser judges a payload and writes it again, without the fields that it does not know. Only then it has
-every field once, its maps have every key once, of a oneof there is one, and texts are UTF-8: what reads it into columns
-has nothing left to decide. Where it wrote the same bytes, there were no unknown fields; else they are looked for.
+Protobuf's own parser checks a payload and writes it again without unknown fields. In the result every field and every
+key of a map is there once, a oneof has one value, and strings are UTF-8, so that ptars has nothing left to decide. Only
+where the bytes differ, unknown fields are searched for.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.formats.framing import MessageIndex, split_message_index
-from kdi_assets.formats.protobuf.columns import Columns
+from kdi_assets.formats.protobuf.columns import Columns, json_class
+from kdi_assets.formats.protobuf.compatible import UnknownNumbers
 from kdi_assets.formats.protobuf.descriptors import Descriptors
 from kdi_assets.formats.protobuf.records import (
     SCALARS,
-    ByKey,
-    Document,
-    Many,
+    FieldType,
+    JsonValue,
+    MapOf,
     Record,
+    Repeated,
     Scalar,
-    What,
     below,
     faults,
     has_maps,
     record_of,
 )
-from kdi_assets.formats.protobuf.unknown import UnknownNumbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,13 +40,13 @@ OF_INDEXES = ("too_short", "bad_message_index", "other_message", "unknown_schema
 
 @dataclass(frozen=True, slots=True)
 class Payloads:
-    """What is known of payloads: plain data, for it travels.
+    """How to decode payloads; plain data, because it is sent to workers.
 
     Attributes:
-        descriptors: A set of descriptors, serialized: of the message that every payload becomes.
+        descriptors: A serialized set of descriptors with the message that every payload becomes.
         message: Its full name.
-        writers: Where payloads begin with a message index: the descriptors of every schema that they may be written
-            with, by its id. The message must have the same name there.
+        writers: If payloads begin with a message index: the descriptors of the schemas that they may have, by id. The
+            message must have the same name there.
     """
 
     descriptors: bytes
@@ -55,64 +55,64 @@ class Payloads:
 
 
 class Reading:
-    """What follows from it, the same on the driver and in its workers.
+    """The record and the rules of ``Payloads``, the same on the driver and in workers.
 
     Attributes:
         record: The tree of the message.
-        reasons: Reason and field of every rule; its number is its place, counted from 1. The last is for all else.
+        reasons: Reason and field of every rule, at the place of its number, counted from 1. The last covers the rest.
 
     Raises:
         DescriptorMistake: There is no such message, or no table can hold it.
     """
 
-    def __init__(self, of: Payloads) -> None:
-        self.of = of
-        self.descriptors = Descriptors(of.descriptors)
-        self.record = record_of(self.descriptors.message(of.message))
-        of_indexes = OF_INDEXES if of.writers is not None else ()
+    def __init__(self, payloads: Payloads) -> None:
+        self.payloads = payloads
+        self.descriptors = Descriptors(payloads.descriptors)
+        self.record = record_of(self.descriptors.message(payloads.message))
+        of_indexes = OF_INDEXES if payloads.writers is not None else ()
         self.reasons = [*((reason, "") for reason in of_indexes), *faults(self.record), *_WITHOUT_FIELD]
 
 
 def decoding(payloads: Payloads) -> Callable[..., pa.StructArray]:
-    """A function for workers, which reads the rest there.
+    """The function that workers run.
 
     Returns:
-        Payloads (binary), and the ids of their schemas (bigint) where there are ``writers``, to a struct ``{rule: int,
-        record: record, numbers: array<string>}``. Rule or record is null; so are the paths of unknown fields that no
-        schema names, where there are none.
+        Payloads (binary), and with ``writers`` their schema ids (bigint), to a struct ``{rule: int, record: record,
+        numbers: array<string>}``. Either rule or record is null. Numbers are the paths of unknown fields that no schema
+        names, null if there are none.
     """
-    made: list[_Batches] = []
+    made: list[_BatchDecoder] = []
 
     def decode(values: pa.Array, schema_ids: pa.Array | None = None) -> pa.StructArray:
         if not made:
-            made.append(_Batches(Reading(payloads)))
+            made.append(_BatchDecoder(Reading(payloads)))
         return made[0].decoded(values, schema_ids)
 
     return decode
 
 
-# Of a text that came twice, and is well the second time, nobody knows the field.
+# The field is unknown if a string came twice and only the first was no UTF-8.
 _WITHOUT_FIELD = (("invalid_utf8", ""), (MALFORMED, ""))
 
 
-class _Condemned(Exception):
-    """A payload that gives no record, by the number of a rule."""
+class _Refused(Exception):
+    """A payload becomes no record, by this rule."""
 
     def __init__(self, rule: int) -> None:
         self.rule = rule
 
 
-class _Batches:
-    """Everything that stays the same from batch to batch."""
+class _BatchDecoder:
+    """The decoder of all batches of one task."""
 
     def __init__(self, reading: Reading) -> None:
         from google.protobuf.message import DecodeError, EncodeError
 
         self._descriptors, self._record = reading.descriptors, reading.record
         self._rules = {key: number for number, key in enumerate(reading.reasons, 1)}
-        self._name, self._writers = reading.of.message, reading.of.writers
+        self._name, self._writers = reading.payloads.message, reading.payloads.writers
         self._message: Any = self._descriptors.checking(self._name)
-        # Methods of the class: to find them on a message costs as much as a short call, for its fields are asked first.
+        # Methods of the class: a look-up on a message asks its fields first and costs as much as a short call.
         write, self._discard = self._message.SerializeToString, self._message.DiscardUnknownFields
         self._write = partial(write, deterministic=True) if has_maps(self._record) else write
         self._columns = Columns(self._record, self._rules)
@@ -126,34 +126,34 @@ class _Batches:
         import pyarrow as pa
 
         ids = schema_ids.to_pylist() if schema_ids is not None else None
-        good, condemned, numbers = self._judged(payloads.to_pylist(), ids)
-        read = self._read(good, 0, condemned)
+        good, refused, numbers = self._parsed(payloads.to_pylist(), ids)
+        read = self._read(good, 0, refused)
         whole = pa.concat_arrays(read) if len(read) > 1 else read[0]
-        record, found = self._columns.made(whole)
-        condemned = {**found, **condemned}
-        rules = _by_row(condemned, len(good), pa.int32())
-        if condemned:
+        record, out_of_range = self._columns.records(whole)
+        refused = {**out_of_range, **refused}
+        rules = _by_row(refused, len(good), pa.int32())
+        if refused:
             children = [record.field(n) for n in range(record.type.num_fields)]
             record = pa.StructArray.from_arrays(children, fields=list(record.type), mask=rules.is_valid())
-        told = _by_row(numbers, len(good), pa.list_(pa.field("element", pa.string())))
-        return pa.StructArray.from_arrays([rules, record, told], names=[RULE, RECORD, NUMBERS])
+        paths = _by_row(numbers, len(good), pa.list_(pa.field("element", pa.string())))
+        return pa.StructArray.from_arrays([rules, record, paths], names=[RULE, RECORD, NUMBERS])
 
-    def _judged(
+    def _parsed(
         self, payloads: Sequence[bytes | None], schema_ids: Sequence[int | None] | None
     ) -> tuple[list[bytes], dict[int, int], dict[int, list[str]]]:
-        """The payloads as Protobuf writes what it knows of them, and paths of what it does not know.
+        """The payloads as Protobuf writes their known fields; rules by row; paths of unknown fields by row.
 
-        They are empty where it cannot read them; then there is the rule that says why.
+        A payload with a rule is empty.
         """
         parse, discard, write, broken = self._message.FromString, self._discard, self._write, self._broken
-        condemned: dict[int, int] = {}
+        refused: dict[int, int] = {}
         numbers: dict[int, list[str]] = {}
         good: list[bytes] = []
         for row, payload in enumerate(payloads):
             try:
                 if payload is None:
-                    raise _Condemned(self._rules[MALFORMED, ""])
-                body = payload if schema_ids is None else self._behind_index(payload, schema_ids[row])
+                    raise _Refused(self._rules[MALFORMED, ""])
+                body = payload if schema_ids is None else self._after_index(payload, schema_ids[row])
                 parsed = parse(body)
                 discard(parsed)
                 known = write(parsed)
@@ -162,48 +162,48 @@ class _Batches:
                     found = self._unknown.of(body, known, schema_ids[row] if schema_ids is not None else None)
                     if found:
                         numbers[row] = found
-            except _Condemned as told:
-                condemned[row] = told.rule
+            except _Refused as refusal:
+                refused[row] = refusal.rule
                 good.append(b"")
             except broken:
-                condemned[row] = self._why(body)
+                refused[row] = self._why(body)
                 good.append(b"")
-        return good, condemned, numbers
+        return good, refused, numbers
 
-    def _behind_index(self, payload: bytes, schema_id: int | None) -> bytes:
-        """What is behind the message index."""
+    def _after_index(self, payload: bytes, schema_id: int | None) -> bytes:
+        """The message after the message index."""
         index = split_message_index(payload)
         if not isinstance(index, MessageIndex):
-            raise _Condemned(self._rules[index, ""])
+            raise _Refused(self._rules[index, ""])
         at = schema_id, index.path
         if at not in self._names:
             self._names[at] = self._name_at(*at)
         if self._names[at] != self._name:
-            raise _Condemned(self._rules["other_message" if self._names[at] else "bad_message_index", ""])
+            raise _Refused(self._rules["other_message" if self._names[at] else "bad_message_index", ""])
         return payload[index.end :]
 
     def _name_at(self, schema_id: int | None, path: tuple[int, ...]) -> str | None:
         writer = (self._writers or {}).get(schema_id) if schema_id is not None else None
         if writer is None:
-            raise _Condemned(self._rules["unknown_schema", ""])
+            raise _Refused(self._rules["unknown_schema", ""])
         return Descriptors(writer).message_at(path)
 
-    def _read(self, good: Sequence[bytes], start: int, condemned: dict[int, int]) -> list[pa.StructArray]:
-        """Read a batch; what cannot be read is halved until it is one message, and that condemned."""
+    def _read(self, good: Sequence[bytes], start: int, refused: dict[int, int]) -> list[pa.StructArray]:
+        """Read a batch; on failure halve it until one message is left, which gets a rule."""
         try:
             return [self._columns.read(good)]
         except ValueError:
             if len(good) == 1:
-                condemned[start] = self._why(good[0])
+                refused[start] = self._why(good[0])
                 return [self._columns.read([b""])]
         middle = len(good) // 2
         return [
-            *self._read(good[:middle], start, condemned),
-            *self._read(good[middle:], start + middle, condemned),
+            *self._read(good[:middle], start, refused),
+            *self._read(good[middle:], start + middle, refused),
         ]
 
     def _why(self, payload: bytes) -> int:
-        """The rule for a payload that Protobuf does not read, or does not write again."""
+        """The rule for a payload that Protobuf cannot read or write."""
         if self._unchecked is None:
             self._unchecked = self._descriptors.unchecked(self._name)
         parsed = self._unchecked()
@@ -211,39 +211,39 @@ class _Batches:
             parsed.MergeFromString(payload)
         except self._broken:
             return self._rules[MALFORMED, ""]
-        return self._rules[next(_wrong(self._record, parsed, ""), ("invalid_utf8", ""))]
+        return self._rules[next(_mistakes(self._record, parsed, ""), ("invalid_utf8", ""))]
 
 
 def _by_row(found: Mapping[int, Any], rows: int, type_: pa.DataType) -> pa.Array:
-    """What was found in some of the rows; null in the others."""
+    """Values by row; null in rows without one."""
     import pyarrow as pa
 
     return pa.array(list(map(found.get, range(rows))), type_) if found else pa.nulls(rows, type_)
 
 
-def _wrong(what: What, value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """What is wrong with a message whose texts are bytes and whose maps are lists: reason and path."""
-    match what:
-        case Scalar(type_, wrapper) if SCALARS[type_] == "string":
+def _mistakes(type_: FieldType, value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Reason and path of each mistake in a message of ``Descriptors.unchecked``."""
+    match type_:
+        case Scalar(number, wrapper) if SCALARS[number] == "string":
             if not _is_utf8(value.value if wrapper else value):
                 yield "invalid_utf8", path
-        case Document():
-            if not _is_document(what, value):
+        case JsonValue():
+            if not _is_json(type_, value):
                 yield "invalid_utf8", path
         case Record(fields):
             for field in fields:
                 here = below(path, field)
                 if not field.can_be_absent or value.HasField(field.name):
-                    yield from _wrong(field.what, getattr(value, field.name), here)
+                    yield from _mistakes(field.type, getattr(value, field.name), here)
                 elif field.required:
                     yield "missing_field", here
-        case Many(of):
+        case Repeated(of):
             for element in value:
-                yield from _wrong(of, element, f"{path}[]")
-        case ByKey(key, of):
+                yield from _mistakes(of, element, f"{path}[]")
+        case MapOf(key, of):
             for entry in value:
-                yield from _wrong(key, entry.key, f"{path}[]")
-                yield from _wrong(of, entry.value, f"{path}[]")
+                yield from _mistakes(key, entry.key, f"{path}[]")
+                yield from _mistakes(of, entry.value, f"{path}[]")
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -254,12 +254,11 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _is_document(what: Document, value: Any) -> bool:
-    from google.protobuf import struct_pb2
+def _is_json(type_: JsonValue, value: Any) -> bool:
     from google.protobuf.message import DecodeError
 
     try:
-        getattr(struct_pb2, what.full_name.rpartition(".")[2]).FromString(value.SerializeToString())
+        json_class(type_.full_name).FromString(value.SerializeToString())
     except DecodeError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""What the fields of a message are to a table: a tree, made from descriptors and free of them."""
+"""The types of a message's fields, as a tree made from descriptors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MOST_FIELDS = 10_000
 HIGHEST_NUMBER = 1_000_000
-"""Of a field: the columns are found by a list that is as long as the highest number of a message."""
+"""Of a field: ptars finds columns by a list as long as the highest field number of a message."""
 SCALARS = {
     1: "double",
     2: "float",
@@ -31,7 +31,7 @@ SCALARS = {
     17: "sint32",
     18: "sint64",
 }
-"""Protobuf's numbers of its types; enumerations are 14, messages 11, groups 10."""
+"""Protobuf's type numbers; enumerations are 14, messages 11, groups 10."""
 _GROUP, _MESSAGE, _ENUM = 10, 11, 14
 _WRAPPERS = {
     f"google.protobuf.{name}Value"
@@ -42,7 +42,7 @@ _DOCUMENTS = ("google.protobuf.Struct", "google.protobuf.Value", "google.protobu
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value of one of Protobuf's types; ``wrapper``: the full name of the message that it is wrapped in."""
+    """A scalar; ``wrapper``: full name of the message around it, e.g. ``google.protobuf.Int64Value``."""
 
     type: int
     wrapper: str = ""
@@ -50,31 +50,31 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Enumeration:
-    """A name for a number; of several names the first."""
+    """Names of numbers; of several names for one number the first."""
 
     names: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Timestamp:
     """``google.protobuf.Timestamp``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Duration:
     """``google.protobuf.Duration``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
-    """``google.protobuf.Struct`` and its kin: what JSON holds."""
+class JsonValue:
+    """``google.protobuf.Struct``, ``Value`` or ``ListValue``: any JSON."""
 
     full_name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """A message without fields: it is there, or not."""
+class Empty:
+    """A message without fields: present or absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +85,21 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Many:
+class Repeated:
     """A repeated field."""
 
-    of: What
+    of: FieldType
 
 
 @dataclass(frozen=True, slots=True)
-class ByKey:
+class MapOf:
     """A map."""
 
     key: Scalar
-    value: What
+    value: FieldType
 
 
-What = Scalar | Enumeration | Moment | Span | Document | Mark | Record | Many | ByKey
+FieldType = Scalar | Enumeration | Timestamp | Duration | JsonValue | Empty | Record | Repeated | MapOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +107,18 @@ class Field:
     """A field of a message.
 
     Attributes:
-        can_be_absent: Whether a message tells its absence from its default: then it is null.
+        can_be_absent: Whether absence differs from the default value, so that it becomes null.
     """
 
     name: str
     number: int
-    what: What
+    type: FieldType
     can_be_absent: bool
     required: bool = False
 
 
 def record_of(message: Descriptor) -> Record:
-    """The tree of a message.
-
-    Raises:
-        DescriptorMistake: No table can hold it.
-    """
+    """The tree of a message; raises ``DescriptorMistake`` if no table can hold it."""
     record = _Reader().record(message, ())
     if isinstance(record, Record):
         return record
@@ -130,46 +126,46 @@ def record_of(message: Descriptor) -> Record:
 
 
 class _Reader:
-    """One reading of a message: a message in it may stand in many places, and counts in each."""
+    """Reads one message and counts its fields; a nested type counts at each of its places."""
 
     def __init__(self) -> None:
         self._fields = 0
 
-    def record(self, message: Descriptor, above: tuple[str, ...]) -> Record | Mark:
+    def record(self, message: Descriptor, above: tuple[str, ...]) -> Record | Empty:
         if message.full_name in above:
             way = " → ".join((*above[above.index(message.full_name) :], message.full_name))
-            said = f"{message.full_name} holds itself ({way})"
-            raise DescriptorMistake(said, "a column is as deep as it is declared")
+            reason = f"{message.full_name} contains itself ({way})"
+            raise DescriptorMistake(reason, "a table has a fixed depth")
         if message.GetOptions().message_set_wire_format:
             raise DescriptorMistake(f"{message.full_name} is a message set, which is not supported")
         fields = tuple(self._field(field, (*above, message.full_name)) for field in message.fields)
         names = [field.name.lower() for field in fields]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             message_ = f"{message.full_name} has fields that differ in case alone: {', '.join(twice)}"
-            raise DescriptorMistake(message_, "names of columns do not tell small letters from capitals")
-        return Record(fields) if fields else Mark()
+            raise DescriptorMistake(message_, "column names do not distinguish upper and lower case")
+        return Record(fields) if fields else Empty()
 
     def _field(self, field: FieldDescriptor, above: tuple[str, ...]) -> Field:
         self._fields += 1
         if self._fields > MOST_FIELDS:
             raise DescriptorMistake(f"{above[0]} has more than {MOST_FIELDS:,} fields", "a smaller message")
         if field.number > HIGHEST_NUMBER:
-            message = f"{field.full_name} has number {field.number}, which is beyond {HIGHEST_NUMBER:,}"
+            message = f"{field.full_name} has number {field.number}, larger than {HIGHEST_NUMBER:,}"
             raise DescriptorMistake(message, "a smaller number")
-        what = self._what(field, above)
-        # In a list, and as a map's value, a message is always there.
-        return Field(field.name, field.number, what, bool(field.has_presence), bool(field.is_required))
+        type_ = self._type(field, above)
+        # In a list, and as the value of a map, a message is never absent.
+        return Field(field.name, field.number, type_, bool(field.has_presence), bool(field.is_required))
 
-    def _what(self, field: FieldDescriptor, above: tuple[str, ...]) -> What:
+    def _type(self, field: FieldDescriptor, above: tuple[str, ...]) -> FieldType:
         if not field.is_repeated:
             return self._one(field, above)
         entry = field.message_type
         if entry is not None and entry.GetOptions().map_entry:
             key = Scalar(entry.fields_by_name["key"].type)
-            return ByKey(key, self._one(entry.fields_by_name["value"], above))
-        return Many(self._one(field, above))
+            return MapOf(key, self._one(entry.fields_by_name["value"], above))
+        return Repeated(self._one(field, above))
 
-    def _one(self, field: FieldDescriptor, above: tuple[str, ...]) -> What:
+    def _one(self, field: FieldDescriptor, above: tuple[str, ...]) -> FieldType:
         if field.type == _GROUP:
             raise DescriptorMistake(f"{field.full_name} is a group, which is not supported", "a message instead")
         if field.type == _ENUM:
@@ -181,31 +177,31 @@ class _Reader:
             return Scalar(field.type)
         return self._message(field.message_type, above)
 
-    def _message(self, message: Descriptor, above: tuple[str, ...]) -> What:
+    def _message(self, message: Descriptor, above: tuple[str, ...]) -> FieldType:
         match message.full_name:
             case "google.protobuf.Timestamp":
-                return Moment()
+                return Timestamp()
             case "google.protobuf.Duration":
-                return Span()
+                return Duration()
             case name if name in _DOCUMENTS:
-                return Document(name)
+                return JsonValue(name)
             case name if name in _WRAPPERS:
                 return Scalar(message.fields_by_name["value"].type, wrapper=name)
         return self.record(message, above)
 
 
 def faults(record: Record) -> list[tuple[str, str]]:
-    """What may be wrong with a message that can be parsed: reason and path of a field, each once."""
+    """Reasons and paths of fields that can make a parsed message a dead letter, without duplicates."""
     return list(dict.fromkeys(_faults(record, "")))
 
 
-def _faults(what: What, path: str) -> Iterator[tuple[str, str]]:
-    match what:
-        case Scalar(type_) if SCALARS[type_] == "string":
+def _faults(type_: FieldType, path: str) -> Iterator[tuple[str, str]]:
+    match type_:
+        case Scalar(number) if SCALARS[number] == "string":
             yield "invalid_utf8", path
-        case Moment() | Span():
+        case Timestamp() | Duration():
             yield "out_of_range", path
-        case Document():
+        case JsonValue():
             yield "invalid_utf8", path
             yield "out_of_range", path
         case Record(fields):
@@ -213,24 +209,24 @@ def _faults(what: What, path: str) -> Iterator[tuple[str, str]]:
                 here = below(path, field)
                 if field.required:
                     yield "missing_field", here
-                yield from _faults(field.what, here)
-        case Many(of):
+                yield from _faults(field.type, here)
+        case Repeated(of):
             yield from _faults(of, f"{path}[]")
-        case ByKey(key, value):
+        case MapOf(key, value):
             yield from _faults(key, f"{path}[]")
             yield from _faults(value, f"{path}[]")
 
 
-def has_maps(what: What) -> bool:
-    """Whether there is a map in it."""
-    match what:
+def has_maps(type_: FieldType) -> bool:
+    """Whether it contains a map."""
+    match type_:
         case Record(fields):
-            return any(has_maps(field.what) for field in fields)
-        case Many(of):
+            return any(has_maps(field.type) for field in fields)
+        case Repeated(of):
             return has_maps(of)
-    return isinstance(what, ByKey)
+    return isinstance(type_, MapOf)
 
 
 def below(path: str, field: Field) -> str:
-    """The path of a field of what is at a path."""
+    """The path of a field in the message at a path."""
     return f"{path}.{field.name}" if path else field.name

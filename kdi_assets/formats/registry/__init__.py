@@ -1,1 +1,1 @@
-"""Schema registry: what the id in front of a message stands for. No JVM; the driver asks, executors never do."""
+"""Schema registry: schemas by id. Only the driver process asks it, without a JVM; executors never do."""

@@ -1,4 +1,4 @@
-"""What a registry ever answered, in files: an id means the same for ever, and a run's process is always a new one."""
+"""Answers of a registry in files: the schema of an id never changes, and each run is a new process."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ log = logging.getLogger(__name__)
 
 
 class SchemaFiles:
-    """One file for each id and each subject, whole or not at all, with its own digest in the first line.
+    """One file for each id and each subject, replaced as a whole, with its digest in the first line.
 
-    A file that is damaged, or of another format, counts as absent: what it held is asked for again. Nobody needs the
-    files, so one that cannot be written costs a question in the next process, and a warning.
+    A file that is damaged or of another format counts as absent, and the registry is asked again. A file that cannot be
+    written costs a warning, and a request in the next process.
     """
 
     def __init__(self, home: Path, registry: Registry) -> None:
         """Name the folder; nothing is read or made yet.
 
-        The user is part of its name: services with one address for many customers tell them apart by their keys, and
-        an id of one customer means something else to another.
+        Its name depends on the user: a service may have one address for many customers, and an id means another schema
+        for each customer.
         """
-        self._of = f"{registry.url} {registry.properties.get('username', '')}"
+        self._origin = f"{registry.url} {registry.properties.get('username', '')}"
         host = re.sub(r"[^A-Za-z0-9.-]", "_", urlsplit(registry.url).netloc)
-        self.folder = home / "registry" / f"{host}-{_digest(self._of.encode())[:12]}"
+        self.folder = home / "registry" / f"{host}-{_digest(self._origin.encode())[:12]}"
 
     def schema(self, schema_id: int) -> Schema | None:
-        """The schema of an id, if it was ever kept."""
+        """The schema of an id, if there is a file."""
         content = self._read(self._schema_path(schema_id))
         if content is None:
             return None
@@ -46,21 +46,21 @@ class SchemaFiles:
         return Schema(**content, references=references)
 
     def keep_schema(self, schema: Schema) -> None:
-        """Keep what an id stands for."""
+        """Write the schema of its id."""
         self._write(self._schema_path(schema.id), asdict(schema))
 
     def versions(self, subject: str) -> tuple[dict[int, int], int | None]:
-        """Ids by version of a subject, as far as they were ever told, and the version that was the latest then."""
+        """The known ids of a subject by version, and the version that was the latest."""
         content = self._read(self._subject_path(subject)) or {"ids": {}, "latest": None}
         return {int(number): schema_id for number, schema_id in content["ids"].items()}, content["latest"]
 
     def keep_versions(self, subject: str, ids: Mapping[int, int], *, latest: int | None) -> None:
-        """Keep the ids of a subject by version, and the latest version, if that is known."""
+        """Write the ids of a subject by version, and the latest version if it is known."""
         content = {"subject": subject, "ids": {str(number): ids[number] for number in sorted(ids)}, "latest": latest}
         self._write(self._subject_path(subject), content)
 
     def count(self) -> int:
-        """How many schemas are kept."""
+        """How many schemas there are."""
         return sum(1 for _ in self.folder.glob("ids/*.json"))
 
     def _schema_path(self, schema_id: int) -> Path:
@@ -80,16 +80,16 @@ class SchemaFiles:
         if digest.decode("ascii", "replace") != _digest(body):
             log.warning("%s is damaged; the registry is asked again", path)
             return None
-        told: dict[str, Any] = json.loads(body)
-        # A copy under another name, or a file of a later release: whole, and not the answer to this question.
-        if (told["format"], told["of"], told["file"]) != (FORMAT, self._of, path.name):
+        file: dict[str, Any] = json.loads(body)
+        # A copy under another name, or a file of a later release: undamaged, but not this answer.
+        if (file["format"], file["of"], file["file"]) != (FORMAT, self._origin, path.name):
             return None
-        content: dict[str, Any] = told["content"]
+        content: dict[str, Any] = file["content"]
         return content
 
     def _write(self, path: Path, content: Mapping[str, Any]) -> None:
-        told = {"format": FORMAT, "of": self._of, "file": path.name, "content": content}
-        body = json.dumps(told, ensure_ascii=False, indent=1).encode()
+        file = {"format": FORMAT, "of": self._origin, "file": path.name, "content": content}
+        body = json.dumps(file, ensure_ascii=False, indent=1).encode()
         try:
             replace_file(path, _digest(body).encode() + b"\n" + body)
         except OSError as refused:

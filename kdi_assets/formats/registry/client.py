@@ -1,4 +1,4 @@
-"""The questions to a registry, and its answers as values of ours.
+"""Requests to a registry, and its answers as values.
 
 Source: Confluent Schema Registry API reference, "Schemas", "Subjects", "Errors".
 """
@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
+from kdi_assets.formats.errors import SubjectVersionUnknown
 from kdi_assets.formats.registry.connection import ANSWER_SECONDS, Answer, Connection
-from kdi_assets.formats.registry.errors import SubjectVersionUnknown
 from kdi_assets.formats.registry.schema import Registered, Version
 from kdi_assets.stream.connections import Registry
 
@@ -23,26 +23,26 @@ Value = TypeVar("Value")
 
 
 class RegistryClient:
-    """Asks, and remembers nothing. Every call may raise what ``Connection.ask`` raises."""
+    """Requests without a cache. Every call may raise the errors of ``Connection.ask``."""
 
     def __init__(self, registry: Registry, *, answer_seconds: float = ANSWER_SECONDS) -> None:
         self._registry = registry
         self._connection = Connection(registry, answer_seconds=answer_seconds)
 
     def types(self) -> tuple[str, ...]:
-        """The types of schemas that the registry takes."""
+        """The types of schemas that the registry supports."""
         path = "/schemas/types"
         answer = self._connection.ask(path)
         return tuple(sorted(self._read(list[str], answer.content, path, answer)))
 
     def schema(self, schema_id: int) -> Registered | None:
-        """The schema of an id; ``None`` if the registry says that there is none."""
+        """The schema of an id; ``None`` if the registry has none."""
         path = f"/schemas/ids/{schema_id}"
         answer = self._connection.ask(path)
         return None if answer.code == SCHEMA_UNKNOWN else self._registered(path, answer, id=schema_id)
 
     def version_numbers(self, subject: str) -> tuple[int, ...]:
-        """All versions of a subject, deleted ones too: messages outlive them; none if it is unknown."""
+        """All versions of a subject, also deleted ones, which messages may still have; none if it is unknown."""
         path = f"/subjects/{quote(subject, safe='')}/versions?deleted=true"
         answer = self._connection.ask(path)
         if answer.code == SUBJECT_UNKNOWN:
@@ -50,7 +50,7 @@ class RegistryClient:
         return tuple(sorted(self._read(list[int], answer.content, path, answer)))
 
     def version(self, subject: str, number: int | None) -> tuple[Version, Registered]:
-        """A version of a subject with its schema, deleted or not; with no number the latest that is not deleted.
+        """A version of a subject with its schema, also a deleted one; without a number the latest that is not deleted.
 
         Raises:
             SubjectVersionUnknown: There is no such subject or version.
@@ -71,10 +71,10 @@ class RegistryClient:
         return self._read(Version, found, path, answer), schema
 
     def _registered(self, path: str, answer: Answer, **asked: int) -> Registered:
-        """The schema in an answer; of one asked for by its id, the id is not repeated in it."""
-        said = answer.content if isinstance(answer.content, Mapping) else {}
-        named = {"references": said.get("references") or (), "type": said.get("schemaType", UNTYPED)}
-        content = {"id": said.get("id"), "text": said.get("schema"), **named, **asked}
+        """The schema in an answer, which lacks the id if it was requested by id."""
+        found = answer.content if isinstance(answer.content, Mapping) else {}
+        typed = {"references": found.get("references") or (), "type": found.get("schemaType", UNTYPED)}
+        content = {"id": found.get("id"), "text": found.get("schema"), **typed, **asked}
         return self._read(Registered, content, path, answer)
 
     def _read(self, type_: type[Value], content: Any, path: str, answer: Answer) -> Value:
@@ -82,10 +82,10 @@ class RegistryClient:
             read: Value = _reader(cast(Any, type_)).validate_python(content)
             return read
         except ValidationError as wrong:
-            raise self._connection.not_understood(path, f"it said {str(answer.content)[:200]}") from wrong
+            raise self._connection.not_understood(path, f"the answer is {str(answer.content)[:200]}") from wrong
 
 
 @cache
 def _reader(type_: Any) -> TypeAdapter[Any]:
-    """To make one takes milliseconds."""
+    """Cached: it takes milliseconds to make."""
     return TypeAdapter(type_)

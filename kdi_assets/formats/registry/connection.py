@@ -1,7 +1,7 @@
-"""How a registry is spoken to: HTTP with credentials, certificates and a proxy, and what its silence means.
+"""HTTP to a registry: credentials, certificates, a proxy, time limits, and the error for each failure.
 
-confluent-kafka has a client as well. With its extra it asks for six more packages and 0.8 CPU seconds in every process
-that imports it, waits without an end unless it is told otherwise, and has no memory that outlasts its process.
+The client of confluent-kafka was not taken: it needs six more packages and 0.8 CPU seconds in every process that
+imports it, has no time limit by default, and its cache ends with the process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from kdi_assets.formats.registry.errors import (
+from kdi_assets.formats.errors import (
     RegistryAccessRefused,
     RegistryNotUnderstood,
     RegistrySettingRefused,
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
 
 ANSWER_SECONDS = 10.0
-"""How long one question may take, all tries together."""
+"""Time limit of one request, with all tries."""
 PAUSES_SECONDS = (0.2, 0.8)
-"""Before the second try and the third: a registry that is being restarted is back soon."""
+"""Before the second and the third try: a registry that restarts is back soon."""
 MOST_BYTES = 32 * 1024 * 1024
 ACCEPT = "application/vnd.schemaregistry.v1+json, application/vnd.schemaregistry+json, application/json"
 REFUSED = {401: "authentication", 403: "authorization", 407: "authentication at the proxy"}
-PASSING = {408, 425, 429}
-NOT_THERE = range(40401, 40500)
+RETRIABLE = {408, 425, 429}
+NOT_FOUND = range(40401, 40500)
 TUNNEL = re.compile(r"Tunnel connection failed: (\d{3})")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the registry said: ``code`` is its own error code, 0 where it answered what was asked."""
+    """An answer; ``code`` is the registry's error code, 0 if there is no error."""
 
     content: Any
     code: int = 0
@@ -50,7 +50,7 @@ class Answer:
 
 
 class Connection:
-    """Questions to one registry; connections are kept open between them."""
+    """Requests to one registry over connections that stay open."""
 
     def __init__(self, registry: Registry, *, answer_seconds: float = ANSWER_SECONDS) -> None:
         self._registry = registry
@@ -58,16 +58,16 @@ class Connection:
         self._pool: PoolManager | None = None
 
     def ask(self, path: str) -> Answer:
-        """What the registry says to ``GET path``.
+        """The answer to ``GET path``.
 
         Args:
-            path: Behind the registry's address, quoted.
+            path: Path after the registry's address, quoted.
 
         Raises:
-            RegistryUnavailable: No answer within the time, or "not now" from each of three tries.
-            RegistryAccessRefused, RegistrySettingRefused: It, or a proxy, does not let us in.
-            RegistryNotUnderstood: Whatever answers is no registry.
-            EnvironmentVariableMissing: A property is to come from a variable that is not set.
+            RegistryUnavailable: No answer in time, or "not now" in each of three tries.
+            RegistryAccessRefused, RegistrySettingRefused: The registry or a proxy refuses access.
+            RegistryNotUnderstood: The server is no registry.
+            EnvironmentVariableMissing: A property names a variable that is not set.
         """
         until = monotonic() + self._answer_seconds
         for pause in PAUSES_SECONDS:
@@ -90,7 +90,7 @@ class Connection:
                 "GET",
                 self._registry.url + path,
                 timeout=Timeout(connect=seconds, read=seconds),
-                retries=False,  # nor redirects: credentials go to the address that the document names, nowhere else
+                retries=False,  # no redirects either: credentials go only to the address in the document
                 preload_content=False,
             )
             try:
@@ -99,30 +99,30 @@ class Connection:
             finally:
                 response.close()
         content = _json(body)
-        said = _said(response, body, content)
+        detail = _summary(response, body, content)
         if response.status in REFUSED:
-            raise self._access_refused(REFUSED[response.status], said)
-        if response.status in PASSING or response.status >= 500:
-            raise self._unavailable(path, said)
+            raise self._access_refused(REFUSED[response.status], detail)
+        if response.status in RETRIABLE or response.status >= 500:
+            raise self._unavailable(path, detail)
         if response.status == 200 and content is not None:
             return Answer(content)
-        # Only a registry numbers what it does not know; any other 404 may be a wrong path, or somebody else's page.
-        if response.status == 404 and isinstance(content, dict) and content.get("error_code") in NOT_THERE:
+        # Only a registry sends these codes; any other 404 may be a wrong path, or a page of another server.
+        if response.status == 404 and isinstance(content, dict) and content.get("error_code") in NOT_FOUND:
             return Answer(content, int(content["error_code"]), str(content.get("message")))
-        raise self.not_understood(path, said)
+        raise self.not_understood(path, detail)
 
     def not_understood(self, path: str, detail: str) -> RegistryNotUnderstood:
-        """The refusal of an answer that a registry would not give."""
-        registry = self._registry
-        return RegistryNotUnderstood(registry=registry.name, url=registry.url, asked=f"GET {path}", detail=detail)
+        """The error for an answer that no registry gives."""
+        return RegistryNotUnderstood(**self._address(), asked=f"GET {path}", detail=detail)
 
     def _unavailable(self, path: str, detail: str) -> RegistryUnavailable:
-        registry = self._registry
-        return RegistryUnavailable(registry=registry.name, url=registry.url, asked=f"GET {path}", detail=detail)
+        return RegistryUnavailable(**self._address(), asked=f"GET {path}", detail=detail)
 
     def _access_refused(self, refused: str, detail: str) -> RegistryAccessRefused:
-        registry = self._registry
-        return RegistryAccessRefused(registry=registry.name, url=registry.url, refused=refused, detail=detail)
+        return RegistryAccessRefused(**self._address(), refused=refused, detail=detail)
+
+    def _address(self) -> dict[str, str]:
+        return {"registry": self._registry.name, "url": self._registry.url}
 
     @contextmanager
     def _translated(self, path: str) -> Iterator[None]:
@@ -131,7 +131,7 @@ class Connection:
         try:
             yield
         except SSLError as refused:
-            # The one end of a connection that TLS reports itself and that says nothing about certificates.
+            # A closed connection, which TLS reports as an error of its own; the certificate is not the cause.
             if isinstance(refused.args[0] if refused.args else None, ssl.SSLEOFError | ssl.SSLZeroReturnError):
                 raise self._unavailable(path, "the connection was closed") from refused
             raise self._access_refused("a secure connection", _short(refused)) from refused
@@ -145,7 +145,7 @@ class Connection:
 
 
 def _body(response: BaseHTTPResponse, until: float) -> bytes:
-    """The whole body, if it is there in time: a time limit of the socket's begins anew with every byte."""
+    """The whole body, in time: the socket's own time limit restarts with every byte."""
     parts = bytearray()
     while part := response.read1(65536):
         parts += part
@@ -161,8 +161,8 @@ def _json(body: bytes) -> Any | None:
         return None
 
 
-def _said(response: BaseHTTPResponse, body: bytes, content: object) -> str:
-    """The answer in short, for a message."""
+def _summary(response: BaseHTTPResponse, body: bytes, content: object) -> str:
+    """The answer in short, for an error message."""
     if isinstance(content, dict) and "error_code" in content:
         return f"HTTP {response.status}, {content['error_code']}: {_short(content.get('message'))}"
     where = f" to {response.headers['Location']}" if "Location" in response.headers else ""
@@ -176,6 +176,8 @@ def _short(thing: object) -> str:
 
 
 def _open(registry: Registry) -> PoolManager:
+    from urllib.request import getproxies, proxy_bypass
+
     from urllib3 import PoolManager, ProxyManager
 
     properties = registry.properties
@@ -183,7 +185,9 @@ def _open(registry: Registry) -> PoolManager:
     if "username" in properties:
         headers["Authorization"] = _basic(properties["username"], properties.get("password", ""))
     tls = _tls(registry) if registry.url.startswith("https") else None
-    proxy = properties.get("proxy") or _proxy_of_the_environment(registry.url)
+    target = urlsplit(registry.url)
+    by_environment = "" if proxy_bypass(target.hostname or "") else getproxies().get(target.scheme, "")
+    proxy = properties.get("proxy") or by_environment
     if not proxy:
         return PoolManager(headers=headers, ssl_context=tls)
     address = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
@@ -198,22 +202,13 @@ def _basic(username: str, password: str) -> str:
     return "Basic " + b64encode(f"{username}:{password}".encode()).decode("ascii")
 
 
-def _proxy_of_the_environment(url: str) -> str:
-    from urllib.request import getproxies, proxy_bypass
-
-    address = urlsplit(url)
-    if proxy_bypass(address.hostname or ""):
-        return ""
-    return getproxies().get(address.scheme, "")
-
-
 def _tls(registry: Registry) -> ssl.SSLContext:
     properties = registry.properties
     with _setting(registry, "tls.ca"):
         context = ssl.create_default_context(cafile=properties.get("tls.ca"))
     if "tls.certificate" in properties:
         with _setting(registry, "tls.certificate"):
-            # Without a password of ours OpenSSL would ask the terminal for one.
+            # Without a password OpenSSL would ask for one on the terminal.
             password = properties.get("tls.key_password", "")
             context.load_cert_chain(properties["tls.certificate"], properties.get("tls.key"), lambda: password)
     return context

@@ -1,4 +1,4 @@
-"""What a registry answers: schemas, the schemas that they refer to, versions of subjects."""
+"""Values from a registry: schemas, the schemas that they refer to, versions of subjects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """How a schema names another one, and under which subject and version that one is kept."""
+    """A reference of a schema: its name for another one, and that one's subject and version."""
 
     name: str
     subject: str
@@ -19,7 +19,7 @@ class Referenced:
     """A schema that another one refers to.
 
     Attributes:
-        name: What the referring text calls it: full name (Avro), ``$ref`` (JSON) or import path (Protobuf).
+        name: Its name in the referring text: full name (Avro), ``$ref`` (JSON) or import path (Protobuf).
     """
 
     name: str
@@ -28,12 +28,12 @@ class Referenced:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What an id stands for, for ever.
+    """The schema of an id; it never changes.
 
     Attributes:
-        type: ``AVRO``, ``JSON`` or ``PROTOBUF``; registries may know others.
+        type: ``AVRO``, ``JSON`` or ``PROTOBUF``; registries may have others.
         text: As it was registered.
-        references: Also those of references; each before whatever refers to it, and each name once.
+        references: All, also indirect ones; each name once, and before the schemas that refer to it.
     """
 
     id: int
@@ -53,7 +53,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """One answer of a registry: its references are named, not yet followed."""
+    """A schema as the registry answers it: the references are not yet resolved."""
 
     id: int
     type: str

@@ -1,6 +1,6 @@
-"""The schemas of one registry as a drain asks for them: whatever was ever known stays known, with the registry down.
+"""The schemas of one registry for a drain: a schema that was fetched once stays known, also with the registry down.
 
-A drain knows those of the stream's subject, and whatever else its messages turn out to name.
+A drain knows the schemas of the stream's subject, and fetches others that its messages name.
 """
 
 from __future__ import annotations
@@ -11,37 +11,36 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
-from kdi_assets.formats.errors import FormatMistake
+from kdi_assets.formats.errors import FormatMistake, RegistryUnavailable
 from kdi_assets.formats.framing import other_schema_than
 from kdi_assets.formats.registry.cache import SchemaFiles
 from kdi_assets.formats.registry.client import RegistryClient
-from kdi_assets.formats.registry.errors import RegistryUnavailable
 from kdi_assets.formats.registry.schema import Reference, Referenced, Registered, Schema, Version
 from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Registry
 from kdi_assets.stream.message_format import RegistrySchemas
 
 UNKNOWN_SECONDS = 30.0
-"""How long an id that the registry does not know is not asked for again: it may be registered at any time."""
+"""How long until an unknown id is requested again: it may be registered at any time."""
 HIGHEST_ID = 2**31 - 1
 MOST_IDS = 1000
-"""Ids that nobody knew, in one plan. Each is a question; messages that have no frame may seem to name millions."""
+"""New ids in one plan. Each is a request, and messages without a frame may seem to name millions."""
 log = logging.getLogger(__name__)
 
 
 class Schemas:
-    """Schemas by id, by subject and by version; asks the registry only for what it never told.
+    """Schemas by id, by subject and by version; the registry is asked only for what is not known.
 
-    Every call may raise what ``Connection.ask`` raises. ``RegistryUnavailable`` means that an answer is needed which
-    was never given before: trying again helps, and no message may be judged by it.
+    Every call may raise the errors of ``Connection.ask``. ``RegistryUnavailable`` means that a needed schema was
+    never fetched: a retry helps, and no message can be judged until then.
     """
 
     def __init__(self, registry: Registry, *, home: Path, now_seconds: Callable[[], float] = monotonic) -> None:
-        """Ask nothing yet.
+        """Send no request yet.
 
         Args:
-            home: Below it the answers are kept, in the folder ``registry`` (``Settings.home``).
-            now_seconds: A clock that never goes back.
+            home: Answers are kept in its folder ``registry`` (``Settings.home``).
+            now_seconds: A monotonic clock.
         """
         self._client = RegistryClient(registry)
         self._files = SchemaFiles(home, registry)
@@ -50,30 +49,30 @@ class Schemas:
         self._unknown: dict[int, float] = {}  # until when, by id
 
     def by_ids(self, ids: Iterable[int]) -> dict[int, Schema | None]:
-        """The schema of every id; ``None`` for those that the registry, asked a moment ago, does not know.
+        """The schema of every id; ``None`` for ids that the registry does not know.
 
         Args:
-            ids: Any numbers: they may come from the bytes of messages that were never framed.
+            ids: Any numbers: they may come from messages without a frame.
         """
         now = self._now_seconds()
         self._unknown = {schema_id: until for schema_id, until in self._unknown.items() if until > now}
         return {schema_id: self.by_id(schema_id) for schema_id in ids}
 
     def by_id(self, schema_id: int) -> Schema | None:
-        """The schema of an id; ``None`` if the registry, asked a moment ago, does not know it."""
+        """The schema of an id; ``None`` if the registry does not know it, asked less than ``UNKNOWN_SECONDS`` ago."""
         if not 0 <= schema_id <= HIGHEST_ID:
             return None
         known = self._known.get(schema_id) or self._files.schema(schema_id)
         if known is None and self._now_seconds() >= self._unknown.get(schema_id, float("-inf")):
-            known = self._asked_for(schema_id)
+            known = self._fetched(schema_id)
         if known is not None:
             self._known[schema_id] = known
         return known
 
     def ids_of(self, subject: str) -> tuple[int, ...]:
-        """The ids of all versions of a subject, deleted ones too; none of a subject that nobody registered.
+        """The ids of all versions of a subject, also deleted ones; none if the subject is unknown.
 
-        With the registry down those that it told before, if it told any. All of them can then be had by ``by_id``.
+        With the registry down, the ids that are known, if any. ``by_id`` then has all of them.
         """
         known, latest = self._files.versions(subject)
         try:
@@ -83,16 +82,16 @@ class Schemas:
         except RegistryUnavailable as silent:
             if not known:
                 raise
-            log.warning("%s  The %d schemas of %s that are known go on to be used.", silent, len(known), subject)
+            log.warning("%s  The %d known schemas of %s stay in use.", silent, len(known), subject)
         else:
             self._files.keep_versions(subject, known, latest=latest)
         return tuple(sorted(set(known.values())))
 
     def version(self, subject: str, number: int | None = None) -> Version:
-        """A version of a subject, by default the latest; with the registry down as it was told before.
+        """A version of a subject, by default the latest; with the registry down, the last known answer.
 
-        Asked for in every process, though versions do not change: a subject that was deleted for good and registered
-        anew gives old numbers to new schemas.
+        Requested in every process, though versions do not change: a subject that was deleted for good and registered
+        again gives old numbers to new schemas.
 
         Raises:
             SubjectVersionUnknown: There is no such subject or version.
@@ -104,13 +103,13 @@ class Schemas:
             known = latest if number is None else number
             if known is None or known not in ids:
                 raise
-            log.warning("%s  Version %d of %s is known and goes on to be used.", silent, known, subject)
+            log.warning("%s  The known version %d of %s stays in use.", silent, known, subject)
             return Version(subject, known, ids[known])
         latest = version.number if number is None else latest
         self._files.keep_versions(subject, {**ids, version.number: version.id}, latest=latest)
         return version
 
-    def _asked_for(self, schema_id: int) -> Schema | None:
+    def _fetched(self, schema_id: int) -> Schema | None:
         registered = self._client.schema(schema_id)
         if registered is not None:
             return self._resolved(registered)
@@ -118,31 +117,31 @@ class Schemas:
         return None
 
     def _kept(self, version: Version, schema: Registered) -> Version:
-        """The version, once its schema is known by its id."""
+        """The version; its schema is then known by its id."""
         if self._known.get(version.id) is None and self._files.schema(version.id) is None:
             self._known[version.id] = self._resolved(schema)
         return version
 
     def _resolved(self, registered: Registered) -> Schema:
-        """The schema with all that it refers to, kept."""
+        """The schema with all references, written to the cache."""
         references: dict[str, Referenced] = {}
-        self._follow(registered.references, references, met=set())
+        self._resolve(registered.references, references, met=set())
         schema = Schema(registered.id, registered.type, registered.text, tuple(references.values()))
         self._files.keep_schema(schema)
         return schema
 
-    def _follow(self, named: Collection[Reference], found: dict[str, Referenced], *, met: set[str]) -> None:
-        """Add what is referred to, each before whatever refers to it.
+    def _resolve(self, named: Collection[Reference], found: dict[str, Referenced], *, met: set[str]) -> None:
+        """Add the referenced schemas, each before the schemas that refer to it.
 
-        Source: Confluent's serializers, which take the first of two references of one name.
+        Source: Confluent's serializers, which take the first of two references with one name.
         """
         for reference in named:
             if reference.name in met:
                 continue
             met.add(reference.name)
-            _, told = self._client.version(reference.subject, reference.version)
-            self._follow(told.references, found, met=met)
-            found[reference.name] = Referenced(reference.name, told.text)
+            _, schema = self._client.version(reference.subject, reference.version)
+            self._resolve(schema.references, found, met=met)
+            found[reference.name] = Referenced(reference.name, schema.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ class KnownSchemas:
     """Schemas by id.
 
     Attributes:
-        reader: The version that every message becomes, and its schema's id.
+        reader: The version whose record every message becomes.
     """
 
     registry: Schemas
@@ -163,34 +162,34 @@ class KnownSchemas:
         return other_schema_than(self.by_id)
 
     def schema_of_reader(self, type_: str) -> tuple[Schema, str]:
-        """The schema that every message becomes, and what mistakes call it.
+        """The reader's schema, and its name in error messages.
 
         Raises:
             FormatMistake: It is of another type.
         """
-        schema, called = self.by_id[self.reader.id], f"version {self.reader.number} of {self.reader.subject}"
+        schema, label = self.by_id[self.reader.id], f"version {self.reader.number} of {self.reader.subject}"
         if schema.type != type_:
-            message = f"{called} is a schema of the type {schema.type}, not {type_}"
+            message = f"{label} is a schema of the type {schema.type}, not {type_}"
             raise FormatMistake(f"format.{type_.lower()}.registry", message)
-        return schema, called
+        return schema, label
 
     def and_of(self, ids: Iterable[int]) -> KnownSchemas | None:
-        """These and those of more ids; none if the registry knows no schema of any of them.
+        """These schemas and those of more ids; none if the registry knows none of them.
 
         Raises:
-            KdiError: As ``Schemas`` says; of a registry that is down, because no message may be judged by that.
+            KdiError: As ``Schemas``; also if the registry is down.
         """
         found = {schema_id: schema for schema_id, schema in self.registry.by_ids(ids).items() if schema is not None}
         return replace(self, by_id={**self.by_id, **found}) if found else None
 
 
-def known_schemas(asked: RegistrySchemas) -> KnownSchemas:
-    """The versions of a stream's subject.
+def known_schemas(wanted: RegistrySchemas) -> KnownSchemas:
+    """The schemas of a stream's subject.
 
     Raises:
-        KdiError: As ``Schemas`` says; with the registry down only if it was never asked before.
+        KdiError: As ``Schemas``; with the registry down only if it was never asked before.
     """
-    registry = Schemas(asked.registry, home=Settings.from_environment().home)
-    reader = registry.version(asked.subject, asked.version)
-    known = registry.by_ids({*registry.ids_of(asked.subject), reader.id})
+    registry = Schemas(wanted.registry, home=Settings.from_environment().home)
+    reader = registry.version(wanted.subject, wanted.version)
+    known = registry.by_ids({*registry.ids_of(wanted.subject), reader.id})
     return KnownSchemas(registry, reader, {n: schema for n, schema in sorted(known.items()) if schema is not None})

@@ -17,7 +17,7 @@ from kdi_assets.monitoring.backlog import Backlog, State, state_of
 from kdi_assets.monitoring.backlog_reader import BacklogReader, ReadBacklogs
 from kdi_assets.monitoring.metrics.totals import LedgerTotals, Totals
 from kdi_assets.monitoring.table_facts import TableFacts, TableWatch
-from kdi_assets.runtime.threads import begin
+from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.stream.stream import Stream
 
 LEDGER_SECONDS = 4.0
@@ -93,7 +93,7 @@ class SnapshotReader:
             last = self._last
             if last is not None and not last.done():
                 return last
-            self._last = begin(self._take, name="look")
+            self._last = start_in_thread(self._take, name="look")
             return last if last is not None and self._came_late(last) else self._last
 
     def _came_late(self, done: Future[MetricsSnapshot]) -> bool:

@@ -1,1 +1,1 @@
-"""The warm driver: a process that owns Spark's JVM, and how other processes attach to it."""
+"""The warm driver: a process that owns Spark's JVM, to which other processes attach."""

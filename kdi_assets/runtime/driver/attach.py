@@ -1,7 +1,7 @@
-"""A process's side of the warm driver: PySpark's context and session, on a JVM that belongs to another process.
+"""The client side of the warm driver: PySpark's context and session on the JVM of another process.
 
-PySpark takes the JVM that it speaks to for its own: it stops it, cancels every job in it, replaces its default session.
-Here each of that means this process's share alone. Import it only to attach: it loads PySpark.
+PySpark believes that it owns its JVM: it stops it, cancels all its jobs, replaces its default session. The classes here
+affect only this process's part. Importing this module loads PySpark, so do it only to attach.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pyspark.java_gateway import launch_gateway  # noqa: TID253
 from pyspark.sql import SparkSession  # noqa: TID253
 
 from kdi_assets.runtime.driver.control import ControlConnection, connect_to_driver
-from kdi_assets.runtime.driver.errors import DriverDiffers, DriverGone
 from kdi_assets.runtime.environment import environment_set, forget_jvm, interrupts_kept
+from kdi_assets.runtime.errors import DriverDiffers, DriverGone
 
 
 class AttachedContext(SparkContext):
-    """The warm driver's context as one process sees it; every job of the process carries its job group."""
+    """The warm driver's context in one process; every job of the process carries its job group."""
 
     def __init__(self, gateway: JavaGateway, connection: ControlConnection, group: str) -> None:
         self.connection = connection
@@ -34,24 +34,24 @@ class AttachedContext(SparkContext):
         self.carry_group()
 
     def carry_group(self) -> None:
-        """Mark the calling thread's jobs as this process's; the JVM has a thread, and its marks, for each of ours."""
+        """Set the job group in the JVM thread of the calling thread."""
         self.setJobGroup(self.group, f"process {os.getpid()}", interruptOnCancel=True)
-        # Processes take turns instead of queueing behind the longest job; few pools, since none is ever given up.
+        # Processes take turns instead of waiting for the longest job; few pools, because Spark never removes one.
         self.setLocalProperty("spark.scheduler.pool", f"pool {os.getpid() % 16}")
 
     def cancelAllJobs(self) -> None:
-        """Cancel the jobs of this process; PySpark's would cancel everyone's."""
+        """Cancel the jobs of this process; PySpark's method would cancel those of all processes."""
         self.cancelJobGroup(self.group)
 
     def stop(self) -> None:
-        """Leave the driver and all in it as they are, but for what this process still runs there."""
+        """Detach: the driver cancels the jobs of this process, and nothing else changes there."""
         gateway, self._jsc = SparkContext._gateway, None
         if gateway is None or SparkContext._active_spark_context is not self:
             return
         if server := getattr(self, "_accumulatorServer", None):
             server.shutdown()
             server.server_close()
-        _hang_up(gateway)
+        _disconnect(gateway)
         forget_jvm()
         self.connection.close()
 
@@ -62,22 +62,22 @@ class AttachedSession(SparkSession):
     _sc: AttachedContext
 
     def newSession(self) -> SparkSession:
-        """A session of its own, whose jobs the driver knows for this process's also in threads without its group."""
+        """A new session; the driver learns its job tag, for jobs in threads without the job group."""
         session = super().newSession()
-        self._sc.connection.tell(session_tag=session._jsparkSession.sessionJobTag())
+        self._sc.connection.send(session_tag=session._jsparkSession.sessionJobTag())
         return session
 
     def stop(self) -> None:
-        """Detach; PySpark's would take away the JVM's default session, and its context with it."""
+        """Detach; PySpark's method would remove the JVM's default session and its context."""
         self._sc.stop()
 
 
 def attach(home: Path) -> AttachedSession:
-    """Attach this process to the warm driver of ``home``; the session is the driver's default one, to take others from.
+    """Attach this process to the warm driver of ``home``; returns the driver's default session, to make others from.
 
     Raises:
-        DriverGone: It does not run, and is not about to.
-        DriverDiffers: It runs another Spark.
+        DriverGone: It does not run, and does not start.
+        DriverDiffers: It runs another version of Spark.
     """
     group = f"kdi-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     connection = connect_to_driver(home, ask="attach", pid=os.getpid(), group=group)
@@ -96,7 +96,7 @@ def attach(home: Path) -> AttachedSession:
 
 
 def _environment(connection: ControlConnection) -> dict[str, str]:
-    """From where PySpark takes the JVM to speak to; left there, child processes would attach too."""
+    """Variables by which PySpark finds the JVM; set only for a moment, or child processes would attach too."""
     return {
         "PYSPARK_GATEWAY_PORT": str(connection.address.gateway_port),
         "PYSPARK_GATEWAY_SECRET": connection.address.secret,
@@ -105,9 +105,9 @@ def _environment(connection: ControlConnection) -> dict[str, str]:
     }
 
 
-def _hang_up(gateway: JavaGateway) -> None:
-    """Close this process's connections; ``gateway.shutdown()`` would end the JVM's server for everyone."""
+def _disconnect(gateway: JavaGateway) -> None:
+    """Close this process's connections; ``gateway.shutdown()`` would end the JVM's server for all processes."""
     client = gateway._gateway_client
     client.finalizer_deque.appendleft(SHUTDOWN_FINALIZER_WORKER)
     gateway.close(keep_callback_server=True)
-    client.is_connected = False  # else a leftover DataFrame would open a new connection behind our back
+    client.is_connected = False  # otherwise a leftover DataFrame would open a new connection

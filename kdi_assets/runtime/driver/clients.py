@@ -1,4 +1,4 @@
-"""The warm driver's clients: who is attached, what to cancel when one leaves, what to forget when the last one has."""
+"""The warm driver's clients: a client's jobs are cancelled when it leaves, all objects are freed with the last one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-SHUT_SECONDS = 30.0
-"""How long new clients wait for those attached, so that a JVM that served enough is recycled; a client waits twice that
-for a driver."""
+REFUSE_SECONDS = 30.0
+"""How long new clients are refused before a JVM is recycled, so that the attached ones can finish. A client waits twice
+as long for a driver."""
 
 
 @dataclass
 class Client:
-    """An attached process, and the marks that its jobs carry."""
+    """An attached process; job group and session tags mark its jobs."""
 
     pid: int
     group: str
@@ -29,7 +29,7 @@ class Client:
 
 
 class Clients:
-    """The owner's part in the conversations of ``ControlServer``."""
+    """Handles the connections of ``ControlServer``."""
 
     def __init__(
         self,
@@ -39,18 +39,18 @@ class Clients:
         left: Callable[[int], None],
         recycle_after: int | None = None,
     ) -> None:
-        """Start with none.
+        """Start without clients.
 
         Args:
             stop: Called when a process asks the driver to stop.
-            left: Called with the number of clients served when the last one attached has left.
-            recycle_after: Once so many were served, no other is welcome until those attached have left; if they take
-                long, others are welcome again, until as many more were served.
+            left: Called when the last attached client has left, with the number of clients served.
+            recycle_after: After so many clients, new ones are refused until the attached ones have left. If that takes
+                too long, new clients are accepted again, until as many more were served.
         """
         self._stop, self._left = stop, left
         self._attached: dict[str, Client] = {}
         self._served = 0
-        self._recycle_after, self._shut_until = recycle_after, 0.0
+        self._recycle_after, self._refuse_until = recycle_after, 0.0
         self._idle_since = time.monotonic()
         self._closed = False
         self._lock = threading.Lock()
@@ -58,32 +58,32 @@ class Clients:
         self._objects = _ClientObjects(session.sparkContext._gateway)
 
     def idle_seconds(self) -> float | None:
-        """Seconds since the last client left, or since the start; none while one is attached."""
+        """Seconds since the last client left, or since the start; none while a client is attached."""
         with self._lock:
             return None if self._attached else time.monotonic() - self._idle_since
 
     def close(self) -> None:
-        """Welcome no other; those attached need no cancelling, the whole JVM ends."""
+        """Refuse new clients; jobs need not be cancelled any more, because the JVM ends."""
         with self._lock:
             self._closed = True
 
-    def welcome(self, hello: dict[str, Any]) -> dict[str, Any] | None:
+    def on_connect(self, hello: dict[str, Any]) -> dict[str, Any] | None:
         match hello.get("ask"):
             case "attach":
                 return self._attach(Client(pid=hello["pid"], group=hello["group"]))
             case "status":
                 return self._status()
             case "stop":
-                return {}  # it says so once more: a driver that stopped at once would hang up instead of answering
+                return {}  # the stop is a second message: a driver that stops at once could not answer
         return None
 
-    def hear(self, hello: dict[str, Any], message: dict[str, Any]) -> None:
+    def on_message(self, hello: dict[str, Any], message: dict[str, Any]) -> None:
         if hello["ask"] == "stop":
             self._stop()
         elif client := self._attached.get(hello.get("group", "")):
             client.session_tags.append(message["session_tag"])
 
-    def farewell(self, hello: dict[str, Any]) -> None:
+    def on_disconnect(self, hello: dict[str, Any]) -> None:
         with self._lock:
             client = self._attached.get(hello.get("group", ""))
             if client is None or self._closed:
@@ -93,22 +93,22 @@ class Clients:
             self._served += 1
             if self._attached:
                 if self._recycle_after and self._served % self._recycle_after == 0:
-                    self._shut_until = time.monotonic() + SHUT_SECONDS
+                    self._refuse_until = time.monotonic() + REFUSE_SECONDS
                 return
-            self._objects.forget()
+            self._objects.release()
             self._idle_since = time.monotonic()
         self._left(self._served)
 
     def _attach(self, client: Client) -> dict[str, Any] | None:
         with self._lock:
-            if self._closed or time.monotonic() < self._shut_until:
+            if self._closed or time.monotonic() < self._refuse_until:
                 return None
             self._attached[client.group] = client
             return {}
 
     def _cancel(self, client: Client) -> None:
-        # Future jobs too: between two jobs of one action there is none to cancel, and the dead client's thread in the
-        # JVM would go on to the next. The tags catch what ran in threads that do not carry the group.
+        # Future jobs too: between two jobs of an action there is none to cancel, and the dead client's JVM thread would
+        # start the next one. The tags are for jobs in threads without the job group.
         self._context.cancelJobGroupAndFutureJobs(client.group, f"its client, process {client.pid}, has gone")
         for tag in client.session_tags:
             self._context.cancelJobsWithTag(tag)
@@ -122,7 +122,7 @@ class Clients:
 
 
 class _ClientObjects:
-    """What py4j keeps in the JVM for its clients: every object it gave them, until they let go. The dead never do."""
+    """Objects that py4j keeps in the JVM until a client releases them; a dead client never does."""
 
     def __init__(self, gateway: JavaGateway) -> None:
         from py4j.java_gateway import JavaObject
@@ -134,6 +134,6 @@ class _ClientObjects:
         for own in (self._kept, self._owners):
             self._owners.add(own._target_id)
 
-    def forget(self) -> None:
-        """Let go of all but the owner's; only while no client is attached."""
+    def release(self) -> None:
+        """Release all objects but the driver's; only while no client is attached."""
         self._kept.keySet().retainAll(self._owners)

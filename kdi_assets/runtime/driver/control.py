@@ -1,34 +1,35 @@
-"""How a process and the warm driver notice each other: one loopback connection of JSON lines, held while attached.
+"""The control connection between a process and the warm driver: JSON lines on the loopback, open while attached.
 
-The process opens it before it touches the JVM, the driver reads it until it ends. The kernel closes the connections of
-a process however it dies, so the end of this one is the news of that death, without a heartbeat.
+The process opens it before it uses the JVM, and the driver reads until its end. The kernel closes the connections of a
+dead process, so the driver learns of its death without a heartbeat.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hmac
 import json
+import os
 import socket
 import socketserver
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from kdi_assets.runtime.driver.errors import DriverGone
-from kdi_assets.runtime.driver.lock import driver_is_there
+from kdi_assets.runtime.errors import DriverGone, DriverRuns
 from kdi_assets.runtime.whole_files import replace_file
 
-ANSWER_SECONDS = 10.0  # the driver answers in milliseconds; whoever listens there and stays silent is not the driver
-START_SECONDS = 60.0  # a JVM takes seven of them where the machine has nothing else to do
-GAP_SECONDS = 5.0  # a supervisor waits for one of them, and the Python of the next driver takes another or two
+ANSWER_SECONDS = 10.0  # the driver answers in milliseconds; a silent listener is another program
+START_SECONDS = 60.0  # on an idle machine a JVM takes seven seconds
+GAP_SECONDS = 5.0  # a supervisor waits for one, and Python starts in another one or two
 
 
 @dataclass(frozen=True, slots=True)
 class DriverAddress:
-    """Where the warm driver listens, and the secret that opens both doors: the JVM's and the owner's."""
+    """The warm driver's ports, and the secret for both."""
 
     pid: int
     gateway_port: int
@@ -38,10 +39,10 @@ class DriverAddress:
 
     @classmethod
     def read(cls, home: Path) -> DriverAddress:
-        """The address that the driver of ``home`` left; it may have died since.
+        """The address in the file of ``home``; the driver may have died since.
 
         Raises:
-            DriverGone: There is no such file, or it is not one of ours.
+            DriverGone: There is no such file, or it is not a driver's.
         """
         try:
             return cls(**json.loads(address_file(home).read_text()))
@@ -56,15 +57,15 @@ class DriverAddress:
 
 
 def address_file(home: Path) -> Path:
-    """The file that names the warm driver of ``home``; readable by its owner only, since it holds the secret."""
+    """The file with the address of the warm driver of ``home``; it has the secret, so only its owner can read it."""
     return home / "driver.json"
 
 
 class ControlConnection:
-    """A process's end of the connection; the driver takes its end for the process's end."""
+    """A process's end of the connection; when it closes, the driver takes the process for dead."""
 
     def __init__(self, home: Path, **hello: object) -> None:
-        """Say hello to the driver of ``home``.
+        """Connect to the driver of ``home`` and send the first message.
 
         Raises:
             DriverGone: It does not run, does not answer, or is about to end.
@@ -76,56 +77,52 @@ class ControlConnection:
         except OSError as refused:
             raise DriverGone(home=home, reason=f"process {self.address.pid} does not answer") from refused
         self._lines = self._socket.makefile("rb")
-        self.answer = self._say_hello(hello)
+        self.answer = self._greet(hello)
 
-    def tell(self, **message: object) -> None:
-        """Send a message that needs no answer.
-
-        Raises:
-            DriverGone: The driver has hung up.
-        """
+    def send(self, **message: object) -> None:
+        """Send a message without an answer; raises ``DriverGone`` if the driver has closed the connection."""
         try:
             self._socket.sendall(_line({"secret": self.address.secret, **message}))
         except OSError as ended:
             raise DriverGone(home=self.home, reason="it ended while this process was attached") from ended
 
-    def hung_up(self) -> bool:
-        """Whether the driver has ended the conversation."""
+    def is_closed(self) -> bool:
+        """Whether the driver has closed the connection."""
         try:
             self._socket.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:
             pass
-        return True  # it says nothing unasked: what there is to read is the end
+        return True  # the driver sends nothing by itself, so what can be read is the end
 
     def driver_ended(self) -> bool:
-        """Whether the driver has hung up, or its JVM is gone and it has yet to notice."""
+        """Whether the driver has closed the connection, or its JVM has ended and the driver has not noticed yet."""
         with socket.socket() as probe:
-            return self.hung_up() or probe.connect_ex(("127.0.0.1", self.address.gateway_port)) != 0
+            return self.is_closed() or probe.connect_ex(("127.0.0.1", self.address.gateway_port)) != 0
 
     def close(self) -> None:
-        """Hang up; the driver then cancels what this process left running."""
+        """Close the connection; the driver then cancels the jobs of this process."""
         self._lines.close()
         self._socket.close()
 
-    def _say_hello(self, hello: dict[str, object]) -> dict[str, Any]:
+    def _greet(self, hello: dict[str, object]) -> dict[str, Any]:
         try:
-            self.tell(**hello)
+            self.send(**hello)
             answer: dict[str, Any] = json.loads(self._lines.readline())
         except (OSError, ValueError) as silent:
             self.close()
-            reason = f"what listens in place of process {self.address.pid} is not the driver, or is about to end"
+            reason = f"process {self.address.pid} is not the driver any more, or is about to end"
             raise DriverGone(home=self.home, reason=reason) from silent
         self._socket.settimeout(None)
         return answer
 
 
 def connect_to_driver(home: Path, *, within_seconds: float = START_SECONDS, **hello: object) -> ControlConnection:
-    """Say hello to the driver of ``home``, and wait for one that is about to be there.
+    """Connect to the driver of ``home``, and wait for one that is about to start.
 
-    A supervisor starts another driver when one died, and a driver takes another JVM when it served enough; who comes
-    then need not fail.
+    A supervisor replaces a driver that died, or that ended because it had served enough clients; a client that comes
+    in between must not fail.
 
     Raises:
         DriverGone: None runs and none starts, or none was ready in time.
@@ -144,7 +141,7 @@ def connect_to_driver(home: Path, *, within_seconds: float = START_SECONDS, **he
 
 
 def driver_status(home: Path) -> dict[str, Any]:
-    """Process ids, clients and use of the driver of ``home``.
+    """Process ids, clients, jobs and idle time of the driver of ``home``.
 
     Raises:
         DriverGone: It does not run or does not answer.
@@ -154,16 +151,16 @@ def driver_status(home: Path) -> dict[str, Any]:
 
 
 class DriverOwner(Protocol):
-    """The driver's side of the conversations; called from one thread for each."""
+    """The driver's handlers of connections; each connection calls them from its own thread."""
 
-    def welcome(self, hello: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer to the first message; none refuses."""
+    def on_connect(self, hello: dict[str, Any]) -> dict[str, Any] | None:
+        """The answer to the first message; none closes the connection."""
 
-    def hear(self, hello: dict[str, Any], message: dict[str, Any]) -> None:
-        """A later message of a process that was welcomed."""
+    def on_message(self, hello: dict[str, Any], message: dict[str, Any]) -> None:
+        """Handle a later message."""
 
-    def farewell(self, hello: dict[str, Any]) -> None:
-        """The connection of a process that was welcomed has ended: it detached or died."""
+    def on_disconnect(self, hello: dict[str, Any]) -> None:
+        """Handle the end of a connection that was answered: the process detached or died."""
 
 
 class ControlServer(socketserver.ThreadingTCPServer):
@@ -172,50 +169,50 @@ class ControlServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
 
     def __init__(self, owner: DriverOwner, *, secret: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Conversation)
+        super().__init__(("127.0.0.1", 0), _Connection)
         self.owner = owner
         self.secret = secret
-        self.conversations: set[socket.socket] = set()
+        self.connections_open: set[socket.socket] = set()
 
     @property
     def port(self) -> int:
         return int(self.server_address[1])
 
-    def hang_up(self) -> None:
-        """Take no further process, and tell those attached that this is the end."""
+    def close_all(self) -> None:
+        """Take no more connections, and close those that are open."""
         self.shutdown()
         self.server_close()
-        for conversation in tuple(self.conversations):
+        for connection in tuple(self.connections_open):
             with suppress(OSError):
-                conversation.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
 
-class _Conversation(socketserver.StreamRequestHandler):
+class _Connection(socketserver.StreamRequestHandler):
     server: ControlServer
 
     def handle(self) -> None:
-        self.server.conversations.add(self.connection)
+        self.server.connections_open.add(self.connection)
         try:
-            with suppress(OSError):  # a reset is an end like any other
-                self._converse()
+            with suppress(OSError):  # a reset is an end too
+                self._serve()
         finally:
-            self.server.conversations.discard(self.connection)
+            self.server.connections_open.discard(self.connection)
 
-    def _converse(self) -> None:
+    def _serve(self) -> None:
         messages = self._messages()
         hello = next(messages, None)
-        answer = self.server.owner.welcome(hello) if hello is not None else None
+        answer = self.server.owner.on_connect(hello) if hello is not None else None
         if hello is None or answer is None:
             return
         try:
             self.wfile.write(_line(answer))
             for message in messages:
-                self.server.owner.hear(hello, message)
+                self.server.owner.on_message(hello, message)
         finally:
-            self.server.owner.farewell(hello)
+            self.server.owner.on_disconnect(hello)
 
     def _messages(self) -> Iterator[dict[str, Any]]:
-        """Messages up to the end of the connection, or to the first that does not know the secret."""
+        """Messages until the connection ends, or until the first one without the secret."""
         for line in self.rfile:
             try:
                 message = json.loads(line)
@@ -228,3 +225,57 @@ class _Conversation(socketserver.StreamRequestHandler):
 
 def _line(message: dict[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
+
+
+CHECK_SECONDS = 0.5  # a check for a driver holds the lock for a moment
+
+
+@contextmanager
+def only_driver(home: Path) -> Iterator[None]:
+    """Hold the lock of ``home``; the kernel releases it when this process ends in any way.
+
+    Raises:
+        DriverRuns: Another process holds it.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    with _lock_file(home) as lock:
+        until = time.monotonic() + CHECK_SECONDS
+        while not _take(lock, fcntl.LOCK_EX):
+            if time.monotonic() > until:
+                raise DriverRuns(home=home)
+            time.sleep(0.01)
+        yield
+
+
+def driver_is_there(home: Path) -> bool:
+    """Whether a driver of ``home`` runs, starts or ends."""
+    try:
+        with _lock_file(home) as lock:
+            return not _take(lock, fcntl.LOCK_SH)  # released with the file
+    except OSError:  # there is no home, or it belongs to another user
+        return False
+
+
+@contextmanager
+def until_driver_ended(home: Path) -> Iterator[None]:
+    """After the body, wait until ``home`` has no driver."""
+    with _lock_file(home) as lock:
+        yield
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+@contextmanager
+def _lock_file(home: Path) -> Iterator[int]:
+    lock = os.open(home / "driver.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int, kind: int) -> bool:
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""The warm driver: a process that owns a JVM with Spark's context, for others to attach to in half a second."""
+"""The warm driver: a process that owns a JVM with Spark's context; others attach to it in half a second."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from shutil import rmtree
 from typing import TYPE_CHECKING
 
 from kdi_assets.runtime.driver.clients import Clients
-from kdi_assets.runtime.driver.control import ControlConnection, ControlServer, DriverAddress, address_file
-from kdi_assets.runtime.driver.errors import DriverJvmEnded
-from kdi_assets.runtime.driver.lock import only_driver, until_driver_ended
+from kdi_assets.runtime.driver.control import (
+    ControlConnection,
+    ControlServer,
+    DriverAddress,
+    address_file,
+    only_driver,
+    until_driver_ended,
+)
+from kdi_assets.runtime.errors import DriverJvmEnded
 from kdi_assets.runtime.processes import stop_signals
 from kdi_assets.runtime.spark_config import SESSION_CONFIG
 from kdi_assets.runtime.spark_jvm import gateway_of, jvm_of, start_spark, stop_spark
-from kdi_assets.runtime.threads import begin
+from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -29,7 +36,7 @@ DRIVER_CONFIG = {**SESSION_CONFIG, "spark.scheduler.mode": "FAIR"}
 
 
 class Ending(Enum):
-    """Why a warm driver ended; the value says it to people."""
+    """Why a warm driver ended; the value is for people."""
 
     STOPPED = "stopped"
     IDLE = "nobody needed it"
@@ -38,9 +45,7 @@ class Ending(Enum):
 
 
 Wakes = SimpleQueue[Ending | None]
-"""What the main thread waits for: an ending, or none: a reason to look at the clock again.
-
-Of all queues, this kind is the one that a signal handler may put into."""
+"""Wakes the main thread with an ending, or with none to check the time; a signal handler may put into this queue."""
 
 
 def run_driver(
@@ -50,65 +55,64 @@ def run_driver(
     recycle_after: int | None = None,
     report: Callable[[str], None],
 ) -> Ending:
-    """Own a JVM in the foreground until told to stop, unused for long, or used often.
-
-    SIGTERM and SIGINT stop it. The jobs of a client that detaches or dies are cancelled. Main thread only.
+    """Run the driver in the foreground until it is stopped (SIGTERM, SIGINT), idle or recycled; main thread only.
 
     Args:
         idle_exit_seconds: End after so long without a client; ``None``: never.
-        recycle_after: End once so many clients were served, each of which leaves some memory behind, and those
-            attached have left; the others wait for the next driver.
-        report: Is told in one line that the driver is ready, and in one why it ended.
+        recycle_after: End after so many clients, because each leaves some memory behind.
+        report: Called with a line when the driver is ready, and with a line when it has ended.
 
     Raises:
-        DriverRuns: ``settings.home`` has one.
+        DriverRuns: The home has a driver.
         DriverJvmEnded: The JVM ended by itself.
-        JavaMissing, JarMissing, SparkDidNotStart: The JVM cannot start.
+        KdiError: As ``start_spark``.
     """
     wakes: Wakes = SimpleQueue()
+    stop = partial(wakes.put, Ending.STOPPED)
 
     def left(served: int) -> None:
         wakes.put(Ending.RECYCLED if recycle_after and served >= recycle_after else None)
 
-    def stop() -> None:
-        wakes.put(Ending.STOPPED)
-
-    log, scratch = settings.home / "driver.log", driver_scratch(settings.home)
-    with only_driver(settings.home), stop_signals(stop), log.open("wb") as output:
-        rmtree(scratch, ignore_errors=True)  # a JVM that was killed left there what nobody else removes
+    home, log, scratch = settings.home, settings.home / "driver.log", driver_scratch(settings.home)
+    with only_driver(home), stop_signals(stop), log.open("wb") as output:
+        rmtree(scratch, ignore_errors=True)  # a JVM that was killed leaves its files there
         session = start_spark(settings, config=DRIVER_CONFIG, app_name="kdi driver", output=output, scratch=scratch)
         jvm = jvm_of(session)
-        begin(jvm.wait, name="jvm").add_done_callback(lambda _: wakes.put(Ending.JVM_ENDED))
+        start_in_thread(jvm.wait, name="jvm").add_done_callback(lambda _: wakes.put(Ending.JVM_ENDED))
         try:
             clients = Clients(session, stop=stop, left=left, recycle_after=recycle_after)
-            with _open_doors(settings.home, session, clients):
+            with _accept_clients(home, session, clients):
                 report(f"driver ready: process {os.getpid()}, Spark {session.version}, log {log}")
                 ending = _ending(wakes, clients, idle_exit_seconds)
         finally:
             stop_spark(session)
-        if ending is Ending.JVM_ENDED:
-            raise DriverJvmEnded(exit_code=jvm.returncode, log=log)
-        report(f"driver ended: {ending.value}")
-        return ending
+        return _reported(ending, jvm.returncode, log, report)
+
+
+def _reported(ending: Ending, exit_code: int, log: Path, report: Callable[[str], None]) -> Ending:
+    if ending is Ending.JVM_ENDED:
+        raise DriverJvmEnded(exit_code=exit_code, log=log)
+    report(f"driver ended: {ending.value}")
+    return ending
 
 
 def driver_scratch(home: Path) -> Path:
-    """Where the driver of ``home`` keeps temporary files, unless Spark's own configuration names another place.
+    """The driver's folder of temporary files, unless Spark's own configuration names another one.
 
-    Not below ``/tmp``: clients hand data over in files there, and a process of another unit or container may have a
-    ``/tmp`` of its own. Whoever attaches has the home.
+    Not below ``/tmp``: clients pass data in files there, and a process of another unit or container may have another
+    ``/tmp``, but the same home.
     """
     return home / "spark"
 
 
 def stop_driver(home: Path) -> None:
-    """Ask the driver of ``home`` to stop, and wait until it has.
+    """Ask the driver of ``home`` to stop, and wait for its end.
 
     Raises:
         DriverGone: It does not run or does not answer.
     """
     with closing(ControlConnection(home, ask="stop")) as connection, until_driver_ended(home):
-        connection.tell(stop=True)
+        connection.send(stop=True)
 
 
 def _ending(wakes: Wakes, clients: Clients, idle_exit_seconds: float | None) -> Ending:
@@ -123,8 +127,8 @@ def _ending(wakes: Wakes, clients: Clients, idle_exit_seconds: float | None) -> 
 
 
 @contextmanager
-def _open_doors(home: Path, session: SparkSession, clients: Clients) -> Iterator[None]:
-    """Let clients attach while the body lasts."""
+def _accept_clients(home: Path, session: SparkSession, clients: Clients) -> Iterator[None]:
+    """Let clients attach during the body."""
     gateway = gateway_of(session)
     parameters = gateway.gateway_parameters
     with ControlServer(clients, secret=parameters.auth_token) as server:
@@ -139,8 +143,8 @@ def _open_doors(home: Path, session: SparkSession, clients: Clients) -> Iterator
         try:
             yield
         finally:
-            # In this order: who reads the file from here on is told that there is no driver, who has read it is
-            # refused, and who is attached learns that the driver ends before its jobs fail for that.
+            # In this order: a client that looks for the file finds no driver, one that has read it is refused, and an
+            # attached one learns that the driver ends before its jobs fail.
             address_file(home).unlink(missing_ok=True)
             clients.close()
-            server.hang_up()
+            server.close_all()

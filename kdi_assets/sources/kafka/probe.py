@@ -9,7 +9,7 @@ from functools import partial
 from time import monotonic
 
 from kdi_assets.errors import KdiError
-from kdi_assets.runtime.threads import begin
+from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.sources.kafka.client import Admin, broker_unreachable, poll_messages
 from kdi_assets.sources.kafka.errors import AdvertisedUnreachable, BrokerUnreachable
 from kdi_assets.sources.kafka.topic import TopicState, reading_refused
@@ -75,7 +75,9 @@ def refuse_unreachable(cluster: Cluster, addresses: Collection[str]) -> None:
     Raises:
         AdvertisedUnreachable: Some accept no connection.
     """
-    tries = {address: begin(partial(_connects, address), name=f"connect to {address}") for address in addresses}
+    tries = {
+        address: start_in_thread(partial(_connects, address), name=f"connect to {address}") for address in addresses
+    }
     if unreachable := tuple(address for address, connected in tries.items() if not connected.result()):
         raise AdvertisedUnreachable(cluster=cluster.name, unreachable=unreachable, brokers=len(addresses))
 

@@ -1,1 +1,1 @@
-"""Avro object containers: opened in Spark's Python workers, their datums decoded in the JVM."""
+"""Avro object containers: Spark's Python workers open them, the JVM decodes their datums."""

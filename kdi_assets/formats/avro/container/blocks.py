@@ -1,9 +1,8 @@
-"""A container's blocks, decompressed, as one array of Avro: what runs in Spark's Python workers.
+"""Opens containers in Spark's Python workers: the decompressed blocks become one Avro array, no datum is decoded.
 
-No datum is decoded here. An array of Avro is blocks of datums with their number before each, and so is a container;
-what else it has between them (sizes, marks, checksums) is judged and left out. The libraries that read containers
-decompress a block whatever it grows to (fastavro 1.13: 300 MiB of a block of 300 kB, before a datum can be refused);
-here there is a limit.
+An Avro array and a container are both blocks of datums, each after its count; sizes, marks and checksums between them
+are checked and left out. Libraries that read containers decompress a block of any size (fastavro 1.13: 300 MiB from a
+block of 300 kB before a datum can be refused); here there is a limit.
 
 Source: Avro 1.12 specification, "Object Container Files" and "Arrays".
 """
@@ -26,7 +25,7 @@ MAGIC: Final = b"Obj\x01"
 LIMIT: Final = 64 * 1024 * 1024
 """Bytes that the blocks of a container may hold together."""
 MOST_DATUMS: Final = 1_000_000
-"""In a container: a datum may take no byte at all, and no limit of bytes ends those."""
+"""In a container: datums may have no bytes, so the limit of bytes alone is not enough."""
 BATCH_BYTES: Final = 32 * 1024 * 1024
 MOST_FORMS: Final = 1000
 _SYNC_BYTES: Final = 16
@@ -36,17 +35,17 @@ REASONS: Final = ("not_a_container", "malformed_container", "unknown_codec", "co
 REASON, WRITER, SCHEMA, DATUMS = "reason", "writer", "schema", "datums"
 
 
-class Condemned(Exception):
-    """A payload that is no container, or none that can be read; the reason is one of ``REASONS``."""
+class NoContainer(Exception):
+    """A payload that is no container or cannot be read; the reason is one of ``REASONS``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a container holds.
+    """The content of a container.
 
     Attributes:
-        schema: That its datums were written with, as it stands there.
-        datums: All of them, as an array of Avro.
+        schema: The schema of its datums, as the container has it.
+        datums: All of them, as an Avro array.
     """
 
     schema: bytes
@@ -57,44 +56,44 @@ def opened(payload: bytes, *, limit: int = LIMIT) -> Opened:
     """Open a container.
 
     Raises:
-        Condemned: It cannot be read to its last byte.
+        NoContainer: It cannot be read to the last byte.
     """
     if not payload.startswith(MAGIC):
-        raise Condemned("not_a_container")
+        raise NoContainer("not_a_container")
     bytes_ = _Bytes(payload, len(MAGIC))
     header = dict(bytes_.entries())
     sync = bytes_.taken(_SYNC_BYTES)
     if not header.get(b"avro.schema"):
-        raise Condemned("malformed_container")
+        raise NoContainer("malformed_container")
     decompress = _CODECS.get(header.get(b"avro.codec", b"null"))
     if decompress is None:
-        raise Condemned("unknown_codec")
+        raise NoContainer("unknown_codec")
     datums, count, left = bytearray(), 0, limit
     while not bytes_.at_end:
         number, block = bytes_.long(), bytes_.taken(bytes_.long())
         if bytes_.taken(_SYNC_BYTES) != sync or number < 0:
-            raise Condemned("malformed_container")
+            raise NoContainer("malformed_container")
         data = decompress(block, left)
         count, left = count + number, left - len(data)
         if left < 0 or count > MOST_DATUMS:
-            raise Condemned("too_large")
+            raise NoContainer("too_large")
         if number:
             datums += _long(number) + data
         elif data:
-            raise Condemned("malformed_container")
+            raise NoContainer("malformed_container")
     return Opened(header[b"avro.schema"], bytes(datums + _long(0)))
 
 
 def opening(known: Mapping[str, int]) -> Callable[[Iterator[pa.Array]], Iterator[pa.StructArray]]:
-    """A function for workers.
+    """The function that workers run.
 
     Args:
-        known: Schemas in their canonical form to the numbers of those that read them.
+        known: Number of a schema by its canonical form.
 
     Returns:
         Batches of payloads (binary) to structs: ``reason: string``, null where the payload is a container; ``writer:
-        int``, the number of its schema, or ``schema: string``, its canonical form where that is not known; ``datums:
-        binary``. The batches are others: what all containers of one hold need not have room together.
+        int``, the number of its schema, or ``schema: string``, its canonical form if it is not known; ``datums:
+        binary``. Batches may be split: their decompressed content may be too large for one.
     """
 
     def open_all(batches: Iterator[pa.Array]) -> Iterator[pa.StructArray]:
@@ -102,7 +101,7 @@ def opening(known: Mapping[str, int]) -> Callable[[Iterator[pa.Array]], Iterator
         for payloads in batches:
             rows, size = [], 0
             for payload in payloads:
-                rows.append(_judged(payload.as_py() or b"", known, forms))
+                rows.append(_opened_row(payload.as_py() or b"", known, forms))
                 size += len(rows[-1].datums or b"")
                 if size > BATCH_BYTES:
                     yield _structs(rows)
@@ -112,26 +111,26 @@ def opening(known: Mapping[str, int]) -> Callable[[Iterator[pa.Array]], Iterator
     return open_all
 
 
-class _Judged(NamedTuple):
+class _Row(NamedTuple):
     reason: str | None = None
     writer: int | None = None
     schema: str | None = None
     datums: bytes | None = None
 
 
-def _judged(payload: bytes, known: Mapping[str, int], forms: dict[bytes, str | None]) -> _Judged:
+def _opened_row(payload: bytes, known: Mapping[str, int], forms: dict[bytes, str | None]) -> _Row:
     try:
         container = opened(payload)
-    except Condemned as condemned:
-        return _Judged(reason=str(condemned))
+    except NoContainer as refused:
+        return _Row(reason=str(refused))
     if container.schema not in forms:
         if len(forms) >= MOST_FORMS:
             forms.clear()
         forms[container.schema] = _form(container.schema)
     form = forms[container.schema]
     if form is None:
-        return _Judged(reason="malformed_container")
-    return _Judged(writer=known[form], datums=container.datums) if form in known else _Judged(schema=form)
+        return _Row(reason="malformed_container")
+    return _Row(writer=known[form], datums=container.datums) if form in known else _Row(schema=form)
 
 
 def _form(schema: bytes) -> str | None:
@@ -141,16 +140,16 @@ def _form(schema: bytes) -> str | None:
         return None
 
 
-def _structs(rows: Sequence[_Judged]) -> pa.StructArray:
+def _structs(rows: Sequence[_Row]) -> pa.StructArray:
     import pyarrow as pa
 
     types = (pa.string(), pa.int32(), pa.string(), pa.binary())
     columns = [pa.array([row[place] for row in rows], type_) for place, type_ in enumerate(types)]
-    return pa.StructArray.from_arrays(columns, names=list(_Judged._fields))
+    return pa.StructArray.from_arrays(columns, names=list(_Row._fields))
 
 
 class _Bytes:
-    """Bytes, read one after the other; ``or_else`` is the reason where they are not what they should be."""
+    """Reads bytes one after the other; ``or_else`` is the reason if they are malformed."""
 
     def __init__(self, payload: bytes, at: int, *, or_else: str = "malformed_container") -> None:
         self._payload, self._at, self._or_else = payload, at, or_else
@@ -160,42 +159,38 @@ class _Bytes:
         return self._at == len(self._payload)
 
     def taken(self, size: int) -> bytes:
-        """The next bytes.
-
-        Raises:
-            Condemned: There are not so many.
-        """
+        """The next bytes; raises ``NoContainer`` if there are fewer."""
         if not 0 <= size <= len(self._payload) - self._at:
-            raise Condemned(self._or_else)
+            raise NoContainer(self._or_else)
         self._at += size
         return self._payload[self._at - size : self._at]
 
     def number(self) -> int:
-        """A number without a sign, seven bits in each byte, the lowest first."""
+        """A number without a sign: seven bits in each byte, the lowest first."""
         number = 0
         for digit in range(_LONG_BYTES):
             byte = self.taken(1)[0]
             number |= (byte & 0x7F) << 7 * digit
             if byte < 0x80:
                 return number
-        raise Condemned(self._or_else)
+        raise NoContainer(self._or_else)
 
     def long(self) -> int:
-        """A number, as Avro writes them."""
+        """A number in Avro's encoding."""
         number = self.number()
         return (number >> 1) ^ -(number & 1)
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """The entries of a map of bytes."""
         while count := self.long():
-            if count < 0:  # then their size is said as well
+            if count < 0:  # then the size of the block follows
                 count, _ = -count, self.long()
             for _ in range(count):
                 yield self.taken(self.long()), self.taken(self.long())
 
 
 def _long(number: int) -> bytes:
-    """A number that is not negative, as Avro writes it."""
+    """Avro's encoding of a number that is not negative."""
     rest, out = number << 1, bytearray()
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)
@@ -204,29 +199,29 @@ def _long(number: int) -> bytes:
 
 
 def _within(limit: int, block: bytes, decompressor: Any) -> bytes:
-    """A block by one of Python's decompressors, which stop where they are told to."""
+    """A block by one of Python's decompressors, which stop at a limit."""
     try:
         data = bytes(decompressor.decompress(block, limit + 1))
     except (zlib.error, lzma.LZMAError, OSError, ValueError, EOFError) as broken:
-        raise Condemned("corrupt_block") from broken
-    # What lies behind the end is left alone: some writers of deflate leave the checksum of zlib there.
+        raise NoContainer("corrupt_block") from broken
+    # Bytes after the end are ignored: some writers of deflate leave the checksum of zlib there.
     return _whole(data, limit, ended=decompressor.eof)
 
 
 def _unsnapped(block: bytes, limit: int) -> bytes:
-    """Snappy with the checksum of what it holds behind it."""
+    """Snappy, with the checksum of the data after it."""
     import pyarrow as pa
 
     body, checksum = block[:-4], block[-4:]
-    size = _Bytes(body, 0, or_else="corrupt_block").number()  # it stands first
+    size = _Bytes(body, 0, or_else="corrupt_block").number()  # it comes first
     if size > limit:
-        raise Condemned("too_large")
+        raise NoContainer("too_large")
     try:
         data = bytes(pa.decompress(body, decompressed_size=size, codec="snappy", asbytes=True))
     except (OSError, pa.ArrowException) as broken:
-        raise Condemned("corrupt_block") from broken
+        raise NoContainer("corrupt_block") from broken
     if zlib.crc32(data).to_bytes(4, "big") != checksum:
-        raise Condemned("corrupt_block")
+        raise NoContainer("corrupt_block")
     return data
 
 
@@ -237,15 +232,15 @@ def _unzstandard(block: bytes, limit: int) -> bytes:
         with pa.CompressedInputStream(pa.BufferReader(block), "zstd") as frames:
             data = bytes(frames.read(limit + 1))
     except (OSError, pa.ArrowException) as broken:
-        raise Condemned("corrupt_block") from broken
+        raise NoContainer("corrupt_block") from broken
     return _whole(data, limit, ended=True)
 
 
 def _whole(data: bytes, limit: int, *, ended: bool) -> bytes:
     if len(data) > limit:
-        raise Condemned("too_large")
+        raise NoContainer("too_large")
     if not ended:
-        raise Condemned("corrupt_block")
+        raise NoContainer("corrupt_block")
     return data
 
 

@@ -4,7 +4,7 @@ import java.io.Serializable;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** How many messages had which age when a drain was planned: in buckets, so many to each doubling of the age. */
+/** Counts messages by their age at the plan of a drain, in buckets of a logarithmic scale. */
 public final class Ages implements Serializable {
   private final long now;
   private final int perOctave;
@@ -14,8 +14,9 @@ public final class Ages implements Serializable {
 
   /**
    * @param now in milliseconds since 1970
-   * @param lowest bucket, which has all that are younger
-   * @param highest bucket, which has all that are older
+   * @param perOctave buckets for each doubling of the age
+   * @param lowest bucket, also for younger messages
+   * @param highest bucket, also for older messages
    */
   public Ages(long now, int perOctave, int lowest, int highest) {
     this.now = now;
@@ -25,11 +26,11 @@ public final class Ages implements Serializable {
     this.counts = new long[highest - lowest + 1];
   }
 
-  Ages none() {
+  Ages empty() {
     return new Ages(now, perOctave, lowest, highest);
   }
 
-  /** @param written in microseconds since 1970; before that stands Kafka's "no timestamp" */
+  /** @param written in microseconds since 1970; negative if the message has no timestamp */
   void add(long written) {
     if (written >= 0) {
       double seconds = (now - Math.floorDiv(written, 1000L)) / 1e3;
@@ -44,14 +45,14 @@ public final class Ages implements Serializable {
     }
   }
 
-  /** By bucket; of those that have messages. */
+  /** Counts by bucket, without empty buckets. */
   Map<Integer, Long> counts() {
-    Map<Integer, Long> told = new TreeMap<>();
+    Map<Integer, Long> byBucket = new TreeMap<>();
     for (int at = 0; at < counts.length; at++) {
       if (counts[at] > 0) {
-        told.put(lowest + at, counts[at]);
+        byBucket.put(lowest + at, counts[at]);
       }
     }
-    return told;
+    return byBucket;
   }
 }

@@ -19,7 +19,7 @@ import scala.Option;
 import scala.collection.immutable.ArraySeq;
 import scala.collection.immutable.Seq;
 
-/** The dead letters of a pass, as long as they are few. */
+/** Keeps the dead letters of a pass, up to a number of bytes. */
 final class Letters implements Serializable {
   private final StructType type;
   private final long mostBytes;
@@ -48,7 +48,7 @@ final class Letters implements Serializable {
     bytes = Math.max(bytes, more.bytes);
   }
 
-  /** The letters, in the order of their offsets; null if they are too many. */
+  /** The letters in the order of their offsets; null if they are too many. */
   @SuppressWarnings("unchecked")
   Dataset<Row> frame(SparkSession session) {
     if (bytes > mostBytes) {

@@ -6,7 +6,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 
-/** How many messages have something, by its name; what messages name at will must fill neither memory nor log. */
+/** Counts messages by names in them, with limits, because any names of messages must not fill memory or log. */
 final class Names implements Serializable {
   private static final int OF_A_MESSAGE = 30;
   private static final int CHARACTERS = 120;
@@ -16,7 +16,7 @@ final class Names implements Serializable {
   private final Seen any = new Seen();
   private boolean others;
 
-  /** @param names of a message, each once */
+  /** @param names of a message, without duplicates */
   void add(ArrayData names, int partition, long offset) {
     int named = Math.min(names.numElements(), OF_A_MESSAGE);
     if (named == 0) {
@@ -36,11 +36,11 @@ final class Names implements Serializable {
     more.byName.forEach(this::add);
   }
 
-  /** Messages that have any; by name the messages, with number and offset of the first; whether there are others. */
-  Map<String, Object> told() {
+  /** For JSON: the messages with any name, the messages by name, and whether there were other names. */
+  Map<String, Object> asMap() {
     Map<String, Object> named = new LinkedHashMap<>();
-    byName.forEach((name, seen) -> named.put(name, seen.told()));
-    return Map.of("any", any.told(), "named", named, "others", others);
+    byName.forEach((name, seen) -> named.put(name, seen.asArray()));
+    return Map.of("any", any.asArray(), "named", named, "others", others);
   }
 
   private void add(String name, Seen more) {
@@ -54,14 +54,14 @@ final class Names implements Serializable {
     }
   }
 
-  /** In one line, and never empty. */
+  /** The name in one line, cut off, and never empty. */
   private static String cut(String name) {
     String line = name.isEmpty() ? "\"\"" : name.replace('\n', ' ');
     int characters = line.codePointCount(0, line.length());
     return characters <= CHARACTERS ? line : line.substring(0, line.offsetByCodePoints(0, CHARACTERS));
   }
 
-  /** Messages, and where the first of them stands. */
+  /** A number of messages, and the offset of the first. */
   private static final class Seen implements Serializable {
     private long messages;
     private int partition = Integer.MAX_VALUE;
@@ -88,7 +88,7 @@ final class Names implements Serializable {
       }
     }
 
-    long[] told() {
+    long[] asArray() {
       return new long[] {messages, partition, offset};
     }
   }

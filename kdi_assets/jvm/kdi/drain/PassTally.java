@@ -16,10 +16,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.AccumulatorV2;
 import scala.Option;
 
-/**
- * What a pass over messages saw, counted in the tasks that judge them and added up by Spark: of each task that ended
- * well, once.
- */
+/** Counts the messages of a pass in its tasks; Spark adds up the counts of each successful task once. */
 public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
   private static final int ROW = 0;
   private static final int VERDICTS = 4;
@@ -32,7 +29,7 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
   private long rows;
   private long bytes;
   private long unknownSchemas;
-  /** By topic partition, the messages of each verdict; of those that have another one than row. */
+  /** Messages by topic partition and verdict, without rows. */
   private final Map<Integer, long[]> others = new TreeMap<>();
   private final Ages ages;
   private final Names unknown = new Names();
@@ -41,9 +38,9 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
   private final Letters letters;
 
   /**
-   * @param ages how the ages of messages are counted
-   * @param letterType of a dead letter
-   * @param mostBytes of dead letters that are kept; of more, none is
+   * @param ages the empty counter of ages
+   * @param letterType the type of a dead letter
+   * @param mostBytes of dead letters; if there are more, none is kept
    */
   public PassTally(Ages ages, StructType letterType, long mostBytes) {
     this.ages = ages;
@@ -51,7 +48,7 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
     this.letters = new Letters(letterType, mostBytes);
   }
 
-  /** The same, known to Spark. */
+  /** Registers this accumulator with Spark. */
   public PassTally registered(SparkContext context) {
     register(context, Option.empty(), false);
     return this;
@@ -60,13 +57,13 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
   /**
    * Count a message.
    *
-   * @param written by its timestamp, in microseconds since 1970
-   * @param becomes rows of it, if it becomes some
-   * @param unknown paths of the fields that the record has not; null if there are none
+   * @param written its timestamp, in microseconds since 1970
+   * @param becomes the number of its rows, if the verdict is row
+   * @param unknown paths of the fields that the record lacks; null if there are none
    * @param misfits paths of the fields that were left out; null if there are none
    * @param unmet names of the expectations that it does not meet; null if there are none
-   * @param letter what is kept of a dead letter; null of any other message
-   * @return whether it becomes rows
+   * @param letter the dead letter; null for other verdicts
+   * @return whether the verdict is row
    */
   public static boolean counted(
       PassTally tally,
@@ -113,23 +110,23 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
     }
   }
 
-  /** All but the dead letters, as JSON. */
-  public String told() throws JsonProcessingException {
-    Map<String, Object> told = new LinkedHashMap<>();
-    told.put("by_verdict", byVerdict);
-    told.put("digests", digests);
-    told.put("rows", rows);
-    told.put("bytes", bytes);
-    told.put("unknown_schemas", unknownSchemas);
-    told.put("others", others);
-    told.put("ages", ages.counts());
-    told.put("unknown", unknown.told());
-    told.put("misfits", misfits.told());
-    told.put("unmet", unmet.told());
-    return new ObjectMapper().writeValueAsString(told);
+  /** All counts, as JSON. */
+  public String toJson() throws JsonProcessingException {
+    Map<String, Object> counts = new LinkedHashMap<>();
+    counts.put("by_verdict", byVerdict);
+    counts.put("digests", digests);
+    counts.put("rows", rows);
+    counts.put("bytes", bytes);
+    counts.put("unknown_schemas", unknownSchemas);
+    counts.put("others", others);
+    counts.put("ages", ages.counts());
+    counts.put("unknown", unknown.asMap());
+    counts.put("misfits", misfits.asMap());
+    counts.put("unmet", unmet.asMap());
+    return new ObjectMapper().writeValueAsString(counts);
   }
 
-  /** The dead letters, in the order of their offsets; null if they are too many to be kept. */
+  /** The dead letters in the order of their offsets; null if they are too many. */
   public Dataset<Row> letters(SparkSession session) {
     return letters.frame(session);
   }
@@ -152,12 +149,12 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
 
   @Override
   public PassTally copyAndReset() {
-    return new PassTally(ages.none(), letterType, letters.mostBytes());
+    return new PassTally(ages.empty(), letterType, letters.mostBytes());
   }
 
   @Override
   public void reset() {
-    throw new UnsupportedOperationException("a tally is of one pass");
+    throw new UnsupportedOperationException("a tally is for one pass");
   }
 
   @Override
@@ -193,13 +190,13 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
     return this;
   }
 
-  /** Executors would send what they hold so far every few seconds. */
+  /** Otherwise executors would send the counts every few seconds. */
   @Override
   public boolean excludeFromHeartbeat() {
     return true;
   }
 
-  /** Plans show it. */
+  /** For plans. */
   @Override
   public String toString() {
     return "tally";

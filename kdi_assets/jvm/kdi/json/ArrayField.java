@@ -7,7 +7,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
 
-/** An array, whose elements all have one type. */
+/** An array of one element type. */
 final class ArrayField extends Field {
   final Field element;
   private final Problem noArray;

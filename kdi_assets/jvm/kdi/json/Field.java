@@ -4,15 +4,15 @@ import com.fasterxml.jackson.core.JsonParser;
 import java.io.IOException;
 import java.io.Serializable;
 
-/** A place in the record: a field, or what the elements of an array or the values of a map have in common. */
+/** A place in the record: a field, the elements of an array, or the values of a map. */
 abstract class Field implements Serializable {
-  /** Instead of a value that does not suit the type. */
+  /** Stands for a value that does not fit the type. */
   static final Object MISFIT = new Object();
 
-  /** As messages are told of it: {@code a.b[].c}, {@code []} for indexes and keys; empty at the top. */
+  /** Its path, as in dead letters: {@code a.b[].c}, with {@code []} for indexes and keys; empty for the record. */
   final String path;
 
-  /** What is wrong if it is absent or null; null if it may be. */
+  /** The problem if it is absent or null; null if it may be absent. */
   final Problem missing;
 
   Field(String path, Problem missing) {
@@ -23,11 +23,11 @@ abstract class Field implements Serializable {
   /**
    * Read the value at the current token, to its end.
    *
-   * @return as Spark's rows hold it, or {@code MISFIT} with {@code pass.problem}
+   * @return the value for Spark's rows, or {@code MISFIT} and {@code pass.problem}
    */
   abstract Object read(JsonParser parser, Pass pass) throws IOException;
 
-  /** Whether something in it may have a name that its type has not. */
+  /** Whether a value may have names that the type lacks. */
   boolean hasNames() {
     return false;
   }

@@ -16,18 +16,18 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * JSON messages to records of one type, in one pass; nothing is changed in silence.
+ * JSON messages to records of one type, in one pass; no value is changed silently.
  *
- * <p>It stands in Spark's plans as a constant beside the static methods, which are called once per message.
+ * <p>Spark's plans hold it as a constant argument of the static methods, which are called once per message.
  */
 public final class JsonDecoder implements Serializable {
   private static final JsonFactory JSON =
       JsonFactory.builder()
-          // Its strings stay in a table of the JVM, and other threads wait for it.
+          // Interned names stay in the JVM, and threads wait for its table.
           .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
-          // Names that someone chose to collide cost time, and are no reason to fail.
+          // Names chosen to collide cost time, but are no reason to fail.
           .disable(JsonFactory.Feature.FAIL_ON_SYMBOL_HASH_OVERFLOW)
-          // UTF-8 and nothing else; a byte order mark is no JSON.
+          // Only UTF-8, without a byte order mark.
           .disable(JsonFactory.Feature.CHARSET_DETECTION)
           .streamReadConstraints(
               StreamReadConstraints.builder()
@@ -49,7 +49,7 @@ public final class JsonDecoder implements Serializable {
 
   /**
    * @param record the type of the records
-   * @param salvages whether a value that does not suit its type is left out, and its message becomes a record
+   * @param salvages whether a value that does not fit its type is left out, and the message becomes a record
    */
   public JsonDecoder(StructType record, boolean salvages) {
     this.root = new Types().root(record);
@@ -60,9 +60,9 @@ public final class JsonDecoder implements Serializable {
    * Decode a message.
    *
    * @return {@code struct<record, reason: string, field: string, paths: array<string>, misfits: array<struct<path:
-   *     string, place: string, value: variant>>>}: a record, or a reason and the field at fault, null if it is the whole
-   *     message; of a record, the paths of the fields that its type has not, sorted, each once, null if there are none,
-   *     and the values that were left out. Null for no payload.
+   *     string, place: string, value: variant>>>}: either a record, with the sorted paths of its unknown fields (null
+   *     if there are none) and the values that were left out; or a reason, with the faulty field (null for the whole
+   *     message). Null without a payload.
    */
   public static InternalRow decode(byte[] payload, JsonDecoder decoder) {
     if (payload == null) {
@@ -74,7 +74,7 @@ public final class JsonDecoder implements Serializable {
       if (record == null && decoder.salvages && pass.problem.isOfField()) {
         Pass again = new Pass(payload, true);
         InternalRow salvaged = decoder.read(again);
-        if (salvaged != null && !again.condemned) {
+        if (salvaged != null && !again.unsalvageable) {
           return document(salvaged, null, again.paths(decoder.root), entries(again.misfits));
         }
       }
@@ -87,7 +87,7 @@ public final class JsonDecoder implements Serializable {
   }
 
   /**
-   * What a message that was decoded has and its record has not.
+   * The unknown fields of a message that was decoded.
    *
    * @return {@code array<struct<path: string, place: string, value: variant>>}
    */
@@ -110,7 +110,7 @@ public final class JsonDecoder implements Serializable {
     return new GenericInternalRow(new Object[] {record, reason, field, paths, misfits});
   }
 
-  /** The record; null with {@code pass.problem}. */
+  /** The record; null and {@code pass.problem} if there is none. */
   private InternalRow read(Pass pass) throws IOException {
     if (isBlank(pass.payload)) {
       pass.problem = BLANK;
@@ -134,13 +134,13 @@ public final class JsonDecoder implements Serializable {
         return found == Field.MISFIT ? null : (InternalRow) found;
       }
     } catch (JsonProcessingException broken) {
-      // What it says names offsets and bytes of the message; the reason is enough.
+      // Its text has bytes of the message; the reason is enough.
     }
     pass.problem = unless;
     return null;
   }
 
-  /** What plans show. */
+  /** For plans. */
   @Override
   public String toString() {
     return "record of " + root.names.length + " fields";

@@ -11,11 +11,11 @@ import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.Option;
 
-/** Fields whose values hold no others. */
+/** Fields without inner fields. */
 final class Leaves {
   private Leaves() {}
 
-  /** What can be wrong with a value, each as messages are told of it. */
+  /** The problems that a value can have. */
   record Problems(Problem outOfRange, Problem wrongType, Problem tooPrecise, Problem invalidUtf8)
       implements java.io.Serializable {}
 
@@ -33,7 +33,7 @@ final class Leaves {
     }
   }
 
-  /** Text; of an integer or a boolean, exactly as it stands there. */
+  /** Text; an integer or a boolean keeps its spelling. */
   static final class Strings extends Leaf {
     Strings(String path, Problem missing, Problems problems) {
       super(path, missing, problems);
@@ -108,7 +108,7 @@ final class Leaves {
     }
   }
 
-  /** Numbers of four or eight bytes that are not exact. */
+  /** Floating-point numbers of four or eight bytes. */
   static final class Floats extends Leaf {
     private final boolean isDouble;
 
@@ -127,9 +127,9 @@ final class Leaves {
     }
   }
 
-  /** Decimals, of numbers and of text: money is often sent so. */
+  /** Decimals, from numbers and from text, because money is often sent as text. */
   static final class Decimals extends Leaf {
-    /** No decimal of a table has nearly as many digits, and to read more takes long. */
+    /** A table's decimals have far fewer digits, and parsing more takes long. */
     private static final int MOST_DIGITS = 1000;
 
     private final DecimalType type;
@@ -154,7 +154,7 @@ final class Leaves {
         return wrongType(parser, pass);
       }
       number = number.stripTrailingZeros();
-      // Before it is written out with all its digits: there may be a billion of them.
+      // Checked before setScale writes out all digits: there may be a billion.
       long digitsBefore = (long) number.precision() - number.scale();
       if (number.signum() != 0 && digitsBefore > type.precision() - type.scale()) {
         return pass.misfit(problems.outOfRange);
@@ -185,7 +185,7 @@ final class Leaves {
     }
   }
 
-  /** Dates and timestamps, of text in the forms of ISO 8601 that Spark reads. */
+  /** Dates and timestamps, from text in those forms of ISO 8601 that Spark reads. */
   static final class Times extends Leaf {
     enum Kind {
       DATE,

@@ -9,7 +9,7 @@ import org.apache.spark.sql.catalyst.util.ArrayBasedMapData;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** An object with any keys, whose values all have one type; of a key that stands twice the last value counts. */
+/** An object with any keys and one type of values; of a repeated key the last value counts. */
 final class MapField extends Field {
   final Field value;
   private final Problem noObject;

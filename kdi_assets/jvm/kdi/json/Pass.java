@@ -10,22 +10,22 @@ import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** One pass over a message: what it is to do, and what it found beside the record. */
+/** The state of one pass over a message, and what it found beside the record. */
 final class Pass {
   final byte[] payload;
 
-  /** Whether a field that does not suit its type becomes null, and its value a misfit. */
+  /** Whether a field that does not fit its type becomes null, and its value a misfit. */
   final boolean salvaging;
 
   final List<InternalRow> misfits = new ArrayList<>();
 
-  /** Of what was read last, if that was {@code Field.MISFIT}. */
+  /** The problem of the last value, if that was {@code Field.MISFIT}. */
   Problem problem;
 
-  /** Whether no record can be had by leaving values out. */
-  boolean condemned;
+  /** Whether leaving out values cannot give a record. */
+  boolean unsalvageable;
 
-  /** Whether a name may stand twice in an object, so that not all paths need count. */
+  /** Whether an object may repeat a name, so that {@code paths} may have too many. */
   boolean repeats;
 
   private TreeSet<UTF8String> paths;
@@ -41,9 +41,9 @@ final class Pass {
   }
 
   /**
-   * Note a field that the record has not.
+   * Note a field that the record lacks.
    *
-   * @param isNull whether it holds nothing, and so is not there: unless it did before
+   * @param isNull whether it is null, which counts as absent; if the name is repeated, the last value counts
    */
   void unknown(String path, boolean isNull) {
     if (isNull) {
@@ -56,7 +56,7 @@ final class Pass {
     paths.add(UTF8String.fromString(path));
   }
 
-  /** Note the value that stands in the payload from an offset to another. */
+  /** Note a value that is left out: the bytes {@code [from, to)} of the payload. */
   void leftOut(UTF8String path, int from, int to) throws IOException {
     try (JsonParser parser = JsonDecoder.parser(payload, from, to)) {
       parser.nextToken();
@@ -65,9 +65,9 @@ final class Pass {
   }
 
   /**
-   * The paths of the fields that the record has not: sorted, each once; null if there are none.
+   * The paths of the fields that the record lacks, sorted, without duplicates; null if there are none.
    *
-   * @param root what the message was decoded by
+   * @param root the decoder's
    */
   ArrayData paths(StructField root) throws IOException {
     if (paths != null && repeats) {

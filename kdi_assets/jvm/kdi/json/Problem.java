@@ -3,19 +3,19 @@ package kdi.json;
 import java.io.Serializable;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Why a message is no record. */
+/** Why a message does not become a record. */
 final class Problem implements Serializable {
   final UTF8String reason;
   final UTF8String field;
   private final int rank;
 
-  /** One of the whole message. */
+  /** A problem of the whole message. */
   Problem(String reason) {
     this(reason, null, -1);
   }
 
   /**
-   * @param rank of the problems that a message has, the one of the lowest rank is told
+   * @param rank of several problems, the message gets the one with the lowest rank
    */
   Problem(String reason, String field, int rank) {
     this.reason = UTF8String.fromString(reason);
@@ -27,7 +27,7 @@ final class Problem implements Serializable {
     return field != null;
   }
 
-  /** The one of two that is told; either may be null. */
+  /** The problem with the lower rank; either may be null. */
   static Problem first(Problem one, Problem other) {
     return one == null || (other != null && other.rank < one.rank) ? other : one;
   }

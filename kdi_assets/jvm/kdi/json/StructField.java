@@ -8,7 +8,7 @@ import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** An object with declared fields; of a name that stands twice the last value counts. */
+/** An object with declared fields; of a repeated name the last value counts. */
 final class StructField extends Field {
   final String[] names;
   final Field[] fields;
@@ -17,7 +17,7 @@ final class StructField extends Field {
   private final boolean salvageable;
 
   /**
-   * @param salvageable whether its fields are left out one by one; those inside arrays and maps are not
+   * @param salvageable whether single fields can be left out; not inside arrays and maps
    */
   StructField(String path, Problem missing, Problem noObject, String[] names, Field[] fields, boolean salvageable) {
     super(path, missing);
@@ -82,7 +82,7 @@ final class StructField extends Field {
     if (found == null) {
       return new GenericInternalRow(values);
     }
-    pass.condemned |= salvageable; // what must be there is not, and nothing can be left out for it
+    pass.unsalvageable |= salvageable; // a required field is missing, so leaving out others does not help
     return pass.misfit(found);
   }
 
@@ -91,7 +91,7 @@ final class StructField extends Field {
     return true;
   }
 
-  /** The number of a field, or -1; names mostly come in the order of the fields. */
+  /** The number of a field, or -1; names usually come in the order of the fields. */
   int numberOf(String name, int guess) {
     if (guess < names.length && names[guess].equals(name)) {
       return guess;

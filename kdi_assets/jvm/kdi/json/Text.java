@@ -9,12 +9,12 @@ import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Text of a message, as UTF-8. */
-final class Text {
+/** UTF-8 text of messages. */
+public final class Text {
   private Text() {}
 
-  /** Whether it is UTF-8. Nearly all messages are ASCII, which is told eight bytes at a time. */
-  static boolean isValid(byte[] bytes) {
+  /** Whether the bytes are UTF-8. Nearly all messages are ASCII, which is checked eight bytes at a time. */
+  public static boolean isValid(byte[] bytes) {
     return isAscii(ByteBuffer.wrap(bytes).order(ByteOrder.nativeOrder())) || UTF8String.fromBytes(bytes).isValid();
   }
 
@@ -30,9 +30,9 @@ final class Text {
   }
 
   /**
-   * The text of the current token; null if an escape in it names half a character, which UTF-8 cannot hold.
+   * The text of the current token; null if it has an escape of half a surrogate pair, which UTF-8 cannot hold.
    *
-   * @param payload all that the parser reads; plain text is not copied out of it
+   * @param payload the parser's input; plain text refers to it and is not copied
    */
   static UTF8String of(JsonParser parser, byte[] payload) throws IOException {
     int from = (int) parser.currentTokenLocation().getByteOffset() + 1;

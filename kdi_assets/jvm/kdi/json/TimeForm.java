@@ -3,7 +3,7 @@ package kdi.json;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** How text writes a date or a time: as {@code 2024-02-28T10:00:00.123+02:00}, from the first part to any other. */
+/** The form of a date or time, e.g. {@code 2024-02-28T10:00:00.123+02:00}; parts at the end may be missing. */
 final class TimeForm {
   private static final Pattern FORM =
       Pattern.compile(
@@ -22,7 +22,7 @@ final class TimeForm {
     finerThanMicroseconds = fraction != null && fraction.length() > 6 && !fraction.substring(6).matches("0*");
   }
 
-  /** Null if it is no such text. */
+  /** The form of the text; null if it is no date or time. */
   static TimeForm of(String text) {
     Matcher matched = FORM.matcher(text);
     return matched.matches() ? new TimeForm(matched) : null;

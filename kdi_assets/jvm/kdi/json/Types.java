@@ -20,15 +20,14 @@ import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
 
 /**
- * The fields of a record from its type, with the order in which problems are told.
+ * Makes the fields of a record from its type, and ranks their problems.
  *
- * <p>First come values that are of another kind than declared, in the order of the fields, told of the outermost field
- * that is no object. Then what is missing, and what a value says that its type cannot hold, told of the exact place.
+ * <p>First come values of the wrong JSON kind, in the order of the fields, with the path of the outermost field that is
+ * no object. Then missing fields, and values that the type cannot hold, with their exact path.
  */
 final class Types {
-  private static final int SECOND = 1 << 20;
-  private int first;
-  private int second = SECOND;
+  private int kindRank;
+  private int valueRank = 1 << 20;
 
   StructField root(StructType record) {
     return struct(record, "", "", null, true);
@@ -42,14 +41,14 @@ final class Types {
     for (int number = 0; number < count; number++) {
       var declared = type.fields()[number];
       String here = StructField.below(path, names[number]);
-      int before = first;
+      int before = kindRank;
       fields[number] = field(declared.dataType(), here, leaf, declared.nullable());
       if (noObject == null) {
         noObject = new Problem("wrong_type", leaf.isEmpty() ? firstLeaf(declared.dataType(), here) : leaf, before + 1);
       }
     }
     if (noObject == null) {
-      noObject = new Problem("wrong_type", leaf.isEmpty() ? path : leaf, ++first);
+      noObject = new Problem("wrong_type", leaf.isEmpty() ? path : leaf, ++kindRank);
     }
     return new StructField(path, missing, noObject, names, fields, salvageable);
   }
@@ -63,22 +62,22 @@ final class Types {
   }
 
   /**
-   * @param leaf the outermost field around it that is no object; empty if there is none
+   * @param leaf path of the outermost field around it that is no object; empty if there is none
    */
   private Field field(DataType type, String path, String leaf, boolean nullable) {
-    Problem missing = nullable ? null : new Problem("missing_field", path, ++second);
+    Problem missing = nullable ? null : new Problem("missing_field", path, ++valueRank);
     String named = leaf.isEmpty() ? path : leaf;
     if (type instanceof StructType) {
       return struct((StructType) type, path, leaf, missing, leaf.isEmpty());
     }
     if (type instanceof ArrayType) {
-      Problem noArray = new Problem("wrong_type", named, ++first);
+      Problem noArray = new Problem("wrong_type", named, ++kindRank);
       ArrayType array = (ArrayType) type;
       return new ArrayField(path, missing, noArray, field(array.elementType(), path + "[]", named, array.containsNull()));
     }
     if (type instanceof MapType) {
-      Problem noObject = new Problem("wrong_type", named, ++first);
-      Problem noText = new Problem("invalid_utf8", path + "[]", ++second);
+      Problem noObject = new Problem("wrong_type", named, ++kindRank);
+      Problem noText = new Problem("invalid_utf8", path + "[]", ++valueRank);
       MapType map = (MapType) type;
       Field value = field(map.valueType(), path + "[]", named, map.valueContainsNull());
       return new MapField(path, missing, noObject, noText, value);
@@ -87,8 +86,8 @@ final class Types {
   }
 
   private Field leaf(DataType type, String path, String named, Problem missing) {
-    Function<String, Problem> kind = reason -> new Problem(reason, named, ++first);
-    Function<String, Problem> value = reason -> new Problem(reason, path, ++second);
+    Function<String, Problem> kind = reason -> new Problem(reason, named, ++kindRank);
+    Function<String, Problem> value = reason -> new Problem(reason, path, ++valueRank);
     if (type instanceof StringType) {
       var problems = new Leaves.Problems(null, value.apply("wrong_type"), null, value.apply("invalid_utf8"));
       return new Leaves.Strings(path, missing, problems);

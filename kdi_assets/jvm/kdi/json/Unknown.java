@@ -16,11 +16,11 @@ import org.apache.spark.types.variant.VariantBuilder;
 import org.apache.spark.unsafe.types.UTF8String;
 import org.apache.spark.unsafe.types.VariantVal;
 
-/** What a message has and its record has not, with the place of each in the message, and its value. */
+/** The fields of a message that its record lacks: path, place in the message, and value. */
 final class Unknown {
   private Unknown() {}
 
-  /** Of the value at the current token, which is decoded as the field says. */
+  /** The unknown fields in the value at the current token. */
   static List<InternalRow> of(JsonParser parser, Field declared) throws IOException {
     return of(parser, declared, "");
   }
@@ -80,7 +80,7 @@ final class Unknown {
     return all;
   }
 
-  /** In brackets where the name could be taken for several steps, so that no two places are the same. */
+  /** In brackets if the name looks like several steps, so that places are unique. */
   private static String placeOf(String place, String name) {
     boolean plain = !name.isEmpty() && name.indexOf('.') < 0 && name.indexOf('[') < 0;
     return plain ? StructField.below(place, name) : bracketed(place, name);
