@@ -45,12 +45,12 @@ def drain(
         raise typer.BadParameter(
             "name the streams whose dead letters you have seen", param_hint="--accept-dead-letters"
         )
-    from kdi_assets.drain.shared_read import in_passes
+    from kdi_assets.drain.shared_read import by_shared_read
 
     refusals: list[KdiError] = []
     chosen = selected_streams(streams or (), defs)
     with lazy_session("drain") as session:
-        for together in in_passes(chosen):
+        for together in by_shared_read(chosen):
             refusals += _drain(together, session, accept_dead_letters=accept_dead_letters, as_json=as_json)
     if refusals:
         raise typer.Exit(exit_code(refusals))

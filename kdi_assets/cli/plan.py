@@ -34,12 +34,12 @@ def plan(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> None
 
 
 def _plan(stream: Stream, lake: str, snapshot: Snapshot) -> Plan:
-    from kdi_assets.drain.snapshot import expected_offset_bytes, next_timestamps
+    from kdi_assets.drain.snapshot import check_last_read, expected_offset_bytes
 
     plan = snapshot.plan(stream, offset_bytes=expected_offset_bytes(stream, snapshot))
     if plan is None:
         raise AssertionError(f"{stream.name}: neither a position commit nor a plan")
-    next_timestamps(stream, snapshot)
+    check_last_read(stream, snapshot)
     return plan
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.dead_letters import Written
+from kdi_assets.drain.dead_letters import AppendedLetters
 from kdi_assets.drain.errors import AccountingMismatch, TimestampTooLarge, UnexplainedGap
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.rules.tally import Counts
@@ -70,7 +70,7 @@ def account_for(
     counts: Counts,
     *,
     rows_written: int,
-    letters: Written,
+    letters: AppendedLetters,
     messages: DataFrame,
 ) -> Account:
     """Refuse unless the messages read are the offsets planned, and the messages written are those read.
@@ -88,7 +88,7 @@ def account_for(
     for what, written, read in (
         ("rows", rows_written, counts.rows),
         ("dead letters", letters.count, counts.dead_letters),
-        ("messages with a verdict", counts.became_rows + sum(counts.others.values()), counts.messages),
+        ("messages with a verdict", counts.became_rows + sum(counts.not_rows.values()), counts.messages),
     ):
         if written != read:
             raise _mismatch(plan, f"{written:,} {what} against {read:,} that were read")
@@ -108,7 +108,7 @@ def account_for(
 
 def _range_counts(r: OffsetRange, counts: Counts, gaps: Gaps | None) -> RangeCounts:
     number = r.topic_partition.partition
-    others = (counts.others.get((number, verdict), 0) for verdict in (DEAD_LETTER, TOMBSTONE, FILTERED))
+    others = (counts.not_rows.get((number, verdict), 0) for verdict in (DEAD_LETTER, TOMBSTONE, FILTERED))
     letters, tombstones, filtered = others
     here = gaps.by_topic_partition.get(r.topic_partition) if gaps else None
     missing = here.offset_count if here else 0

@@ -34,7 +34,7 @@ _PROPERTIES = {**CHECKPOINT_INTERVAL, "delta.appendOnly": "false", "delta.enable
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class AppendedLetters:
     """The letters that one attempt appended.
 
     Attributes:
@@ -51,7 +51,7 @@ class Written:
 
 def append_letters(
     letters: DataFrame, uri: str, *, attempt_id: str, between: tuple[date, date] | None = None, few: bool = False
-) -> Written:
+) -> AppendedLetters:
     """Append the letters of one attempt, once.
 
     Args:
@@ -66,7 +66,7 @@ def append_letters(
         count, digest, days = _append_by_spark(letters, uri, attempt_id, between)
     log = TableLog.existing(uri)
     by_date = {_EPOCH + timedelta(days=day): n for day, n in sorted(days.items()) if _lies_in(between, day)}
-    return Written(count, digest, DeadLettersAt(log.table_id, log.version), by_date)
+    return AppendedLetters(count, digest, DeadLettersAt(log.table_id, log.version), by_date)
 
 
 _Appended = tuple[int, int, Mapping[int, int]]
@@ -134,7 +134,7 @@ def _dates(between: tuple[date, date] | None) -> list[Column]:
     return [F.expr(f"histogram_numeric({wanted}, {2 * (last - first + 1)})").alias(_DATES)]
 
 
-def refuse_replaced(stream: Stream, lake: str, recorded: DeadLettersAt | None) -> None:
+def check_letters_intact(stream: Stream, lake: str, recorded: DeadLettersAt | None) -> None:
     """Refuse if letters that the ledger counts on may be gone.
 
     Raises:
@@ -150,23 +150,23 @@ def refuse_replaced(stream: Stream, lake: str, recorded: DeadLettersAt | None) -
         happened = f"replaced by table {log.table_id}"
     elif not (happened := _rewritten(log, since=recorded.version)):
         return
-    raise replaced(stream, lake, recorded, happened)
+    raise letters_replaced(stream, lake, recorded, happened)
 
 
-def refuse_gone(stream: Stream, lake: str, written: DeadLettersAt | None) -> None:
+def check_letters_intact_or_retry(stream: Stream, lake: str, written: DeadLettersAt | None) -> None:
     """Check once more the letters that a commit will count on: without them it would lose their messages.
 
     Raises:
         DeadLettersGone: They may be gone.
     """
     try:
-        refuse_replaced(stream, lake, written)
+        check_letters_intact(stream, lake, written)
     except DeadLettersReplaced as gone:
         raise DeadLettersGone(stream=stream.name, uri=gone.uri, happened=gone.happened) from gone
 
 
-def replaced(stream: Stream, lake: str, recorded: DeadLettersAt, happened: str) -> DeadLettersReplaced:
-    """The refusal."""
+def letters_replaced(stream: Stream, lake: str, recorded: DeadLettersAt, happened: str) -> DeadLettersReplaced:
+    """The refusal of letters that may be gone."""
     return DeadLettersReplaced(
         stream=stream.name,
         uri=stream.dead_letters_uri(lake),

@@ -22,7 +22,7 @@ from kdi_assets.drain.execute_plan import DrainContext, ReadMessages, execute_pl
 from kdi_assets.drain.plan import Plan, PositionCommit
 from kdi_assets.drain.position_commit import commit_positions
 from kdi_assets.drain.report import Commit, DrainReport
-from kdi_assets.drain.snapshot import expected_offset_bytes, next_timestamps, take_snapshot
+from kdi_assets.drain.snapshot import check_last_read, expected_offset_bytes, take_snapshot
 from kdi_assets.drain.spark_errors import jvm_loss_named
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.errors import OvertakenCommit, StagedFilesGone
@@ -113,8 +113,8 @@ class Draining:
             expected = expected_offset_bytes(stream, self._snapshot)
             plan = self._snapshot.plan(stream, self._until, offset_bytes=expected)
             if plan and plan.ranges:
-                # Before every plan: after its commit, the message read last is newer than a truncation, and hides it.
-                timestamps = next_timestamps(stream, self._snapshot)
+                # Before every plan: its commit replaces the message read last, and a truncation would not be noticed.
+                timestamps = check_last_read(stream, self._snapshot)
                 if timestamps and self._lag is None:
                     self._lag = max(0.0, (datetime.now(UTC) - min(timestamps)).total_seconds())
                 read = last_messages(stream.cluster, plan.ranges)

@@ -10,7 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.accounting import Account, account_for
-from kdi_assets.drain.dead_letters import Written, append_letters, refuse_gone, refuse_too_many_letters, replaced
+from kdi_assets.drain.dead_letters import (
+    AppendedLetters,
+    append_letters,
+    check_letters_intact_or_retry,
+    letters_replaced,
+    refuse_too_many_letters,
+)
 from kdi_assets.drain.errors import TopicRecreated
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.report import Commit
@@ -96,7 +102,7 @@ class Execution:
     staged: Staged
     counts: Counts
     decoder: StreamDecoder
-    letters: Written
+    letters: AppendedLetters
     account: Account
     landed: Commit
 
@@ -130,24 +136,24 @@ class Execution:
         for rule in rules:
             rule.refuse(counts)
         for rule in rules:
-            rule.refuse_letters(self.judged, dead_letters=counts.dead_letters, became_rows=counts.became_rows)
+            rule.refuse_letters(self.dead_letters, dead_letters=counts.dead_letters, became_rows=counts.became_rows)
         if counts.dead_letters and not self.context.accept_dead_letters:
-            judged = counts.became_rows + counts.dead_letters
-            refuse_too_many_letters(stream, counts.dead_letters, self.judged, of=judged)
+            of = counts.became_rows + counts.dead_letters
+            refuse_too_many_letters(stream, counts.dead_letters, self.dead_letters, of=of)
 
     def write_dead_letters(self) -> None:
         """Append the dead letters of this attempt; without any, write nothing."""
         plan, stream, recorded = self.plan, self.stream, self.plan.ledger.dead_letters_at
         if not self.counts.dead_letters:
-            self.letters = Written(0, 0, recorded)
+            self.letters = AppendedLetters(0, 0, recorded)
             return
         dates = (stream.date_window.start, stream.date_window.last(plan.now))
         few = self.counts.letters is not None
         with spark_failures(stream, "writing dead letters"):
             uri = stream.dead_letters_uri(self.context.lake)
-            self.letters = append_letters(self.judged(), uri, attempt_id=plan.attempt_id, between=dates, few=few)
+            self.letters = append_letters(self.dead_letters(), uri, attempt_id=plan.attempt_id, between=dates, few=few)
         if self.letters.at and recorded and self.letters.at.table_id != recorded.table_id:
-            raise replaced(stream, self.context.lake, recorded, f"replaced by table {self.letters.at.table_id}")
+            raise letters_replaced(stream, self.context.lake, recorded, f"replaced by table {self.letters.at.table_id}")
 
     def account_for_offsets(self) -> None:
         """Refuse unless every offset of the plan is a row, a dead letter, a tombstone, filtered or a gap."""
@@ -169,7 +175,7 @@ class Execution:
             raise TopicRecreated(stream=stream.name, topic=stream.topic, recorded_id=plan.topic_id, found_id=found)
         # Not only what this attempt appended: someone may have removed older dead letters since the plan.
         if counted_on := plan.ledger.dead_letters_at or self.letters.at:
-            refuse_gone(stream, self.context.lake, counted_on)
+            check_letters_intact_or_retry(stream, self.context.lake, counted_on)
 
     def commit(self) -> None:
         """Commit rows, positions and the ledger entry together, directly behind the plan's version."""
@@ -180,7 +186,7 @@ class Execution:
         took = (datetime.now(UTC) - self.plan.now).total_seconds()
         self.landed = Commit.of(landed, took_seconds=max(0.0, took))
 
-    def judged(self) -> DataFrame:
+    def dead_letters(self) -> DataFrame:
         """The dead letters of the messages."""
         return letters_of(self.messages, self.decoder, self.counts, now=self.plan.now)
 

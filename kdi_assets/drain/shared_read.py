@@ -136,9 +136,9 @@ def _read_once(
         yield read
 
 
-def in_passes(streams: Iterable[Stream]) -> list[list[Stream]]:
-    """The streams in passes: those of a route group together, each other one alone; ordered by the first of each."""
-    passes: dict[object, list[Stream]] = {}
+def by_shared_read(streams: Iterable[Stream]) -> list[list[Stream]]:
+    """The streams of a route group together, each other stream alone; in the order of the first of each."""
+    groups: dict[object, list[Stream]] = {}
     for stream in streams:
-        passes.setdefault(stream.route_group or stream.name, []).append(stream)
-    return list(passes.values())
+        groups.setdefault(stream.route_group or stream.name, []).append(stream)
+    return list(groups.values())

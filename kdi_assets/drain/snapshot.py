@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from kdi_assets.drain.dead_letters import refuse_replaced
+from kdi_assets.drain.dead_letters import check_letters_intact
 from kdi_assets.drain.errors import StreamRetired, TableMissing, TableNotMoved, TopicTruncated
 from kdi_assets.drain.plan import Plan, PositionCommit, needed_position_commit, plan_drain
 from kdi_assets.ledger.delta_log import TableLog
@@ -80,7 +80,7 @@ def fresh_ledger(stream: Stream, lake: str, topic: TopicState) -> LedgerState | 
     if ledger:
         # Another table or topic is refused first: its decision may bring new dead letters.
         if ledger.table_id_matches and ledger.topic_id_matches and ledger.dead_letters_at:
-            refuse_replaced(stream, lake, ledger.dead_letters_at)
+            check_letters_intact(stream, lake, ledger.dead_letters_at)
         return ledger
     uri = stream.table_uri(lake)
     if stream.renamed_from and TableLog.open(stream.former_uri(lake)):
@@ -127,8 +127,11 @@ def truncation(
     return None
 
 
-def next_timestamps(stream: Stream, snapshot: Snapshot) -> list[datetime]:
-    """The timestamps of the next messages, of each topic partition that has a backlog and shows one.
+def check_last_read(stream: Stream, snapshot: Snapshot) -> list[datetime]:
+    """Refuse a truncated topic; the next message is read with it.
+
+    Returns:
+        The timestamps of the next messages, of each topic partition that has a backlog and shows one.
 
     Raises:
         TopicTruncated: The message before one of them is not the one that was read last.

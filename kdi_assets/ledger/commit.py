@@ -27,7 +27,7 @@ from kdi_assets.ledger.delta_transaction import (
     start_transaction,
 )
 from kdi_assets.ledger.entry import (
-    KEEPING_POSITIONS,
+    BELOW_POSITIONS,
     REPLAY_PREFIX,
     DeadLettersAt,
     Kind,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MAY_FOLLOW: Mapping[Kind, Collection[Kind]] = {
-    "drain": KEEPING_POSITIONS,
+    "drain": BELOW_POSITIONS,
     "replay": ("drain", "renewal"),
     "discard": ("drain", "renewal"),
 }
@@ -114,7 +114,7 @@ def may_follow(entry: LedgerEntry, other: LedgerEntry | None) -> bool:
 
 def rebase(entry: LedgerEntry, other: LedgerEntry) -> LedgerEntry:
     """The entry as it must be after another entry: what it does not change itself is taken from the other."""
-    if entry.kind in KEEPING_POSITIONS:
+    if entry.kind in BELOW_POSITIONS:
         entry = replace(entry, positions=other.positions, routes=other.routes, last_read=other.last_read)
     return replace(entry, dead_letters_at=_newer(entry.dead_letters_at, other.dead_letters_at))
 

@@ -15,8 +15,8 @@ Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal", "r
 """``routes`` commits a change of route conditions, or the stop before it; positions stay as they are."""
 REPLAY_PREFIX = "replay-"
 """Attempt ids of replays start with it: a replay writes dead letters below the positions before it commits."""
-KEEPING_POSITIONS: tuple[Kind, ...] = ("replay", "discard")
-"""Commits that do not move positions; a drain that was planned before one of them stays valid."""
+BELOW_POSITIONS: tuple[Kind, ...] = ("replay", "discard")
+"""Commits that change only what lies below the positions; a drain that was planned before one of them stays valid."""
 
 BUCKETS_PER_OCTAVE = 8
 LOWEST_BUCKET, HIGHEST_BUCKET = -3 * BUCKETS_PER_OCTAVE, 28 * BUCKETS_PER_OCTAVE

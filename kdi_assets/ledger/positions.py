@@ -165,7 +165,7 @@ def read_ledger(
         raise TransactionRetentionSet(stream=stream.name, uri=log.uri, value=retention)
     reader = _LedgerReader(stream, lake, topic_id, topic_partitions)
     try:
-        live, positions = reader.live(log)
+        live, positions = reader.follow_restores(log)
         return reader.state(log, live, positions, reader.entry(live))
     except CommitUnreadable as gone:
         raise LedgerGap(stream=stream.name, uri=log.uri, version=gone.version, why=gone.why) from gone
@@ -219,8 +219,8 @@ class _LedgerReader:
             log=log,
         )
 
-    def live(self, log: TableLog) -> tuple[TableLog, dict[TopicPartition, int]]:
-        """The version whose positions are those of the rows at ``log``'s version, and these positions.
+    def follow_restores(self, log: TableLog) -> tuple[TableLog, dict[TopicPartition, int]]:
+        """The version whose rows the table has now, through all RESTOREs, and its positions, which hold.
 
         Raises:
             CommitUnreadable: A commit that decides about them is gone, or the table was restored to a version before
@@ -238,7 +238,7 @@ class _LedgerReader:
             why = "is older than the stream's first ledger commit, and the table was restored to it"
             raise CommitUnreadable(log.uri, target, why=why)
         # A version that is itself a RESTORE has the transaction ids from before it, so ask the same question again.
-        return self.live(restored)
+        return self.follow_restores(restored)
 
     def _last_restore(self, log: TableLog, since: int | None) -> int | None:
         """Where the last RESTORE after the newest ledger commit went; without one, after another writer's commit."""

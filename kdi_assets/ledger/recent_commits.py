@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import islice, takewhile
 
 from kdi_assets.ledger.delta_log import CommitInfo, TableLog
-from kdi_assets.ledger.entry import KEEPING_POSITIONS, Kind, LedgerEntry
+from kdi_assets.ledger.entry import BELOW_POSITIONS, Kind, LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.history import live_commits
 
@@ -33,7 +33,7 @@ class LedgerCommit:
 
 
 def recent_commits(
-    log: TableLog | None, app_id: str, *, excluding: Collection[Kind] = KEEPING_POSITIONS
+    log: TableLog | None, app_id: str, *, excluding: Collection[Kind] = BELOW_POSITIONS
 ) -> tuple[LedgerCommit, ...]:
     """The newest ledger commits, oldest first: at most ``WINDOW``, among the newest ``COMMITS_READ`` commits.
 

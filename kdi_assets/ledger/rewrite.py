@@ -153,13 +153,9 @@ def old_rows(
 
     with_files = rows_with_files(spark, stream, uri, version=version, within=within)
     old = rows_of_messages(with_files, stream, messages)
-    first = F.expr("count_if(index = 0)").alias("messages")
-    found = (
-        old.select(F.col(FILE), F.col("date"), *coordinates(old, stream))
-        .groupBy(FILE, "date")
-        .agg(F.count("*").alias("rows"), first)
-        .collect()
-    )
+    counts = F.count("*").alias("rows"), F.expr("count_if(index = 0)").alias("messages")
+    placed = old.select(F.col(FILE), F.col("date"), *coordinates(old, stream))
+    found = placed.groupBy(FILE, "date").agg(*counts).collect()
     if not found:
         return None
     rows_by_date: Counter[date] = Counter()

@@ -1,1 +1,1 @@
-"""Decisions that a drain refuses to make by itself: one module for each action of `kdi resolve`."""
+"""Decisions that a drain refuses to make by itself: the actions of `kdi resolve`."""

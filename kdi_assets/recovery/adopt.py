@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdi_assets.drain.dead_letters import refuse_replaced
+from kdi_assets.drain.dead_letters import check_letters_intact
 from kdi_assets.drain.errors import DeadLettersReplaced
 from kdi_assets.ledger.coordinates import rows_at
 from kdi_assets.ledger.delta_log import TableLog
@@ -40,7 +40,7 @@ def adopt_dead_letters(context: ResolveContext) -> ProposedPositions:
     """
     context.refuse_gap()
     try:
-        refuse_replaced(context.stream, context.lake, context.ledger.dead_letters_at)
+        check_letters_intact(context.stream, context.lake, context.ledger.dead_letters_at)
     except DeadLettersReplaced as replaced:
         letters = TableLog.open(replaced.uri)
         present = DeadLettersAt(letters.table_id, letters.version) if letters else None

@@ -64,7 +64,7 @@ class ResolveContext:
         topic, count = self.topic.topic_id, len(self.topic.partitions)
         return read_ledger(self.stream, self.lake, topic_id=topic, topic_partitions=count, version=version)
 
-    def refuse_strangers(self) -> None:
+    def refuse_other_topic_or_table(self) -> None:
         """Refuse a topic or a table that the positions do not belong to, unless the action decides exactly that.
 
         Raises:

@@ -17,7 +17,7 @@ from kdi_assets.recovery.adopt import adopt, adopt_dead_letters
 from kdi_assets.recovery.context import Action as Action
 from kdi_assets.recovery.context import ProposedPositions, ResolveContext, another_table
 from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.recovery.rewind import Target, rewind, rows_past_rewind
+from kdi_assets.recovery.rewind import Target, check_rows_to_remove, rewind
 from kdi_assets.recovery.rows_past_position import PastPositionCounts, RowsPastPosition, from_positions
 from kdi_assets.sources.kafka.topic import read_topic
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
@@ -88,7 +88,7 @@ def decide(
     context = _context(stream, lake, action, session)
     if topic_partition is not None and topic_partition not in context.topic.partitions:
         raise context.refusal(f"the topic has no {topic_partition}")
-    context.refuse_strangers()
+    context.refuse_other_topic_or_table()
     match action:
         case "accept-loss":
             proposal = accept_loss(context, topic_partition, until, start=start)
@@ -126,7 +126,7 @@ def _context(stream: Stream, lake: str, action: Action, session: Callable[[], Sp
 
 def _decision(context: ResolveContext, proposal: ProposedPositions) -> Decision:
     action, after = context.action, {**context.positions, **proposal.after}
-    counts, last_read = rows_past_rewind(context, after) if action == "rewind" else (PastPositionCounts(), {})
+    counts, last_read = check_rows_to_remove(context, after) if action == "rewind" else (PastPositionCounts(), {})
     return Decision(
         action=action,
         ledger=context.ledger,

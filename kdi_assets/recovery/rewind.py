@@ -137,7 +137,7 @@ def _at_version(
     return after
 
 
-def rows_past_rewind(
+def check_rows_to_remove(
     context: ResolveContext, after: Mapping[TopicPartition, int]
 ) -> tuple[PastPositionCounts, Mapping[str, Any]]:
     """Count the rows and letters past the new positions; and the entry's field with the messages before these.

@@ -171,7 +171,7 @@ def _verdicts(
     from pyspark.sql import functions as F
 
     selected, judged = messages.selected, F.lit(True).alias(_JUDGED)
-    if not counts.others and not selected.letters.count:  # every message became a row: no second pass is needed
+    if not counts.not_rows and not selected.letters.count:  # every message became a row: no second pass is needed
         no_reason = dict.fromkeys(_WHY, F.lit(None).cast("string"))
         frame = selected.frame.withColumns({OUTCOME: F.lit(VERDICTS[ROW]), **no_reason})
     else:
@@ -242,5 +242,5 @@ def _by_verdict(counts: Counts) -> dict[int, Tally]:
         DEAD_LETTER: counts.dead_letter_digest,
         FILTERED: counts.filtered_digest,
     }
-    of = {v: Tally(sum(n for (_, is_), n in counts.others.items() if is_ == v), d) for v, d in digests.items()}
+    of = {v: Tally(sum(n for (_, is_), n in counts.not_rows.items() if is_ == v), d) for v, d in digests.items()}
     return {ROW: Tally(counts.messages, counts.digest) - sum(of.values(), Tally()), **of}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.dead_letters import append_letters, refuse_gone
+from kdi_assets.drain.dead_letters import append_letters, check_letters_intact_or_retry
 from kdi_assets.drain.errors import AccountingMismatch, AnotherDrainActive, DeadLettersGone, NotDrainedYet
 from kdi_assets.drain.position_commit import commit_positions
 from kdi_assets.drain.route_change import routes_to_drain_by
@@ -73,7 +73,7 @@ class ReplayTransaction:
             DeadLettersGone: The outcomes, or letters that count, may be gone.
         """
         for counted_on in {self.ledger.dead_letters_at, entry.dead_letters_at}:
-            refuse_gone(self.stream, self.lake, counted_on)
+            check_letters_intact_or_retry(self.stream, self.lake, counted_on)
         with spark_failures(self.stream, "committing"):
             return commit(self.spark, staged, self.ledger.uri, read_version=self.ledger.version, entry=entry)
 

@@ -192,7 +192,7 @@ class StreamFields(Declared):
     """The table's path before it was renamed. Nothing is drained until its folders are moved."""
     max_records: Annotated[int, Field(strict=True, ge=1, examples=[5_000_000])] = 5_000_000
     """Most offsets of one plan, gaps included, over all topic partitions. It limits the size of a commit."""
-    max_bytes: Annotated[int | None, Field(strict=True, ge=1, examples=[5_000_00000])] = None
+    max_bytes: Annotated[int | None, Field(strict=True, ge=1, examples=[500_000_000])] = None
     """Most bytes of keys and values of one plan, uncompressed. They are estimated from the last drains, and before the
     first drain from a few messages; the plan itself has exact offsets."""
     target_file_size: Annotated[int | None, Field(strict=True, ge=1_048_576, examples=[134_217_728])] = None

@@ -20,7 +20,7 @@ from kdi_assets.drain import drain as draining
 from kdi_assets.drain import execute_plan as carrying
 from kdi_assets.drain import plan as planning
 from kdi_assets.drain.accounting import Account
-from kdi_assets.drain.dead_letters import Written
+from kdi_assets.drain.dead_letters import AppendedLetters
 from kdi_assets.drain.errors import ReadOrWriteFailed
 from kdi_assets.drain.execute_plan import Execution, Step
 from kdi_assets.drain.plan import Plan
@@ -213,7 +213,7 @@ def _dropping_reader() -> Iterator[None]:
 def commit_before_letters(patch: MonkeyPatch) -> None:
     def pretended(execution: Execution) -> None:
         counts, recorded = execution.counts, execution.plan.ledger.dead_letters_at
-        execution.letters = Written(counts.dead_letters, counts.dead_letter_digest, recorded)
+        execution.letters = AppendedLetters(counts.dead_letters, counts.dead_letter_digest, recorded)
 
     write = Execution.write_dead_letters
     steps = [replace(step, run=pretended) if step.run is write else step for step in carrying.STEPS]

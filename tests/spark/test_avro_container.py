@@ -166,7 +166,7 @@ def test_expressions_see_a_record_and_the_filter_and_expectations_all_of_a_messa
         {"id": 1, "s": "*1", "case": {"city": None, "n": 4}, "kind": "GREEN", "half": 100.0, "town": "ZÜRICH"},
         {"id": 2, "s": "*2", "case": {"city": None, "n": 4}, "kind": "GREEN", "half": 50.0, "town": None},
     ]
-    assert found.counts.others == {(0, DEAD_LETTER): 2, (0, FILTERED): 1}
+    assert found.counts.not_rows == {(0, DEAD_LETTER): 2, (0, FILTERED): 1}
     assert {name: unmet.count for name, unmet in found.counts.unmet.items()} == {"few": 1}
 
 

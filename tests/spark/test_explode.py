@@ -103,7 +103,7 @@ def test_one_element_at_fault_makes_a_dead_letter_of_the_whole_message(spark: Sp
     ]
     assert [bytes(x["value"]).decode() for x in found.letters] == messages[1:5]
     assert told(found, "per") == [(50.0,), (25.0,)]
-    assert found.counts.others == {(0, DEAD_LETTER): 4, (0, FILTERED): 1, (0, TOMBSTONE): 1}
+    assert found.counts.not_rows == {(0, DEAD_LETTER): 4, (0, FILTERED): 1, (0, TOMBSTONE): 1}
     assert (found.counts.became_rows, found.counts.rows) == (1, 2)
 
 

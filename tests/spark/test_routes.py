@@ -46,7 +46,7 @@ def outcomes(spark: SparkSession, stream: Stream, messages: Sequence[Message | b
     found = {row["kafka"]["offset"]: "row" for row in seen.rows}
     found |= {letter["offset"]: " ".join(filter(None, (letter["reason"], letter["field"]))) for letter in seen.letters}
     assert (seen.counts.rows, seen.counts.dead_letters) == (len(seen.rows), len(seen.letters))
-    assert seen.counts.rows + sum(seen.counts.others.values()) == seen.counts.messages == len(messages)
+    assert seen.counts.rows + sum(seen.counts.not_rows.values()) == seen.counts.messages == len(messages)
     return found
 
 

@@ -54,8 +54,8 @@ def test_a_tally_is_of_every_message_once(spark: SparkSession) -> None:
     counts = _judged(_messages(spark, "id % 10 = 0").repartition(7))
 
     assert (counts.messages, counts.became_rows, counts.rows) == (MESSAGES, 3_600, 3_600)
-    assert sum(counts.others.values()) == counts.dead_letters == 400
-    assert {partition for partition, _ in counts.others} == {0, 1, 2}
+    assert sum(counts.not_rows.values()) == counts.dead_letters == 400
+    assert {partition for partition, _ in counts.not_rows} == {0, 1, 2}
     spread = [range(start, MESSAGES, 3) for start in range(3)]
     every = [OffsetRange(TopicPartition("t", p), offset, offset + 1) for p, of in enumerate(spread) for offset in of]
     assert counts.digest == digest_of(every)

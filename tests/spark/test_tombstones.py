@@ -63,7 +63,7 @@ def test_tombstones_are_rows_in_every_format(
     assert (there["name"] in ("Ann", b"Ann"), there["deleted"]) == (True, False)
     assert [letter["offset"] for letter in found.letters] == [2]
     assert (found.counts.rows, found.counts.dead_letters) == (2, 1)
-    assert (skipped.counts.rows, skipped.counts.others[0, TOMBSTONE]) == (1, 1)
+    assert (skipped.counts.rows, skipped.counts.not_rows[0, TOMBSTONE]) == (1, 1)
 
 
 def test_a_tombstone_is_a_dead_letter_whatever_the_filter_says(spark: SparkSession) -> None:

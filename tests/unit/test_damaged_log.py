@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.components.column_facts import date_facts, type_text
-from kdi_assets.drain.dead_letters import refuse_replaced
+from kdi_assets.drain.dead_letters import check_letters_intact
 from kdi_assets.drain.errors import DeadLettersReplaced
 from kdi_assets.ledger.archive import Archive, open_archive
 from kdi_assets.ledger.delta_log import TableLog
@@ -133,13 +133,13 @@ def test_letters_behind_a_commit_that_cannot_be_read_may_be_gone_and_adopt_decid
     letters.create_checkpoint()
     counts_on = DeadLettersAt(str(letters.metadata().id), 0)
 
-    refuse_replaced(orders(), lake, counts_on)
+    check_letters_intact(orders(), lake, counts_on)
     (Path(uri) / "_delta_log" / f"{1:020}.json").unlink()
 
     with pytest.raises(
         DeadLettersReplaced, match="changed by commit 1, which cannot be read.*\n.*\n.*adopt-dead-letters accepts"
     ):
-        refuse_replaced(orders(), lake, counts_on)
+        check_letters_intact(orders(), lake, counts_on)
 
 
 OLD, OLDER = date(2021, 3, 4), date(2021, 3, 3)

@@ -151,9 +151,9 @@ def test_no_decision_passes_over_another_topic_or_another_table(lake: str, actio
         case = case_of(lake, action, {P0: (0, 10)}, state({P0: 5}, **fields))
         if decides:
             with pytest.raises(NothingToResolve, match=f"{decides} decides that"):
-                case.refuse_strangers()
+                case.refuse_other_topic_or_table()
         else:
-            case.refuse_strangers()
+            case.refuse_other_topic_or_table()
 
 
 def test_a_topic_made_again_begins_at_0_and_what_it_lacks_is_retired(lake: str) -> None:

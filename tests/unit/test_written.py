@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from kdi_assets.drain import stage
 from kdi_assets.drain.accounting import account_for
-from kdi_assets.drain.dead_letters import Written
+from kdi_assets.drain.dead_letters import AppendedLetters
 from kdi_assets.drain.errors import AccountingMismatch
 from kdi_assets.drain.plan import Plan, plan_drain
 from kdi_assets.drain.rules.mask import letters_hold, unlocated
@@ -70,7 +70,7 @@ READ = Counts(
     messages=10,
     became_rows=8,
     rows=8,
-    others={(0, DEAD_LETTER): 2},
+    not_rows={(0, DEAD_LETTER): 2},
     digest=1,
     dead_letter_digest=2,
     tombstone_digest=0,
@@ -80,13 +80,20 @@ READ = Counts(
 @pytest.mark.parametrize(
     ("rows_written", "letters", "read", "said"),
     [
-        (7, Written(2, 2, None), READ, "7 rows against 8 that were read"),
-        (8, Written(3, 2, None), READ, "3 dead letters against 2 that were read"),
-        (8, Written(2, 3, None), READ, "the dead letters written are not the messages that became no row"),
-        (8, Written(2, 2, None), replace(READ, messages=11), "10 messages with a verdict against 11 that were read"),
+        (7, AppendedLetters(2, 2, None), READ, "7 rows against 8 that were read"),
+        (8, AppendedLetters(3, 2, None), READ, "3 dead letters against 2 that were read"),
+        (8, AppendedLetters(2, 3, None), READ, "the dead letters written are not the messages that became no row"),
+        (
+            8,
+            AppendedLetters(2, 2, None),
+            replace(READ, messages=11),
+            "10 messages with a verdict against 11 that were read",
+        ),
     ],
 )
-def test_what_was_written_must_be_what_was_read(rows_written: int, letters: Written, read: Counts, said: str) -> None:
+def test_what_was_written_must_be_what_was_read(
+    rows_written: int, letters: AppendedLetters, read: Counts, said: str
+) -> None:
     with pytest.raises(AccountingMismatch, match=said):
         account(read, rows_written=rows_written, letters=letters)
 

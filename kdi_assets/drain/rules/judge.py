@@ -57,8 +57,8 @@ def judge(messages: DataFrame, decoder: StreamDecoder, *, now: datetime, tally: 
             f"CASE WHEN {VERDICT} = {DEAD_LETTER} THEN named_struct({letter}) END",
         ]
     )
-    # What counts stands beside the columns and not in the filter: Spark would push a filter down through what judges,
-    # and evaluate that twice. It leaves out the columns that have no use where the filter lets nothing pass.
+    # The counting expression is a selected column, not the filter itself: Spark would push such a filter below the
+    # columns that judge, and evaluate these twice.
     judged = _with_reasons(messages, decoder, now, elements)
     counted = judged.select(*in_rows(columns, elements, where=_IS_ROW_SO_FAR), is_row.alias(_IS_ROW))
     return apart(counted.where(F.col(_IS_ROW)), columns, elements)

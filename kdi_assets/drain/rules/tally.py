@@ -81,7 +81,7 @@ class PassTally:
             messages=sum(by_verdict),
             became_rows=by_verdict[ROW],
             rows=counts["rows"],
-            others={
+            not_rows={
                 (int(partition), verdict): n
                 for partition, by_verdict in counts["others"].items()
                 for verdict, n in enumerate(by_verdict)
@@ -128,7 +128,8 @@ class Counts:
         messages: All messages.
         became_rows: Messages that became a row, or several.
         rows: The rows of these messages.
-        others: (number of the topic partition, verdict) to count, of the messages that became no row.
+        not_rows: (number of the topic partition, verdict) to count, of the messages that became no row, dead letters
+            included.
         digest: ``bit_xor(xxhash64(partition, offset))`` of all messages: equal sets of offsets have equal digests.
         dead_letter_digest, tombstone_digest, filtered_digest: The same of the messages with that verdict.
         ages: Messages by their age at the moment of planning, in buckets of ``ledger.entry``.
@@ -143,7 +144,7 @@ class Counts:
     messages: int
     became_rows: int
     rows: int
-    others: Mapping[tuple[int, int], int]
+    not_rows: Mapping[tuple[int, int], int]
     digest: int
     dead_letter_digest: int
     tombstone_digest: int
@@ -159,4 +160,4 @@ class Counts:
     @property
     def dead_letters(self) -> int:
         """Dead letters of all topic partitions."""
-        return sum(n for (_, verdict), n in self.others.items() if verdict == DEAD_LETTER)
+        return sum(n for (_, verdict), n in self.not_rows.items() if verdict == DEAD_LETTER)

@@ -14,7 +14,7 @@ from kdi_assets.formats.protobuf.records import (
     Enumeration,
     Field,
     FieldType,
-    JsonValue,
+    JsonField,
     MapOf,
     Record,
     Repeated,
@@ -91,7 +91,7 @@ class _Conversion:
                 return self._timestamp(read, path, rows)
             case Duration():
                 return self._duration(read, path, rows)
-            case JsonValue(full_name):
+            case JsonField(full_name):
                 return self._json(full_name, read, path, rows)
             case Empty():
                 return _presence(read)

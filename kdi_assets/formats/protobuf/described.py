@@ -14,7 +14,7 @@ from kdi_assets.formats.protobuf.records import (
     Enumeration,
     Field,
     FieldType,
-    JsonValue,
+    JsonField,
     MapOf,
     Record,
     Repeated,
@@ -91,7 +91,7 @@ def _type(type_: FieldType, described: FieldDescriptorProto, file: FileDescripto
             described.type, described.type_name = _MESSAGE, f".{wrapper}"
         case Enumeration():
             described.type = _INT32
-        case JsonValue() | Empty():
+        case JsonField() | Empty():
             described.type = _BYTES
         case Timestamp() | Duration():
             described.type, described.type_name = _MESSAGE, _describe(_PAIR, file)

@@ -19,7 +19,7 @@ from kdi_assets.formats.protobuf.descriptors import Descriptors
 from kdi_assets.formats.protobuf.records import (
     SCALARS,
     FieldType,
-    JsonValue,
+    JsonField,
     MapOf,
     Record,
     Repeated,
@@ -227,7 +227,7 @@ def _mistakes(type_: FieldType, value: Any, path: str) -> Iterator[tuple[str, st
         case Scalar(number, wrapper) if SCALARS[number] == "string":
             if not _is_utf8(value.value if wrapper else value):
                 yield "invalid_utf8", path
-        case JsonValue():
+        case JsonField():
             if not _is_json(type_, value):
                 yield "invalid_utf8", path
         case Record(fields):
@@ -254,7 +254,7 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _is_json(type_: JsonValue, value: Any) -> bool:
+def _is_json(type_: JsonField, value: Any) -> bool:
     from google.protobuf.message import DecodeError
 
     try:

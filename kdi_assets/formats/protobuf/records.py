@@ -66,7 +66,7 @@ class Duration:
 
 
 @dataclass(frozen=True, slots=True)
-class JsonValue:
+class JsonField:
     """``google.protobuf.Struct``, ``Value`` or ``ListValue``: any JSON."""
 
     full_name: str
@@ -99,7 +99,7 @@ class MapOf:
     value: FieldType
 
 
-FieldType = Scalar | Enumeration | Timestamp | Duration | JsonValue | Empty | Record | Repeated | MapOf
+FieldType = Scalar | Enumeration | Timestamp | Duration | JsonField | Empty | Record | Repeated | MapOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class _Reader:
             case "google.protobuf.Duration":
                 return Duration()
             case name if name in _DOCUMENTS:
-                return JsonValue(name)
+                return JsonField(name)
             case name if name in _WRAPPERS:
                 return Scalar(message.fields_by_name["value"].type, wrapper=name)
         return self.record(message, above)
@@ -201,7 +201,7 @@ def _faults(type_: FieldType, path: str) -> Iterator[tuple[str, str]]:
             yield "invalid_utf8", path
         case Timestamp() | Duration():
             yield "out_of_range", path
-        case JsonValue():
+        case JsonField():
             yield "invalid_utf8", path
             yield "out_of_range", path
         case Record(fields):
