@@ -113,10 +113,8 @@ def only_shaped(work: Work) -> list[Stream]:
 def only_judged(work: Work) -> list[Stream]:
     """Everything that a drain writes and counts, into nothing."""
     from kdi_assets.drain.stage import stage
-    from kdi_assets.ledger.delta_log import TableLog
 
-    table = TableLog.existing(work.stream.table_uri(work.lake))
-    stage(work.messages(), work.stream, table, now=datetime.now(UTC), dry=True)
+    stage(work.messages(), work.stream, work.stream.table_uri(work.lake), now=datetime.now(UTC), dry=True)
     return []
 
 

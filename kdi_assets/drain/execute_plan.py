@@ -123,7 +123,7 @@ class Execution:
         self.staged, self.counts, self.decoder = stage(
             self.messages,
             self.stream,
-            self.table,
+            self.table.uri,
             now=self.plan.now,
             files=file_size(self.stream, self.plan),
             before_read=partial(self.context.at, "before reading"),

@@ -34,7 +34,7 @@ SPARE_MESSAGES = 2
 def stage(
     messages: DataFrame,
     stream: Stream,
-    table: TableLog,
+    uri: str,
     *,
     now: datetime,
     files: FileSize = ONE_FILE_PER_TASK,
@@ -47,7 +47,6 @@ def stage(
 
     Args:
         messages: As ``reader.read_ranges`` gives them.
-        table: The table at the version that the commit will land behind.
         now: The clock of the date window.
         before_read: Called before each pass.
         dry: Write no files, only count.
@@ -60,10 +59,11 @@ def stage(
     while decoder is not None:
         used, tally = decoder, PassTally(messages.sparkSession, now)
         rows = _rows(messages, used, now, tally)
-        refuse_other_schema(stream, table, rows.schema)
+        # The table as it is now: it may have been dropped or altered since the plan, and nothing is written then.
+        refuse_other_schema(stream, TableLog.existing(uri), rows.schema)
         before_read()
         with spark_failures(stream, "reading messages and writing files"):
-            staged = _only_counted(rows) if dry else _written(rows, stream, table, files)
+            staged = _only_counted(rows) if dry else _written(rows, stream, uri, files)
             counts = tally.counts(stream)
             decoder = with_schemas_of(messages, used) if counts.unknown_schemas else None
             if decoder is None and used.stream.contract.evolves:
@@ -78,8 +78,8 @@ def _only_counted(rows: DataFrame) -> Staged:
     return Staged()
 
 
-def _written(rows: DataFrame, stream: Stream, table: TableLog, files: FileSize) -> Staged:
-    return stage_rows(rows.sparkSession, rows, table.uri, files=files, widening=stream.contract.evolves)
+def _written(rows: DataFrame, stream: Stream, uri: str, files: FileSize) -> Staged:
+    return stage_rows(rows.sparkSession, rows, uri, files=files, widening=stream.contract.evolves)
 
 
 def _rows(messages: DataFrame, decoder: StreamDecoder, now: datetime, tally: PassTally) -> DataFrame:
@@ -100,7 +100,7 @@ def file_size(stream: Stream, plan: Plan) -> FileSize:
     """
     if stream.target_file_size is None:
         return ONE_FILE_PER_TASK
-    drained = largest_drain(recent_commits(plan.ledger.log, stream.app_id))
+    drained = largest_drain(recent_commits(plan.ledger.table, stream.app_id))
     together, rows = SHUFFLED_BYTES_PER_FILE_BYTE * stream.target_file_size, None
     if drained:
         rows = max(1, stream.target_file_size * drained.rows // drained.bytes)

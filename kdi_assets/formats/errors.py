@@ -21,9 +21,9 @@ class TooManySchemas(Terminal):
     """The messages of one plan name or bring more schemas than a topic can have."""
 
     stream: str
-    problem: str
+    said: str
 
-    what_happened = "{stream}: messages of one plan {problem}"
+    what_happened = "{stream}: messages of one plan {said}"
     what_is_safe = "nothing was committed; positions stay as they are."
     what_to_run = (
         "kdi peek {stream} shows messages; correct `format:` in the stream's document, or make plans smaller by "

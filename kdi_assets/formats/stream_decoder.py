@@ -102,7 +102,7 @@ class StreamDecoder:
         ids = sorted(row[0] for row in unknown.limit(MOST_IDS + 1).collect())
         if len(ids) > MOST_IDS:
             problem = f"name more than {MOST_IDS:,} schemas, as {ids[0]}: most likely they have no frame."
-            raise TooManySchemas(stream=self.stream.name, problem=problem)
+            raise TooManySchemas(stream=self.stream.name, said=problem)
         more = self.known.and_of(ids)
         return None if more is None else _with_known(self.stream, self.stream.format, more)
 

@@ -129,7 +129,7 @@ def judged_again(
     staged, counts, decoder = stage(
         messages.frame,
         stream,
-        transaction.ledger.table,
+        transaction.ledger.table.uri,
         now=transaction.now,
         files=FileSize(shuffled_bytes=SHUFFLED_BYTES_PER_FILE_BYTE * (stream.target_file_size or USUAL_FILE)),
         dry=dry_run,

@@ -71,7 +71,7 @@ def test_rows_that_do_not_say_where_their_messages_stood_go_on_at_an_offset_that
 
     with pytest.raises(RowsWithoutPositions, match="adopt"):
         web.drain()
-    with pytest.raises(NothingToResolve, match=r"no row says where .* goes on.*\n.*\n.*write `start:` with the next"):
+    with pytest.raises(NothingToResolve, match=r"no row has the position of .*\n.*\n.*write `start:` with the next"):
         web.resolve("adopt")
     told = web.with_definition(start={0: 10})
     told.resolve("adopt")

@@ -93,7 +93,7 @@ class AvroContainerDecoder(Decoder):
         # The shuffle of distinct keeps its result, so that the limit does not open containers a second time.
         found = schemas.where(F.col(SCHEMA).isNotNull()).distinct().limit(MOST_WRITERS + 1).collect()
         if len(found) > MOST_WRITERS:
-            raise TooManySchemas(stream=stream, problem=f"bring more than {MOST_WRITERS} schemas.")
+            raise TooManySchemas(stream=stream, said=f"bring more than {MOST_WRITERS} schemas.")
         return replace(self, others=(*self.others, *sorted(row[0] for row in found))) if found else None
 
     @cached_property
