@@ -100,7 +100,7 @@ def file_size(stream: Stream, plan: Plan) -> FileSize:
     """
     if stream.target_file_size is None:
         return ONE_FILE_PER_TASK
-    drained = largest_drain(recent_commits(plan.ledger.table, stream.app_id))
+    drained = largest_drain(recent_commits(plan.ledger.log, stream.app_id))
     together, rows = SHUFFLED_BYTES_PER_FILE_BYTE * stream.target_file_size, None
     if drained:
         rows = max(1, stream.target_file_size * drained.rows // drained.bytes)
