@@ -11,10 +11,10 @@ from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 
 class RunAgain(KdiError):
-    """An error after which the same command is to run again.
+    """An error whose text names the command that met it; its other base says whether a retry can help.
 
     Attributes:
-        command: The command that met the error; by default a drain.
+        command: The command that met the error; by default a drain. ``refused_to`` sets another one.
     """
 
     stream: str
@@ -184,7 +184,12 @@ class TableRefusesRows(Terminal):
 
 
 class ReadOrWriteFailed(RunAgain, Transient):
-    """Spark failed while it read messages or wrote files; no reader sees any of it."""
+    """Spark, delta-rs or the storage failed in one step.
+
+    Attributes:
+        step: What was being done, such as "committing".
+        detail: Its cause in one line; ``__cause__`` has the rest.
+    """
 
     step: str
     detail: str
@@ -257,10 +262,11 @@ class NotDrainedYet(Terminal):
 
 
 class Undrainable(Terminal):
-    """Offsets that no drain can read or explain.
+    """Offsets that no drain can read or explain; a drain first drains all else that it can, then raises this.
 
     Attributes:
         offsets: The first such offsets of each topic partition that has any; at least one range.
+        happened: Why, in words; set by the subclass, and no field.
     """
 
     stream: str
