@@ -60,7 +60,12 @@ def web(topic_name: str, mortal: Broker, lake: str, spark: SparkSession) -> Driv
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits a fifth of the usual time for a broker that does not answer."""
-    patient = ((kafka, "REQUEST_SECONDS"), (messages, "REQUEST_SECONDS"), (reader, "ANSWER_SECONDS"))
+    patient = (
+        (kafka, "REQUEST_SECONDS"),
+        (messages, "REQUEST_SECONDS"),
+        (reader, "ANSWER_SECONDS"),
+        (reader, "MESSAGE_SECONDS"),
+    )
     for module, name in patient:
         monkeypatch.setattr(module, name, getattr(module, name) // 5)
 
