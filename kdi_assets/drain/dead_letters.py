@@ -16,6 +16,7 @@ from kdi_assets.drain.errors import (
     TooManyDeadLetters,
 )
 from kdi_assets.drain.spark_errors import spark_failures
+from kdi_assets.errors import KdiError
 from kdi_assets.ledger.coordinates import digest_of_columns
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import CHECKPOINT_INTERVAL
@@ -59,14 +60,24 @@ def append_letters(
         between: First and last date to count letters by, both inclusive; ``None``: no date.
         few: They fit into this process: delta-rs writes ten letters in a tenth of Spark's time.
     """
-    table = TableLog.open(uri) if few and "://" not in uri else None
-    if table and table.has_no_features:
+    if few and (table := _plain_table(uri)):
         count, digest, days = _append_here(letters, table, attempt_id)
     else:
         count, digest, days = _append_by_spark(letters, uri, attempt_id, between)
     log = TableLog.existing(uri)
     by_date = {_EPOCH + timedelta(days=day): n for day, n in sorted(days.items()) if _lies_in(between, day)}
     return AppendedLetters(count, digest, DeadLettersAt(log.table_id, log.version), by_date)
+
+
+def _plain_table(uri: str) -> TableLog | None:
+    """The table, if delta-rs appends to it as Spark would: on this machine, and without features of its own."""
+    if "://" in uri:
+        return None
+    try:
+        table = TableLog.open(uri)
+    except KdiError:  # an attempt that failed left files and no table; or Spark says what is wrong with the table
+        return None
+    return table if table and table.has_no_features else None
 
 
 _Appended = tuple[int, int, Mapping[int, int]]
