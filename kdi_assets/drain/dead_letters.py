@@ -156,12 +156,12 @@ def check_letters_intact(stream: Stream, lake: str, recorded: DeadLettersAt | No
     uri = stream.dead_letters_uri(lake)
     log = TableLog.open(uri)
     if log is None or log.version < recorded.version:
-        happened = "dropped"
+        change = "dropped"
     elif log.table_id != recorded.table_id:
-        happened = f"replaced by table {log.table_id}"
-    elif not (happened := _rewritten(log, since=recorded.version)):
+        change = f"replaced by table {log.table_id}"
+    elif not (change := _rewritten(log, since=recorded.version)):
         return
-    raise letters_replaced(stream, lake, recorded, happened)
+    raise letters_replaced(stream, lake, recorded, change)
 
 
 def check_letters_intact_or_retry(stream: Stream, lake: str, written: DeadLettersAt | None) -> None:
@@ -173,17 +173,17 @@ def check_letters_intact_or_retry(stream: Stream, lake: str, written: DeadLetter
     try:
         check_letters_intact(stream, lake, written)
     except DeadLettersReplaced as gone:
-        raise DeadLettersGone(stream=stream.name, uri=gone.uri, happened=gone.happened) from gone
+        raise DeadLettersGone(stream=stream.name, uri=gone.uri, change=gone.change) from gone
 
 
-def letters_replaced(stream: Stream, lake: str, recorded: DeadLettersAt, happened: str) -> DeadLettersReplaced:
+def letters_replaced(stream: Stream, lake: str, recorded: DeadLettersAt, change: str) -> DeadLettersReplaced:
     """The refusal of letters that may be gone."""
     return DeadLettersReplaced(
         stream=stream.name,
         uri=stream.dead_letters_uri(lake),
         recorded_id=recorded.table_id,
         recorded_version=recorded.version,
-        happened=happened,
+        change=change,
     )
 
 

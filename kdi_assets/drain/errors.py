@@ -124,10 +124,10 @@ class DeadLettersReplaced(Terminal):
     uri: str
     recorded_id: str
     recorded_version: int
-    happened: str
+    change: str
 
     what_happened = (
-        "{stream}: the dead letters in {uri} were {happened}; the ledger counts on table {recorded_id} at version "
+        "{stream}: the dead letters in {uri} were {change}; the ledger counts on table {recorded_id} at version "
         "{recorded_version} or later."
     )
     what_is_safe = "the rows of the stream's own table; positions stay as they are."
@@ -141,9 +141,9 @@ class DeadLettersGone(RunAgain, Transient):
     """Dead letters that this attempt wrote, or counts on, were removed before its commit."""
 
     uri: str
-    happened: str
+    change: str
 
-    what_happened = "{stream}: the dead letters in {uri} were {happened} before the commit."
+    what_happened = "{stream}: the dead letters in {uri} were {change} before the commit."
     what_is_safe = "this attempt committed nothing; positions stay as they are."
     what_to_run = "{command}   (it names the decision, if one is needed)"
 
@@ -195,8 +195,10 @@ class ReadOrWriteFailed(RunAgain, Transient):
     detail: str
 
     what_happened = "{stream}: {step} failed: {detail}"
-    what_is_safe = "nothing was committed; positions stay as they are."
-    what_to_run = "{command}   (it begins at the same positions)"
+    what_is_safe = (
+        "all rows and positions committed so far; a commit lands whole or not at all."  # its answer may be lost
+    )
+    what_to_run = "{command}   (it begins at the positions that the log has)"
 
 
 class TableNotMoved(Terminal):

@@ -44,7 +44,7 @@ def adopt_dead_letters(context: ResolveContext) -> ProposedPositions:
     except DeadLettersReplaced as replaced:
         letters = TableLog.open(replaced.uri)
         present = DeadLettersAt(letters.table_id, letters.version) if letters else None
-        reason = f"the dead letters were {replaced.happened}; the present ones are accepted"
+        reason = f"the dead letters were {replaced.change}; the present ones are accepted"
         return ProposedPositions({}, reason, {"dead_letters_at": present})
     raise context.refusal("the dead letters are those that the ledger counts on")
 

@@ -16,6 +16,8 @@ START_CONFIG: Mapping[str, str] = MappingProxyType(
         "spark.ui.retainedStages": "50",
         "spark.ui.retainedTasks": "1000",
         "spark.sql.ui.retainedExecutions": "20",
+        # For each column that is named, PySpark would tell the JVM from which line of Python.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
     }
 )
 """Settings that a JVM takes only at its start."""

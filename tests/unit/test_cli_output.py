@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, NoReturn
@@ -140,7 +141,7 @@ STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", Cluste
 REFUSALS = (
     AccountingMismatch(stream=STREAM.name, detail="7 against 8", ranges=(OffsetRange(TP, 0, 8),)),
     AnotherDrainActive(stream=STREAM.name, detail="version 9"),
-    DeadLettersGone(stream=STREAM.name, uri="/lake/orders_dead_letters", happened="dropped"),
+    DeadLettersGone(stream=STREAM.name, uri="/lake/orders_dead_letters", change="dropped"),
     ReadOrWriteFailed(stream=STREAM.name, step="committing", detail="no space"),
 )
 
@@ -154,6 +155,26 @@ def test_a_refusal_names_a_drain_or_what_was_refused(refusal: RunAgain) -> None:
     assert refusal.message_parts()[2].startswith("kdi drain bronze/orders ")
     assert refused.value.message_parts()[2].startswith("kdi dead-letters replay bronze/orders ")
     assert pickle.loads(pickle.dumps(refused.value)).message_parts() == refused.value.message_parts()
+
+
+def test_json_shows_the_fields_of_an_error_beside_its_three_parts() -> None:
+    shown = error_fields(DeadLettersGone(stream="orders", uri="/lake/orders_dead_letters", change="dropped"))
+
+    assert shown["change"] == "dropped"
+    assert shown["happened"] == "orders: the dead letters in /lake/orders_dead_letters were dropped before the commit."
+
+
+def test_no_field_of_an_error_hides_behind_a_part_of_its_message() -> None:
+    parts = {"type", "retry_helps", "happened", "safe", "run"}
+    hidden = {kind.__name__: names for kind in _errors(KdiError) if (names := parts & {f.name for f in fields(kind)})}
+
+    assert not hidden
+
+
+def _errors(base: type[KdiError]) -> Iterator[type[KdiError]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _errors(kind)
 
 
 def test_what_another_command_decides_stays_as_it_is() -> None:

@@ -93,7 +93,7 @@ class ControlConnection:
         except BlockingIOError:
             return False
         except OSError:
-            pass
+            return True  # the connection is broken
         return True  # the driver sends nothing by itself, so what can be read is the end
 
     def driver_ended(self) -> bool:
