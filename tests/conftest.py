@@ -6,6 +6,7 @@ import itertools
 import re
 import signal
 import time
+import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
+from kdi_assets.dev.s3_server import S3Server, start_s3_server
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Cluster
 from tests.driven import DrivenStream, web_requests
@@ -195,6 +197,22 @@ def real_registry(settings: Settings, tmp_path_factory: pytest.TempPathFactory) 
     registry = RealRegistry(fetched_registry(settings.home), home=settings.home, log=log)
     yield registry
     registry.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The S3 server of the test process; its objects are only in memory."""
+    server = start_s3_server(tmp_path_factory.mktemp("s3"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URI of a new bucket; boto3, delta-rs and child processes find it by the environment."""
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    return s3_server.create_bucket(f"lake-{uuid.uuid4().hex[:12]}")
 
 
 @pytest.fixture

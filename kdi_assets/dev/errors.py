@@ -1,4 +1,4 @@
-"""Errors of the embedded broker and the publisher."""
+"""Errors of the embedded broker, the embedded S3 and the publisher."""
 
 from __future__ import annotations
 
@@ -18,6 +18,19 @@ class BrokerDied(Terminal):
     what_happened = "the broker with its data in {data} {ending}. The end of {log}:\n{tail}"
     what_is_safe = "its data was not changed."
     what_to_run = "kdi broker run --data {data}    (after you fixed the cause)"
+
+
+class S3ServerDied(Terminal):
+    """The embedded S3 ended or did not answer; ``tail`` is the end of its log."""
+
+    ending: str
+    data: Path
+    log: Path
+    tail: str
+
+    what_happened = "the S3 server with its data in {data} {ending}. The end of {log}:\n{tail}"
+    what_is_safe = "objects that it keeps were not changed."
+    what_to_run = "pip install 'kdi-assets[dev]'    (it brings the server; otherwise fix the cause and start again)"
 
 
 class TopicRefused(Terminal):
