@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from kdi_assets.ledger.storage import open_delta_table
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -30,19 +31,18 @@ class ColumnFacts:
 def column_facts(stream: Stream, lake: str, *, version: int, days: Collection[date]) -> ColumnFacts:
     """Location, columns, and files and rows of ``days``, at ``version``.
 
-    The location alone if ``deltalake`` cannot open the table (widened types, unknown features): the rows are committed,
-    and missing metadata must not fail the run.
+    The location alone if ``deltalake`` cannot open the table (widened types, unknown features) or the storage fails:
+    the rows are committed, and missing metadata must not fail the run.
     """
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     uri = stream.table_uri(lake)
     location = {"dagster/uri": uri}
     try:
-        table = DeltaTable(uri, version=version)
+        table = open_delta_table(uri, version)
         schema = column_schema(table, descriptions=_column_descriptions(stream))
         return ColumnFacts({**location, "dagster/column_schema": schema}, date_facts(table, days))
-    except DeltaError:
+    except (DeltaError, OSError):
         return ColumnFacts(location)
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kdi_assets.ledger.delta_log import CommitInfo, TableLog, restore_target
 from kdi_assets.ledger.errors import ArchiveBusy, CommitUnreadable
-from kdi_assets.ledger.storage import storage_failures, storage_uri
+from kdi_assets.ledger.storage import open_delta_table, storage_failures, storage_uri
+from kdi_assets.runtime.s3_access import delta_rs_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,12 +82,11 @@ def open_archive(uri: str) -> DeltaTable | None:
     Raises:
         StorageFailed: The storage does not answer.
     """
-    from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
     try:
         with storage_failures(uri):
-            return DeltaTable(storage_uri(uri))
+            return open_delta_table(uri)
     except TableNotFoundError:
         return None
 
@@ -106,7 +106,13 @@ def _append(archive: DeltaTable | None, uri: str, rows: pa.Table, *, newest: int
         # "append" would also write to an archive that another process created meanwhile, without comparing it.
         mode: Literal["append", "error"] = "append" if archive else "error"
         with storage_failures(uri):
-            write_deltalake(archive or storage_uri(uri), rows, mode=mode, commit_properties=ours)
+            write_deltalake(
+                archive or storage_uri(uri),
+                rows,
+                mode=mode,
+                commit_properties=ours,
+                storage_options=delta_rs_options(uri),
+            )
     except DeltaError as refused:
         created_meanwhile = archive is None and open_archive(uri) is not None
         if isinstance(refused, CommitFailedError) or created_meanwhile:

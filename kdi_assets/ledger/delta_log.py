@@ -17,9 +17,9 @@ from kdi_assets.ledger.storage import (
     commit_path,
     holds_files,
     last_checkpoint,
+    open_delta_table,
     read_actions,
     storage_failures,
-    storage_uri,
     table_folder,
     table_unreadable,
 )
@@ -103,12 +103,11 @@ class TableLog:
             StorageFailed: The storage does not answer.
             CommitUnreadable: The log does not have the version.
         """
-        from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         try:
             with storage_failures(uri):
-                return cls(uri, DeltaTable(storage_uri(uri), version=version))
+                return cls(uri, open_delta_table(uri, version))
         except TableNotFoundError:
             if holds_files(uri):
                 raise NotADeltaTable(uri=uri) from None
@@ -193,12 +192,11 @@ class TableLog:
             CommitUnreadable: The log no longer has that version.
             StorageFailed: The storage does not answer.
         """
-        from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
         try:
             with storage_failures(self.uri):
-                table = DeltaTable(storage_uri(self.uri))
+                table = open_delta_table(self.uri)
                 table.load_as_version(moment)
         except DeltaError as error:
             raise CommitUnreadable(self.uri, 0) from error

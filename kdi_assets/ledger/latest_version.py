@@ -6,7 +6,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from kdi_assets.errors import KdiError
 from kdi_assets.ledger.storage import table_folder
+from kdi_assets.runtime.s3_access import delta_rs_options
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -29,7 +31,7 @@ class LatestVersions:
     """Looks up newest versions; keeps the connection to each table, which costs more than the lookup."""
 
     def __init__(self) -> None:
-        self._folders: dict[str, FileSystem] = {}
+        self._folders: dict[str, tuple[object, FileSystem]] = {}
 
     def of(self, uri: str, *, since: int, max_steps: int = MAX_STEPS) -> LatestVersion | None:
         """The newest commit from version ``since`` on; ``None`` if ``since`` is not there, or the storage fails.
@@ -51,15 +53,16 @@ class LatestVersions:
                 return self._remote(uri, path)
             seen = os.stat(f"{uri}/{path}")  # delta-rs's file system is a hundred times slower
             return seen.st_size, seen.st_mtime
-        except (OSError, DeltaError):
+        except (KdiError, OSError, DeltaError):
             return None
 
     def _remote(self, uri: str, path: str) -> tuple[int, float] | None:
         from pyarrow.fs import FileType
 
-        if uri not in self._folders:
-            self._folders[uri] = table_folder(uri)
-        (info,) = self._folders[uri].get_file_info([path])
+        options = delta_rs_options(uri)
+        if uri not in self._folders or self._folders[uri][0] != options:  # credentials expire
+            self._folders[uri] = options, table_folder(uri)
+        (info,) = self._folders[uri][1].get_file_info([path])
         return (info.size, info.mtime_ns / 1e9) if info.type is FileType.File else None
 
 

@@ -15,7 +15,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import REPLAY_PREFIX, LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.history import LiveHistory, every_commit
-from kdi_assets.ledger.storage import storage_uri
+from kdi_assets.ledger.storage import open_delta_table
 from kdi_assets.ledger.superseded_offsets import Superseded, superseded_by_decisions, superseded_by_drains
 from kdi_assets.stream.stream import Stream
 
@@ -221,12 +221,11 @@ def remove_orphaned_dead_letters(stream: Stream, lake: str) -> int:
         CommitUnreadable: Part of the log is in neither log nor archive, so the attempts that committed are unknown.
     """
     import pyarrow.compute as pc
-    from deltalake import DeltaTable
 
     letters = TableLog.open(stream.dead_letters_uri(lake))
     if letters is None:
         return 0
-    table = DeltaTable(storage_uri(letters.uri))
+    table = open_delta_table(letters.uri)
     # Read the dead letters first and the ledger after: an attempt that is seen here, and that the ledger does not have
     # although the position moved past its dead letters, cannot commit any more.
     has_outcomes = any(f.name == OUTCOME for f in table.schema().fields)

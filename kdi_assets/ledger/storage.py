@@ -10,8 +10,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.ledger.errors import CommitUnreadable, StorageFailed, TableUnreadable
+from kdi_assets.runtime.s3_access import delta_rs_options
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyarrow.fs import FileSystem
 
 Actions = Sequence[Mapping[str, Any]]
@@ -26,12 +28,25 @@ def storage_uri(uri: str) -> str:
     return uri.replace("s3a://", "s3://", 1) if uri.startswith("s3a://") else uri
 
 
+def open_delta_table(uri: str, version: int | None = None) -> DeltaTable:
+    """The table as delta-rs has it, at a version, by default the newest.
+
+    Raises:
+        TableNotFoundError: There is no table.
+        DeltaError: The log is damaged, or lacks the version.
+        OSError: The storage fails.
+    """
+    from deltalake import DeltaTable
+
+    return DeltaTable(storage_uri(uri), version=version, storage_options=delta_rs_options(uri))
+
+
 def table_folder(uri: str) -> FileSystem:
     """The table's folder as a file system; paths start in it."""
     from deltalake.fs import DeltaStorageHandler
     from pyarrow.fs import PyFileSystem
 
-    return PyFileSystem(DeltaStorageHandler(storage_uri(uri)))
+    return PyFileSystem(DeltaStorageHandler(storage_uri(uri), delta_rs_options(uri)))
 
 
 def commit_path(version: int) -> str:

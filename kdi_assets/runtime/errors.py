@@ -159,3 +159,25 @@ class DriverRuns(Terminal):
     what_happened = "a warm driver of {home} runs already, or is about to start or end."
     what_is_safe = "that driver was not changed."
     what_to_run = "kdi driver status    (or kdi driver stop, then repeat the command)"
+
+
+class CredentialsMissing(Transient):
+    """No credentials of AWS are found; the service that gives a machine its role may only be slow."""
+
+    uri: str
+
+    what_happened = "{uri}: no AWS credentials are found: no keys in the environment, no profile, no role."
+    what_is_safe = "no request was sent; no table was touched."
+    what_to_run = "the same command with AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; then kdi doctor"
+
+
+class OtherLock(Terminal):
+    """A setting asks for commits that lock through DynamoDB; such a lock and conditional put do not see each other."""
+
+    uri: str
+    setting: str
+    value: str
+
+    what_happened = "{uri}: {setting} is {value}, and commits here are made by conditional put, without a lock."
+    what_is_safe = "nothing was read and nothing was written; with two kinds of lock, commits would be lost."
+    what_to_run = "stop the writers that use the lock, for good; then remove the setting {setting}"

@@ -22,7 +22,7 @@ from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.ledger.positions import LedgerState
-from kdi_assets.ledger.storage import storage_failures, storage_uri
+from kdi_assets.ledger.storage import open_delta_table, storage_failures
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -111,8 +111,6 @@ def clean_up(stream: Stream, lake: str, *, session: Callable[[], SparkSession], 
         OvertakenCommit: Another ledger commit came first, so the positions need not be renewed.
         ArchiveBusy: Another process is copying.
     """
-    from deltalake import DeltaTable
-
     planned = plan_clean_up(stream, lake, now=now)
     renewed = _renew(stream, lake, session()) if planned.renews else None
     uri = stream.table_uri(lake)
@@ -124,7 +122,7 @@ def clean_up(stream: Stream, lake: str, *, session: Callable[[], SparkSession], 
     if planned.expired:
         with storage_failures(uri):
             # Opened at the version up to which everything is copied, so that nothing newer can be removed.
-            DeltaTable(storage_uri(uri), version=log.version).cleanup_metadata()
+            open_delta_table(uri, log.version).cleanup_metadata()
     removed = before.keys() - log.commit_files().keys()
     at = renewed.version if renewed else None
     return replace(planned, version=log.version, done=True, copied=copied, removed=len(removed), renewed_at=at)
@@ -155,12 +153,11 @@ def _checkpoint(stream: Stream, uri: str) -> None:
         NoUpkeepNow: delta-rs cannot write one for this table.
         StorageFailed: The storage refuses it.
     """
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     try:
         with storage_failures(uri):
-            DeltaTable(storage_uri(uri)).create_checkpoint()
+            open_delta_table(uri).create_checkpoint()
     except DeltaError as refused:
         detail = f"no checkpoint can be written: {str(refused).strip().splitlines()[0]}"
         raise NoUpkeepNow(stream=stream.name, detail=detail, run=f"ls {uri}/_delta_log") from refused

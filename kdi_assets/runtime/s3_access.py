@@ -1,0 +1,109 @@
+"""Access to S3 by AWS's usual settings: delta-rs, Spark and boto3 use the same credentials, region and endpoint.
+
+The environment is enough if it has keys and region. Otherwise botocore finds what is missing, because delta-rs knows no
+profiles: a profile, an assumed role, a web identity, the role of a container or of the instance.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.runtime.errors import CredentialsMissing, OtherLock
+
+if TYPE_CHECKING:
+    from botocore.session import Session
+
+KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+
+def lies_on_s3(uri: str) -> bool:
+    """Whether a path or URI is one of S3."""
+    return uri.startswith(("s3://", "s3a://"))
+
+
+def s3_region() -> str | None:
+    """The region of the buckets; ``None`` if nothing names one."""
+    return _first_set(*REGIONS) or _of_profile("region")
+
+
+def s3_endpoint() -> str | None:
+    """The URL of an S3 that is not AWS's own; ``None`` for AWS's."""
+    return _first_set(*ENDPOINTS) or _of_profile("endpoint_url")
+
+
+def delta_rs_options(uri: str) -> dict[str, str] | None:
+    """Options of delta-rs for a table on S3; ``None`` for a table elsewhere.
+
+    Credentials that expire are valid for ten minutes at least, so the options are made for each table that is opened.
+
+    Raises:
+        OtherLock: The environment asks for a lock that does not exclude our commits.
+        CredentialsMissing: There are no credentials.
+    """
+    if not lies_on_s3(uri):
+        return None
+    refuse_other_lock(uri)
+    endpoint, region = s3_endpoint(), s3_region()
+    return {
+        "aws_conditional_put": "etag",
+        **({"aws_endpoint_url": endpoint} if endpoint else {}),
+        **({"aws_allow_http": "true"} if endpoint and endpoint.startswith("http://") else {}),
+        **({"aws_region": region} if region else {}),
+        **_credentials(uri),
+    }
+
+
+def s3_client(*, retries: int) -> Any:
+    """A client of boto3.
+
+    Raises:
+        BotoCoreError: A setting is missing or wrong.
+    """
+    import boto3
+    from botocore.config import Config
+
+    config = Config(retries={"max_attempts": retries, "mode": "standard"}, ignore_configured_endpoint_urls=True)
+    return boto3.client("s3", region_name=s3_region(), endpoint_url=s3_endpoint(), config=config)
+
+
+def refuse_other_lock(uri: str) -> None:
+    """Refuse the setting with which the predecessor and older releases of delta-rs lock through DynamoDB.
+
+    Raises:
+        OtherLock: It is set.
+    """
+    if provider := os.environ.get("AWS_S3_LOCKING_PROVIDER"):
+        raise OtherLock(uri=uri, setting="AWS_S3_LOCKING_PROVIDER", value=provider)
+
+
+def _credentials(uri: str) -> dict[str, str]:
+    if all(map(os.environ.get, KEYS)):
+        return {}  # delta-rs reads them itself, with the session token
+    found = _session().get_credentials()
+    if found is None:
+        raise CredentialsMissing(uri=uri)
+    frozen = found.get_frozen_credentials()
+    token = {"aws_session_token": frozen.token} if frozen.token else {}
+    return {"aws_access_key_id": frozen.access_key, "aws_secret_access_key": frozen.secret_key, **token}
+
+
+def _of_profile(setting: str) -> str | None:
+    if all(map(os.environ.get, KEYS)) and _first_set(*REGIONS):
+        return None  # an import of botocore takes a third of a second
+    found: str | None = _session().get_scoped_config().get(setting)
+    return found
+
+
+def _first_set(*names: str) -> str | None:
+    return next(filter(None, map(os.environ.get, names)), None)
+
+
+@cache
+def _session() -> Session:
+    from botocore.session import get_session
+
+    return get_session()
