@@ -8,6 +8,7 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +17,7 @@ import pytest
 
 from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
 from kdi_assets.dev.s3_server import S3Server, start_s3_server
+from kdi_assets.runtime.spark_config import s3_config
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Cluster
 from tests.driven import DrivenStream, web_requests
@@ -160,8 +162,8 @@ def producer(broker: Broker) -> Publisher:
 
 
 @pytest.fixture(scope="session")
-def spark(settings: Settings) -> Iterator[SparkSession]:
-    """The Spark session of the test process, in a JVM of its own."""
+def spark(request: pytest.FixtureRequest, settings: Settings) -> Iterator[SparkSession]:
+    """The Spark session of the test process, in a JVM of its own; with S3's client if a test of the run needs it."""
     from kdi_assets.runtime.spark import open_session
     from kdi_assets.runtime.spark_jvm import stop_spark
 
@@ -172,7 +174,10 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.warehouse.dir": f"file:{settings.lake}/warehouse",
+        "spark.hadoop.fs.s3a.retry.interval": "20ms",
     }
+    if any("s3_lake" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        settings = replace(settings, lake="s3://tests")
     session = open_session(settings, config=config, app_name="kdi tests")
     yield session
     stop_spark(session)
@@ -213,6 +218,18 @@ def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in s3_server.environment().items():
         monkeypatch.setenv(name, value)
     return s3_server.create_bucket(f"lake-{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture
+def s3_lake(bucket: str, s3_server: S3Server, spark: SparkSession) -> str:
+    """The root of the tables of one test, in a new bucket that the session of the test process reaches too."""
+    # The JVM is older than the bucket and does not see its environment.
+    of, jvm = s3_server.environment(), spark._jvm
+    for name, variable in (("aws.accessKeyId", "AWS_ACCESS_KEY_ID"), ("aws.secretAccessKey", "AWS_SECRET_ACCESS_KEY")):
+        jvm.java.lang.System.setProperty(name, of[variable])
+    for name, value in s3_config(of).items():
+        spark.sparkContext._jsc.hadoopConfiguration().set(name.removeprefix("spark.hadoop."), value)
+    return f"{bucket}/lake"
 
 
 @pytest.fixture

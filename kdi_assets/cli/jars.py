@@ -1,4 +1,4 @@
-"""`kdi jars`: fetch and verify the jars of Spark and the broker."""
+"""`kdi jars`: fetch and verify the jars of Spark, the broker and the S3 client."""
 
 from __future__ import annotations
 
@@ -12,18 +12,26 @@ from kdi_assets.settings import Settings
 
 def jars(
     directory: Annotated[
-        Path | None, typer.Option("--dir", help="Folder of the jars, e.g. in an image; default: jars in KDI_HOME.")
+        Path | None,
+        typer.Option(
+            "--dir",
+            help="Folder of the jars, e.g. in an image, which gets those for S3 too; default: jars in KDI_HOME.",
+        ),
     ] = None,
     archive: Annotated[
         bool, typer.Option(help="Make the class-data archive too: 200 MB; Spark then starts in half the time.")
     ] = True,
 ) -> None:
-    """Fetch missing jars of the lock file, and verify all of them; prints a line per jar."""
-    from kdi_assets.runtime.jars import fetch_jars
+    """Fetch missing jars of the lock file, and verify all of them; prints a line per jar.
 
-    home = Settings.from_environment().home
-    fetch_jars(directory or home / "jars", home=home, report=typer.echo)
+    The jars for a lake on S3 (13 MB) are fetched if KDI_LAKE is there.
+    """
+    from kdi_assets.runtime.jars import JAR_GROUPS, fetch_jars, spark_groups
+
+    settings = Settings.from_environment()
+    groups = ("build", "broker", *spark_groups(settings)) if directory is None else JAR_GROUPS
+    fetch_jars(directory or settings.home / "jars", home=settings.home, report=typer.echo, groups=groups)
     if archive and directory is None:  # the archive is valid only for jars at this path
         from kdi_assets.upkeep.rehearsal import make_archive
 
-        make_archive(home, typer.echo)
+        make_archive(settings, typer.echo)

@@ -80,7 +80,7 @@ def documents(loaded: LoadedFolder, folder: Path) -> Iterator[Finding]:
 def _of_machine(settings: Settings) -> Iterator[Examination]:
     yield Examination("packages", "Python", machine.packages)
     yield Examination("java", "Java", partial(machine.java, settings.home))
-    yield Examination("jars", "spark", partial(machine.jars, settings.home / "jars"))
+    yield Examination("jars", "spark", partial(machine.jars, settings))
     if settings.driver == "shared":
         yield Examination("driver", "shared", partial(machine.driver, settings))
     yield Examination("storage", settings.lake, partial(storage, settings.lake))

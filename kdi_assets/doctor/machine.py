@@ -10,7 +10,7 @@ from pathlib import Path
 from kdi_assets.doctor.finding import Finding, Trouble, fine, warning, wrong
 from kdi_assets.runtime.driver.control import DriverAddress, driver_status
 from kdi_assets.runtime.errors import JarMissing
-from kdi_assets.runtime.jars import JARS_LOCK, locked_jars, refuse_unlocked
+from kdi_assets.runtime.jars import JARS_LOCK, locked_jars, refuse_unlocked, spark_groups
 from kdi_assets.runtime.java import OLDEST_JAVA, find_java, java_version
 from kdi_assets.settings import Settings
 from kdi_assets.wording import counted
@@ -86,15 +86,17 @@ def java(home: Path, *, environment: Mapping[str, str] = os.environ) -> Iterator
         yield fine("java", str(java_home), f"Java {version}", version=version)
 
 
-def jars(directory: Path, *, lock: Path = JARS_LOCK) -> Iterator[Finding]:
+def jars(settings: Settings, *, lock: Path = JARS_LOCK) -> Iterator[Finding]:
     """Whether every locked jar is there and has the locked hash.
 
     Raises:
         JarMissing: Some of Spark's are missing; only ``kdi broker run`` needs the broker's.
         JarDiffers: Some are not the locked ones.
     """
-    verified = refuse_unlocked(directory, "spark", lock=lock)
-    yield fine("jars", "spark", f"{counted(verified, 'jar')}, hashes as locked", jars=verified)
+    directory = settings.home / "jars"
+    for group in spark_groups(settings):
+        verified = refuse_unlocked(directory, group, lock=lock)
+        yield fine("jars", group, f"{counted(verified, 'jar')}, hashes as locked", jars=verified)
     try:
         verified = refuse_unlocked(directory, "broker", lock=lock)
     except JarMissing as missing:

@@ -1,4 +1,4 @@
-"""The jars of Spark and the broker: locked by coordinate and SHA-256, fetched once into one folder.
+"""The jars of Spark, the broker and the S3 client: locked by coordinate and SHA-256, fetched once into one folder.
 
 Every jar is resolved by name, without its dependencies: only what the lock lists is fetched.
 """
@@ -9,19 +9,21 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from kdi_assets.runtime.environment import environment_set
 from kdi_assets.runtime.errors import JarDiffers, JarHashDiffers, JarMissing, JarsNotFetched
 from kdi_assets.runtime.java import find_java, proxy_options
 from kdi_assets.runtime.kernel import compile_kernel, kernel_path, pyspark_jars
 from kdi_assets.runtime.whole_files import replace_file
+from kdi_assets.settings import Settings
 
-JarGroup = Literal["build", "spark", "broker"]
+JarGroup = Literal["build", "spark", "broker", "s3"]
+JAR_GROUPS: tuple[JarGroup, ...] = get_args(JarGroup)
 JARS_LOCK = Path(__file__).with_name("jars.lock.json")
 LOG = "ivy.log"
 UNREACHABLE = re.compile(r"Server access error .*|Host \S+ not found")
@@ -64,6 +66,20 @@ def jar_paths(directory: Path, group: JarGroup) -> list[Path]:
     return [*paths, *_kernel(directory)] if group == "spark" else paths
 
 
+def spark_class_path(settings: Settings) -> list[Path]:
+    """The jars that Spark needs besides its own; for a lake on S3, also those of its client.
+
+    Raises:
+        JarMissing: Some are missing.
+    """
+    return [path for group in spark_groups(settings) for path in jar_paths(settings.home / "jars", group)]
+
+
+def spark_groups(settings: Settings) -> tuple[JarGroup, ...]:
+    """The groups of Spark's class path."""
+    return ("spark", "s3") if settings.lake_on_s3 else ("spark",)
+
+
 def _kernel(directory: Path, lock: Path = JARS_LOCK) -> Iterator[Path]:
     """The compiled kernel; raises ``JarMissing`` if it was not compiled."""
     for compiler in locked_jars("build", lock=lock):
@@ -91,13 +107,21 @@ def refuse_unlocked(directory: Path, group: JarGroup, *, lock: Path = JARS_LOCK)
     return len(jars) + (len(list(_kernel(directory, lock))) if group == "spark" else 0)
 
 
-def fetch_jars(directory: Path, *, home: Path, report: Callable[[str], None], lock: Path = JARS_LOCK) -> None:
+def fetch_jars(
+    directory: Path,
+    *,
+    home: Path,
+    report: Callable[[str], None],
+    groups: Collection[JarGroup] = JAR_GROUPS,
+    lock: Path = JARS_LOCK,
+) -> None:
     """Fetch and verify the missing jars, and compile the kernel if it is missing.
 
     Args:
         directory: Gets one folder per group.
         home: Folder for the shim around the wheel's Java (``find_java``).
         report: Called with one line for every jar.
+        groups: The groups to fetch.
 
     Raises:
         JarHashDiffers: A registry serves another file; it was not kept.
@@ -105,7 +129,7 @@ def fetch_jars(directory: Path, *, home: Path, report: Callable[[str], None], lo
         KernelNotCompiled: The compiler refuses the sources.
     """
     directory = directory.absolute()  # Ivy needs an absolute path
-    jars = locked_jars(lock=lock)
+    jars = [jar for jar in locked_jars(lock=lock) if jar.group in groups]
     missing = [jar for jar in jars if not _is_there(jar, directory)]
     for jar in jars:
         if jar not in missing:
@@ -126,7 +150,9 @@ def fetch_jars(directory: Path, *, home: Path, report: Callable[[str], None], lo
         if kernel.is_file():
             report(f"spark   {kernel.name}  is there")
         else:
-            compile_kernel(kernel, compiler=directory / compiler.group / compiler.file_name, home=home)
+            paths = {jar: directory / jar.group / jar.file_name for jar in jars}
+            spark = [path for jar, path in paths.items() if jar.group == "spark"]
+            compile_kernel(kernel, compiler=paths[compiler], jars=spark, home=home)
             report(f"spark   {kernel.name}  compiled")
 
 

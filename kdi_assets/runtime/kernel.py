@@ -1,12 +1,14 @@
-"""Compiles the kernel, the Java code that runs for every message (``kdi_assets/jvm``), with the locked compiler."""
+"""Compiles the kernel, the Java code inside Spark (``kdi_assets/jvm``), with the locked compiler."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import subprocess
 import tempfile
 import zipfile
+from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 
@@ -30,11 +32,12 @@ def kernel_path(directory: Path, compiler: str) -> Path:
     return directory / "spark" / f"kdi-kernel-{digest.hexdigest()[:16]}.jar"
 
 
-def compile_kernel(kernel: Path, *, compiler: Path, home: Path) -> None:
+def compile_kernel(kernel: Path, *, compiler: Path, jars: Iterable[Path], home: Path) -> None:
     """Compile the kernel into a jar.
 
     Args:
         compiler: The compiler's jar.
+        jars: What the kernel uses besides PySpark's own jars.
         home: Folder for the shim around the wheel's Java.
 
     Raises:
@@ -42,7 +45,7 @@ def compile_kernel(kernel: Path, *, compiler: Path, home: Path) -> None:
         KernelNotCompiled: The compiler refuses the sources.
     """
     java, release = find_java(home) / "bin" / "java", str(OLDEST_JAVA)
-    class_path = ":".join(map(str, sorted(pyspark_jars().glob("*.jar"))))
+    class_path = os.pathsep.join(map(str, [*jars, *sorted(pyspark_jars().glob("*.jar"))]))
     with tempfile.TemporaryDirectory() as classes:
         options = ["-source", release, "-target", release, "-nowarn", "-cp", class_path, "-d", classes]
         command = [str(java), "-jar", str(compiler), *options, *map(str, _sources())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -43,3 +44,28 @@ RUNTIME_CONFIG: Mapping[str, str] = MappingProxyType(
 """Settings of a session."""
 SESSION_CONFIG: Mapping[str, str] = MappingProxyType({**START_CONFIG, **RUNTIME_CONFIG})
 """All settings that the engine needs; a caller's configuration overrides them. It names no master."""
+
+
+def s3_config(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Settings for a lake on S3, with endpoint and region of the variables that boto3 and delta-rs read too.
+
+    Credentials are not among them: the AWS SDK in the JVM finds them by its usual chain (variables, profile, role of
+    the instance), so that no key is in a configuration that Spark shows.
+    """
+    log_store = "kdi.storage.ConditionalPutLogStore"
+    config = {
+        "spark.delta.logStore.s3.impl": log_store,
+        "spark.delta.logStore.s3a.impl": log_store,
+        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        "spark.hadoop.fs.s3a.aws.credentials.provider": (
+            "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+        ),
+        # The default stream, "analytics", needs more jars and the SDK's second client.
+        "spark.hadoop.fs.s3a.input.stream.type": "classic",
+    }
+    if endpoint := environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL"):
+        # Servers other than Amazon's mostly have no host name for each bucket.
+        config |= {"spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true"}
+    if region := environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"):
+        config["spark.hadoop.fs.s3a.endpoint.region"] = region
+    return config

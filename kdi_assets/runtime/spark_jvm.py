@@ -12,8 +12,9 @@ from typing import IO, TYPE_CHECKING, cast
 from kdi_assets.runtime.archive import archive_options
 from kdi_assets.runtime.environment import environment_set, forget_jvm, interrupts_kept
 from kdi_assets.runtime.errors import SparkDidNotStart
-from kdi_assets.runtime.jars import jar_paths
+from kdi_assets.runtime.jars import spark_class_path
 from kdi_assets.runtime.java import find_java, proxy_options
+from kdi_assets.runtime.spark_config import s3_config
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -70,11 +71,12 @@ def start_spark(
     jvm_config = _jvm_config(settings, config, app_name)
     if SparkContext._gateway is not None:
         _end_jvm(SparkContext._gateway)  # its context was stopped or it died, but PySpark would go on with it
-    with environment_set(_environment(settings.home, java_home)), interrupts_kept():
+    with environment_set(_environment(settings, java_home)), interrupts_kept():
         conf = _launch(jvm_config, java_home, output)
         # A machine's own name may not resolve, and a local Spark need not be reachable from elsewhere.
         loopback = LOOPBACK if conf.get("spark.master", "").startswith("local") else {}
-        for key, value in {**loopback, **({LOCAL_DIR: str(scratch)} if scratch else {})}.items():
+        s3 = s3_config() if settings.lake_on_s3 else {}
+        for key, value in {**loopback, **s3, **({LOCAL_DIR: str(scratch)} if scratch else {})}.items():
             conf.setIfMissing(key, value)
         return SparkSession(SparkContext(conf=conf))
 
@@ -127,7 +129,7 @@ def _end_jvm(gateway: JavaGateway, within_seconds: float = 10) -> None:
 
 
 def _jvm_config(settings: Settings, config: Mapping[str, str], app_name: str) -> dict[str, str]:
-    jars = os.pathsep.join(map(str, jar_paths(settings.home / "jars", "spark")))
+    jars = os.pathsep.join(map(str, spark_class_path(settings)))
     class_paths = {
         key: os.pathsep.join(filter(None, (jars, config.get(key))))
         for key in ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
@@ -137,9 +139,9 @@ def _jvm_config(settings: Settings, config: Mapping[str, str], app_name: str) ->
     return {"spark.app.name": app_name, **limits, **master, **config, **class_paths}
 
 
-def _environment(home: Path, java_home: Path) -> dict[str, str]:
+def _environment(settings: Settings, java_home: Path) -> dict[str, str]:
     """Variables for the JVM and its Python workers; Spark's own configuration overrides them."""
-    quick = [*archive_options(home, java_home), *PATIENT_COMPILER]
+    quick = [*archive_options(settings, java_home), *PATIENT_COMPILER]
     java_options = [*_log_options(), *AVRO_LIMITS, *proxy_options(), *quick, os.environ.get("SPARK_SUBMIT_OPTS", "")]
     return {
         "JAVA_HOME": str(java_home),

@@ -25,7 +25,7 @@ from kdi_assets.stream.stream import Cluster, Stream
 MESSAGES, BAD, SECONDS = 100, 0.1, 600
 
 
-def make_archive(home: Path, report: Callable[[str], None]) -> None:
+def make_archive(settings: Settings, report: Callable[[str], None]) -> None:
     """Make the class-data archive of this Java and these jars, and remove others; a failure only costs speed.
 
     Args:
@@ -35,17 +35,18 @@ def make_archive(home: Path, report: Callable[[str], None]) -> None:
         JarMissing: The locked jars are not there.
         JavaMissing: There is no Java.
     """
+    home = settings.home
     java_home = find_java(home)
-    if (name := archive_name(home, java_home)) is None:
+    if (name := archive_name(settings, java_home)) is None:
         report("spark   no class-data archive: this Java lacks the base archive")
         return
-    if path := whole_archive(home, java_home):
+    if path := whole_archive(settings, java_home):
         report(f"spark   {path.name}  is there")
         return
     report("spark   making a class-data archive from a drain of generated messages: up to a minute")
     # In a temporary folder, then renamed: so it is whole, and two processes can make it at the same time.
     with TemporaryDirectory(dir=home / "jars", prefix=".archive-") as folder:
-        new, problem = Path(folder) / "new.jsa", _rehearse_in_process(home, Path(folder))
+        new, problem = Path(folder) / "new.jsa", _rehearse_in_process(settings, Path(folder))
         if not new.is_file():
             report(f"spark   no class-data archive, starts of Spark take longer: {problem}")
             return
@@ -56,10 +57,10 @@ def make_archive(home: Path, report: Callable[[str], None]) -> None:
     report(f"spark   {path.name}  made")
 
 
-def _rehearse_in_process(home: Path, folder: Path) -> str:
+def _rehearse_in_process(settings: Settings, folder: Path) -> str:
     """Run ``rehearse`` in a process of its own; returns the end of its errors, in case there is no archive."""
     command = [sys.executable, "-m", __name__, str(folder)]
-    environment = {**os.environ, "KDI_HOME": str(home), "KDI_DRIVER": "own"}
+    environment = {**os.environ, "KDI_HOME": str(settings.home), "KDI_LAKE": settings.lake, "KDI_DRIVER": "own"}
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:

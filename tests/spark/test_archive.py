@@ -57,14 +57,13 @@ def shared(home_of_its_own: Settings, tmp_path: Path) -> Callable[[], int]:
 def test_spark_starts_with_the_archive_and_all_the_same_with_a_damaged_one(
     home_of_its_own: Settings, shared: Callable[[], int]
 ) -> None:
-    home = home_of_its_own.home
-    java_home, lines = find_java(home), list[str]()
-    if archive_name(home, java_home) is None:
+    java_home, lines = find_java(home_of_its_own.home), list[str]()
+    if archive_name(home_of_its_own, java_home) is None:
         pytest.skip("this Java has no archive of its own to build upon")
 
-    make_archive(home, lines.append)
+    make_archive(home_of_its_own, lines.append)
 
-    path = whole_archive(home, java_home)
+    path = whole_archive(home_of_its_own, java_home)
     assert path is not None
     assert lines[-1] == f"spark   {path.name}  made"
     assert shared() > 8000

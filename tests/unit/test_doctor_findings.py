@@ -68,16 +68,33 @@ def test_a_package_that_its_locked_jar_does_not_fit_is_named(tmp_path: Path) -> 
 
 
 def test_jars_of_spark_must_be_whole_and_missing_ones_of_the_local_broker_are_a_warning(tmp_path: Path) -> None:
-    lock = locked(tmp_path, ("spark", "g:one:1"), ("spark", "g:two:1"), ("broker", "g:three:1"))
-    shutil.rmtree(tmp_path / "broker")
-    assert [f.verdict for f in jars(tmp_path, lock=lock)] == [Verdict.OK, Verdict.WARNING]
+    directory, settings = tmp_path / "jars", Settings(home=tmp_path, lake="lake")
+    directory.mkdir()
+    lock = locked(directory, ("spark", "g:one:1"), ("spark", "g:two:1"), ("broker", "g:three:1"))
+    shutil.rmtree(directory / "broker")
+    assert [f.verdict for f in jars(settings, lock=lock)] == [Verdict.OK, Verdict.WARNING]
 
-    (tmp_path / "spark" / "one-1.jar").write_text("something else")
+    (directory / "spark" / "one-1.jar").write_text("something else")
     with pytest.raises(JarDiffers, match="one-1.jar"):
-        list(jars(tmp_path, lock=lock))
-    (tmp_path / "spark" / "two-1.jar").unlink()
+        list(jars(settings, lock=lock))
+    (directory / "spark" / "two-1.jar").unlink()
     with pytest.raises(JarMissing, match="two-1.jar"):
-        list(jars(tmp_path, lock=lock))
+        list(jars(settings, lock=lock))
+
+
+@pytest.mark.parametrize(("lake", "needed"), [("/a/lake", False), ("s3://bucket/lake", True), ("s3a://bucket", True)])
+def test_the_jars_of_s3_are_needed_for_a_lake_on_s3(tmp_path: Path, lake: str, needed: bool) -> None:
+    (tmp_path / "jars").mkdir()
+    lock = locked(tmp_path / "jars", ("spark", "g:one:1"), ("s3", "g:two:1"))
+    settings = Settings(home=tmp_path, lake=lake)
+    assert ("s3" in [f.of for f in jars(settings, lock=lock)]) == needed
+
+    shutil.rmtree(tmp_path / "jars" / "s3")
+    if needed:
+        with pytest.raises(JarMissing, match="group s3: two-1.jar"):
+            list(jars(settings, lock=lock))
+    else:
+        assert [f.verdict for f in jars(settings, lock=lock)] == [Verdict.OK, Verdict.OK]
 
 
 @pytest.mark.parametrize("lies_at", ["java", "gone"])

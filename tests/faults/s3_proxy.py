@@ -1,0 +1,123 @@
+"""A proxy in front of the S3 server that drops answers and refuses puts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from typing import Literal
+
+Fault = Literal["none", "answer dropped", "conflict"]
+CONFLICT = b"<Error><Code>ConditionalRequestConflict</Code><Message>Another put is under way.</Message></Error>"
+PER_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "expect"})
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request of a client; ``conditional`` if it may only create the object."""
+
+    method: str
+    path: str
+    client: str
+    conditional: bool
+
+    @property
+    def is_put(self) -> bool:
+        """Whether it stores an object: a put, or the last request of an upload in parts."""
+        return (self.method == "PUT" and "partNumber=" not in self.path) or (
+            self.method == "POST" and "uploadId=" in self.path
+        )
+
+
+@dataclass
+class S3Proxy:
+    """What the proxy does with each request, and what it did."""
+
+    upstream: int
+    fault: Callable[[Request], Fault] = lambda request: "none"
+    seen: list[tuple[Request, Fault]] = field(default_factory=list)
+    endpoint: str = ""
+
+    def __post_init__(self) -> None:
+        self._lock = Lock()
+
+    def decide(self, request: Request) -> Fault:
+        with self._lock:
+            fault = self.fault(request)
+            self.seen.append((request, fault))
+        return fault
+
+    def count(self, fault: Fault) -> int:
+        """How many requests met this fault."""
+        return sum(found == fault for _, found in self.seen)
+
+
+@contextmanager
+def proxy_to(port: int) -> Iterator[S3Proxy]:
+    """A proxy at ``endpoint`` to the server of this port, during the body."""
+    proxy = S3Proxy(port)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(proxy))
+    server.daemon_threads = True
+    thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    proxy.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+    yield proxy
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def _handler(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = 1 << 16
+        disable_nagle_algorithm = True
+
+        def setup(self) -> None:
+            super().setup()
+            self.server_side = HTTPConnection("127.0.0.1", proxy.upstream, timeout=60)
+
+        def finish(self) -> None:
+            self.server_side.close()
+            super().finish()
+
+        def handle(self) -> None:
+            with suppress(ConnectionError):  # a client was killed
+                super().handle()
+
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            client, conditional = self.headers.get("User-Agent", ""), self.headers.get("If-None-Match") == "*"
+            fault = proxy.decide(Request(self.command, self.path, client, conditional))
+            if fault == "conflict":
+                self._answer(409, {"Content-Type": "application/xml"}, CONFLICT, str(len(CONFLICT)))
+                return
+            headers = {name: value for name, value in self.headers.items() if name.lower() not in PER_HOP}
+            self.server_side.request(self.command, self.path, body, headers)
+            answer = self.server_side.getresponse()
+            content = answer.read()
+            if fault == "answer dropped":
+                self.close_connection = True
+                return
+            length = answer.getheader("Content-Length") if self.command == "HEAD" else str(len(content))
+            self._answer(answer.status, dict(answer.getheaders()), content, length)
+
+        do_PUT = do_POST = do_HEAD = do_DELETE = do_GET
+
+        def _answer(self, status: int, headers: dict[str, str], content: bytes, length: str | None) -> None:
+            self.send_response_only(status)
+            for name, value in headers.items():
+                if name.lower() not in PER_HOP:
+                    self.send_header(name, value)
+            if status != 204:
+                self.send_header("Content-Length", length or "0")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    return Handler
