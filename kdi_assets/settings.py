@@ -33,11 +33,6 @@ class Settings:
     driver: DriverMode = "own"
     alert_webhook: str = field(default="", repr=False)
 
-    @property
-    def lake_on_s3(self) -> bool:
-        """Whether the tables are in an S3 bucket."""
-        return self.lake.startswith(("s3://", "s3a://"))
-
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         """Read the ``KDI_…`` variables.

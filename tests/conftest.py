@@ -17,7 +17,7 @@ import pytest
 
 from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
 from kdi_assets.dev.s3_server import S3Server, start_s3_server
-from kdi_assets.runtime.spark_config import s3_config
+from kdi_assets.runtime.spark_config import lake_config
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Cluster
 from tests.driven import DrivenStream, web_requests
@@ -227,7 +227,7 @@ def s3_lake(bucket: str, s3_server: S3Server, spark: SparkSession) -> str:
     of, jvm = s3_server.environment(), spark._jvm
     for name, variable in (("aws.accessKeyId", "AWS_ACCESS_KEY_ID"), ("aws.secretAccessKey", "AWS_SECRET_ACCESS_KEY")):
         jvm.java.lang.System.setProperty(name, of[variable])
-    for name, value in s3_config(of).items():
+    for name, value in lake_config(bucket).items():
         spark.sparkContext._jsc.hadoopConfiguration().set(name.removeprefix("spark.hadoop."), value)
     return f"{bucket}/lake"
 

@@ -161,6 +161,17 @@ class DriverRuns(Terminal):
     what_to_run = "kdi driver status    (or kdi driver stop, then repeat the command)"
 
 
+class LakeNotSafe(Terminal):
+    """Delta has no log store for this storage that is known to let only one of two drivers commit a version."""
+
+    lake: str
+    scheme: str
+
+    what_happened = "{lake}: on {scheme}:// two drivers could commit the same version, and one commit would be lost."
+    what_is_safe = "nothing was started, read or written."
+    what_to_run = "the same command with KDI_LAKE as a path or on s3://, abfss://, gs:// or hdfs://"
+
+
 class CredentialsMissing(Transient):
     """No credentials of AWS are found; the service that gives a machine its role may only be slow."""
 

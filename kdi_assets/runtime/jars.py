@@ -19,6 +19,7 @@ from kdi_assets.runtime.environment import environment_set
 from kdi_assets.runtime.errors import JarDiffers, JarHashDiffers, JarMissing, JarsNotFetched
 from kdi_assets.runtime.java import find_java, proxy_options
 from kdi_assets.runtime.kernel import compile_kernel, kernel_path, pyspark_jars
+from kdi_assets.runtime.s3_access import lies_on_s3
 from kdi_assets.runtime.whole_files import replace_file
 from kdi_assets.settings import Settings
 
@@ -77,7 +78,7 @@ def spark_class_path(settings: Settings) -> list[Path]:
 
 def spark_groups(settings: Settings) -> tuple[JarGroup, ...]:
     """The groups of Spark's class path."""
-    return ("spark", "s3") if settings.lake_on_s3 else ("spark",)
+    return ("spark", "s3") if lies_on_s3(settings.lake) else ("spark",)
 
 
 def _kernel(directory: Path, lock: Path = JARS_LOCK) -> Iterator[Path]:

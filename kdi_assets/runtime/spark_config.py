@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from types import MappingProxyType
+from urllib.parse import urlsplit
+
+from kdi_assets.runtime.errors import LakeNotSafe
+from kdi_assets.runtime.s3_access import lies_on_s3, s3_endpoint, s3_region
+
+LOG_STORE = "kdi.storage.ConditionalPutLogStore"
 
 START_CONFIG: Mapping[str, str] = MappingProxyType(
     {
@@ -46,26 +51,33 @@ SESSION_CONFIG: Mapping[str, str] = MappingProxyType({**START_CONFIG, **RUNTIME_
 """All settings that the engine needs; a caller's configuration overrides them. It names no master."""
 
 
-def s3_config(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Settings for a lake on S3, with endpoint and region of the variables that boto3 and delta-rs read too.
+SAFE_SCHEMES = frozenset({"", "file", "hdfs", "s3", "s3a", "abfs", "abfss", "gs"})
+"""Where only one of two drivers can write a version: S3 by our log store, the others by Delta's (Delta's documentation,
+"Storage configuration")."""
+
+
+def lake_config(lake: str) -> dict[str, str]:
+    """Settings for the storage of the lake, which Spark's own configuration may override.
 
     Credentials are not among them: the AWS SDK in the JVM finds them by its usual chain (variables, profile, role of
     the instance), so that no key is in a configuration that Spark shows.
+
+    Raises:
+        LakeNotSafe: Two drivers could commit the same version there.
     """
-    log_store = "kdi.storage.ConditionalPutLogStore"
-    config = {
-        "spark.delta.logStore.s3.impl": log_store,
-        "spark.delta.logStore.s3a.impl": log_store,
-        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-        "spark.hadoop.fs.s3a.aws.credentials.provider": (
-            "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
-        ),
-        # The default stream, "analytics", needs more jars and the SDK's second client.
-        "spark.hadoop.fs.s3a.input.stream.type": "classic",
+    if (scheme := urlsplit(lake).scheme) not in SAFE_SCHEMES:
+        raise LakeNotSafe(lake=lake, scheme=scheme)
+    if not lies_on_s3(lake):
+        return {}
+    endpoint, region = s3_endpoint(), s3_region()
+    # Servers other than Amazon's mostly have no host name for each bucket.
+    own_server = {"fs.s3a.endpoint": endpoint, "fs.s3a.path.style.access": "true"} if endpoint else {}
+    hadoop = {
+        "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        "fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
+        "fs.s3a.input.stream.type": "classic",  # the default reads by netty, of which Spark has a newer version
+        **({"fs.s3a.endpoint.region": region} if region else {}),
+        **own_server,
     }
-    if endpoint := environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL"):
-        # Servers other than Amazon's mostly have no host name for each bucket.
-        config |= {"spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true"}
-    if region := environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"):
-        config["spark.hadoop.fs.s3a.endpoint.region"] = region
-    return config
+    stores = {f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in ("s3", "s3a")}
+    return {**stores, **{f"spark.hadoop.{name}": value for name, value in hadoop.items()}}

@@ -88,6 +88,11 @@ def _handler(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
             with suppress(ConnectionError):  # a client was killed
                 super().handle()
 
+        def handle_expect_100(self) -> bool:
+            super().handle_expect_100()
+            self.wfile.flush()  # the client waits for it before it sends the body
+            return True
+
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             client, conditional = self.headers.get("User-Agent", ""), self.headers.get("If-None-Match") == "*"

@@ -1,0 +1,56 @@
+"""Spark's settings for the storage of the lake."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdi_assets.runtime.errors import LakeNotSafe
+from kdi_assets.runtime.spark_config import lake_config
+
+SECRETS = {
+    "AWS_ACCESS_KEY_ID": "AKIA-of-the-test",
+    "AWS_SECRET_ACCESS_KEY": "secret-of-the-test",
+    "AWS_SESSION_TOKEN": "token-of-the-test",
+}
+
+
+@pytest.fixture(autouse=True)
+def _of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys and a region; no endpoint."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**SECRETS, "AWS_REGION": "eu-west-1"}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize(
+    "lake", ["/var/lib/kdi/lake", "file:/lake", "hdfs://n/lake", "abfss://c@a/lake", "gs://b/lake"]
+)
+def test_a_lake_elsewhere_needs_no_settings(lake: str) -> None:
+    assert lake_config(lake) == {}
+
+
+@pytest.mark.parametrize("lake", ["s3://bucket/lake", "s3a://bucket/lake"])
+def test_a_lake_on_s3_commits_by_our_log_store_and_no_key_is_in_the_settings(lake: str) -> None:
+    config = lake_config(lake)
+
+    assert config["spark.delta.logStore.s3.impl"] == config["spark.delta.logStore.s3a.impl"]
+    assert config["spark.delta.logStore.s3.impl"] == "kdi.storage.ConditionalPutLogStore"
+    assert config["spark.hadoop.fs.s3a.endpoint.region"] == "eu-west-1"
+    assert not any("endpoint" in name and "region" not in name for name in config)
+    assert not [secret for secret in SECRETS.values() if secret in str(config)]
+
+
+def test_a_server_other_than_amazons_is_addressed_by_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
+
+    config = lake_config("s3://bucket/lake")
+
+    assert config["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:9000"
+    assert config["spark.hadoop.fs.s3a.path.style.access"] == "true"
+
+
+@pytest.mark.parametrize("scheme", ["wasbs", "oss", "s3n", "ftp"])
+def test_a_storage_without_a_safe_log_store_is_refused_by_name(scheme: str) -> None:
+    with pytest.raises(LakeNotSafe, match=f"{scheme}://bucket/lake: on {scheme}://"):
+        lake_config(f"{scheme}://bucket/lake")
