@@ -44,7 +44,10 @@ class RealRegistry:
         """Start it, and wait until it answers."""
         self._port = free_port()
         java = find_java(home, environment={"KDI_JAVA": "wheel"})  # its classes are of Java 21
-        options = ("-Xmx512m", *QUICK_START, "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={self._port}")
+        listens = "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={self._port}"
+        # Of each registry on the machine; by default all would take port 9000.
+        manages = "-Dquarkus.management.host=127.0.0.1", "-Dquarkus.management.port=0"
+        options = ("-Xmx512m", *QUICK_START, *listens, *manages)
         self._child = Child([java / "bin" / "java", *options, "-jar", folder / "quarkus-run.jar"], log=log)
         try:
             self._await_answer(log)
