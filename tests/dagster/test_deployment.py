@@ -63,6 +63,7 @@ def test_a_unit_and_its_container_run_one_command_end_alike_and_start_again_by_t
     assert service["command"] == unit.command
     assert service["stop_grace_period"] == f"{unit.stop_seconds:.0f}s"
     assert service["mem_limit"].upper() == unit.section["MemoryMax"]
+    assert service["healthcheck"]["test"][0] == "CMD"
     assert (unit.section["Restart"], unit.section["KillMode"]) == ("always", "mixed")
     assert f"kdi-{name}.service" in (DEPLOY / "systemd" / "kdi.target").read_text()
 

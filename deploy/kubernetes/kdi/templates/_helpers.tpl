@@ -1,0 +1,87 @@
+{{- define "kdi.location" -}}
+{{ .release }}-{{ .name | replace "_" "-" }}
+{{- end }}
+
+{{- define "kdi.labels" -}}
+app.kubernetes.io/name: kdi
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "kdi.image" -}}
+image: "{{ required "image.repository: build deploy/Dockerfile, push it, and name it here" .Values.image.repository }}:{{ .Values.image.tag }}"
+{{- end }}
+
+{{/* Of every pod: no root, no rights of its own in Kubernetes unless it says so. */}}
+{{- define "kdi.pod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+shareProcessNamespace: true # the first process of a container would ignore SIGTERM, and reap no children
+securityContext: {runAsNonRoot: true, runAsUser: 990, runAsGroup: 990, fsGroup: 990, seccompProfile: {type: RuntimeDefault}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Of every container of the image. */}}
+{{- define "kdi.container" -}}
+{{ include "kdi.image" . }}
+securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+env:
+  - {name: KDI_HOME, value: /var/lib/kdi}
+  - {name: KDI_DEFS, value: {{ if .documents }}/var/lib/kdi/streams{{ else }}/etc/kdi/streams{{ end }}}
+  - {name: KDI_LAKE, value: {{ required "lake: root of the tables, such as s3://bucket/lake" .Values.lake | quote }}}
+  - {name: KDI_DRIVER, value: shared}
+  - {name: KDI_SPARK_MASTER, value: {{ if .Values.spark.executors.instances }}"k8s://https://kubernetes.default.svc"{{ else }}"local[*]"{{ end }}}
+  - {name: SPARK_DRIVER_MEMORY, value: {{ .Values.spark.memory | quote }}}
+  - {name: DAGSTER_HOME, value: /var/lib/kdi/dagster}
+  - {name: PGHOST, value: {{ required "postgres.host: the server of Dagster's database" .Values.postgres.host | quote }}}
+  - {name: PGUSER, value: {{ .Values.postgres.user | quote }}}
+  - {name: PGDATABASE, value: {{ .Values.postgres.database | quote }}}
+  - {name: PGSSLMODE, value: {{ .Values.postgres.sslMode | quote }}}
+{{- if .Values.spark.executors.instances }}
+  - {name: SPARK_CONF_DIR, value: /etc/kdi/spark} # only the driver has it
+{{- end }}
+{{- range $name, $value := .Values.env }}
+  - {name: {{ $name }}, value: {{ $value | quote }}}
+{{- end }}
+envFrom:
+  - secretRef: {name: {{ required "secret: name of a Secret with PGPASSWORD and the secrets of Kafka" .Values.secret | quote }}}
+{{- end }}
+
+{{/* The folders that a container writes to; the rest of its file system is read-only. */}}
+{{- define "kdi.mounts" -}}
+- {name: home, mountPath: /var/lib/kdi}
+- {name: tmp, mountPath: /tmp}
+- {name: config, mountPath: /etc/kdi/workspace.yaml, subPath: workspace.yaml}
+{{- end }}
+
+{{- define "kdi.volumes" -}}
+- {name: home, emptyDir: {sizeLimit: {{ . }}}}
+- {name: tmp, emptyDir: {sizeLimit: 1Gi}}
+{{- end }}
+
+{{/* Fills the home. Dagster's settings must be in a folder that it can write to. Documents are copied, because a mounted
+ConfigMap shows each file twice, once in a hidden folder. The jars stay in the image. */}}
+{{- define "kdi.home" -}}
+- name: home
+  {{- include "kdi.container" . | nindent 2 }}
+  command:
+    - sh
+    - -c
+    - >-
+      ln -sfn /opt/kdi/home/jars /var/lib/kdi/jars
+      && mkdir -p /var/lib/kdi/dagster /var/lib/kdi/streams
+      && cp /config/dagster.yaml /var/lib/kdi/dagster/
+      && if [ -d /documents ]; then cp -rL /documents/* /var/lib/kdi/streams/; fi
+  resources: {requests: {cpu: 10m, memory: 32Mi}, limits: {memory: 32Mi}}
+  volumeMounts:
+    - {name: home, mountPath: /var/lib/kdi}
+    - {name: config, mountPath: /config}
+{{- end }}
+
+{{- define "kdi.resources" -}}
+resources: {requests: {cpu: {{ .cpu | quote }}, memory: {{ .memory }}}, limits: {memory: {{ .memory }}}}
+{{- end }}
