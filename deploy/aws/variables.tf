@@ -1,0 +1,90 @@
+variable "name" {
+  description = "Prefix of everything that is made."
+  type        = string
+  default     = "kdi"
+}
+
+variable "image" {
+  description = "Image made from deploy/Dockerfile, with your documents in /etc/kdi/streams."
+  type        = string
+}
+
+variable "bucket" {
+  description = "Name of the bucket of the tables; it is made."
+  type        = string
+}
+
+variable "vpc_id" {
+  description = "Network of brokers and database."
+  type        = string
+}
+
+variable "subnet_ids" {
+  description = "Private subnets with a route to the brokers, the database, S3, ECR, CloudWatch and Secrets Manager."
+  type        = list(string)
+}
+
+variable "database" {
+  description = "PostgreSQL for Dagster: a server that exists, with a database of this name."
+  type = object({
+    host = string
+    name = optional(string, "dagster")
+    user = optional(string, "kdi")
+  })
+}
+
+variable "secrets" {
+  description = "Environment variable to the ARN of its secret: PGPASSWORD, and what the KafkaCluster documents name."
+  type        = map(string)
+
+  validation {
+    condition     = contains(keys(var.secrets), "PGPASSWORD")
+    error_message = "secrets needs PGPASSWORD: the ARN of the secret with the database's password."
+  }
+}
+
+variable "kms_key_arn" {
+  description = "Key of the bucket, the logs and the secrets; null: keys of AWS."
+  type        = string
+  default     = null
+}
+
+variable "locations" {
+  description = "A task for each: code server with its runs, warm driver, metrics. Sizes are those of Fargate."
+  type = map(object({
+    documents     = optional(string, "/etc/kdi/streams") # folder in the image
+    cpu           = optional(number, 4096)
+    memory        = optional(number, 8192) # MiB; of this, the code server takes 2, metrics 1, and Spark the rest
+    driver_memory = optional(string, "2g") # heap
+    scratch_gib   = optional(number, 40)   # disk for shuffles and for cached messages
+  }))
+  default = { kdi_assets = {} }
+}
+
+variable "ui_security_group_id" {
+  description = "Who may open Dagster's UI: the group of a load balancer with authentication. Anyone who can open it can start runs."
+  type        = string
+}
+
+variable "metrics_security_group_id" {
+  description = "Who may read the metrics: the group of Prometheus. Null: nobody."
+  type        = string
+  default     = null
+}
+
+variable "alarm_topic_arn" {
+  description = "SNS topic of the alarms."
+  type        = string
+}
+
+variable "noncurrent_days" {
+  description = "Days for which a deleted or replaced object can be brought back."
+  type        = number
+  default     = 30
+}
+
+variable "log_days" {
+  description = "Days for which logs are kept."
+  type        = number
+  default     = 365
+}
