@@ -1,4 +1,4 @@
-"""Probes in a local or mounted folder, and the errors of any probe."""
+"""Probes in a local or mounted folder."""
 
 from __future__ import annotations
 
@@ -8,32 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kdi_assets.doctor.disk import nearest_existing
-from kdi_assets.doctor.finding import Trouble
-
-
-def probe_refused(lake: str, action: str, failure: Exception) -> Trouble:
-    """The storage refuses an operation that a drain needs."""
-    return Trouble(
-        kind="storage refuses probe",
-        happened=f"{lake}: the storage refuses to {action} a probe: {failure}",
-        safe="no table was touched; positions stay as they are.",
-        run="correct KDI_LAKE, the credentials, or our rights there; then kdi doctor",
-    )
-
-
-def put_if_absent_missing(lake: str, *, created: int, detail: str = "") -> Trouble:
-    """Of two writers that created the same object at once, not exactly one succeeded."""
-    return Trouble(
-        kind="put if absent missing",
-        happened=f"{lake}: of two writers that created one object at the same time, {created} succeeded{detail}.",
-        safe="no table was touched; one writer at a time is safe, but two writers may overwrite each other's commits.",
-        run="keep to one driver for this lake, or use a storage with conditional put; then kdi doctor",
-    )
+from kdi_assets.ledger.errors import StorageRefused
 
 
 @dataclass(frozen=True)
 class LocalStorage:
-    """The folder of a lake, or its nearest existing parent; each call may raise ``Trouble``."""
+    """The folder of a lake, or its nearest existing parent; each call may raise ``StorageRefused``."""
 
     lake: Path
 
@@ -77,4 +57,4 @@ class LocalStorage:
         try:
             yield
         except OSError as refused:
-            raise probe_refused(str(self.lake), action, refused) from refused
+            raise StorageRefused(lake=str(self.lake), action=action, detail=str(refused)) from refused

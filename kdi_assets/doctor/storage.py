@@ -10,9 +10,10 @@ from time import time
 
 from kdi_assets.doctor.disk import local_path
 from kdi_assets.doctor.finding import Finding, Trouble, fine, warning, wrong
-from kdi_assets.doctor.object_storage import ObjectStorage, object_storage
-from kdi_assets.doctor.probe import LocalStorage, put_if_absent_missing
+from kdi_assets.doctor.probe import LocalStorage
 from kdi_assets.errors import KdiError
+from kdi_assets.ledger.errors import PutIfAbsentMissing
+from kdi_assets.ledger.object_storage import ObjectStorage, object_storage
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.wording import duration
 
@@ -27,8 +28,9 @@ def storage(lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding
         clock: This machine's: seconds since 1970.
 
     Raises:
-        Trouble: The storage refuses to write or to read.
-        Unanswered: It does not answer.
+        StorageRefused, StorageUnanswered: The storage refuses to write or to read, or does not answer.
+        Trouble: The bucket is in another region.
+        OtherLock: The environment asks for a lock beside conditional put.
     """
     path = local_path(lake)
     tried = LocalStorage(path) if path else object_storage(lake)
@@ -41,6 +43,8 @@ def storage(lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding
         )
         yield warning("storage", lake, unknown)
         return
+    if isinstance(tried, ObjectStorage):
+        yield from _region(tried)
     yield from examined(tried, lake, clock=clock)
 
 
@@ -57,9 +61,22 @@ def examined(tried: Storage, lake: str, *, clock: Callable[[], float] = time) ->
         yield removal
 
 
+def _region(bucket: ObjectStorage) -> Iterator[Finding]:
+    there, ours = bucket.regions()
+    if there and there != ours:
+        raise Trouble(
+            kind="wrong region",
+            happened=f"{bucket.lake}: the bucket is in {there}, and our settings name {ours}.",
+            safe="nothing was written; delta-rs and Spark do not follow a bucket into its region.",
+            run=f"export AWS_REGION={there}    (or correct `region` in the profile); then kdi doctor",
+        )
+    if there:
+        yield fine("region", bucket.lake, there)
+
+
 def _put_if_absent(lake: str, created: Sequence[bytes], *, held: bytes) -> Finding:
     if list(created) != [held]:
-        return wrong("storage", lake, put_if_absent_missing(lake, created=len(created)))
+        return wrong("storage", lake, PutIfAbsentMissing(lake=lake, created=len(created)))
     return fine("storage", lake, "put-if-absent: of two writers at once, one created the object")
 
 

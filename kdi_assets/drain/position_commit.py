@@ -15,6 +15,7 @@ from kdi_assets.formats.rules import name
 from kdi_assets.ledger.commit import commit, create_table, next_entry
 from kdi_assets.ledger.delta_transaction import CHECKPOINT_INTERVAL, Staged
 from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.object_storage import prove_conditional_put
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.sources.kafka.topic import TopicState
@@ -41,7 +42,9 @@ def commit_positions(
 
     Raises:
         OvertakenCommit: Another commit came first; take another snapshot.
+        PutIfAbsentMissing: On this storage, two drains would overwrite each other's commits.
     """
+    prove_conditional_put(lake)
     entry = next_entry(
         stream,
         ledger,

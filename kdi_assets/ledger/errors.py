@@ -190,7 +190,51 @@ class StorageFailed(Transient):
 
     what_happened = "{uri}: the storage of the table's log failed: {detail}"
     what_is_safe = "nothing was committed; positions stay as they are."
-    what_to_run = "the same command again; if it repeats, check the storage and its credentials"
+    what_to_run = "the same command again; if it repeats, kdi doctor shows what is wrong with it"
+
+
+class StorageRefused(Terminal):
+    """The storage refuses an operation that a drain needs.
+
+    Attributes:
+        way_out: What to do about it, if the storage's answer shows the cause.
+    """
+
+    lake: str
+    action: str
+    detail: str
+    way_out: str = ""
+
+    def message_parts(self) -> tuple[str, str, str]:
+        way_out = self.way_out or "correct KDI_LAKE, the credentials, or our rights there"
+        return (
+            f"{self.lake}: the storage refuses to {self.action} an object: {self.detail}",
+            "no table was touched; positions stay as they are.",
+            f"{way_out}; then kdi doctor",
+        )
+
+
+class StorageUnanswered(Transient):
+    """The storage is not reachable, or too busy."""
+
+    lake: str
+    detail: str
+
+    what_happened = "{lake}: the storage does not answer: {detail}"
+    what_is_safe = "no table was touched; positions stay as they are."
+    what_to_run = "kdi doctor    (if it repeats, look at the storage, its address and the network between)"
+
+
+class PutIfAbsentMissing(Terminal):
+    """Of two writers that created the same object, not exactly one succeeded."""
+
+    lake: str
+    created: int
+    detail: str = ""
+
+    what_happened = "{lake}: of two writers that created one object, {created} succeeded{detail}."
+    what_is_safe = "no table was touched; here, two writers would overwrite each other's commits."
+    what_to_run = "use a storage with conditional put (docs/object-storage.md lists some); then kdi doctor"
 
 
 KNOWN_DELTA = ("4.4.0",)

@@ -12,6 +12,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import LedgerGap
+from kdi_assets.ledger.object_storage import prove_conditional_put
 from kdi_assets.ledger.positions import RETIRED, LedgerState, read_ledger, read_ledger_despite_gap
 from kdi_assets.recovery.adopt import adopt, adopt_dead_letters
 from kdi_assets.recovery.context import Action as Action
@@ -150,8 +151,10 @@ def commit_decision(
 
     Raises:
         OvertakenCommit: Another commit came first; decide again.
+        PutIfAbsentMissing: On this storage, two drains would overwrite each other's commits.
         AccountingMismatch: The rows to remove are not those that were counted.
     """
+    prove_conditional_put(lake)  # the table may be a copy that no drain has committed to here
     staged = Staged()
     if bounds := decision.removes:
         topic = read_topic(stream.cluster, stream.topic)

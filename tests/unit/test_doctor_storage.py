@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.doctor.finding import Finding, Trouble, Unanswered, Verdict
-from kdi_assets.doctor.object_storage import object_storage
+from kdi_assets.doctor.finding import Finding, Verdict
 from kdi_assets.doctor.probe import LocalStorage
 from kdi_assets.doctor.storage import Storage, examined, storage
+from kdi_assets.ledger.errors import PutIfAbsentMissing, StorageRefused, StorageUnanswered
+from kdi_assets.ledger.object_storage import object_storage
 from tests.object_store import ObjectStore, serving
 
 S3_LAKE = "s3a://bucket/lake"
@@ -67,7 +68,7 @@ def test_of_two_creators_in_a_folder_one_wins_and_nothing_is_left(tmp_path: Path
 def test_a_lake_that_is_a_file_is_refused_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("not a folder")
 
-    with pytest.raises(Trouble, match="refuses to write a probe.*Not a directory"):
+    with pytest.raises(StorageRefused, match="refuses to write an object.*Not a directory"):
         list(storage(f"file://{tmp_path}/lake"))
 
 
@@ -121,14 +122,14 @@ def test_a_bucket_that_ignores_the_condition_is_wrong_and_left_empty(store: Obje
 
     assert verdicts(found)["storage"] is Verdict.WRONG
     assert "2 succeeded" in str(found[0].trouble)
-    with pytest.raises(Trouble, match=r"0 succeeded .*NotImplemented"):
+    with pytest.raises(PutIfAbsentMissing, match=r"0 succeeded .*NotImplemented"):
         findings()
     assert store.objects == {}
 
 
 @pytest.mark.parametrize(
     ("status", "code", "refusal"),
-    [(403, "AccessDenied", Trouble), (503, "SlowDown", Unanswered)],
+    [(403, "AccessDenied", StorageRefused), (503, "SlowDown", StorageUnanswered)],
 )
 def test_a_bucket_that_takes_no_probe_is_told_from_one_that_cannot_now(
     store: ObjectStore, findings: Findings, status: int, code: str, refusal: type[Exception]
@@ -142,7 +143,7 @@ def test_a_bucket_that_takes_no_probe_is_told_from_one_that_cannot_now(
 def test_an_endpoint_without_a_listener_is_worth_a_retry(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
 
-    with pytest.raises(Unanswered, match="127.0.0.1:1"):
+    with pytest.raises(StorageUnanswered, match="127.0.0.1:1"):
         list(storage(S3_LAKE))
 
 
