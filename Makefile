@@ -1,5 +1,6 @@
 # make help          show this list
 # make demo          publish messages, drain them into a table, show them: with a real broker, Spark and Delta
+# make demo-s3       the same with the tables in an S3 bucket, of a server on this machine
 # make dev           run broker, warm driver, generator and Dagster's UI on the demo's state, until Ctrl-C
 # make lint          ruff, import-linter and mypy: seconds for every commit, half a minute the first time
 # make test          lint, all unit tests, and the core tests with a real broker, Spark and Dagster: 10 minutes
@@ -12,7 +13,7 @@
 #                    [CASES="1k clean bad warm": writes only with WRITE=1; ROUNDS=… AGAINST=another checkout]
 # make tour          make the screenshots of docs/tour.md
 # make lock          lock the versions of all packages again
-# make clean-demo    delete the data of demo and dev
+# make clean-demo    delete the data of the demos and dev
 # Everything is installed in .venv; data and jars are in .kdi.
 
 PYTHON ?= python3
@@ -26,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SEED ?= 1
 SECONDS ?= 30
 
-.PHONY: setup help demo dev lint test proof check-assets faults chaos soak tour bench lock clean-demo
+.PHONY: setup help demo demo-s3 dev lint test proof check-assets faults chaos soak tour bench lock clean-demo
 
 # -j2: fetches the jars while most packages are installed.
 setup:
@@ -37,6 +38,9 @@ help:
 
 demo: setup
 	@$(BIN)/python -m examples.demo
+
+demo-s3: setup
+	@$(BIN)/python -m examples.demo --s3
 
 dev: setup
 	@$(BIN)/python -m examples.dev

@@ -1,7 +1,8 @@
-"""`make demo`: a topic becomes a table, on real parts.
+"""`make demo` and `make demo-s3`: a topic becomes a table, on real parts.
 
 Kafka, Spark, Delta and Dagster are real. Messages are published, the lag sensor notices them and starts a run, more
-arrive during the run, and at the end the audit accounts for every offset. It ends by itself.
+arrive during the run, and at the end the audit accounts for every offset. It ends by itself. With `--s3` the table lies
+in a bucket of an S3 server on the loopback.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from examples.parts import (
     say,
     start_command,
     start_kafka,
+    start_s3,
     stopped_at_the_end,
     write,
 )
@@ -48,23 +50,25 @@ QUERY = (
 
 def main() -> None:
     """Run the demo; exit code 0 if every offset is accounted for."""
-    state = State.of_checkout()
-    state.refuse_if_used(then="make demo")
+    state = State.of_checkout(on_s3="--s3" in sys.argv[1:])
+    state.refuse_if_used(then="make demo-s3" if state.on_s3 else "make demo")
     state.prepare()
     cancel_orphans()
     try:
         with stopped_at_the_end() as stack:
+            if state.on_s3:
+                start_s3(state, stack)
             driver = WarmDriver(state, stack)
             start_kafka(state, stack)
             daemon = start_command(state, stack, "dagster", "dagster-daemon", "run", "-w", str(WORKSPACE))
             driver.await_ready()
             stream = load_streams()["bronze/web_requests"]
-            watch = Watch(stream, lake=str(state.lake))
+            watch = Watch(stream, lake=state.lake)
             stack.callback(watch.close)
             publish_some(stream, FIRST)
             wait_until_drained(watch, stream, alive=lambda: check_running(driver=driver.child, dagster=daemon))
             prove(stream, watch)
-            show_how_to_go_on(stream)
+            show_how_to_go_on(stream, state)
     except (KdiError, PartFailed) as failure:
         sys.exit(f"{failure}\nLogs: {state.logs}/*.log and {state.broker}/broker.log")
 
@@ -143,9 +147,14 @@ def prove(stream: Stream, watch: Watch) -> None:
         raise PartFailed("the audit is not complete, or Dagster does not show every date")
 
 
-def show_how_to_go_on(stream: Stream) -> None:
-    """The table's path, and two commands to paste."""
-    table = shortest(Path(stream.table_uri(Settings.from_environment().lake)))
+def show_how_to_go_on(stream: Stream, state: State) -> None:
+    """The table's path, and commands to paste."""
+    if state.on_s3:
+        say(f"The table lies in {stream.table_uri(state.lake)}; {shortest(state.objects)} keeps the server's objects.")
+        say("A bucket of your own, with your usual AWS credentials:")
+        write("KDI_LAKE=s3://BUCKET/lake kdi doctor")
+        return
+    table = shortest(Path(stream.table_uri(state.lake)))
     say(f"The table lies in {table}, its dead letters in {table}_dead_letters. A query to try:")
     write(f'{shortest(BIN / "python")} -c "{QUERY.format(table=table)}"')
     say("Dagster's UI, with this history and with messages that keep coming:")

@@ -1,4 +1,4 @@
-"""The real parts of demo and dev: broker, warm driver, Dagster; all their state is in one folder."""
+"""The real parts of the demos and dev: broker, S3, warm driver, Dagster; all their state is in one folder."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import psutil
 from rich.console import Console
 
 from kdi_assets.dev.broker import USUAL_PORT, Broker, start_broker
+from kdi_assets.dev.s3_server import start_s3_server
 from kdi_assets.runtime.driver.control import driver_status
 from kdi_assets.runtime.errors import DriverGone
 from kdi_assets.runtime.processes import Child
@@ -25,6 +26,7 @@ BIN = Path(sys.executable).parent
 WORKSPACE = CHECKOUT / "workspace.yaml"
 
 DRIVER_SECONDS = 120.0
+BUCKET = "lake"
 
 _began = time.monotonic()
 _console = Console(highlight=False, soft_wrap=True)
@@ -55,41 +57,52 @@ def write(line: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The paths below ``home``."""
+    """The paths below ``home``; a lake on S3 has a broker, a Dagster instance and logs of its own."""
 
     home: Path
+    on_s3: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The folder of everything except jars and the warm driver's secret."""
+        return self.home / "demo-s3" if self.on_s3 else self.home
 
     @property
     def broker(self) -> Path:
         """The broker's data."""
-        return self.home / "broker"
+        return self.folder / "broker"
 
     @property
-    def lake(self) -> Path:
-        """The tables."""
-        return self.home / "lake"
+    def objects(self) -> Path:
+        """The data of the S3 server."""
+        return self.folder / "s3"
+
+    @property
+    def lake(self) -> str:
+        """The root of the tables."""
+        return f"s3://{BUCKET}/tables" if self.on_s3 else str(self.folder / "lake")
 
     @property
     def dagster(self) -> Path:
         """Dagster's instance: runs, events, the sensor's memory."""
-        return self.home / "dagster"
+        return self.folder / "dagster"
 
     @property
     def logs(self) -> Path:
         """The logs of the processes."""
-        return self.home / "logs"
+        return self.folder / "logs"
 
     @classmethod
-    def of_checkout(cls) -> State:
+    def of_checkout(cls, *, on_s3: bool = False) -> State:
         """The state of ``KDI_HOME``, ``.kdi`` of the checkout by default."""
-        return cls(Path(os.environ.get("KDI_HOME", CHECKOUT / ".kdi")).absolute())
+        return cls(Path(os.environ.get("KDI_HOME", CHECKOUT / ".kdi")).absolute(), on_s3)
 
     def prepare(self) -> None:
         """Create the folders, and set the environment of this process and its children to them in any case."""
-        for folder in (self.lake, self.dagster, self.logs):
+        for folder in (self.dagster, self.logs):
             folder.mkdir(parents=True, exist_ok=True)
         copyfile(CHECKOUT / "dagster.yaml", self.dagster / "dagster.yaml")
-        os.environ |= {"KDI_HOME": str(self.home), "KDI_LAKE": str(self.lake), "DAGSTER_HOME": str(self.dagster)}
+        os.environ |= {"KDI_HOME": str(self.home), "KDI_LAKE": self.lake, "DAGSTER_HOME": str(self.dagster)}
         os.environ["KDI_DRIVER"] = "shared"
         os.environ.setdefault("KDI_SPARK_MASTER", "local[*]")
         os.environ.pop("KDI_DEFS", None)
@@ -114,10 +127,12 @@ class State:
         if str(self.broker / "server.properties") in command:
             return "the broker"
         try:
-            mine = "dagster" in command and process.environ().get("DAGSTER_HOME") == str(self.dagster)
+            environment = process.environ() if "dagster" in command or "ministack" in command else {}
         except psutil.Error:
-            mine = False  # another user's, or it has just ended
-        return "Dagster" if mine else ""
+            return ""  # another user's, or it has just ended
+        if environment.get("S3_DATA_DIR", "").startswith(f"{self.objects}/"):
+            return "the S3 server"
+        return "Dagster" if environment.get("DAGSTER_HOME") == str(self.dagster) else ""
 
 
 class StopSignals:
@@ -206,6 +221,17 @@ def start_kafka(state: State, stack: ExitStack) -> Broker:
     taken = "" if broker.port == USUAL_PORT else f" (port {USUAL_PORT} is taken)"
     say(f"Kafka answers on {broker.bootstrap_servers}{taken}")
     return broker
+
+
+def start_s3(state: State, stack: ExitStack) -> None:
+    """The S3 server with the lake's bucket; processes started from now on know it by the variables of AWS."""
+    with _signals.held():
+        server = start_s3_server(state.objects, keep=True)
+        stack.callback(server.stop)
+    os.environ |= server.environment()
+    if not server.client().list_buckets()["Buckets"]:
+        server.create_bucket(BUCKET)
+    say(f"S3 answers on {server.endpoint}")
 
 
 def start_command(state: State, stack: ExitStack, name: str, program: str, *arguments: str) -> Child:

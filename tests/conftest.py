@@ -99,6 +99,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if folder not in FAST_TO_SLOW:
             raise pytest.UsageError(f"{item.path} lies in none of the folders {', '.join(FAST_TO_SLOW)}")
         item.add_marker(folder)
+        if isinstance(item, pytest.Function) and item.function.__module__ != item.module.__name__:
+            # Run once more on another lake: the first run is the core test.
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "core"]
     items.sort(key=lambda item: FAST_TO_SLOW.index(item.path.relative_to(tests).parts[0]))
     if hasattr(config, "workerinput"):
         # Side by side, the first tests are dealt to one process and stay there: otherwise the tests of a file that

@@ -132,7 +132,9 @@ def table_unreadable(uri: str, error: Exception) -> TableUnreadable:
 
 
 def error_line(error: Exception) -> str:
-    """An error of delta-rs on one line: the last of its lines has the cause, and a stack trace may follow."""
+    """An error of delta-rs on one line: S3's own words, or its lines without the stack trace that may follow."""
+    if s3 := re.search(r"<Code>(.+?)</Code>\s*<Message>(.+?)</Message>", str(error), re.DOTALL):
+        return f"{s3[1]}: {s3[2]}"[:500]
     lines = [re.sub(r"\x1b\[\d*m|↳", "", line).strip() for line in str(error).strip().splitlines()]
     trace = next((i for i, line in enumerate(lines) if re.match(r"\d+: ", line)), len(lines))
     return ": ".join(line for line in lines[:trace] if line)[:500]

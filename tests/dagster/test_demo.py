@@ -1,4 +1,4 @@
-"""`make demo` does what it shows, and leaves no process behind, however it ends."""
+"""`make demo` and `make demo-s3` do what they show, and leave no process behind, however they end."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import pytest
 from examples.parts import State
 from kdi_assets.dev.broker import QUICK_START
 from tests.conftest import CHECKOUT
+from tests.secrets import files_with_keys
 
-Start = Callable[[str], "subprocess.Popen[str]"]
+Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +33,10 @@ def start(home: Path) -> Iterator[Start]:
     """Starts a module of the examples on that state, and ends it with the test."""
     processes: list[subprocess.Popen[str]] = []
 
-    def start(module: str) -> subprocess.Popen[str]:
+    def start(module: str, *arguments: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "KDI_HOME": str(home), "JDK_JAVA_OPTIONS": " ".join(QUICK_START)}
         process = subprocess.Popen(
-            [sys.executable, "-m", module],
+            [sys.executable, "-m", module, *arguments],
             env=environment,
             cwd=CHECKOUT,
             stdout=subprocess.PIPE,
@@ -98,6 +99,25 @@ def test_the_demo_drains_two_waves_and_the_audit_accounts_for_every_offset(start
     cleaned, _ = (cleaning := start("examples.clean")).communicate(timeout=60)
     assert cleaning.returncode == 0, cleaned
     assert not any((home / folder).exists() for folder in ("broker", "lake", "dagster"))
+
+
+def test_the_demo_on_s3_accounts_for_every_offset_and_writes_no_key_down(start: Start, home: Path) -> None:
+    """Purpose: everything works with the lake in a bucket, and no credentials get into a file or into the output.
+    Procedure: run it; search its output, its logs, Dagster's storage and run output, and the lake for the keys.
+    Pass: exit code 0, three dates, the audit is complete, no file has a key, no process is left.
+    """
+    state = State(home, on_s3=True)
+    output, _ = (process := start("examples.demo", "--s3")).communicate(timeout=700)
+
+    assert process.returncode == 0, output
+    rows = [int(count.replace(",", "")) for count in re.findall(r"\d{4}-\d\d-\d\d: ([\d,]+) rows", output)]
+    assert len(rows) == 3 and 246_000 < sum(rows) < 249_000
+    assert "complete" in output
+    assert "kdi-loopback" not in output
+    assert (state.logs / "driver.log").stat().st_size > 0
+    assert list(state.dagster.rglob("*.db"))
+    assert files_with_keys(state.folder) == []
+    assert state.users() == []
 
 
 def rows_of_the_query(output: str) -> int:

@@ -9,11 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import boto3
 import dagster as dg
 import pytest
 import yaml
 from dagster import DagsterInstance
 from dagster._core.launcher import WorkerStatus
+from dagster._core.storage.compute_log_manager import ComputeIOType
 from dagster._core.storage.tags import GRPC_INFO_TAG
 
 from kdi_assets.dev.broker import free_port
@@ -143,3 +145,24 @@ def test_a_run_is_not_given_up_while_its_code_server_does_not_answer(
     health = launcher.check_run_worker_health(started(instance, **{GRPC_INFO_TAG: server}))
 
     assert (health.status, health.msg) == (WorkerStatus.RUNNING, "its code server does not answer")
+
+
+def test_the_output_of_runs_goes_to_a_bucket_and_the_ui_reads_it_from_there(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KDI_LOGS_BUCKET", bucket.removeprefix("s3://"))
+    section = (DEPLOY / "compute-logs-s3.yaml").read_text()
+    (tmp_path / "dagster.yaml").write_text(section)
+    key = ["a-run", "compute_logs", "a-step"]
+
+    with DagsterInstance.from_config(str(tmp_path)) as instance:
+        logs = instance.compute_log_manager
+        with logs.open_log_stream(key, ComputeIOType.STDERR) as stream:
+            assert stream is not None
+            stream.write("what the run wrote")
+        kept = boto3.client("s3").list_objects_v2(Bucket=bucket.removeprefix("s3://"))["Contents"]
+        read = logs.get_log_data_for_type(key, ComputeIOType.STDERR, offset=0, max_bytes=100)
+
+    assert [thing["Key"] for thing in kept] == ["dagster/storage/a-run/compute_logs/a-step.err"]
+    assert read[0] == b"what the run wrote"
+    assert "KEY" not in section.upper().replace("KDI_LOGS_BUCKET", "")

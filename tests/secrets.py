@@ -1,0 +1,14 @@
+"""Searches files for the credentials that the S3 server of the tests has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+KEYS = (b"kdi-loopback",)
+"""The access key; the secret key begins with it."""
+
+
+def files_with_keys(folder: Path) -> list[Path]:
+    """The files in a folder that hold a key, as plain text."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return [path for path in files if any(key in path.read_bytes() for key in KEYS)]
