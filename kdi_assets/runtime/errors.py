@@ -183,12 +183,12 @@ class CredentialsMissing(Transient):
 
 
 class OtherLock(Terminal):
-    """A setting asks for commits that lock through DynamoDB; such a lock and conditional put do not see each other."""
+    """A setting asks for commits by a lock, e.g. in DynamoDB; such a lock and conditional put do not see each other."""
 
     uri: str
     setting: str
     value: str
 
-    what_happened = "{uri}: {setting} is {value}, and commits here are made by conditional put, without a lock."
+    what_happened = "{uri}: {setting} is {value}, and commits here are made by conditional put alone."
     what_is_safe = "nothing was read and nothing was written; with two kinds of lock, commits would be lost."
     what_to_run = "stop the writers that use the lock, for good; then remove the setting {setting}"

@@ -9,7 +9,9 @@ from urllib.request import urlopen
 import boto3
 import pytest
 
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.object_storage import PROOF
+from kdi_assets.runtime.errors import OtherLock
 from kdi_assets.settings import Settings
 from tests.broker import (
     test_audit,
@@ -107,6 +109,26 @@ def test_every_check_of_the_table_passes(driven: DrivenFactory) -> None:
     web.drain()
 
     assert test_checks.wrong(web) == {}
+
+
+def test_a_session_with_the_log_store_of_dynamodb_commits_nothing(driven: DrivenFactory) -> None:
+    """Procedure: the session's setting names Delta's log store with a lock, as spark-defaults.conf could; drain; then
+    drain with ours.
+    """
+    web, setting = driven(), "spark.delta.logStore.s3.impl"
+    produced, conf = web.produce(20), web.session().conf
+    ours = conf.get(setting)
+    assert ours is not None
+
+    conf.set(setting, "io.delta.storage.S3DynamoDBLogStore")
+    with pytest.raises(OtherLock, match=rf"{setting} is io.delta.storage.S3DynamoDBLogStore"):
+        web.drain()
+    table = TableLog.open(web.uri)
+    conf.set(setting, ours)
+    web.drain()
+
+    assert table is None
+    web.assert_each_offset_once(produced)
 
 
 def test_doctor_says_that_the_lake_is_in_order(kdi: Kdi, orders: DrivenStream) -> None:
