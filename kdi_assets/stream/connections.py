@@ -1,4 +1,4 @@
-"""Kafka clusters and schema registries as documents describe them. Secrets come from the environment."""
+"""Kafka clusters and schema registries as documents describe them. Secrets come from elsewhere, when they are used."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from kdi_assets.errors import Terminal
+from kdi_assets.stream.aws_secrets import FromSecretsManager
 from kdi_assets.stream.field_types import ClusterName, Declared, RegistryName, WrittenAs, full_match, matching, wrong
 
 HOST = r"(\[[0-9A-Fa-f:]+\]|[^\s/:?#@\[\]]+)"
@@ -42,11 +43,15 @@ class FromEnvironment(Declared):
 
 
 def _client_value(value: object) -> object:
-    """Text, or ``{env: NAME}``. For anything else pydantic itself would report two mistakes, one for each form."""
+    """Text, ``{env: NAME}`` or ``{aws_secret: NAME}``; pydantic would report a mistake for each of the forms."""
     if value is None or isinstance(value, bool | int | float | list):
         raise wrong(f"takes text, not {value!r}", "put it in quotes, or write {env: NAME} for a secret")
-    if isinstance(value, dict) and not (value.keys() == {"env"} and isinstance(value["env"], str) and value["env"]):
-        raise wrong(f"{value!r} names no environment variable", "e.g. {env: KAFKA_PASSWORD}")
+    if not isinstance(value, dict):
+        return value
+    written = all(text and isinstance(text, str) for text in value.values())
+    if not written or value.keys() not in ({"env"}, {"aws_secret"}, {"aws_secret", "key"}):
+        right = "e.g. {env: KAFKA_PASSWORD}, or {aws_secret: prod/kafka, key: password}"
+        raise wrong(f"{value!r} names no environment variable", right)
     return value
 
 
@@ -56,13 +61,13 @@ def _client_property(name: str) -> str:
     return name
 
 
-ClientValue = Annotated[str | FromEnvironment, BeforeValidator(_client_value)]
+ClientValue = Annotated[str | FromEnvironment | FromSecretsManager, BeforeValidator(_client_value)]
 ClientProperties = dict[Annotated[str, AfterValidator(_client_property)], ClientValue]
 
 
 @dataclass(frozen=True)
 class EnvironmentProperties(Mapping[str, str]):
-    """Client properties; those from the environment are read when they are used.
+    """Client properties; those from the environment and from Secrets Manager are read when they are used.
 
     So ``kdi check`` needs no secrets, and no log that shows the cluster or the registry can show a secret.
 
@@ -71,17 +76,20 @@ class EnvironmentProperties(Mapping[str, str]):
     """
 
     of: str
-    written: Mapping[str, str | FromEnvironment]
+    written: Mapping[str, str | FromEnvironment | FromSecretsManager]
 
     def __getitem__(self, name: str) -> str:
         """The value of a property.
 
         Raises:
             EnvironmentVariableMissing: It comes from a variable that is not set.
+            SecretUnreadable: Secrets Manager does not give it.
         """
         value = self.written[name]
         if isinstance(value, str):
             return value
+        if isinstance(value, FromSecretsManager):
+            return value.read()
         if value.env not in os.environ:
             raise EnvironmentVariableMissing(of=self.of, property=name, variable=value.env)
         return os.environ[value.env]
@@ -93,7 +101,9 @@ class EnvironmentProperties(Mapping[str, str]):
         return len(self.written)
 
 
-def _of_cluster(properties: Mapping[str, str | FromEnvironment], info: ValidationInfo) -> Mapping[str, str]:
+def _of_cluster(
+    properties: Mapping[str, str | FromEnvironment | FromSecretsManager], info: ValidationInfo
+) -> Mapping[str, str]:
     return EnvironmentProperties(f"cluster {info.data.get('name')}", properties)
 
 
@@ -119,7 +129,8 @@ class Cluster(Declared):
         WrittenAs(ClientProperties, _of_cluster),
         Field(examples=[{"security.protocol": "SASL_SSL", "sasl.password": {"env": "KAFKA_PASSWORD"}}]),
     ] = field(default_factory=dict)
-    """Client properties as librdkafka names them. A secret is {env: NAME}: the environment variable NAME holds it."""
+    """Client properties as librdkafka names them. A secret is {env: NAME}: the environment variable NAME holds it; or
+    {aws_secret: NAME, key: KEY}: AWS Secrets Manager does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +192,9 @@ class Registry(Declared):
     """Password of the user, or secret of the API key."""
     tls: Annotated[Tls, Field(examples=[{"ca": "/etc/kdi/ca.pem"}])] = Tls()
     """Certificates, for an address with https."""
-    proxy: Annotated[str | FromEnvironment, BeforeValidator(_proxy), Field(examples=["http://proxy:3128"])] = ""
+    proxy: Annotated[
+        str | FromEnvironment | FromSecretsManager, BeforeValidator(_proxy), Field(examples=["http://proxy:3128"])
+    ] = ""
     """Address of a proxy; by default HTTP_PROXY, HTTPS_PROXY and NO_PROXY decide."""
 
     @model_validator(mode="after")

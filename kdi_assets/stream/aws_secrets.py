@@ -1,0 +1,72 @@
+"""Values that AWS Secrets Manager keeps; documents name the secret."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from kdi_assets.errors import Terminal
+from kdi_assets.stream.field_types import Declared
+
+KEPT_SECONDS = 300.0
+"""How long a secret is kept in memory: each client that is made would ask for it."""
+
+_kept: dict[str, tuple[float, str]] = {}
+
+
+class SecretUnreadable(Terminal):
+    """Secrets Manager does not give a value that a document names."""
+
+    secret: str
+    detail: str
+
+    what_happened = "the secret {secret} of AWS Secrets Manager cannot be read: {detail}"
+    what_is_safe = "no request was sent with it; no topic and no table was touched."
+    what_to_run = "correct the name in the document, or grant secretsmanager:GetSecretValue on it; then kdi doctor"
+
+
+@dataclass(frozen=True, slots=True)
+class FromSecretsManager(Declared):
+    """A value from AWS Secrets Manager."""
+
+    aws_secret: Annotated[str, Field(examples=["prod/kafka"])]
+    """Name or ARN of the secret."""
+    key: Annotated[str, Field(examples=["password"])] = ""
+    """Key of the value, if the secret is JSON with several; by default the value is the whole text."""
+
+    def read(self) -> str:
+        """The value now; it may be five minutes old.
+
+        Raises:
+            SecretUnreadable: It is not there, or we may not read it.
+        """
+        text = _text(self.aws_secret)
+        if not self.key:
+            return text
+        try:
+            return str(json.loads(text)[self.key])
+        except (ValueError, KeyError, TypeError):  # their messages would show the secret
+            raise SecretUnreadable(secret=self.aws_secret, detail=f"it has no key {self.key!r} as JSON") from None
+
+
+def _text(secret: str) -> str:
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    until, text = _kept.get(secret, (0.0, ""))
+    if time.monotonic() < until:
+        return text
+    try:
+        client = boto3.client("secretsmanager", region_name=os.environ.get("AWS_REGION"))  # boto3 does not read it
+        text = str(client.get_secret_value(SecretId=secret)["SecretString"])
+    except (BotoCoreError, ClientError) as refused:
+        raise SecretUnreadable(secret=secret, detail=str(refused)) from refused
+    except KeyError:
+        raise SecretUnreadable(secret=secret, detail="it is binary") from None
+    _kept[secret] = time.monotonic() + KEPT_SECONDS, text
+    return text
