@@ -1,0 +1,116 @@
+"""Warm drains into a lake on S3 beside the same drains into a local lake, by turns in one session.
+
+The S3 server is `ministack` on the loopback: its CPU is measured apart, and the network costs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from statistics import median
+
+import psutil
+from rich.console import Console
+
+from benchmarks.contents import CONTENTS
+from benchmarks.topic import Topic, benchmark_cluster
+from benchmarks.usage import Meter
+from kdi_assets.config.loader import load_streams
+from kdi_assets.dev.s3_server import S3Server, start_s3_server
+from kdi_assets.drain.drain import drain
+from kdi_assets.runtime.spark import open_session
+from kdi_assets.settings import Settings
+from kdi_assets.stream.stream import Cluster, Stream
+
+LOCAL, S3 = LAKES = "local", "S3"
+CONTENT = "clean", "bad"
+WARM_UP = 4  # rounds before the first that counts: the JVM gets faster with each
+console = Console(highlight=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of one drain; the server's CPU is not part of ``cpu_seconds``."""
+
+    wall_seconds: float
+    cpu_seconds: float
+    server_cpu_seconds: float
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print the medians."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.lake_on_s3", description=__doc__.partition("\n")[0])
+    parser.add_argument("--messages", type=int, default=1_000)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--content", choices=CONTENT, default="clean")
+    options = parser.parse_args(arguments)
+    folder = Settings.from_environment().home / "benchmark"
+    with benchmark_cluster(folder) as cluster:
+        server = start_s3_server(folder / "s3")
+        try:
+            os.environ |= server.environment()
+            found = measured(cluster, folder, server, options.messages, options.rounds, options.content)
+        finally:
+            server.stop()
+    show(found, options.messages, options.content)
+
+
+def measured(
+    cluster: Cluster, folder: Path, server: S3Server, messages: int, rounds: int, content: str
+) -> dict[str, list[Cost]]:
+    """The costs of the drains into each lake."""
+    lakes = {LOCAL: str(folder / "lake"), S3: f"{server.create_bucket('benchmark')}/lake"}
+    settings = replace(Settings.from_environment(), lake=lakes[S3])
+    spark = open_session(replace(settings, spark_master=settings.spark_master or "local[*]"), app_name="kdi benchmark")
+    topic = Topic(cluster, "requests", CONTENTS[content])
+    stream = replace(load_streams()["bronze/web_requests"], topic=topic.name, table="bronze/requests", cluster=cluster)
+    found: dict[str, list[Cost]] = {name: [] for name in LAKES}
+    process = psutil.Process(server.pid)
+    for number in range(1 - WARM_UP, rounds + 1):
+        topic.publish(messages)
+        for name in Random(number).sample(LAKES, len(LAKES)):  # noqa: S311
+            meter, before = Meter(), cpu_of(process)
+            report = drain(stream, lake=lakes[name], session=lambda: spark)
+            cost, of_server = meter.read(), cpu_of(process) - before
+            if report.backlog_after or report.rows_added + report.dead_letters != messages:
+                raise SystemExit(f"{name}, round {number}: {report}")
+            console.print(
+                f"round {number}, {name}: {cost.cpu_seconds - of_server:.2f} CPU s, {cost.wall_seconds:.2f} s"
+            )
+            if number > 0:
+                found[name].append(Cost(cost.wall_seconds, cpu, of_server))
+    check_rows(stream, lakes, topic)
+    return found
+
+
+def cpu_of(process: psutil.Process) -> float:
+    """CPU seconds of a process without children."""
+    return float(sum(process.cpu_times()[:2]))
+
+
+def check_rows(stream: Stream, lakes: dict[str, str], topic: Topic) -> None:
+    """Stop if a table does not have every good message."""
+    from deltalake import DeltaTable
+
+    for name, lake in lakes.items():
+        rows = DeltaTable(stream.table_uri(lake)).to_pyarrow_dataset().count_rows()
+        if rows != topic.published - topic.bad:
+            raise SystemExit(f"{name}: {rows:,} rows, not {topic.published - topic.bad:,}")
+
+
+def show(found: dict[str, list[Cost]], messages: int, content: str) -> None:
+    """The medians as a table, and S3 in terms of local."""
+    console.print(f"\n| {messages:,} {content}, warm | wall | CPU | CPU of the S3 server |\n| --- | --- | --- | --- |")
+    middles = {name: [median(getattr(c, f) for c in costs) for f in Cost.__slots__] for name, costs in found.items()}
+    for name, (wall, cpu, server) in middles.items():
+        console.print(f"| {name} | {wall:.2f} s | {cpu:.2f} s | {server:.2f} s |")
+    wall, cpu, _ = (s3 / local if local else 0.0 for s3, local in zip(middles[S3], middles[LOCAL], strict=True))
+    console.print(f"| S3 / local | {wall:.2f} | {cpu:.2f} | |")
+
+
+if __name__ == "__main__":
+    main()
