@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import KNOWN_DELTA, UnknownDelta
 from kdi_assets.ledger.positions import partition_id, table_txn_id, topic_txn_id, version_id
-from kdi_assets.runtime.errors import OtherLock
+from kdi_assets.runtime.errors import OtherLock, SessionOfOtherLake
 from kdi_assets.runtime.s3_access import lies_on_s3
 from kdi_assets.runtime.spark_config import LOG_STORE
 
@@ -229,6 +229,7 @@ def delta_log(spark: SparkSession, uri: str) -> Any:
     Raises:
         UnknownDelta: The session has another version of Delta.
         OtherLock: On S3, the session commits by another log store than ours.
+        SessionOfOtherLake: It was not started for S3.
     """
     found = str(jvm_of(spark).io.delta.package.VERSION())
     if found not in KNOWN_DELTA:
@@ -242,8 +243,11 @@ def delta_log(spark: SparkSession, uri: str) -> Any:
 
 def _refuse_other_log_store(spark: SparkSession, uri: str) -> None:
     setting = f"spark.delta.logStore.{urlsplit(uri).scheme}.impl"
-    if (store := spark.conf.get(setting, "nothing")) != LOG_STORE:
-        raise OtherLock(uri=uri, setting=setting, value=str(store))
+    store = str(spark.conf.get(setting, ""))
+    if not store:
+        raise SessionOfOtherLake(uri=uri)
+    if store != LOG_STORE:
+        raise OtherLock(uri=uri, setting=setting, value=store)
 
 
 def jvm_of(spark: SparkSession) -> Any:

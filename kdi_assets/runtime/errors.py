@@ -192,3 +192,13 @@ class OtherLock(Terminal):
     what_happened = "{uri}: {setting} is {value}, and commits here are made by conditional put alone."
     what_is_safe = "nothing was read and nothing was written; with two kinds of lock, commits would be lost."
     what_to_run = "stop the writers that use the lock, for good; then remove the setting {setting}"
+
+
+class SessionOfOtherLake(Terminal):
+    """The Spark session, such as that of a warm driver, was started for a lake that is not on S3."""
+
+    uri: str
+
+    what_happened = "{uri}: the Spark session was started for another lake and has no client of S3."
+    what_is_safe = "nothing was written."
+    what_to_run = "kdi driver stop    (then start it with this KDI_LAKE, and repeat the command)"
