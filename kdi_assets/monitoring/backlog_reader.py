@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
@@ -20,6 +20,7 @@ from kdi_assets.monitoring.backlog import Backlog as Backlog
 from kdi_assets.monitoring.backlog import PartitionBacklog as PartitionBacklog
 from kdi_assets.monitoring.backlog import status_word
 from kdi_assets.monitoring.ledger_cache import LedgerCache, RecentCommits
+from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.sources.kafka.messages import AtPosition, around_positions
 from kdi_assets.sources.kafka.topic import LEADER_SECONDS, BrokerOffsets, TopicState, read_topics
 from kdi_assets.sources.kafka.topic_config import Retention, read_retention
@@ -32,6 +33,8 @@ ASK_AGAIN_SECONDS = 30.0
 BATCH_BYTES = 70
 """What a broker stores beside key and value of a message in a batch of its own. The estimated size of uncompressed
 messages with this is, apart from headers, at least the stored size, so a loss never comes earlier than predicted."""
+LOOKS_AT_ONCE = 16
+"""Tables on object storage that are looked at side by side."""
 RETENTION_SECONDS = 300.0
 """How long a topic's retention is cached."""
 
@@ -82,13 +85,28 @@ class BacklogReader:
             if stream.status != "retired":  # its topic may be gone
                 topics[stream.cluster.name].add(stream.topic)
         states = {name: self._topics(clusters[name], wanted) for name, wanted in topics.items()}
-        seen = [self._look(s, lake, states.get(s.cluster.name, {}).get(s.topic)) for s in streams]
+        seen = self._looks(streams, lake, states)
         for name, cluster in clusters.items():
             waiting = [s for s in seen if s.stream.cluster.name == name and s.waiting]
             self._read_next_messages(cluster, waiting)
             self._read_retention(cluster, {s.stream.topic for s in waiting})
         now = self._clock()
         return [self._backlog(s, lake, now) for s in seen]
+
+    def _looks(
+        self, streams: Sequence[Stream], lake: str, states: Mapping[str, Mapping[str, TopicState | KdiError]]
+    ) -> list[_StreamNow]:
+        """A look at each stream; several at once if the tables are not on this machine, where a look mostly waits."""
+
+        def look(some: Sequence[Stream]) -> list[_StreamNow]:
+            return [self._look(s, lake, states.get(s.cluster.name, {}).get(s.topic)) for s in some]
+
+        if "://" not in lake:
+            return look(streams)
+        lanes = [partial(look, streams[lane::LOOKS_AT_ONCE]) for lane in range(min(LOOKS_AT_ONCE, len(streams)))]
+        running = [start_in_thread(lane, name="backlogs") for lane in lanes]
+        found = {seen.stream.name: seen for lane in running for seen in lane.result()}
+        return [found[stream.name] for stream in streams]
 
     def _look(self, stream: Stream, lake: str, topic: TopicState | KdiError | None) -> _StreamNow:
         if not isinstance(topic, TopicState) or stream.status == "retired":
