@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import boto3
 import dagster as dg
@@ -158,8 +158,7 @@ def test_the_output_of_runs_goes_to_a_bucket_and_the_ui_reads_it_from_there(
     with DagsterInstance.from_config(str(tmp_path)) as instance:
         logs = instance.compute_log_manager
         with logs.open_log_stream(key, ComputeIOType.STDERR) as stream:
-            assert stream is not None
-            stream.write("what the run wrote")
+            cast(TextIO, stream).write("what the run wrote")
         kept = boto3.client("s3").list_objects_v2(Bucket=bucket.removeprefix("s3://"))["Contents"]
         read = logs.get_log_data_for_type(key, ComputeIOType.STDERR, offset=0, max_bytes=100)
 
