@@ -168,7 +168,7 @@ class LakeNotSafe(Terminal):
     scheme: str
 
     what_happened = "{lake}: on {scheme}:// two drivers could commit the same version, and one commit would be lost."
-    what_is_safe = "nothing was started, read or written."
+    what_is_safe = "nothing was read or written."
     what_to_run = "the same command with KDI_LAKE as a path or on s3://, abfss://, gs:// or hdfs://"
 
 

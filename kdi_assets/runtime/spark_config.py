@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from kdi_assets.runtime.errors import LakeNotSafe
+from kdi_assets.runtime.errors import LakeNotSafe, OtherLock
 from kdi_assets.runtime.s3_access import lies_on_s3, s3_endpoint, s3_region
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
 
 LOG_STORE = "kdi.storage.ConditionalPutLogStore"
 
@@ -76,8 +80,23 @@ def lake_config(lake: str) -> dict[str, str]:
         "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         "fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
         "fs.s3a.input.stream.type": "classic",  # the default reads by netty, of which Spark has a newer version
+        # Names of files are unique; otherwise the client first looks for a file and for a folder of each name.
+        "fs.s3a.performance.flags": "create,delete,mkdir",
         **({"fs.s3a.endpoint.region": region} if region else {}),
         **own_server,
     }
     stores = {f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in ("s3", "s3a")}
     return {**stores, **{f"spark.hadoop.{name}": value for name, value in hadoop.items()}}
+
+
+def configure_lake(conf: SparkConf, lake: str) -> None:
+    """Add ``lake_config`` to what Spark's own configuration sets.
+
+    Raises:
+        LakeNotSafe: Two drivers could commit the same version there.
+        OtherLock: Spark's own configuration names another log store, which does not exclude other writers' commits.
+    """
+    for name, value in lake_config(lake).items():
+        if value == LOG_STORE and (other := conf.get(name, value)) != value:
+            raise OtherLock(uri=lake, setting=name, value=str(other))
+        conf.setIfMissing(name, value)

@@ -14,7 +14,7 @@ from kdi_assets.runtime.environment import environment_set, forget_jvm, interrup
 from kdi_assets.runtime.errors import SparkDidNotStart
 from kdi_assets.runtime.jars import spark_class_path
 from kdi_assets.runtime.java import find_java, proxy_options
-from kdi_assets.runtime.spark_config import lake_config
+from kdi_assets.runtime.spark_config import configure_lake
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ def start_spark(
     Raises:
         JavaMissing: There is no Java that Spark runs on.
         JarMissing: The locked jars are not there.
-        LakeNotSafe: Two drivers could commit the same version there.
+        LakeNotSafe: Two drivers could commit the same version in the lake.
+        OtherLock: Spark's own configuration names another log store for the lake.
         SparkDidNotStart: The JVM ended at once.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     java_home = find_java(settings.home)
-    storage = lake_config(settings.lake)
     jvm_config = _jvm_config(settings, config, app_name)
     if SparkContext._gateway is not None:
         _end_jvm(SparkContext._gateway)  # its context was stopped or it died, but PySpark would go on with it
@@ -77,8 +77,9 @@ def start_spark(
         conf = _launch(jvm_config, java_home, output)
         # A machine's own name may not resolve, and a local Spark need not be reachable from elsewhere.
         loopback = LOOPBACK if conf.get("spark.master", "").startswith("local") else {}
-        for key, value in {**loopback, **storage, **({LOCAL_DIR: str(scratch)} if scratch else {})}.items():
+        for key, value in {**loopback, **({LOCAL_DIR: str(scratch)} if scratch else {})}.items():
             conf.setIfMissing(key, value)
+        configure_lake(conf, settings.lake)
         return SparkSession(SparkContext(conf=conf))
 
 

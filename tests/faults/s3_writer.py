@@ -8,19 +8,23 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from kdi_assets.dev.broker import QUICK_START
 from kdi_assets.settings import Settings
 
+CLASS_PATH = "spark.driver.extraClassPath"
 Append = Callable[[str, int], object]
 
 
 def appending_by_spark(uri: str, log_store: str) -> Append:
     """Appends of one row each by Spark; ``log_store`` is a class in place of ours, empty for ours."""
+    from kdi_assets.runtime.jars import jar_paths
     from kdi_assets.runtime.spark import open_session
+    from kdi_assets.runtime.spark_config import lake_config
 
-    home, lake = Path(os.environ["KDI_HOME"]), uri.rpartition("/")[0]
+    settings = Settings(home=Path(os.environ["KDI_HOME"]), lake=uri.rpartition("/")[0], spark_master="local[1]")
     config = {
         "spark.driver.extraJavaOptions": " ".join(QUICK_START),
         "spark.driver.memory": "768m",
@@ -28,9 +32,12 @@ def appending_by_spark(uri: str, log_store: str) -> Append:
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        **({"spark.delta.logStore.s3.impl": log_store} if log_store else {}),
     }
-    spark = open_session(Settings(home=home, lake=lake, spark_master="local[1]"), config=config)
+    if log_store:  # a lake on S3 refuses it, so this session has the settings of S3 without such a lake
+        jars = os.pathsep.join(map(str, jar_paths(settings.home / "jars", "s3")))
+        config |= {**lake_config(settings.lake), "spark.delta.logStore.s3.impl": log_store, CLASS_PATH: jars}
+        settings = replace(settings, lake=str(settings.home / "lake"))
+    spark = open_session(settings, config=config)
     return lambda writer, number: spark.sql(f"INSERT INTO delta.`{uri}` VALUES ('{writer}', {number}L)")
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kdi_assets.runtime.errors import LakeNotSafe
-from kdi_assets.runtime.spark_config import lake_config
+from kdi_assets.runtime.errors import LakeNotSafe, OtherLock
+from kdi_assets.runtime.spark_config import configure_lake, lake_config
 
 SECRETS = {
     "AWS_ACCESS_KEY_ID": "AKIA-of-the-test",
@@ -54,3 +54,16 @@ def test_a_server_other_than_amazons_is_addressed_by_path(monkeypatch: pytest.Mo
 def test_a_storage_without_a_safe_log_store_is_refused_by_name(scheme: str) -> None:
     with pytest.raises(LakeNotSafe, match=f"{scheme}://bucket/lake: on {scheme}://"):
         lake_config(f"{scheme}://bucket/lake")
+
+
+def test_sparks_own_configuration_counts_but_for_the_log_store() -> None:
+    from pyspark import SparkConf
+
+    conf = SparkConf(loadDefaults=False).set("spark.hadoop.fs.s3a.endpoint.region", "us-east-1")
+    configure_lake(conf, "s3://bucket/lake")
+    assert conf.get("spark.hadoop.fs.s3a.endpoint.region") == "us-east-1"
+    assert conf.get("spark.delta.logStore.s3.impl") == "kdi.storage.ConditionalPutLogStore"
+
+    conf.set("spark.delta.logStore.s3a.impl", "io.delta.storage.S3DynamoDBLogStore")
+    with pytest.raises(OtherLock, match="spark.delta.logStore.s3a.impl is io.delta.storage.S3DynamoDBLogStore"):
+        configure_lake(conf, "s3://bucket/lake")
