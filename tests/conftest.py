@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pytest
 
@@ -227,7 +227,7 @@ def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
 def s3_lake(bucket: str, s3_server: S3Server, spark: SparkSession) -> str:
     """The root of the tables of one test, in a new bucket that the session of the test process reaches too."""
     # The JVM is older than the bucket and does not see its environment.
-    of, jvm = s3_server.environment(), spark._jvm
+    of, jvm = s3_server.environment(), cast("Any", spark._jvm)
     for name, variable in (("aws.accessKeyId", "AWS_ACCESS_KEY_ID"), ("aws.secretAccessKey", "AWS_SECRET_ACCESS_KEY")):
         jvm.java.lang.System.setProperty(name, of[variable])
     for name, value in lake_config(bucket).items():

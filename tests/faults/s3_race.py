@@ -154,7 +154,7 @@ class _Children:
 
     def _start(self, writer: str) -> Child:
         module = [sys.executable, "-m", "tests.faults.s3_writer"]
-        command = [*module, writer, self._uri, self._folder / writer, self._race.log_store]
+        command: list[str | Path] = [*module, writer, self._uri, self._folder / writer, self._race.log_store]
         return Child(command, log=self._folder / f"{writer}.log", environment=self._environment)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -25,7 +25,7 @@ class Log:
     """Writes commits by a log store, as Delta does."""
 
     def __init__(self, spark: SparkSession, lake: str, server: S3Server, store: str = STORE) -> None:
-        self._jvm: Any = spark._jvm
+        self._jvm = cast("Any", spark._jvm)
         self._configuration = spark.sparkContext._jsc.hadoopConfiguration()
         self._store = getattr(self._jvm, store)(self._configuration)
         self._path = self._jvm.org.apache.hadoop.fs.Path(f"{lake}/{COMMIT}")
