@@ -89,7 +89,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --no-strip-extras --generate
 
 lock: setup
 	$(COMPILE) --extra dev -o requirements.lock pyproject.toml
-	$(COMPILE) --extra postgres -c requirements.lock -o deploy/requirements.lock pyproject.toml
+	$(COMPILE) --extra openlineage --extra postgres -c requirements.lock -o deploy/requirements.lock pyproject.toml
 	$(COMPILE) --group deploy-checks -c requirements.lock -o deploy/checks.lock
 
 # Entries of the lock, with their hashes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,9 @@ class Settings:
         spark_master: Spark's master; empty for Spark's own configuration. ``KDI_SPARK_MASTER``.
         alert_webhook: URL that alerts are sent to; empty for none. It is a secret and is not shown.
             ``KDI_ALERT_WEBHOOK``.
+        catalog: Where tables are registered: ``glue`` or ``spark``, with ``:DATABASE`` if all of them share one; empty
+            for nowhere. ``KDI_CATALOG``.
+        lineage: Whether OpenLineage's own variables name a receiver of its events.
         driver: ``own`` starts a JVM in the process, ``shared`` uses the warm driver. ``KDI_DRIVER``.
     """
 
@@ -32,18 +36,28 @@ class Settings:
     spark_master: str = ""
     driver: DriverMode = "own"
     alert_webhook: str = field(default="", repr=False)
+    catalog: str = ""
+    lineage: bool = False
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether another system hears of drains and replays."""
+        return self.lineage or bool(self.catalog)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         """Read the ``KDI_…`` variables.
 
         Raises:
-            ValueError: ``KDI_DRIVER`` is neither ``own`` nor ``shared``.
+            ValueError: ``KDI_DRIVER`` is neither ``own`` nor ``shared``, or ``KDI_CATALOG`` names no catalog.
         """
         home = Path(environment.get("KDI_HOME", ".kdi")).absolute()
         driver = environment.get("KDI_DRIVER", "own")
         if driver not in ("own", "shared"):
             raise ValueError(f"KDI_DRIVER is {driver!r}; it takes own or shared")
+        catalog = environment.get("KDI_CATALOG", "")
+        if not re.fullmatch(r"((glue|spark)(:\w+(\.\w+)*)?)?", catalog):
+            raise ValueError(f"KDI_CATALOG is {catalog!r}; it takes glue, spark, glue:DATABASE or spark:DATABASE")
         return cls(
             home=home,
             lake=environment.get("KDI_LAKE") or str(home / "lake"),
@@ -51,4 +65,14 @@ class Settings:
             spark_master=environment.get("KDI_SPARK_MASTER", ""),
             driver=cast(DriverMode, driver),
             alert_webhook=environment.get("KDI_ALERT_WEBHOOK", ""),
+            catalog=catalog,
+            lineage=_sends_lineage(environment),
         )
+
+
+def _sends_lineage(environment: Mapping[str, str]) -> bool:
+    """Whether OpenLineage's client would find a transport in its variables; without one it prints its events."""
+    if environment.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
+        return False
+    names = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT", "OPENLINEAGE__TRANSPORT__TYPE")
+    return any(environment.get(name) for name in names)

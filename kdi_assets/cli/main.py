@@ -76,7 +76,7 @@ def kdi(defs: Defs = None, as_json: AsJson = False) -> None:
     the cluster main. KDI_SPARK_MASTER: Spark's master. KDI_DRIVER: own or
     shared. KDI_DEFS: folder of the YAML documents. KDI_HOME: folder of jars,
     broker data and the default lake. KDI_ALERT_WEBHOOK: where the lag sensor
-    sends alerts.
+    sends alerts. KDI_CATALOG: glue or spark: where tables are registered.
     """
     try:
         Settings.from_environment()

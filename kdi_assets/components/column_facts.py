@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from kdi_assets.ledger.column_types import type_text
 from kdi_assets.ledger.storage import open_delta_table
 from kdi_assets.stream.stream import Stream
 
@@ -68,22 +69,6 @@ def column_schema(table: DeltaTable, *, descriptions: Mapping[str, str]) -> dg.T
             for f in fields
         ]
     )
-
-
-def type_text(schema: Any) -> str:
-    """A type of the Delta log as Spark's DDL: ``struct<a: bigint, b: array<string>>``.
-
-    Source: Delta protocol, "Schema Serialization Format".
-    """
-    if isinstance(schema, str):
-        return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(schema, schema)
-    match schema["type"]:
-        case "struct":
-            return f"struct<{', '.join(f['name'] + ': ' + type_text(f['type']) for f in schema['fields'])}>"
-        case "array":
-            return f"array<{type_text(schema['elementType'])}>"
-        case _:
-            return f"map<{type_text(schema['keyType'])}, {type_text(schema['valueType'])}>"
 
 
 def date_facts(table: DeltaTable, days: Collection[date]) -> dict[date, dict[str, int]]:

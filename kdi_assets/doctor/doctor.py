@@ -14,6 +14,7 @@ from kdi_assets.config.folder import display_path
 from kdi_assets.config.loader import LoadedFolder
 from kdi_assets.config.yaml_documents import sorted_mistakes
 from kdi_assets.doctor import kafka, machine
+from kdi_assets.doctor.catalog import catalog
 from kdi_assets.doctor.disk import disk, places
 from kdi_assets.doctor.finding import Finding, Trouble, Unanswered, Verdict, fine, warning, wrong
 from kdi_assets.doctor.instance import dagster
@@ -89,11 +90,13 @@ def _of_machine(settings: Settings) -> Iterator[Examination]:
 
 
 def _of_servers(
-    settings: Settings, streams: Iterable[Stream], clusters: Mapping[str, Cluster]
+    settings: Settings, streams: Sequence[Stream], clusters: Mapping[str, Cluster]
 ) -> Iterator[Examination]:
     registries = {stream.registry.name: stream.registry for stream in streams if stream.registry}
     for name, described in registries.items():
         yield Examination("registry", name, partial(registry, described, settings.home))
+    if settings.catalog:
+        yield Examination("catalog", settings.catalog, partial(catalog, settings.catalog, streams, lake=settings.lake))
     for name, cluster in clusters.items():
         yield Examination("brokers", name, partial(kafka.brokers, cluster))
 

@@ -21,7 +21,7 @@ from kdi_assets.drain.errors import (
 from kdi_assets.drain.execute_plan import DrainContext, ReadMessages, execute_plan
 from kdi_assets.drain.plan import Plan, PositionCommit
 from kdi_assets.drain.position_commit import commit_positions
-from kdi_assets.drain.report import Commit, DrainReport
+from kdi_assets.drain.report import Commit, DrainReport, heard_by_listeners
 from kdi_assets.drain.snapshot import check_last_read, expected_offset_bytes, take_snapshot
 from kdi_assets.drain.spark_errors import jvm_loss_named
 from kdi_assets.errors import Transient
@@ -65,10 +65,18 @@ def drain(
         AnotherDrainActive: Other commits came first twice in a row.
         KdiError: Every refusal of ``take_snapshot`` and ``execute_plan``.
     """
-    draining = Draining(DrainContext(stream=stream, at=at, **options), on_commit=on_commit)
-    while step := draining.next_step():
-        draining.take(step)
-    return draining.report()
+    with heard_by_listeners(
+        "drain", stream, options["lake"], options["session"], run_id=options.get("run_id", "")
+    ) as heard:
+
+        def committed(commit: Commit) -> None:
+            heard(commit)
+            on_commit(commit)
+
+        draining = Draining(DrainContext(stream=stream, at=at, **options), on_commit=committed)
+        while step := draining.next_step():
+            draining.take(step)
+        return draining.report()
 
 
 class Draining:

@@ -1,14 +1,20 @@
-"""What a drain did: one commit, commits added up, and the report of a whole drain."""
+"""What a drain did: one commit, commits added up, the report of a whole drain, and other systems that hear of it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import date
+from typing import TYPE_CHECKING
 
 from kdi_assets.ledger.entry import FieldCounts, LedgerEntry
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.settings import Settings
+from kdi_assets.stream.stream import Stream, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +127,37 @@ class DrainReport(Commits):
     lag_seconds: float | None = None
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+
+
+@contextmanager
+def heard_by_listeners(
+    kind: str,
+    stream: Stream,
+    lake: str,
+    session: Callable[[], SparkSession],
+    *,
+    run_id: str = "",
+    kept_failure: Callable[[], BaseException | None] = lambda: None,
+) -> Iterator[Callable[[LedgerEntry], None]]:
+    """Let OpenLineage and the catalog hear of a run, if one of them is configured; they never make it fail.
+
+    Args:
+        kind: ``drain``, ``replay`` or ``discard``.
+        kept_failure: Gives the failure of a body that does not raise it.
+
+    Yields:
+        What to call with every commit of the run.
+    """
+    settings = Settings.from_environment()
+    if not settings.has_listeners:
+        yield lambda entry: None
+        return
+    from kdi_assets.listeners.run_listener import RunListener  # a plain drain enters none of it
+
+    listener = RunListener(settings, kind, stream, lake, session, run_id=run_id)
+    try:
+        yield listener.committed
+    except BaseException as failure:
+        listener.ended(failure)
+        raise
+    listener.ended(kept_failure())

@@ -12,7 +12,7 @@ from kdi_assets.drain.cached_messages import cached_messages
 from kdi_assets.drain.drain import Draining, DrainOptions
 from kdi_assets.drain.execute_plan import DrainContext, ReadMessages
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.report import Commit, Commits, DrainReport
+from kdi_assets.drain.report import Commit, Commits, DrainReport, heard_by_listeners
 from kdi_assets.sources.kafka.topic import TopicState, read_topic
 from kdi_assets.stream.stream import Stream
 
@@ -73,16 +73,44 @@ def drain_together(
         options: As in ``DrainContext``.
     """
     drained = {stream.name: Drained() for stream in group}
-    members = _members(group, drained, on_commit, at, options)
-    while plans := _plans(members, drained):
-        with _read_once(options["session"], [members[name].stream for name in plans], list(plans.values())) as read:
-            for name, plan in plans.items():
-                with drained[name].keeping_failure():
-                    members[name].take(plan, read=read)
-    for name, member in members.items():
-        if drained[name].failure is None:
-            drained[name].report = member.report()
+    with _heard(group, drained, options) as heard:
+
+        def committed(stream: Stream, commit: Commit) -> None:
+            heard[stream.name](commit)
+            on_commit(stream, commit)
+
+        members = _members(group, drained, committed, at, options)
+        while plans := _plans(members, drained):
+            with _read_once(options["session"], [members[name].stream for name in plans], list(plans.values())) as read:
+                for name, plan in plans.items():
+                    with drained[name].keeping_failure():
+                        members[name].take(plan, read=read)
+        for name, member in members.items():
+            if drained[name].failure is None:
+                drained[name].report = member.report()
     return drained
+
+
+@contextmanager
+def _heard(
+    group: Sequence[Stream], drained: Mapping[str, Drained], options: DrainOptions
+) -> Iterator[dict[str, Callable[[Commit], None]]]:
+    """``heard_by_listeners`` of each stream, by its name."""
+    lake, session, run_id = options["lake"], options["session"], options.get("run_id", "")
+    with ExitStack() as runs:
+        yield {
+            stream.name: runs.enter_context(
+                heard_by_listeners(
+                    "drain",
+                    stream,
+                    lake,
+                    session,
+                    run_id=run_id,
+                    kept_failure=partial(getattr, drained[stream.name], "failure"),
+                )
+            )
+            for stream in group
+        }
 
 
 def _members(

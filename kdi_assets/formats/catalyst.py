@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 
+CALLED_WITHOUT_PARENTHESES = frozenset({"current_date", "current_timestamp", "current_user", "localtimestamp", "user"})
+"""Functions that Spark's parser takes for names."""
+
+
 def try_eval(spark: SparkSession, sql: str) -> Column:
     """The expression, null where it raises; Spark builds ``try_divide`` and its like from this."""
     return _column(spark, _expressions(spark).TryEval(_parsed(spark, sql)))
@@ -33,6 +37,17 @@ def kernel_call(
     of_class = kernel, jvm_type(spark, returns), method, to_seq(passed), to_seq([])
     call = _expressions(spark).objects.StaticInvoke(*of_class, *[not counts] * 3, jvm.scala.Option.empty())
     return _column(spark, call)
+
+
+def referenced_names(spark: SparkSession, sql: str) -> set[str]:
+    """The names of columns and fields in an expression, with dots; variables of its lambdas are not among them.
+
+    Names inside a lambda's body are missing as well: Spark's parser does not tell them from its variables.
+    """
+    leaves = _parsed(spark, sql).collectLeaves()
+    found = [leaves.apply(number) for number in range(leaves.size())]
+    names = {leaf.name() for leaf in found if leaf.getClass().getSimpleName() == "UnresolvedAttribute"}
+    return {name for name in names if name.lower() not in CALLED_WITHOUT_PARENTHESES}
 
 
 def jvm_type(spark: SparkSession, type_: str | DataType) -> Any:

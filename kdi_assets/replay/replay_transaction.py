@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.dead_letters import append_letters, check_letters_intact_or_retry
 from kdi_assets.drain.errors import AccountingMismatch, AnotherDrainActive, DeadLettersGone, NotDrainedYet
 from kdi_assets.drain.position_commit import commit_positions
+from kdi_assets.drain.report import heard_by_listeners
 from kdi_assets.drain.route_change import routes_to_drain_by
 from kdi_assets.drain.snapshot import take_snapshot
 from kdi_assets.drain.spark_errors import jvm_loss_named, refused_to, spark_failures
@@ -99,6 +101,27 @@ def run_transaction(
     Raises:
         AnotherDrainActive, NotDrainedYet, KdiError: ``TRIES`` races were lost; another writer's table; as a drain.
     """
+    attempt = partial(_committed, stream, lake, session, kind, body, command, empty, run_id, dry_run)
+    if dry_run:
+        return attempt()
+    with heard_by_listeners(kind, stream, lake, session, run_id=run_id) as heard:
+        report = attempt()
+        if report.commit:
+            heard(report.commit)
+        return report
+
+
+def _committed(
+    stream: Stream,
+    lake: str,
+    session: Callable[[], SparkSession],
+    kind: Kind,
+    body: Callable[[ReplayTransaction], ReplayReport],
+    command: str,
+    empty: ReplayReport,
+    run_id: str,
+    dry_run: bool,
+) -> ReplayReport:
     with refused_to(command):
         for tries_left in reversed(range(TRIES)):
             snapshot = take_snapshot(stream, lake)

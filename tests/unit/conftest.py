@@ -14,7 +14,7 @@ from tests.typed import Kdi, typed
 
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("KDI_KAFKA", "KDI_DEFS", "KDI_DRIVER", "DAGSTER_HOME"):
+    for name in ("KDI_KAFKA", "KDI_DEFS", "KDI_DRIVER", "KDI_CATALOG", "OPENLINEAGE_URL", "DAGSTER_HOME"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.components.column_facts import date_facts, type_text
+from kdi_assets.components.column_facts import date_facts
 from kdi_assets.drain.dead_letters import check_letters_intact
 from kdi_assets.drain.errors import DeadLettersReplaced
 from kdi_assets.ledger.archive import Archive, open_archive
+from kdi_assets.ledger.column_types import type_text
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.ledger.errors import CommitUnreadable, StorageFailed, TableUnreadable

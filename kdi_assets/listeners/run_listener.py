@@ -1,0 +1,89 @@
+"""A run's listener: registers the table in the catalog, and sends OpenLineage events of the run.
+
+Nothing here fails or undoes a run: its commits stand, and what goes wrong afterwards is a warning in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.listeners.catalog import CatalogSetting, catalog_table
+from kdi_assets.settings import Settings
+from kdi_assets.stream.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kdi_assets.listeners.lineage import LineageSender
+
+log = logging.getLogger(__name__)
+
+
+class RunListener:
+    """Hears of one run of a stream.
+
+    Args:
+        kind: ``drain``, ``replay`` or ``discard``.
+        session: Gives the Spark session; called only after a commit.
+        run_id: Dagster's run, if there is one.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        kind: str,
+        stream: Stream,
+        lake: str,
+        session: Callable[[], SparkSession],
+        *,
+        run_id: str = "",
+    ) -> None:
+        self._kind, self._stream, self._lake, self._session = kind, stream, lake, session
+        self._catalog = CatalogSetting.parse(settings.catalog) if settings.catalog else None
+        self._commits: list[LedgerEntry] = []
+        self._sender: LineageSender | None = None
+        if settings.lineage:
+            from kdi_assets.listeners.lineage import LineageSender
+
+            self._sender = LineageSender(kind, stream, lake, run_id=run_id)
+            self._sender.started(datetime.now(UTC))
+
+    def committed(self, entry: LedgerEntry) -> None:
+        """Note a commit of the run."""
+        self._commits.append(entry)
+
+    def ended(self, failure: BaseException | None) -> None:
+        """Register the table and send the last event."""
+        at = datetime.now(UTC)
+        if self._catalog and self._commits and failure is None:
+            self._register(self._catalog)
+        if self._sender:
+            session = self._session if self._commits and failure is None else None
+            self._sender.ended(at, self._commits, failure, session=session)
+
+    def _register(self, setting: CatalogSetting) -> None:
+        table, uri = catalog_table(self._stream, setting.database), self._stream.table_uri(self._lake)
+        try:
+            if setting.kind == "glue":
+                from kdi_assets.listeners.glue import glue_client, register_in_glue
+
+                schema = TableLog.existing(uri).schema
+                register_in_glue(glue_client(), table, uri, schema, description=self._stream.description)
+            else:
+                from kdi_assets.listeners.spark_catalog import register_by_spark
+
+                register_by_spark(self._session(), table, uri)
+        except Exception as failure:  # noqa: BLE001 - the commits stand, whatever the catalog does
+            lines = str(failure).strip().splitlines() or [type(failure).__name__]
+            log.warning(
+                "%s: not registered as %s in the catalog: %s. Its commits stand; the next drain with messages tries "
+                "again.",
+                self._stream.name,
+                table,
+                lines[0].rstrip("."),
+            )

@@ -1,0 +1,202 @@
+"""The OpenLineage events of runs, received over HTTP, of a handwritten table."""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kdi_assets.drain.errors import AnotherDrainActive
+from kdi_assets.drain.report import heard_by_listeners
+from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry, RangeCounts
+from kdi_assets.listeners import lineage
+from kdi_assets.listeners.column_lineage import InputFields, column_lineage
+from kdi_assets.settings import Settings
+from kdi_assets.stream.message_rules import Explode, Mask
+from kdi_assets.stream.stream import OffsetRange
+from tests.lineage_receiver import LineageReceiver, receiving
+from tests.table_by_hand import TP, TableByHand, orders
+
+TODAY = date(2026, 5, 4)
+DRAINED = LedgerEntry(
+    1,
+    "drain",
+    "orders",
+    "a",
+    "orders",
+    "t",
+    "t",
+    {TP: 100},
+    ranges=(RangeCounts(OffsetRange(TP, 0, 100), became_rows=96, dead_letters=4),),
+    rows_by_date={TODAY: 96},
+    bytes=900,
+    message_bytes=5000,
+    letters_by_date={TODAY: 4},
+    dead_letters_at=DeadLettersAt("l", 7),
+)
+DAGSTER_RUN = "0b1e7a64-7b3c-4a0e-9a4b-0d6a5b0a3b11"
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[LineageReceiver]:
+    with receiving() as receiver:
+        monkeypatch.setenv("OPENLINEAGE_URL", receiver.url)
+        monkeypatch.setattr(lineage, "WAIT_SECONDS", 60.0)  # the first import takes seconds on a busy machine
+        yield receiver
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> TableByHand:
+    table = TableByHand(tmp_path)
+    TableByHand(tmp_path / "letters")
+    (tmp_path / "letters/bronze/orders").rename(tmp_path / "bronze/orders_dead_letters")
+    return table
+
+
+def no_spark() -> Any:
+    raise ConnectionError("no Spark here")
+
+
+def test_a_drain_is_a_run_that_reads_a_topic_and_writes_a_table_and_dead_letters(
+    receiver: LineageReceiver, table: TableByHand, tmp_path: Path
+) -> None:
+    with heard_by_listeners("drain", orders(), str(tmp_path), no_spark, run_id=DAGSTER_RUN) as heard:
+        heard(DRAINED)
+
+    start, complete = receiver.events
+    assert receiver.states() == ["START", "COMPLETE"]
+    assert start["run"]["runId"] == complete["run"]["runId"] and UUID(start["run"]["runId"])
+    assert complete["job"]["namespace"] == "kdi" and complete["job"]["name"] == "bronze/orders.drain"
+    assert complete["run"]["facets"]["parent"]["run"]["runId"] == DAGSTER_RUN
+    assert datetime.fromisoformat(start["eventTime"]) <= datetime.fromisoformat(complete["eventTime"])
+    (topic,) = complete["inputs"]
+    assert (topic["namespace"], topic["name"]) == ("kafka://127.0.0.1:1", "orders")
+    assert _of(topic["inputFacets"]["inputStatistics"]) == {"rowCount": 100, "size": 5000}
+    rows, letters = complete["outputs"]
+    assert (rows["namespace"], rows["name"]) == ("file", f"{tmp_path}/bronze/orders")
+    assert _of(rows["outputFacets"]["outputStatistics"]) == {"rowCount": 96, "size": 900}
+    assert rows["facets"]["version"]["datasetVersion"] == "1"
+    fields = [(f["name"], f["type"]) for f in rows["facets"]["schema"]["fields"]]
+    assert fields == [("id", "bigint"), ("date", "date")]
+    assert letters["name"].endswith("bronze/orders_dead_letters")
+    assert _of(letters["outputFacets"]["outputStatistics"]) == {"rowCount": 4}
+    assert letters["facets"]["version"]["datasetVersion"] == "7"
+
+
+def test_a_refused_drain_fails_its_run_with_the_text_of_the_refusal(
+    receiver: LineageReceiver, table: TableByHand, tmp_path: Path
+) -> None:
+    with (
+        pytest.raises(AnotherDrainActive),
+        heard_by_listeners("drain", orders(), str(tmp_path), no_spark) as heard,
+    ):
+        heard(DRAINED)
+        raise AnotherDrainActive(stream="bronze/orders", detail="commit 3 came first")
+
+    assert receiver.states() == ["START", "FAIL"]
+    failed = receiver.events[1]
+    assert "commit 3 came first" in failed["run"]["facets"]["errorMessage"]["message"]
+    assert _of(failed["outputs"][0]["outputFacets"]["outputStatistics"])["rowCount"] == 96, "its commits stand"
+
+
+def test_an_interrupted_run_is_aborted(receiver: LineageReceiver, table: TableByHand, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), heard_by_listeners("replay", orders(), str(tmp_path), no_spark):
+        raise KeyboardInterrupt
+
+    assert receiver.states() == ["START", "ABORT"]
+    assert receiver.events[1]["job"]["name"] == "bronze/orders.replay"
+
+
+@pytest.mark.parametrize("fault", ["refuses", "is silent", "is gone"])
+def test_a_receiver_that_fails_is_a_warning_and_the_drain_goes_on(
+    fault: str,
+    receiver: LineageReceiver,
+    table: TableByHand,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lineage, "WAIT_SECONDS", 0.5)
+    receiver.status = 400
+    if fault == "is silent":
+        monkeypatch.setenv("OPENLINEAGE_URL", "http://10.255.255.1:5000")
+    elif fault == "is gone":
+        monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:1")
+
+    with (
+        caplog.at_level(logging.WARNING, "kdi_assets"),
+        heard_by_listeners("drain", orders(), str(tmp_path), no_spark) as heard,
+    ):
+        heard(DRAINED)
+
+    ours = [record for record in caplog.records if record.name == "kdi_assets.listeners.lineage"]
+    assert "bronze/orders: OpenLineage has no complete events of this drain" in ours[-1].getMessage()
+
+
+def test_without_openlineages_variables_nothing_is_imported_and_nothing_is_sent(tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "from kdi_assets.drain.report import heard_by_listeners\n"
+        "from tests.table_by_hand import orders\n"
+        "with heard_by_listeners('drain', orders(), '/lake', None) as heard: heard(None)\n"
+        "print([name for name in sys.modules if 'openlineage' in name or 'boto' in name or 'listeners' in name])\n"
+    )
+
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+
+    assert (answer.stdout, answer.stderr) == ("[]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("variables", "sends"),
+    [
+        ({}, False),
+        ({"OPENLINEAGE_NAMESPACE": "prod"}, False),
+        ({"OPENLINEAGE_URL": "http://marquez:5000"}, True),
+        ({"OPENLINEAGE_CONFIG": "/etc/openlineage.yml"}, True),
+        ({"OPENLINEAGE__TRANSPORT__TYPE": "kafka"}, True),
+        ({"OPENLINEAGE_URL": "http://marquez:5000", "OPENLINEAGE_DISABLED": "true"}, False),
+    ],
+)
+def test_openlineages_own_variables_switch_it_on(variables: dict[str, str], sends: bool) -> None:
+    assert Settings.from_environment(variables).lineage is sends
+
+
+def test_columns_come_from_the_fields_that_the_document_names() -> None:
+    stream = replace(
+        orders(),
+        date_expression="to_date(at)",
+        columns={"host": "parse_url(url, 'HOST')", "paid.total": "item.price * rate", "when": "kafka.timestamp"},
+        explode=Explode("item", "basket.items"),
+        mask={"email": Mask("null")},
+    )
+    columns = ["id", "email", "host", "paid", "when", "item", "kafka", "date"]
+
+    assert column_lineage(stream, columns, referenced=_names) == {
+        "id": InputFields(("id",)),
+        "email": InputFields(("email",), masked=True),
+        "host": InputFields(("url",), "parse_url(url, 'HOST')"),
+        "paid": InputFields(("basket.items", "rate"), "item.price * rate"),
+        "item": InputFields(("basket.items",), "basket.items"),
+        "date": InputFields(("at",), "to_date(at)"),
+    }
+
+
+def _names(sql: str) -> Collection[str]:
+    """Names of an expression without strings that name a function, as Spark's parser finds them."""
+    return set(re.findall(r"\b[a-z][\w.]*\b(?!\()", re.sub(r"'[^']*'", "", sql)))
+
+
+def _of(facet: dict[str, Any]) -> dict[str, Any]:
+    """A facet's own fields; every facet says who made it and which schema it has."""
+    assert facet["_producer"] and facet["_schemaURL"].startswith("https://openlineage.io/spec/")
+    return {name: value for name, value in facet.items() if not name.startswith("_")}
