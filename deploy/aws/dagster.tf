@@ -154,9 +154,9 @@ resource "aws_ecs_task_definition" "code" {
         dependsOn = [{ containerName = "migrate", condition = "SUCCESS" }]
         healthCheck = { # the driver writes this file once runs can attach
           command     = ["CMD", "test", "-f", "${local.home}/driver.json"]
-          interval    = 10
+          interval    = 15
           timeout     = 5
-          retries     = 3
+          retries     = 8 # it is away for some seconds whenever the driver replaces its JVM
           startPeriod = 120
         }
         stopTimeout = 30
