@@ -165,10 +165,11 @@ def test_json_shows_the_fields_of_an_error_beside_its_three_parts() -> None:
 
 
 def test_no_field_of_an_error_hides_behind_a_part_of_its_message() -> None:
+    by_texts = [kind for kind in _errors(KdiError) if kind.message_parts is KdiError.message_parts]
     parts = {"type", "retry_helps", "happened", "safe", "run"}
-    hidden = {kind.__name__: names for kind in _errors(KdiError) if (names := parts & {f.name for f in fields(kind)})}
+    hidden = {kind.__name__: names for kind in by_texts if (names := parts & {f.name for f in fields(kind)})}
 
-    assert not hidden
+    assert DeadLettersGone in by_texts and not hidden
 
 
 def _errors(base: type[KdiError]) -> Iterator[type[KdiError]]:
