@@ -23,6 +23,7 @@ from kdi_assets.settings import Settings
 from tests.faults.s3_proxy import Fault, Request, proxy_to
 
 DELTAS_STORE = "io.delta.storage.S3SingleDriverLogStore"
+START_SECONDS = 120.0
 Row = tuple[str, int]
 
 
@@ -34,6 +35,7 @@ class Race:
         drop: Share of all stored objects whose answer the client does not get.
         conflict: Share of Spark's conditional puts that are answered with 409.
         kill_seconds: Time between two kills; 0 for none.
+        limit_seconds: After so long the race ends, with fewer commits.
         log_store: Class of Spark's log store in place of ours; empty for ours.
     """
 
@@ -42,7 +44,7 @@ class Race:
     delta_rs: int = 2
     drop: float = 0.1
     conflict: float = 0.03
-    kill_seconds: float = 4.0
+    kill_seconds: float = 6.0
     log_store: str = ""
     seed: int = 1
     limit_seconds: float = 360.0
@@ -107,9 +109,11 @@ def run(race: Race, server: S3Server, uri: str, folder: Path, home: Path) -> Out
         proxy.fault = lambda request: _fault(race, chance, request)
         environment = {**server.environment(endpoint=proxy.endpoint), "KDI_HOME": str(home)}
         with _writers(race, uri, folder, environment) as children:
-            next_kill = started + race.kill_seconds
-            while (version := DeltaTable(uri).version()) < race.commits:
-                assert time.monotonic() < started + race.limit_seconds, f"only {version} versions in time"
+            while not children.all_appended():  # delta-rs would be done before Spark has started
+                assert time.monotonic() < started + START_SECONDS, f"no start: see {folder}"
+                time.sleep(0.2)
+            raced, next_kill = time.monotonic(), time.monotonic() + race.kill_seconds
+            while DeltaTable(uri).version() < race.commits and time.monotonic() < raced + race.limit_seconds:
                 if race.kill_seconds and time.monotonic() > next_kill:
                     next_kill, kills = time.monotonic() + race.kill_seconds, kills + 1
                     children.kill(chance.choice(race.writers))
@@ -129,7 +133,7 @@ def run(race: Race, server: S3Server, uri: str, folder: Path, home: Path) -> Out
             kills=kills,
             dropped=proxy.count("answer dropped"),
             conflicts=proxy.count("conflict"),
-            seconds=time.monotonic() - started,
+            seconds=time.monotonic() - raced,
             failures=[f"{w}: {line}" for w, lines in journals.items() for line in lines if line.startswith("failed")],
         )
 
@@ -138,6 +142,11 @@ class _Children:
     def __init__(self, race: Race, uri: str, folder: Path, environment: Mapping[str, str]) -> None:
         self._race, self._uri, self._folder, self._environment = race, uri, folder, environment
         self._running = {writer: self._start(writer) for writer in race.writers}
+
+    def all_appended(self) -> bool:
+        """Whether each writer has appended a row."""
+        journals = (self._folder / writer for writer in self._running)
+        return all(journal.exists() and "done" in journal.read_text() for journal in journals)
 
     def kill(self, writer: str) -> None:
         self._running[writer].kill()
@@ -184,9 +193,10 @@ def main() -> None:
     """Run one race on a server of its own and print the outcome; exit code 1 if a row was lost or doubled."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--commits", type=int, default=500)
+    parser.add_argument("--limit-seconds", type=float, default=360.0)
     parser.add_argument("--spark", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kill-seconds", type=float, default=4.0)
+    parser.add_argument("--kill-seconds", type=float, default=6.0)
     parser.add_argument("--drop", type=float, default=0.1)
     parser.add_argument("--conflict", type=float, default=0.03)
     parser.add_argument("--deltas-store", action="store_true", help="Delta's own log store in place of ours")
@@ -194,6 +204,7 @@ def main() -> None:
     race = Race(
         commits=options.commits,
         spark=options.spark,
+        limit_seconds=options.limit_seconds,
         drop=options.drop,
         conflict=options.conflict,
         kill_seconds=options.kill_seconds,
