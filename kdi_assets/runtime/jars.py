@@ -136,16 +136,7 @@ def fetch_jars(
         if jar not in missing:
             report(f"{jar.group:6}  {jar.coordinate}  is there")
     if missing:
-        directory.mkdir(parents=True, exist_ok=True)
-        # Ivy's cache is temporary: a wrong file must not be served again from it.
-        with tempfile.TemporaryDirectory(dir=directory, prefix=".ivy-") as cache, ivy_jvm(Path(cache), home) as jvm:
-            for start in range(0, len(missing), JARS_AT_ONCE):
-                some = missing[start : start + JARS_AT_ONCE]
-                with _refusals_translated(some, Path(cache) / LOG):
-                    served = _resolve(jvm, some)
-                for jar in some:
-                    _take(jar, served, directory)
-                    report(f"{jar.group:6}  {jar.coordinate}  fetched")
+        _fetch(missing, directory, home=home, report=report)
     for compiler in (jar for jar in jars if jar.group == "build"):
         kernel = kernel_path(directory, compiler.sha256)
         if kernel.is_file():
@@ -155,6 +146,19 @@ def fetch_jars(
             spark = [path for jar, path in paths.items() if jar.group == "spark"]
             compile_kernel(kernel, compiler=paths[compiler], jars=spark, home=home)
             report(f"spark   {kernel.name}  compiled")
+
+
+def _fetch(missing: Sequence[Jar], directory: Path, *, home: Path, report: Callable[[str], None]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    # Ivy's cache is temporary: a wrong file must not be served again from it.
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".ivy-") as cache, ivy_jvm(Path(cache), home) as jvm:
+        for start in range(0, len(missing), JARS_AT_ONCE):
+            some = missing[start : start + JARS_AT_ONCE]
+            with _refusals_translated(some, Path(cache) / LOG):
+                served = _resolve(jvm, some)
+            for jar in some:
+                _take(jar, served, directory)
+                report(f"{jar.group:6}  {jar.coordinate}  fetched")
 
 
 def _resolve(jvm: Any, jars: Sequence[Jar]) -> dict[str, Path]:
