@@ -29,9 +29,10 @@ Row = tuple[str, int]
 
 @dataclass(frozen=True)
 class Race:
-    """Who races, until how many commits, and what is done to them.
+    """Who races, and what is done to them.
 
     Attributes:
+        commits: After so many commits the race ends; it begins when each writer has appended a row.
         drop: Share of all stored objects whose answer the client does not get.
         conflict: Share of Spark's conditional puts that are answered with 409.
         kill_seconds: Time between two kills; 0 for none.
@@ -101,7 +102,7 @@ class Outcome:
 
 
 def run(race: Race, server: S3Server, uri: str, folder: Path, home: Path) -> Outcome:
-    """Create the table, let all writers append until the table has so many versions, and compare."""
+    """Create the table, let all writers append, and compare their journals with the rows."""
     empty = pa.table({"writer": pa.array([], pa.string()), "number": pa.array([], pa.int64())})
     write_deltalake(uri, empty, configuration={"delta.checkpointInterval": "50"})
     chance, started, kills = random.Random(race.seed), time.monotonic(), 0
@@ -112,8 +113,9 @@ def run(race: Race, server: S3Server, uri: str, folder: Path, home: Path) -> Out
             while not children.all_appended():  # delta-rs would be done before Spark has started
                 assert time.monotonic() < started + START_SECONDS, f"no start: see {folder}"
                 time.sleep(0.2)
+            goal = DeltaTable(uri).version() + race.commits
             raced, next_kill = time.monotonic(), time.monotonic() + race.kill_seconds
-            while DeltaTable(uri).version() < race.commits and time.monotonic() < raced + race.limit_seconds:
+            while DeltaTable(uri).version() < goal and time.monotonic() < raced + race.limit_seconds:
                 if race.kill_seconds and time.monotonic() > next_kill:
                     next_kill, kills = time.monotonic() + race.kill_seconds, kills + 1
                     children.kill(chance.choice(race.writers))
@@ -195,6 +197,7 @@ def main() -> None:
     parser.add_argument("--commits", type=int, default=500)
     parser.add_argument("--limit-seconds", type=float, default=360.0)
     parser.add_argument("--spark", type=int, default=3)
+    parser.add_argument("--delta-rs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kill-seconds", type=float, default=6.0)
     parser.add_argument("--drop", type=float, default=0.1)
@@ -204,6 +207,7 @@ def main() -> None:
     race = Race(
         commits=options.commits,
         spark=options.spark,
+        delta_rs=options.delta_rs,
         limit_seconds=options.limit_seconds,
         drop=options.drop,
         conflict=options.conflict,
