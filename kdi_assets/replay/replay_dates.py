@@ -58,9 +58,9 @@ def replay_dates(
             return replay(transaction, messages, empty, at=at, accept_dead_letters=accept_dead_letters)
 
     options = " --dry-run" if previews else f"{' --leave-missing' if leave_missing else ''}{flags}"
-    command = f"kdi replay {stream.name} --from {first} --to {last}{options}"
+    again = f"kdi replay {stream.name} --from {first} --to {last}{options}"
     return run_transaction(
-        stream, lake, session, "replay", body, command=command, empty=empty, run_id=run_id, dry_run=previews
+        stream, lake, session, "replay", body, command=again, empty=empty, run_id=run_id, dry_run=previews
     )
 
 
