@@ -223,12 +223,12 @@ import sys
 from kdi_assets.drain.drain import drain
 from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import KafkaCluster, Stream
+from kdi_assets.stream.stream import Cluster, Stream
 
 settings = Settings.from_environment()
 stream = Stream(
     topic="requests", table="bronze/requests", record_ddl="day string, status int", date_expression="to_date(day)",
-    cluster=KafkaCluster(name="main", bootstrap_servers=sys.argv[1]),
+    cluster=Cluster(name="main", bootstrap_servers=sys.argv[1]),
 )
 spark = open_session(settings)
 drain(stream, lake=settings.lake, session=lambda: spark)

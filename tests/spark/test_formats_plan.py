@@ -44,14 +44,14 @@ FLAT: dict[str, Any] = {"date_expression": "to_date(day)", "coordinates": "kafka
     [
         ({}, ["JsonDecoder.decode("]),
         ({"explode": Explode("word", "split(url, '/')"), "columns": {"a": "upper(word)"}}, ["JsonDecoder.decode("]),
-        ({"compression": "gzip"}, ["JsonDecoder.decode(", "readNBytes"]),
-        ({"compression": "zstd"}, ["JsonDecoder.decode(", "getFrameContentSize"]),
+        ({"compression": "gzip"}, ["JsonDecoder.decode(", "Compression.ungzip("]),
+        ({"compression": "zstd"}, ["JsonDecoder.decode(", "Compression.unzstd("]),
         ({"format": Csv(), "record_ddl": "method string, url string, day string", **FLAT}, ["from_csv("]),
         ({"format": Avro(SCHEMA), "record_ddl": "", **FLAT}, ["from_avro("]),
         ({"format": AvroSingleObject(SCHEMA, (SCHEMA,)), "record_ddl": "", **FLAT}, ["from_avro("]),
         ({"format": PROTOBUF, "record_ddl": "", "filter": "method = 'GET'", **FLAT}, ["ArrowEvalPython"]),
         ({"format": VALIDATED, "record_ddl": "", **FLAT}, ["JsonDecoder.decode(", "ArrowEvalPython"]),
-        ({"format": VALIDATED, "compression": "gzip"}, ["ArrowEvalPython", "readNBytes"]),
+        ({"format": VALIDATED, "compression": "gzip"}, ["ArrowEvalPython", "Compression.ungzip("]),
     ],
 )
 def test_a_message_is_decoded_once(spark: SparkSession, fields: dict[str, Any], looks: list[str]) -> None:
