@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.dead_letters import append_letters, check_letters_intact_or_retry
@@ -13,7 +13,7 @@ from kdi_assets.drain.errors import AccountingMismatch, AnotherDrainActive, Dead
 from kdi_assets.drain.position_commit import commit_positions
 from kdi_assets.drain.report import heard_by_listeners
 from kdi_assets.drain.route_change import routes_to_drain_by
-from kdi_assets.drain.snapshot import take_snapshot
+from kdi_assets.drain.snapshot import Snapshot, take_snapshot
 from kdi_assets.drain.spark_errors import jvm_loss_named, refused_to, spark_failures
 from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.delta_transaction import Staged
@@ -101,46 +101,41 @@ def run_transaction(
     Raises:
         AnotherDrainActive, NotDrainedYet, KdiError: ``TRIES`` races were lost; another writer's table; as a drain.
     """
-    attempt = partial(_committed, stream, lake, session, kind, body, command, empty, run_id, dry_run)
-    if dry_run:
-        return attempt()
-    with heard_by_listeners(kind, stream, lake, session, run_id=run_id) as heard:
-        report = attempt()
-        if report.commit:
-            heard(report.commit)
-        return report
-
-
-def _committed(
-    stream: Stream,
-    lake: str,
-    session: Callable[[], SparkSession],
-    kind: Kind,
-    body: Callable[[ReplayTransaction], ReplayReport],
-    command: str,
-    empty: ReplayReport,
-    run_id: str,
-    dry_run: bool,
-) -> ReplayReport:
-    with refused_to(command):
+    hearing = nullcontext(_nobody) if dry_run else heard_by_listeners(kind, stream, lake, session, run_id=run_id)
+    with hearing as heard, refused_to(command):
         for tries_left in reversed(range(TRIES)):
             snapshot = take_snapshot(stream, lake)
-            ledger, pending = snapshot.ledger, snapshot.position_commit
-            if pending and pending.kind == "takeover":
-                raise NotDrainedYet(stream=stream.name, uri=stream.table_uri(lake))
-            if ledger is None or (pending and pending.kind != "restore"):
+            ledger, pending = _drained_ledger(stream, lake, snapshot, kind), snapshot.position_commit
+            if ledger is None:
                 return empty
-            if kind == "replay" and not pending:
-                routes_to_drain_by(stream, ledger, snapshot.positions())  # refuses if a message's table is unclear
             try:
                 with jvm_loss_named(stream):
                     if not pending or dry_run:
-                        return body(_begin(stream, lake, session(), snapshot.topic, ledger, kind, run_id))
+                        report = body(_begin(stream, lake, session(), snapshot.topic, ledger, kind, run_id))
+                        if report.commit:
+                            heard(report.commit)
+                        return report
                     commit_positions(session(), pending, stream, lake, ledger=ledger, topic=snapshot.topic)
             except (OvertakenCommit, StagedFilesGone, DeadLettersGone) as overtaken:
                 if not tries_left:
                     raise AnotherDrainActive(stream=stream.name, detail=overtaken.message_parts()[0]) from overtaken
         raise AnotherDrainActive(stream=stream.name, detail="the table was restored again and again")
+
+
+def _drained_ledger(stream: Stream, lake: str, snapshot: Snapshot, kind: Kind) -> LedgerState | None:
+    """The table's state if a drain left it or a RESTORE brought it back; ``None`` if nothing was drained yet."""
+    ledger, pending = snapshot.ledger, snapshot.position_commit
+    if pending and pending.kind == "takeover":
+        raise NotDrainedYet(stream=stream.name, uri=stream.table_uri(lake))
+    if ledger is None or (pending and pending.kind != "restore"):
+        return None
+    if kind == "replay" and not pending:
+        routes_to_drain_by(stream, ledger, snapshot.positions())  # refuses if a message's table is unclear
+    return ledger
+
+
+def _nobody(entry: LedgerEntry) -> None:
+    """A dry run commits nothing that anybody could hear of."""
 
 
 def _begin(
