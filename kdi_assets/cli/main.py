@@ -21,6 +21,7 @@ from kdi_assets.cli import (
     freshness,
     generate,
     history,
+    import_kdi,
     jars,
     metrics,
     new,
@@ -43,6 +44,7 @@ app = typer.Typer(
 )
 app.command()(doctor.doctor)
 app.command()(new.new)
+app.command("import-kdi")(import_kdi.import_kdi)
 app.command()(status.status)
 app.command()(freshness.freshness)
 app.command()(plan.plan)
