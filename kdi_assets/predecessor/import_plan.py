@@ -22,6 +22,7 @@ from kdi_assets.predecessor.stream_fields import StreamFields, date_window, stre
 from kdi_assets.predecessor.table import FoundTable, TableLocation
 from kdi_assets.predecessor.transforms import DATE, Columns, alter_table, translate_transforms
 from kdi_assets.scaffold.document import document_file
+from kdi_assets.scaffold.errors import NothingProposed
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def plan_import(
     attributes = {"topic": topic, "table": location.table, "cluster": connections[0].name, **fields.attributes}
     attributes |= {"date_window": window} if (window := date_window(table)) else {}
     text = stream_document(attributes, columns, lake=location.lake, of_schema=fields.of_schema)
-    file = document_file(folder, location.table or topic, topic=topic)
+    file = _document_file(folder, location.table or topic, topic)
     alters, may_alter = _alters(location.uri, table, columns)
     return ImportPlan(
         stream=location.table,
@@ -149,6 +150,14 @@ def write_import(plan: ImportPlan) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8") as new:
             new.write(text)
+
+
+def _document_file(folder: Path, table: str, topic: str) -> Path:
+    try:
+        return document_file(folder, table, topic=topic)
+    except NothingProposed as refused:
+        run = "the same command with another --defs, or after moving the document away"
+        raise replace(refused, run=run) from None
 
 
 def _connection_files(connections: list[Connection], folder: Path) -> dict[Path, str]:

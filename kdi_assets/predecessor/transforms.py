@@ -139,8 +139,13 @@ def _coordinates_column(transforms: Sequence[Transform], table: Type) -> str:
             continue
         columns = type_at(table, tuple(parent.split(".")))
         allowed = {**COORDINATES, **NUMBERED}
+        wide = {"partition": "long"}  # as tables of others may have it
         others = [t for t in transforms if t.target.startswith(f"{parent}.") and t.source != f"kafka.{t.steps[-1]}"]
-        if columns and not others and all(allowed.get(f["name"]) == f["type"] for f in columns["fields"]):
+        if (
+            columns
+            and not others
+            and all(f["type"] in (allowed.get(f["name"]), wide.get(f["name"])) for f in columns["fields"])
+        ):
             return parent
     return ""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kdi_assets.config.loader import read_streams
-from tests.predecessor_calls import CALLS, Call, write_tables
+from tests.predecessor_calls import CALLS, WEB_REQUESTS, Call, write_tables
 from tests.typed import Kdi, typed
 
 every_call = pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
@@ -51,3 +51,115 @@ def test_a_call_becomes_documents_that_load_or_a_named_reason(
     assert "hunter2" not in stream + "".join(text.values()) + shown.out + shown.err
     loaded = read_streams(tmp_path / "defs")
     assert (loaded.mistakes, len(loaded.streams)) == ([], 1 if call.stream else 0)
+
+
+def test_the_takeover_begins_where_the_tables_log_says(kdi: Kdi, tmp_path: Path) -> None:
+    write_tables(tmp_path, "default", *({"txn": {"appId": f"kdi-{p}", "version": at}} for p, at in ((0, 41), (3, 0))))
+    call = ["--", "ingest", "t", "data/default", "-a", "kdi"]
+
+    known = kdi(*call)
+    other = kdi("--", "ingest", "t", "data/default")
+    below = kdi(*call, "--seek_offsets", '{"0":41}')
+    above = kdi(*call, "--seek_offsets", '{"0":42,"3":0}')
+
+    assert (
+        "it begins with the next offsets, t/0 at 42, t/3 at 1; other topic partitions by `start`: earliest" in known.out
+    )
+    assert "the log has no offsets of this app id, so it begins by `start`: earliest" in other.out
+    assert (below.code, above.code) == (0, 1)
+    assert "above positions in the table, which both refuse: topic partition 0 is at 42" in above.err
+
+
+def test_what_has_no_translation_is_named_by_option_and_place_and_nothing_is_written(kdi: Kdi, tmp_path: Path) -> None:
+    write_tables(tmp_path, "web_requests")
+    (tmp_path / "call.sh").write_text(
+        "# a comment\nkafka-delta-ingest ingest t data/web_requests \\\n -t 'url: keys(@)' -t 'uuid: a..b' -t 'status' \\\n"
+        " -t 'method: kafka.key' -t 'session_id: items[?x]' -K sasl.mechanism=OAUTHBEARER -K 'ssl.key.location=/a/$B' "
+        "--soe-avro nowhere -o middle -l soon\n"
+    )
+
+    answer = kdi("--command", "call.sh", "--yes")
+
+    assert answer.code == 1
+    for option, why in {
+        "-t 'url: keys(@)'": "keys() has no translation (those of abs, ceil,",
+        "-t 'uuid: a..b'": "is no JMESPath: Expecting:",
+        "-t status": "is not PROPERTY: SOURCE",
+        "-t 'method: kafka.key'": "it reads the message's own field `kafka`",
+        "-t 'session_id: items[?x]'": "`[?…]` filters an array; write it by hand as Spark SQL in `columns`",
+        "-K sasl.mechanism=OAUTHBEARER": "OAUTHBEARER is not translated",
+        "-K ssl.key.location=/a/$B": "a variable inside the value is expanded by nobody",
+        "--soe-avro nowhere": "there is no such file here",
+        "-o middle": "is neither earliest nor latest",
+        "-l soon": "is no number",
+    }.items():
+        assert f"{option} (call.sh:2): {why}" in answer.err
+    assert list((tmp_path / "defs").rglob("*")) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "give a command line after --"),
+        (["--", "ingest", "t"], "command line: table_location is missing"),
+        (
+            ["--", "ingest", "t", "data", "--applid", "x"],
+            "argument 4: kafka-delta-ingest has no option --applid;",
+        ),
+        (["--", "ingest", "t", "data", "more"], "argument 4: 'more' is one argument too many"),
+        (["--", "ingest", "t", "data", "-a"], "argument 4: -a has no value"),
+        (["--", "ingest", "t", "data", "--json", "", "--avro", ""], "--avro and --json exclude each other"),
+        (["--", "ingest", "t", "nowhere"], "there is no table at"),
+        (["--command", "file"], "file: no call of kafka-delta-ingest is in it"),
+        (["--env-file", "file"], "file:1: is not NAME=value"),
+        (["--table-log", "file", "--", "ingest", "t", "data"], "file: no columns are in it"),
+    ],
+)
+def test_a_call_that_cannot_be_read_is_refused_with_its_place(
+    kdi: Kdi, tmp_path: Path, words: list[str], said: str
+) -> None:
+    (tmp_path / "file").write_text("nothing\n")
+
+    answer = kdi(*words)
+
+    assert answer.code == (1 if words else 2)
+    assert said in " ".join(answer.err.split())
+
+
+def test_a_cluster_that_a_document_describes_is_used_and_another_gets_a_name_of_its_own(
+    kdi: Kdi, tmp_path: Path
+) -> None:
+    for table in ("default", "emails", "web_requests"):
+        write_tables(tmp_path, table)
+    of_broker = ["-k", "broker-7.example:9092"]
+
+    answers = [
+        kdi("--yes", "--", "ingest", "a", "data/default"),
+        kdi("--yes", "--", "ingest", "b", "data/emails"),
+        kdi("--yes", "--", "ingest", "c", "data/web_requests", *of_broker, "-t", WEB_REQUESTS[0]),
+    ]
+    again = kdi("--yes", "--", "ingest", "a", "data/default")
+
+    assert [answer.code for answer in answers] == [0, 0, 0]
+    loaded = read_streams(tmp_path / "defs")
+    assert {name: stream.cluster.name for name, stream in loaded.streams.items()} == {
+        "default": "main", "emails": "main", "web_requests": "broker-7",
+    }  # fmt: skip
+    assert again.code == 1
+    assert "defs/default/defs.yaml exists already and stays as it is" in again.err
+
+
+def test_a_table_that_does_not_lie_in_the_lake_is_not_imported(
+    kdi: Kdi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tables(tmp_path, "default")
+
+    monkeypatch.setenv("KDI_LAKE", str(tmp_path))
+    inside = kdi("--json", "--", "ingest", "a", "data/default")
+    monkeypatch.setenv("KDI_LAKE", str(tmp_path / "lake"))
+    outside = kdi("--json", "--", "ingest", "a", "data/default")
+
+    (found,) = inside.objects
+    assert (found["stream"], found["lake"], found["error"]) == ("data/default", str(tmp_path), None)
+    assert outside.code == 1
+    assert "does not lie below KDI_LAKE" in outside.objects[0]["error"]["happened"]
