@@ -73,9 +73,9 @@ def test_the_takeover_begins_where_the_tables_log_says(kdi: Kdi, tmp_path: Path)
 def test_what_has_no_translation_is_named_by_option_and_place_and_nothing_is_written(kdi: Kdi, tmp_path: Path) -> None:
     write_tables(tmp_path, "web_requests")
     (tmp_path / "call.sh").write_text(
-        "# a comment\nkafka-delta-ingest ingest t data/web_requests \\\n -t 'url: keys(@)' -t 'uuid: a..b' -t 'status' "
-        "\\\n -t 'method: kafka.key' -t 'session_id: items[?x]' -K sasl.mechanism=OAUTHBEARER -K 'ssl.key.location=/a/$B' "
-        "--soe-avro nowhere -o middle -l soon\n"
+        "# a comment\nkafka-delta-ingest ingest t data/web_requests -t 'url: keys(@)' -t 'uuid: a..b' \\\n"
+        " -t 'status' -t 'method: kafka.key' -t 'session_id: items[?x]' -K sasl.mechanism=OAUTHBEARER \\\n"
+        " -K 'ssl.key.location=/a/$B' --soe-avro nowhere -o middle -l soon\n"
     )
 
     answer = kdi("--command", "call.sh", "--yes")
