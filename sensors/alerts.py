@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from kdi_assets.errors import KdiError
+from kdi_assets.ledger.latest_version import LatestVersions
 from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.monitoring.table_facts import HOUR, TableFacts, TableWatch
 from kdi_assets.settings import Settings
@@ -35,9 +36,9 @@ class WebhookFailed(Exception):
 class Alerts:
     """Announces the incidents of a cluster's streams."""
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, *, versions: LatestVersions | None = None) -> None:
         self._cluster = cluster
-        self._tables = TableWatch(files=None, window=HOUR)
+        self._tables = TableWatch(files=None, window=HOUR, versions=versions)
 
     def __call__(
         self,

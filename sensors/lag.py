@@ -11,6 +11,7 @@ import dagster as dg
 
 from kdi_assets.components.asset_checks import failed_blocking_checks
 from kdi_assets.components.names import identifier, table_key
+from kdi_assets.ledger.latest_version import LatestVersions
 from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by_cluster
 from kdi_assets.settings import Settings
@@ -37,22 +38,30 @@ def lag_sensors(streams: Collection[Stream]) -> list[dg.SensorDefinition]:
     clusters = by_cluster(s for s in streams if s.status != "retired")
     # The sensors share the wait: the daemon evaluates a few of them at a time, or one after the other.
     wait_seconds = WAIT_SECONDS / max(1, len(clusters))
-    return [
+    sensors = []
+    for cluster, own in clusters.items():
+        versions = LatestVersions()
         # No wait for a leader election either: the next tick comes in five seconds.
-        lag_sensor(cluster, own, read_backlogs=BacklogReader(leader_seconds=0.0), wait_seconds=wait_seconds)
-        for cluster, own in clusters.items()
-    ]
+        read = BacklogReader(leader_seconds=0.0, versions=versions)
+        sensors.append(lag_sensor(cluster, own, read_backlogs=read, wait_seconds=wait_seconds, versions=versions))
+    return sensors
 
 
 def lag_sensor(
-    cluster: str, streams: Sequence[Stream], *, read_backlogs: ReadBacklogs, wait_seconds: float = 0.0
+    cluster: str,
+    streams: Sequence[Stream],
+    *,
+    read_backlogs: ReadBacklogs,
+    wait_seconds: float = 0.0,
+    versions: LatestVersions | None = None,
 ) -> dg.SensorDefinition:
     """The sensor that requests runs for streams over their ``drain_when``, in as few runs as Dagster allows.
 
     Args:
         wait_seconds: How long a tick may wait for the end of a run that keeps it from requesting another.
+        versions: Those of ``read_backlogs``: what it looked at is not looked at again.
     """
-    tick = _Tick(cluster, streams, read_backlogs, wait_seconds)
+    tick = _Tick(cluster, streams, read_backlogs, wait_seconds, versions or LatestVersions())
 
     @dg.sensor(
         name=f"lag_{identifier(cluster)}",
@@ -83,11 +92,17 @@ class _Tick:
     """One evaluation of the sensor, with the caches that the process keeps between ticks."""
 
     def __init__(
-        self, cluster: str, streams: Sequence[Stream], read_backlogs: ReadBacklogs, wait_seconds: float
+        self,
+        cluster: str,
+        streams: Sequence[Stream],
+        read_backlogs: ReadBacklogs,
+        wait_seconds: float,
+        versions: LatestVersions,
     ) -> None:
         self._streams, self._by_name, self._read_backlogs = streams, {s.name: s for s in streams}, read_backlogs
         self._wait_seconds = wait_seconds
-        self._logs, self._observations, self._alerts = TableLogs(), Observations(), Alerts(cluster)
+        self._logs, self._observations = TableLogs(versions), Observations()
+        self._alerts = Alerts(cluster, versions=versions)
 
     def __call__(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
         settings, deadline = Settings.from_environment(), time.monotonic() + self._wait_seconds

@@ -11,7 +11,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.errors import CommitUnreadable
-from kdi_assets.ledger.latest_version import LogCache
+from kdi_assets.ledger.latest_version import LatestVersions, LogCache
 from kdi_assets.stream.stream import Stream
 
 COMMITS_PER_TICK = 200
@@ -29,8 +29,8 @@ class NewEntries:
 class TableLogs:
     """Reads many logs in pieces; opens a table only if its log has a new version."""
 
-    def __init__(self) -> None:
-        self._cache: LogCache[NewEntries] = LogCache()
+    def __init__(self, versions: LatestVersions) -> None:
+        self._cache: LogCache[NewEntries] = LogCache(versions)
         self._first = 0
 
     def next_streams(self, streams: Sequence[Stream], *, seconds: float) -> Iterator[Stream]:

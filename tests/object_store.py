@@ -27,6 +27,7 @@ class ObjectStore:
     ahead: timedelta = timedelta(0)
     objects: dict[str, tuple[bytes, datetime]] = field(default_factory=dict)
     puts: list[str] = field(default_factory=list)
+    heads: list[str] = field(default_factory=list)
     endpoint: str = ""
 
     def __post_init__(self) -> None:
@@ -35,7 +36,7 @@ class ObjectStore:
     def behave(self) -> None:
         """Remove all objects and all faults."""
         self.conditions, self.ahead = "honoured", timedelta(0)
-        self.refused, self.objects, self.puts = {}, {}, []
+        self.refused, self.objects, self.puts, self.heads = {}, {}, [], []
 
     def put(self, path: str, content: bytes, *, if_absent: bool) -> tuple[int, str]:
         """HTTP status, and S3's code of a refusal."""
@@ -81,7 +82,9 @@ def _handler(store: ObjectStore) -> type[BaseHTTPRequestHandler]:
             content, written = store.objects[self.path]
             self._answer(200, "", content, {"Last-Modified": format_datetime(written, usegmt=True)})
 
-        do_HEAD = do_GET
+        def do_HEAD(self) -> None:
+            store.heads.append(self.path)
+            self.do_GET()
 
         def do_DELETE(self) -> None:
             if not self._refused():

@@ -49,8 +49,7 @@ def object_storage(lake: str) -> ObjectStorage | None:
     if not lies_on_s3(lake):
         return None
     refuse_other_lock(lake)
-    parts = urlsplit(lake)
-    return ObjectStorage(lake, s3_client(retries=RETRIES), bucket=parts.netloc, prefix=parts.path.strip("/"))
+    return ObjectStorage.at(lake, s3_client(retries=RETRIES))
 
 
 def prove_conditional_put(lake: str) -> None:
@@ -82,6 +81,12 @@ class ObjectStorage:
     bucket: str
     prefix: str
 
+    @classmethod
+    def at(cls, uri: str, client: Any) -> ObjectStorage:
+        """The objects below a URI."""
+        parts = urlsplit(uri)
+        return cls(uri, client, bucket=parts.netloc, prefix=parts.path.strip("/"))
+
     def create(self, name: str, content: bytes) -> bool:
         """Put with ``If-None-Match: *``; raises ``PutIfAbsentMissing`` if the storage lacks this condition."""
         from botocore.exceptions import ClientError
@@ -102,6 +107,19 @@ class ObjectStorage:
         """The content of an object."""
         with self._refusals("read"):
             return bytes(self.client.get_object(**self._object(name))["Body"].read())
+
+    def size_and_time(self, name: str) -> tuple[int, float] | None:
+        """Its size, and when it was written, by the storage's clock in seconds since 1970; ``None`` if it is absent."""
+        from botocore.exceptions import ClientError
+
+        with self._refusals("read"):
+            try:
+                head = self.client.head_object(**self._object(name))
+            except ClientError as refused:
+                if refused.response["Error"]["Code"] in ("404", "NoSuchKey"):
+                    return None
+                raise
+        return int(head["ContentLength"]), float(head["LastModified"].timestamp())
 
     def written_at(self, name: str) -> float:
         """When it was written, by the storage's clock: seconds since 1970."""

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from kdi_assets.drain.snapshot import Snapshot, take_snapshot, truncation
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LastRead
+from kdi_assets.ledger.latest_version import LatestVersions
 from kdi_assets.monitoring.backlog import Backlog as Backlog
 from kdi_assets.monitoring.backlog import PartitionBacklog as PartitionBacklog
 from kdi_assets.monitoring.backlog import status_word
@@ -65,15 +66,20 @@ class BacklogReader:
     """Reads backlogs repeatedly, and asks only for what can have changed.
 
     Caches ledgers until their tables have newer versions, the time of the next message until the position moves, and
-    retention for some minutes. The cache may be lost at any moment: drains do not use it.
+    retention for some minutes. On object storage an idle table is looked at once a minute. The cache may be lost at any
+    moment: drains do not use it.
     """
 
     def __init__(
-        self, *, leader_seconds: float = LEADER_SECONDS, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        *,
+        leader_seconds: float = LEADER_SECONDS,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        versions: LatestVersions | None = None,
     ) -> None:
         self._clock = clock
         self._leader_seconds = leader_seconds
-        self._ledgers = LedgerCache()
+        self._ledgers = LedgerCache(versions)
         self._next: dict[_Place, _NextMessage] = {}
         self._retention: dict[tuple[str, str], tuple[float, Retention | None]] = {}
 
@@ -111,13 +117,15 @@ class BacklogReader:
     def _look(self, stream: Stream, lake: str, topic: TopicState | KdiError | None) -> _StreamNow:
         if not isinstance(topic, TopicState) or stream.status == "retired":
             return _StreamNow(stream, refusal=topic if isinstance(topic, KdiError) else None)
-        snapshot: Snapshot | None = None
+        snapshot, refusal = None, None
         try:
             snapshot = take_snapshot(stream, lake, topic, ledger=self._ledgers)
             snapshot.plan(stream)  # raises what a drain would raise
-        except KdiError as refusal:
-            return _StreamNow(stream, topic, snapshot, refusal)
-        return _StreamNow(stream, topic, snapshot)
+        except KdiError as error:
+            refusal = error
+        seen = _StreamNow(stream, topic, snapshot, refusal)
+        self._ledgers.set_idle(stream, lake, topic, idle=seen.is_idle)
+        return seen
 
     def _read_next_messages(self, cluster: Cluster, waiting: Collection[_StreamNow]) -> None:
         """Read the next message of each topic partition with a backlog; once for each position."""
@@ -199,6 +207,12 @@ class _StreamNow:
     topic: TopicState | None = None
     snapshot: Snapshot | None = None
     refusal: KdiError | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a drain has nothing to do, and nothing to refuse."""
+        settled = self.snapshot and self.refusal is None and self.snapshot.position_commit is None
+        return bool(settled) and not self.waiting
 
     @cached_property
     def waiting(self) -> dict[TopicPartition, int]:

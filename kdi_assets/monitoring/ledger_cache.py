@@ -22,6 +22,7 @@ class _CachedLedger:
     topic: tuple[str, int]
     ledger: LedgerState
     letters: LatestVersion | None
+    idle_at: Mapping[TopicPartition, int] | None = None
     recent: RecentCommits | None = None
 
 
@@ -51,11 +52,15 @@ class RecentCommits:
 
 
 class LedgerCache:
-    """A cached ``fresh_ledger``: opens a table only if its newest version, its topic or its dead letters changed."""
+    """A cached ``fresh_ledger``: opens a table only if its newest version, its topic or its dead letters changed.
 
-    def __init__(self) -> None:
-        self._tables: LogCache[_CachedLedger] = LogCache()
-        self._latest_versions = LatestVersions()
+    On object storage even the newest version of an idle table is asked for only once a minute: a table with which a
+    drain had nothing to do, and whose topic has not moved since.
+    """
+
+    def __init__(self, versions: LatestVersions | None = None) -> None:
+        self._versions = versions or LatestVersions()
+        self._tables: LogCache[_CachedLedger] = LogCache(self._versions)
 
     def __call__(self, stream: Stream, lake: str, topic: TopicState) -> LedgerState | None:
         """The ledger as ``fresh_ledger`` reads it.
@@ -64,6 +69,10 @@ class LedgerCache:
             KdiError: As ``fresh_ledger``; errors are not cached.
         """
         uri, now = stream.table_uri(lake), (topic.topic_id, len(topic.partitions))
+        before = self._tables.last(uri)
+        idle = before is not None and before.topic == now and before.idle_at == _ends(topic)
+        self._versions.set_idle(uri, idle=idle)
+        self._versions.set_idle(stream.dead_letters_uri(lake), idle=idle)
         known = self._tables.current(uri)
         if known and known.topic == now and known.letters == self._letters(stream, lake, known.ledger):
             return known.ledger
@@ -76,6 +85,11 @@ class LedgerCache:
         cached = _CachedLedger(now, ledger, self._letters(stream, lake, ledger))
         self._tables.keep(uri, cached, version=ledger.version)
         return ledger
+
+    def set_idle(self, stream: Stream, lake: str, topic: TopicState, *, idle: bool) -> None:
+        """Set whether a drain has nothing to do while the topic has these ends."""
+        if known := self._tables.last(stream.table_uri(lake)):
+            known.idle_at = _ends(topic) if idle else None
 
     def recent(self, stream: Stream, lake: str) -> RecentCommits:
         """The summary of the newest ledger commits; empty if the log cannot be read."""
@@ -92,4 +106,8 @@ class LedgerCache:
 
     def _letters(self, stream: Stream, lake: str, ledger: LedgerState) -> LatestVersion | None:
         at = ledger.dead_letters_at
-        return self._latest_versions.of(stream.dead_letters_uri(lake), since=at.version) if at else None
+        return self._versions.of(stream.dead_letters_uri(lake), since=at.version) if at else None
+
+
+def _ends(topic: TopicState) -> dict[TopicPartition, int]:
+    return {tp: offsets.end for tp, offsets in topic.partitions.items()}

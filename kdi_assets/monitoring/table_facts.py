@@ -13,7 +13,7 @@ from itertools import islice, takewhile
 from kdi_assets.ledger.delta_log import CommitInfo, TableLog
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.ledger.history import live_commits
-from kdi_assets.ledger.latest_version import LogCache
+from kdi_assets.ledger.latest_version import LatestVersions, LogCache
 from kdi_assets.ledger.recent_commits import drains_among
 from kdi_assets.monitoring.freshness import QUANTILES, freshness
 from kdi_assets.stream.stream import Stream
@@ -96,11 +96,18 @@ class TableWatch:
     Args:
         files: Counts the files of a table; ``None`` skips the count, the slowest part for a large table.
         window: How far back the log is read; facts over a longer time then cover only this window.
+        versions: Shared with a ``BacklogReader``, which knows the idle tables.
     """
 
-    def __init__(self, *, files: Callable[[TableLog], DataFiles] | None = data_files, window: timedelta = DAY) -> None:
+    def __init__(
+        self,
+        *,
+        files: Callable[[TableLog], DataFiles] | None = data_files,
+        window: timedelta = DAY,
+        versions: LatestVersions | None = None,
+    ) -> None:
         self._files, self._window = files, window
-        self._cache: LogCache[_CachedLog] = LogCache()
+        self._cache: LogCache[_CachedLog] = LogCache(versions)
 
     def __call__(self, stream: Stream, lake: str, *, now: datetime) -> TableFacts:
         """The table's facts; empty without a table.

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+CONNECTIONS = 16
+"""Of one client; as many tables are looked at side by side."""
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
@@ -66,7 +68,11 @@ def s3_client(*, retries: int) -> Any:
     import boto3
     from botocore.config import Config
 
-    config = Config(retries={"max_attempts": retries, "mode": "standard"}, ignore_configured_endpoint_urls=True)
+    config = Config(
+        retries={"max_attempts": retries, "mode": "standard"},
+        ignore_configured_endpoint_urls=True,
+        max_pool_connections=CONNECTIONS,
+    )
     return boto3.client("s3", region_name=s3_region(), endpoint_url=s3_endpoint(), config=config)
 
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from threading import Lock, Thread
 from typing import Literal
 
@@ -53,6 +55,40 @@ class S3Proxy:
     def count(self, fault: Fault) -> int:
         """How many requests met this fault."""
         return sum(found == fault for _, found in self.seen)
+
+
+@contextmanager
+def recording_proxy_to(port: int) -> Iterator[Recorder]:
+    """A proxy without faults in a process of its own: delta-rs holds Python's lock during some requests."""
+    ours, theirs = get_context("spawn").Pipe()
+    process = get_context("spawn").Process(target=_record, args=(port, theirs), daemon=True)
+    process.start()
+    yield Recorder(ours.recv(), ours)
+    ours.send(None)
+    process.join()
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """The recording proxy, as the test process sees it."""
+
+    endpoint: str
+    connection: Connection
+
+    def new(self) -> list[Request]:
+        """The requests since the last call."""
+        self.connection.send("new")
+        return list(self.connection.recv())
+
+
+def _record(port: int, connection: Connection) -> None:
+    with proxy_to(port) as proxy:
+        connection.send(proxy.endpoint)
+        sent = 0
+        while connection.recv():
+            seen = [request for request, _ in proxy.seen]
+            connection.send(seen[sent:])
+            sent = len(seen)
 
 
 @contextmanager

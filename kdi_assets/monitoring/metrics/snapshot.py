@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.errors import CommitUnreadable
+from kdi_assets.ledger.latest_version import LatestVersions
 from kdi_assets.monitoring.backlog import Backlog, State, state_of
 from kdi_assets.monitoring.backlog_reader import BacklogReader, ReadBacklogs
 from kdi_assets.monitoring.metrics.totals import LedgerTotals, Totals
@@ -82,8 +83,10 @@ class SnapshotReader:
         import pyarrow.compute  # noqa: F401
 
         self._streams, self._lake, self._patience = streams, lake, patience_seconds
-        self._look: ReadBacklogs = look or BacklogReader(leader_seconds=0.0)  # the next scrape comes soon enough
-        self._tables, self._totals = TableWatch(), LedgerTotals()
+        versions = LatestVersions()
+        # No wait for a leader election: the next scrape comes soon enough.
+        self._look: ReadBacklogs = look or BacklogReader(leader_seconds=0.0, versions=versions)
+        self._tables, self._totals = TableWatch(versions=versions), LedgerTotals(versions=versions)
         self._lock = Lock()
         self._last: Future[MetricsSnapshot] | None = None
 

@@ -11,7 +11,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.errors import CommitUnreadable
-from kdi_assets.ledger.latest_version import LogCache
+from kdi_assets.ledger.latest_version import LatestVersions, LogCache
 from kdi_assets.monitoring.metrics.names import DRAIN_COUNTERS, LEDGER_COUNTERS
 
 
@@ -46,9 +46,9 @@ class _Progress:
 class LedgerTotals:
     """The totals of many tables, from the oldest commit that a log has when it is first read."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, versions: LatestVersions | None = None) -> None:
         self._clock = clock
-        self._cache: LogCache[_Progress] = LogCache()
+        self._cache: LogCache[_Progress] = LogCache(versions)
 
     def __call__(self, uri: str, app_id: str, *, until: float) -> Totals | None:
         """The totals of one table.

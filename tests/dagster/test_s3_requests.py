@@ -1,0 +1,112 @@
+"""What the ticks of the lag sensor ask of object storage."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster import DagsterInstance
+from deltalake import DeltaTable
+
+from kdi_assets.components.table_asset import table_asset
+from kdi_assets.dev.s3_server import S3Server
+from kdi_assets.ledger.latest_version import SEEN_SECONDS, LatestVersions
+from kdi_assets.monitoring import backlog_reader
+from kdi_assets.monitoring.backlog_reader import BacklogReader
+from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState
+from kdi_assets.stream.stream import DrainWhen
+from resources.spark import SparkResource
+from sensors.lag import lag_sensor
+from tests.dagster.fakes import ScriptedDrain, no_audit, tick
+from tests.faults.s3_proxy import Recorder, recording_proxy_to
+from tests.table_by_hand import TP, TableByHand, orders
+
+STREAM = orders(drain_when=DrainWhen(backlog_messages=1_000))
+TICKS = 12
+
+
+@dataclass
+class Ticks:
+    """The lag sensor of one stream whose table is on S3; its topic, its clock and its requests."""
+
+    instance: DagsterInstance
+    s3: Recorder
+    end: int = 100
+    now: float = field(default_factory=time.monotonic)
+    cursor: str | None = None
+
+    def __post_init__(self) -> None:
+        versions = LatestVersions(clock=lambda: self.now)
+        self._sensor = lag_sensor("main", [STREAM], read_backlogs=BacklogReader(versions=versions), versions=versions)
+
+    def topics(self, *_: object, **__: object) -> dict[str, TopicState]:
+        return {STREAM.topic: TopicState(STREAM.topic, "topic", {TP: BrokerOffsets(0, self.end, self.end)})}
+
+    def tick(self) -> tuple[str, list[str]]:
+        """What the tick says, and the methods of its requests."""
+        assets = [table_asset(STREAM, drain=ScriptedDrain(), audit=no_audit)]
+        defs = dg.Definitions(assets=assets, sensors=[self._sensor], resources={"spark": SparkResource()})
+        data = tick(self.instance, defs, self.cursor)
+        self.cursor = data.cursor
+        return str(data.skip_message or data.run_requests), [request.method for request in self.s3.new()]
+
+
+@pytest.fixture
+def ticks(
+    bucket: str, s3_server: S3Server, tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Ticks]:
+    """The sensor after two ticks: it has read the table and logged its events."""
+    local = TableByHand(tmp_path / "lake")
+    local.drain(100)
+    for file in local.log.iterdir():
+        key = f"lake/{file.relative_to(tmp_path / 'lake')}"
+        s3_server.client().put_object(Bucket=bucket.removeprefix("s3://"), Key=key, Body=file.read_bytes())
+    monkeypatch.setenv("KDI_LAKE", f"{bucket}/lake")
+    monkeypatch.setenv("KDI_ALERT_WEBHOOK", "http://127.0.0.1:1/hook")
+    with recording_proxy_to(s3_server.port) as s3:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+        ticks = Ticks(instance, s3)
+        monkeypatch.setattr(backlog_reader, "read_topics", ticks.topics)
+        monkeypatch.setattr(backlog_reader, "around_positions", lambda *_, **__: {})
+        monkeypatch.setattr(backlog_reader, "read_retention", lambda *_: {})
+        assert len(ticks.tick()[1]) > 0
+        ticks.tick()
+        yield ticks
+
+
+def test_an_idle_stream_takes_no_request_at_a_tick_and_two_a_minute(ticks: Ticks) -> None:
+    within = [ticks.tick() for _ in range(TICKS)]
+    ticks.now += SEEN_SECONDS
+
+    said, once_a_minute = ticks.tick()
+
+    assert within == [("nothing due; no backlog", [])] * TICKS
+    assert (said, once_a_minute, ticks.tick()[1]) == ("nothing due; no backlog", ["HEAD", "HEAD"], [])
+
+
+def test_a_stream_with_a_backlog_takes_a_head_for_each_cache_and_no_list(ticks: Ticks) -> None:
+    ticks.end += 10
+
+    said, requests = ticks.tick()
+    _, again = ticks.tick()
+
+    assert said == "nothing due; largest backlog: bronze/orders 10 offsets, ?"
+    assert Counter(again) == Counter({"HEAD": 3}), "missing events, backlog, alerts"
+    assert len(requests) > 0
+
+
+def test_a_restore_of_an_idle_table_is_seen_within_a_minute(ticks: Ticks, bucket: str) -> None:
+    DeltaTable(STREAM.table_uri(f"{bucket}/lake"), storage_options={"aws_conditional_put": "etag"}).restore(0)
+    ticks.s3.new()
+
+    before, requests = ticks.tick()
+    ticks.now += SEEN_SECONDS
+    after, _ = ticks.tick()
+
+    assert (before, requests) == ("nothing due; no backlog", [])
+    assert "orders" in after and after != before
