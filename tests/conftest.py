@@ -36,7 +36,12 @@ BROKER_TURNS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "
 # The session serves hundreds of tests. By default the young generation is full after a second, and the room for classes
 # grows five times, each time by a full collection.
 ROOM = ("-Xmn640m", "-XX:MetaspaceSize=400m")
-ON_ONE_SYSTEM = ("browser/test_dagster_ui.py", "faults/test_deployment.py", "faults/test_soak.py")
+ON_ONE_SYSTEM = (
+    "browser/test_dagster_ui.py",
+    "faults/test_cluster.py",
+    "faults/test_deployment.py",
+    "faults/test_soak.py",
+)
 INTERPRETED_FOLDERS = ("broker", "faults")
 LAST_SECONDS = 60.0
 FAST_TO_SLOW = ("unit", "spark", "broker", "dagster", "browser", "faults")

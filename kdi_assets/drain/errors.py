@@ -201,6 +201,23 @@ class ReadOrWriteFailed(RunAgain, Transient):
     what_to_run = "{command}   (it begins at the positions that the log has)"
 
 
+class WorkerPythonUnfit(RunAgain, Terminal):
+    """The Python of Spark's workers cannot run what decodes or validates the messages.
+
+    Attributes:
+        detail: What it lacks, in one line.
+    """
+
+    detail: str
+
+    what_happened = "{stream}: Python in Spark's workers cannot decode the messages: {detail}"
+    what_is_safe = "nothing was committed; positions stay as they are."
+    what_to_run = (
+        "{command}   (once the executors have this Python with the packages of deploy/requirements.lock; "
+        "PYSPARK_PYTHON names its path there, docs/clusters.md the ways to bring it)"
+    )
+
+
 class TableNotMoved(Terminal):
     """The document was renamed, and its table is still at the old name's place."""
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kdi_assets.drain.errors import ReadOrWriteFailed, RunAgain, TableRefusesRows
+from kdi_assets.drain.errors import ReadOrWriteFailed, RunAgain, TableRefusesRows, WorkerPythonUnfit
 from kdi_assets.stream.stream import Stream
+
+NO_PROGRAM = "Cannot run program"
+WORKER_UNFIT = re.compile(
+    r"^ModuleNotFoundError: |\[(PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH)\]"
+    rf"|{NO_PROGRAM} .*error=2"
+)
+"""A Python worker lacks a package, has another version of Python, or does not exist."""
 
 
 @contextmanager
@@ -18,6 +26,7 @@ def spark_failures(stream: Stream, step: str) -> Iterator[None]:
 
     Raises:
         TableRefusesRows: A constraint of the table does not hold for a row.
+        WorkerPythonUnfit: Python workers lack a package, or there is no such Python.
         ReadOrWriteFailed: All other failures.
     """
     from deltalake.exceptions import DeltaError
@@ -30,6 +39,8 @@ def spark_failures(stream: Stream, step: str) -> Iterator[None]:
         detail = root_cause(failed)
         if "DELTA_VIOLATE_CONSTRAINT" in detail or "DELTA_NOT_NULL_CONSTRAINT" in detail:
             raise TableRefusesRows(stream=stream.name, detail=detail) from failed
+        if WORKER_UNFIT.search(detail):
+            raise WorkerPythonUnfit(stream=stream.name, detail=detail) from failed
         raise ReadOrWriteFailed(stream=stream.name, step=step, detail=detail) from failed
 
 
@@ -61,14 +72,18 @@ def refused_to(command: str) -> Iterator[None]:
 
 
 def root_cause(failed: BaseException) -> str:
-    """The first line of the innermost Java exception: the cause, without Spark's wrapping."""
+    """The first line of the innermost exception, of Java or of a Python worker: the cause, without Spark's wrapping."""
     if _is_jvm_loss(failed):
         return "the driver's JVM ended or closed the connection; its own output says why (out of memory?)"
     java = getattr(failed, "java_exception", None) or getattr(failed, "_origin", None)
-    while java is not None and java.getCause() is not None:
+    # The cause below a program that cannot be run does not name the program.
+    while java is not None and java.getCause() is not None and not str(java.getMessage()).startswith(NO_PROGRAM):
         java = java.getCause()
     text = f"{java.getClass().getSimpleName()}: {java.getMessage()}" if java is not None else str(failed)
-    return text.strip().splitlines()[0][:500]
+    _, _, trace = text.partition("Traceback (most recent call last):")
+    # Python indents the frames of a trace; what it raised comes after them.
+    raised = next((line for line in trace.splitlines() if line and not line[0].isspace()), "")
+    return (raised or text.strip().splitlines()[0])[:500]
 
 
 def _is_jvm_loss(failed: BaseException) -> bool:

@@ -118,6 +118,16 @@ class SparkDidNotStart(Terminal):
     what_to_run = "{java_home}/bin/java -version    (does it start, and is there memory for it?)"
 
 
+class LakeNotShared(Terminal):
+    """The lake is a folder, and an executor does not see what the driver writes there."""
+
+    lake: str
+
+    what_happened = "the lake is the folder {lake}, and an executor of the cluster does not see it."
+    what_is_safe = "nothing was read or written."
+    what_to_run = "KDI_LAKE=s3://bucket/lake    (or mount this folder at the same path on every machine of the cluster)"
+
+
 class DriverDiffers(Terminal):
     """The warm driver and this process have different versions of Spark."""
 

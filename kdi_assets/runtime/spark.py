@@ -39,6 +39,7 @@ def open_session(settings: Settings, *, config: Mapping[str, str] | None = None,
         DriverDiffers: Driver ``shared``, and the warm driver runs another Spark.
         OtherDriverOpen: The process has a JVM of the other kind.
         JavaMissing, JarMissing, SparkDidNotStart: Driver ``own``, and the JVM cannot start.
+        LakeNotShared: Driver ``own``, and the executors of a cluster do not see the lake, a folder.
     """
     _stub_test_helpers()
     root = _open_root(settings)

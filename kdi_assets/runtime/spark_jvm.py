@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from kdi_assets.runtime.archive import archive_options
+from kdi_assets.runtime.cluster import refuse_unshared_lake, runs_here, send_jars
 from kdi_assets.runtime.environment import environment_set, forget_jvm, interrupts_kept
-from kdi_assets.runtime.errors import SparkDidNotStart
+from kdi_assets.runtime.errors import LakeNotShared, SparkDidNotStart
 from kdi_assets.runtime.jars import spark_class_path
 from kdi_assets.runtime.java import find_java, proxy_options
 from kdi_assets.runtime.spark_config import configure_lake
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 LOG_CONFIG = Path(__file__).with_name("spark-log4j2.properties")
 STDERR = 2  # standard output is for results
 LOCAL_DIR = "spark.local.dir"
+CLASS_PATH = "spark.driver.extraClassPath"
 # Otherwise a wrong length in a damaged Avro message could allocate two gigabytes and end the JVM.
 AVRO_LIMITS = (
     f"-Dorg.apache.avro.limits.bytes.maxLength={64 * 1024 * 1024}",
@@ -65,22 +67,34 @@ def start_spark(
         LakeNotSafe: Two drivers could commit the same version in the lake.
         OtherLock: Spark's own configuration names another log store for the lake.
         SparkDidNotStart: The JVM ended at once.
+        LakeNotShared: The lake is a folder that executors do not see.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     java_home = find_java(settings.home)
-    jvm_config = _jvm_config(settings, config, app_name)
+    jars = spark_class_path(settings)
+    jvm_config = _jvm_config(settings, config, app_name, jars)
     if SparkContext._gateway is not None:
         _end_jvm(SparkContext._gateway)  # its context was stopped or it died, but PySpark would go on with it
     with environment_set(_environment(settings, java_home)), interrupts_kept():
         conf = _launch(jvm_config, java_home, output)
+        here = runs_here(conf)
+        if not here:
+            send_jars(conf, jars)
         # A machine's own name may not resolve, and a local Spark need not be reachable from elsewhere.
-        loopback = LOOPBACK if conf.get("spark.master", "").startswith("local") else {}
+        loopback = LOOPBACK if here else {}
         for key, value in {**loopback, **({LOCAL_DIR: str(scratch)} if scratch else {})}.items():
             conf.setIfMissing(key, value)
         configure_lake(conf, settings.lake)
-        return SparkSession(SparkContext(conf=conf))
+        session = SparkSession(SparkContext(conf=conf))
+    if not here:
+        try:
+            refuse_unshared_lake(session, settings.lake)
+        except LakeNotShared:
+            stop_spark(session)
+            raise
+    return session
 
 
 def stop_spark(session: SparkSession, *, within_seconds: float = 10) -> None:
@@ -130,15 +144,11 @@ def _end_jvm(gateway: JavaGateway, within_seconds: float = 10) -> None:
         jvm.wait()
 
 
-def _jvm_config(settings: Settings, config: Mapping[str, str], app_name: str) -> dict[str, str]:
-    jars = os.pathsep.join(map(str, spark_class_path(settings)))
-    class_paths = {
-        key: os.pathsep.join(filter(None, (jars, config.get(key))))
-        for key in ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
-    }
+def _jvm_config(settings: Settings, config: Mapping[str, str], app_name: str, jars: Sequence[Path]) -> dict[str, str]:
+    class_path = os.pathsep.join([*map(str, jars), *filter(None, [config.get(CLASS_PATH, "")])])
     master = {"spark.master": settings.spark_master} if settings.spark_master else {}
     limits = {"spark.executor.defaultJavaOptions": " ".join(AVRO_LIMITS)}
-    return {"spark.app.name": app_name, **limits, **master, **config, **class_paths}
+    return {"spark.app.name": app_name, **limits, **master, **config, CLASS_PATH: class_path}
 
 
 def _environment(settings: Settings, java_home: Path) -> dict[str, str]:

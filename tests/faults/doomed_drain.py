@@ -92,14 +92,17 @@ class Doomed:
     driver: str = "shared"
     config: Mapping[str, str] = field(default_factory=dict)
     act: Callable[..., object] = drain
+    master: str = "local[2]"
+    environment: Mapping[str, str] = field(default_factory=dict)
     _jvm: int = 0
 
     def __post_init__(self) -> None:
         context = processes()
         self._answer, theirs = context.Pipe(duplex=False)
         kafka = self.web.stream.cluster.bootstrap_servers
-        settings = Settings(self.home, self.web.lake, kafka, "local[2]", self.driver)  # type: ignore[arg-type]
-        arguments = (self.web.stream.topic, settings, self.doom, dict(self.config), self.act, theirs)
+        settings = Settings(self.home, self.web.lake, kafka, self.master, self.driver)  # type: ignore[arg-type]
+        environment = {**JVM_OPTIONS, **self.environment}
+        arguments = (self.web.stream.topic, settings, self.doom, dict(self.config), self.act, environment, theirs)
         self._process = context.Process(target=drain_doomed, args=arguments)
         self._process.start()
         theirs.close()
@@ -159,11 +162,12 @@ def drain_doomed(
     doom: Doom,
     config: Mapping[str, str],
     act: Callable[..., object],
+    environment: Mapping[str, str],
     answer: Connection,
 ) -> None:
     """In the process: drain, set positions back, or replay, up to the point, and on if possible."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.environ.update(JVM_OPTIONS)
+    os.environ.update(environment)
     session = open_session(settings, config=config, app_name="doomed")
     answer.send(jvm_pid(session))
     stream = web_requests(topic, Cluster(name="main", bootstrap_servers=settings.kafka))

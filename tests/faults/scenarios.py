@@ -45,6 +45,7 @@ SCENARIOS: tuple[str, ...] = (
     "dead letters cannot be written",
     "many dates in one drain",
     "process paused beyond Spark's timeouts",
+    "a machine of the cluster dies",
     "time zones at the date's boundary",
     "table written by an earlier release",
     "code location reloads during a run",

@@ -9,9 +9,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kdi_assets.formats.json_schema import violations
 from kdi_assets.formats.json_schema.record import record_of
-from kdi_assets.formats.json_schema.schema import JsonSchema, SchemaRefused, validator, violations
+from kdi_assets.formats.json_schema.schema import (
+    JsonSchema,
+    SchemaRefused,
+    property_names,
+    validator,
+    validator_parts,
+)
 from kdi_assets.formats.registry.schema import Referenced
+from kdi_assets.formats.worker_code import send_by_value
+from tests.bare_worker import called_in_bare_worker
 
 DRAFT_4, DRAFT_7 = "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#"
 DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
@@ -54,6 +63,11 @@ BY_PYTHON = {
 def of(text: object, **references: object) -> JsonSchema:
     named = tuple(Referenced(name, json.dumps(schema)) for name, schema in references.items())
     return JsonSchema("order", json.dumps(text), named)
+
+
+def finding(schemas: Mapping[int, JsonSchema]) -> Callable[..., pa.Array]:
+    """What workers run."""
+    return violations.finding({n: (validator_parts(of), property_names(of)) for n, of in schemas.items()})
 
 
 def column(schema: object, **more: object) -> str:
@@ -233,7 +247,7 @@ NESTED = b'{"id": 1, "lines": ' + b"[" * 5000 + b"]" * 5000 + b"}"
 )
 def test_a_document_that_is_not_as_its_schema_says_is_told_by_the_field(document: bytes | None, where: str) -> None:
     """Never by a name that only the message has."""
-    found = violations(pa.array([document], pa.binary()), pa.array([7], pa.int64()), {7: ORDER, 8: of({})})
+    found = finding({7: ORDER, 8: of({})})(pa.array([document], pa.binary()), pa.array([7], pa.int64()))
 
     assert found.to_pylist() == [where]
 
@@ -242,4 +256,16 @@ def test_each_document_is_held_against_its_own_schema_and_by_none_against_none()
     documents = pa.array([b'{"a": 1}'] * 4, pa.binary())
     schemas = {1: of({"properties": {"a": INTEGER}}), 2: of({"properties": {"a": TEXT}})}
 
-    assert violations(documents, pa.array([1, 2, 3, None], pa.int64()), schemas).to_pylist() == [None, "a", None, None]
+    found = finding(schemas)(documents, pa.array([1, 2, 3, None], pa.int64()))
+
+    assert found.to_pylist() == [None, "a", None, None]
+
+
+def test_what_goes_to_workers_runs_where_this_package_is_not() -> None:
+    send_by_value(violations)
+    documents = pa.array([b'{"id": 1}', b'{"id": "x"}', b"{"], pa.binary())
+    schema = of({"properties": {"id": {"$ref": "number"}}}, number=INTEGER)
+
+    found = called_in_bare_worker(finding({1: schema}), documents, pa.array([1, 1, 1], pa.int64()))
+
+    assert found.to_pylist() == [None, "id", ""]

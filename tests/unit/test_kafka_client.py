@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,13 +41,21 @@ def test_reads_share_no_consumer_group_since_executors_keep_by_group_what_they_f
 
 
 def test_a_password_with_quotes_reaches_the_java_client_whole() -> None:
-    properties = {"sasl.mechanisms": "PLAIN", "sasl.username": "kdi", "sasl.password": 'a"b', "ssl.ca.location": "/ca"}
+    properties = {"sasl.mechanisms": "PLAIN", "sasl.username": "kdi", "sasl.password": 'a"b'}
     config = java_client_config(Cluster("main", "nowhere:1", properties))
 
     assert config["sasl.mechanism"] == "PLAIN"
     assert config["sasl.jaas.config"].endswith('required username="kdi" password="a\\"b";')
-    assert (config["ssl.truststore.type"], config["ssl.truststore.location"]) == ("PEM", "/ca")
     assert not config.keys() & properties.keys()
+
+
+def test_executors_get_the_certificates_and_not_the_path_of_a_file_of_the_driver(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----")
+    config = java_client_config(Cluster("main", "nowhere:1", {"ssl.ca.location": str(tmp_path / "ca.pem")}))
+
+    assert config["ssl.truststore.type"] == "PEM"
+    assert config["ssl.truststore.certificates"] == "-----BEGIN CERTIFICATE-----"
+    assert str(tmp_path) not in str(config)
 
 
 def test_an_answer_that_the_client_loses_is_given_up_and_a_retry_helps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
@@ -13,8 +11,10 @@ import pyarrow as pa
 import pytest
 from google.protobuf.message import DecodeError
 
-from kdi_assets.formats.protobuf.decoder import send_code_to_workers
+from kdi_assets.formats import framing, protobuf
 from kdi_assets.formats.protobuf.payloads import Payloads, Reading, decoding
+from kdi_assets.formats.worker_code import send_by_value
+from tests.bare_worker import called_in_bare_worker
 from tests.protobuf_messages import LEGACY, SHOP, OutOfRange, descriptors, message_class, random_message, read_row, said
 
 SEED = 7
@@ -233,28 +233,10 @@ def test_a_message_index_says_with_the_schemas_id_which_message_it_is() -> None:
     ]
 
 
-ELSEWHERE = """
-import pickle, sys
-
-class Nowhere:
-    def find_spec(self, name, *_):
-        if name.partition(".")[0] == "kdi_assets":
-            raise ImportError(name)
-
-sys.meta_path.insert(0, Nowhere())
-import pyarrow as pa
-decode = pickle.load(sys.stdin.buffer)
-print(decode(pa.array([b"", b"\\x0a"])).field("rule").to_pylist())
-"""
-
-
 def test_what_goes_to_workers_runs_where_this_package_is_not() -> None:
-    from pyspark import cloudpickle
-
-    send_code_to_workers()
+    send_by_value(framing, protobuf)
     payloads = Payloads(descriptors(SHOP), "shop.Order")
-    code = cloudpickle.dumps(decoding(payloads))  # type: ignore[no-untyped-call]
 
-    run = subprocess.run([sys.executable, "-c", ELSEWHERE], input=code, capture_output=True, check=True)
+    found = called_in_bare_worker(decoding(payloads), pa.array([b"", b"\x0a"]))
 
-    assert run.stdout.decode().strip() == str([None, len(Reading(payloads).reasons)])
+    assert found.field("rule").to_pylist() == [None, len(Reading(payloads).reasons)]

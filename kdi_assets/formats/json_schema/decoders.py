@@ -10,14 +10,24 @@ from kdi_assets.formats.decoder import FRAME, PAYLOAD, VIOLATION, Decoder
 from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.framing import other_schema_than
 from kdi_assets.formats.json import JsonDecoder
+from kdi_assets.formats.json_schema import violations
 from kdi_assets.formats.json_schema.record import record_of
-from kdi_assets.formats.json_schema.schema import JsonSchema, SchemaRefused, is_valid, registered, validator, violation
+from kdi_assets.formats.json_schema.schema import (
+    JsonSchema,
+    SchemaRefused,
+    is_valid,
+    property_names,
+    registered,
+    validator,
+    validator_parts,
+)
 from kdi_assets.formats.registry.schemas import KnownSchemas
 from kdi_assets.formats.rules import Rule
+from kdi_assets.formats.worker_code import send_by_value
 from kdi_assets.stream.message_format import Json, SchemaFile
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
 _VIOLATES = f"{VIOLATION} IS NOT NULL"
@@ -95,3 +105,23 @@ class JsonSchemaDecoder(Decoder):
         incompatible = [Rule("incompatible_schema", self.incompatible)] if self.incompatible else []
         violates = [Rule("schema_violation", _VIOLATES, field_sql=VIOLATION)] if self.validate else []
         return [*incompatible, *JsonDecoder().rules(record), *violates]
+
+
+def violation(payload: Column, schema_id: Column, schemas: Mapping[int, JsonSchema]) -> Column:
+    """Where a document violates its schema.
+
+    Args:
+        payload: binary.
+        schema_id: bigint: which of ``schemas`` the document has.
+
+    Returns:
+        string: path of the field, empty for the whole document; null where the document is valid, and where payload or
+        schema are missing.
+    """
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    send_by_value(violations)
+    find = violations.finding({n: (validator_parts(of), property_names(of)) for n, of in schemas.items()})
+    # A lambda, because it has no annotations: Spark would evaluate them, and pyarrow is not imported in that module.
+    found = arrow_udf(lambda payloads, ids: find(payloads, ids), "string")  # type: ignore[call-overload]
+    return cast("Column", found.asNondeterministic()(payload, schema_id))  # otherwise Spark may run it twice

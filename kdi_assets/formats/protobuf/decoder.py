@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from kdi_assets.formats import framing, protobuf
 from kdi_assets.formats.decoder import (
     DECODED,
     DOCUMENT,
@@ -29,6 +30,7 @@ from kdi_assets.formats.protobuf.payloads import Payloads, Reading, decoding
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.registry.schemas import KnownSchemas
 from kdi_assets.formats.rules import Rule
+from kdi_assets.formats.worker_code import send_by_value
 from kdi_assets.stream.message_format import Protobuf
 
 if TYPE_CHECKING:
@@ -138,7 +140,7 @@ def _with_record(messages: DataFrame, of: Payloads, record: StructType, *columns
     from pyspark.sql.pandas.functions import arrow_udf
     from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 
-    send_code_to_workers()
+    send_by_value(framing, protobuf)
     decode = decoding(of)
     numbers = StructField(payloads.NUMBERS, ArrayType(StringType()))
     document = StructType([StructField(payloads.RULE, IntegerType()), StructField(payloads.RECORD, record), numbers])
@@ -161,16 +163,3 @@ def _with_numbers(messages: DataFrame, where: str) -> DataFrame:
     both = f"concat(coalesce({UNKNOWN}, CAST(array() AS {UNKNOWN_DDL})), {each})"
     unknown = f"CASE WHEN {where} AND {numbers} IS NOT NULL THEN {both} ELSE {UNKNOWN} END"
     return messages.withColumn(UNKNOWN, F.expr(unknown))
-
-
-def send_code_to_workers() -> None:
-    """Send the functions to workers by value, not by the names of their modules.
-
-    Workers of a warm driver may still have an older release of this package, and executors elsewhere may have none.
-    """
-    from pyspark import cloudpickle
-
-    from kdi_assets.formats import framing, protobuf
-
-    for module in (framing, protobuf):
-        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

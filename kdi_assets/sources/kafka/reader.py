@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -103,5 +104,6 @@ def java_client_config(cluster: Cluster) -> dict[str, str]:
         options = " ".join(f"{k}={json.dumps(v)}" for k, v in (("username", user), ("password", password or "")))
         config["sasl.jaas.config"] = f"{_JAAS_MODULE[mechanism]} required {options};"
     if authority:
-        config |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
+        # The certificates themselves: executors do not see the driver's files.
+        config |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": Path(authority).read_text()}
     return config

@@ -15,6 +15,7 @@ from kdi_assets.formats.avro.schema_text import NoSchema, canonical_form
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, Decoder
 from kdi_assets.formats.errors import FormatMistake, TooManySchemas
 from kdi_assets.formats.rules import Rule
+from kdi_assets.formats.worker_code import send_by_value
 from kdi_assets.stream.message_format import RECORDS, AvroContainer, SchemaFile
 
 if TYPE_CHECKING:
@@ -120,12 +121,10 @@ class AvroContainerDecoder(Decoder):
 
     def _opened(self) -> Column:
         import pyarrow as pa
-        from pyspark import cloudpickle
         from pyspark.sql import functions as F
         from pyspark.sql.pandas.functions import arrow_udf
 
-        for module in (container, schema_text):  # as ``protobuf.decoder.send_code_to_workers`` does, for its reasons
-            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+        send_by_value(container, schema_text)
         open_all = opening(self._known)
         # PySpark takes a function of batches by the types themselves; in that module the annotations are strings.
         open_all.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}

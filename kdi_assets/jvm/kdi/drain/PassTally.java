@@ -2,10 +2,12 @@ package kdi.drain;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.BitSet;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.spark.SparkContext;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.XXH64;
@@ -16,12 +18,18 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.AccumulatorV2;
 import scala.Option;
 
-/** Counts the messages of a pass in its tasks; Spark adds up the counts of each successful task once. */
+/**
+ * Counts the messages of a pass in its tasks.
+ *
+ * <p>Spark runs a task again if the executor that holds its shuffle data is lost, and reports its counts again. They
+ * count once: both runs read the same offsets.
+ */
 public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
   private static final int ROW = 0;
   private static final int VERDICTS = 4;
   /** Of Spark's {@code xxhash64}. */
   private static final long SEED = 42L;
+  private static final int NO_TASK = -1;
 
   private final StructType letterType;
   private final long[] byVerdict = new long[VERDICTS];
@@ -36,6 +44,10 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
   private final Names misfits = new Names();
   private final Names unmet = new Names();
   private final Letters letters;
+  /** In a task: its number in its stage. */
+  private int task = NO_TASK;
+  /** On the driver: the tasks whose counts are in these. */
+  private final BitSet tasks = new BitSet();
 
   /**
    * @param ages the empty counter of ages
@@ -103,6 +115,9 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
   }
 
   private void count(int verdict, int partition, long offset) {
+    if (task == NO_TASK) {
+      task = TaskContext.getPartitionId();
+    }
     byVerdict[verdict]++;
     digests[verdict] ^= XXH64.hashLong(offset, XXH64.hashInt(partition, SEED));
     if (verdict != ROW) {
@@ -165,6 +180,13 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
   @Override
   public void merge(AccumulatorV2<PassTally, PassTally> other) {
     PassTally more = (PassTally) other;
+    if (more.task != NO_TASK) {
+      if (tasks.get(more.task)) {
+        return;
+      }
+      tasks.set(more.task);
+    }
+    tasks.or(more.tasks);
     for (int verdict = 0; verdict < VERDICTS; verdict++) {
       byVerdict[verdict] += more.byVerdict[verdict];
       digests[verdict] ^= more.digests[verdict];

@@ -1,0 +1,54 @@
+"""Executors on other machines: they see neither the driver's jars nor its disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+from kdi_assets.runtime.errors import LakeNotShared
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+JARS = "spark.jars"
+
+
+def runs_here(conf: SparkConf) -> bool:
+    """Whether Spark runs its tasks in the driver's JVM."""
+    master = conf.get("spark.master", "")
+    return master == "local" or master.startswith("local[")
+
+
+def send_jars(conf: SparkConf, jars: Sequence[Path]) -> None:
+    """Let executors fetch our jars from the driver, beside those that Spark's own configuration names."""
+    conf.set(JARS, ",".join([*map(str, jars), *filter(None, [conf.get(JARS, "")])]))
+
+
+def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:
+    """Let an executor read a file that the driver has just written into the lake, if the lake is a folder.
+
+    Otherwise each executor would write its data files to its own disk, where no reader finds them.
+
+    Raises:
+        LakeNotShared: The executor does not find it.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    parts = urlsplit(lake)
+    if parts.scheme not in ("", "file"):
+        return
+    folder = Path(unquote(parts.path) if parts.scheme else lake).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    probe = folder / f"kdi-probe-{uuid4()}"
+    probe.write_text("Is this folder shared with the executors?\n")
+    try:
+        spark.read.text(probe.as_uri()).count()
+    except (PySparkException, Py4JJavaError) as unread:
+        raise LakeNotShared(lake=lake) from unread
+    finally:
+        probe.unlink()

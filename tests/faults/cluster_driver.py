@@ -1,0 +1,225 @@
+"""A driver of a Spark cluster in its own process, which does what a test asks; it can be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.audit.audit import AuditReport, audit
+from kdi_assets.audit.kafka_comparison import Comparison, compare
+from kdi_assets.dev.broker import QUICK_START
+from kdi_assets.drain.drain import drain
+from kdi_assets.drain.report import DrainReport
+from kdi_assets.drain.rules.judge import judge
+from kdi_assets.drain.rules.records import stream_decoder
+from kdi_assets.drain.rules.tally import Counts, PassTally
+from kdi_assets.errors import KdiError
+from kdi_assets.runtime.spark import open_session
+from kdi_assets.settings import Settings
+from kdi_assets.sources.kafka.reader import read_ranges
+from kdi_assets.sources.kafka.topic import read_topic
+from kdi_assets.stream.stream import OffsetRange, Stream
+from tests.driven import DrivenStream
+from tests.faults.doomed_drain import processes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MESSAGES_PER_TASK = 50
+"""So that a few hundred messages are tasks for every executor."""
+JVM_OPTIONS = {"SPARK_DRIVER_MEMORY": "1g", "SPARK_SUBMIT_OPTS": " ".join(QUICK_START)}
+CONFIG = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.memory": "1g",
+    "spark.executor.extraJavaOptions": " ".join(QUICK_START),
+    "spark.default.parallelism": "8",
+}
+"""What the owner of such a cluster sets in ``spark-defaults.conf``; more tasks than cores, so that one can be lost."""
+
+
+class ClusterDriver:
+    """The process; it has a session from its first call on.
+
+    Args:
+        settings: With the master of the cluster.
+        config: For its JVM.
+        environment: Variables of the process.
+        messages_per_task: ``None``: as many as without a test.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        config: Mapping[str, str],
+        environment: Mapping[str, str] | None = None,
+        messages_per_task: int | None = MESSAGES_PER_TASK,
+    ) -> None:
+        context = processes()
+        self._calls, theirs = context.Pipe()
+        arguments = (settings, dict(config), dict(environment or {}), messages_per_task, theirs)
+        self._process = context.Process(target=_serve, args=arguments, daemon=True)
+        self._process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """The result of ``function(*arguments, session=…, **named)`` there; raises our errors as there."""
+        self.start(function, *arguments, **named)
+        return self.result()
+
+    def start(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        """Begin a call; ``result`` waits for it."""
+        self._calls.send((function, arguments, named))
+
+    def is_busy(self) -> bool:
+        """Whether the call has not ended."""
+        return not self._calls.poll()
+
+    def result(self) -> Any:
+        """What the call came to."""
+        try:
+            found = self._calls.recv()
+        except EOFError:
+            raise AssertionError(f"the driver ended with {self._process.exitcode} and said nothing") from None
+        if isinstance(found, KdiError):
+            raise found
+        assert not isinstance(found, _Failed), found.said
+        return found
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL); its JVM ends with it."""
+        self._process.kill()
+        self._process.join()
+
+    def stop(self) -> None:
+        """Let it end its JVM, and end it; nothing if it has ended."""
+        if self._process.is_alive():
+            self._calls.send(None)
+            self._process.join(30)
+        self.kill()
+
+
+@dataclass(frozen=True)
+class _Failed:
+    said: str
+
+
+def _serve(
+    settings: Settings,
+    config: Mapping[str, str],
+    environment: Mapping[str, str],
+    messages_per_task: int | None,
+    calls: Connection,
+) -> None:
+    import traceback
+
+    from kdi_assets.runtime.spark_jvm import stop_spark
+    from kdi_assets.sources.kafka import reader
+
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.environ.update({**JVM_OPTIONS, **environment})
+    reader.OFFSETS_PER_TASK = messages_per_task or reader.OFFSETS_PER_TASK
+    opened: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        if not opened:
+            opened.append(open_session(settings, config=config, app_name="kdi on a cluster"))
+        return opened[0]
+
+    while call := calls.recv():
+        function, arguments, named = call
+        try:
+            calls.send(function(*arguments, session=session, **named))
+        except KdiError as refusal:
+            calls.send(refusal)
+        except Exception:  # noqa: BLE001 - the test shall show it
+            calls.send(_Failed(traceback.format_exc()))
+    for spark in opened:
+        stop_spark(spark)
+
+
+def drain_with_stopped_executor(
+    stream: Stream, *, lake: str, session: Callable[[], SparkSession], executor: int
+) -> DrainReport:
+    """Drain, and stop (SIGSTOP) an executor once the plan is made: its tasks begin and do not end."""
+
+    def at(point: str) -> None:
+        if point == "before reading":
+            os.kill(executor, signal.SIGSTOP)
+
+    return drain(stream, lake=lake, session=session, at=at)
+
+
+def judge_with_lost_executor(
+    stream: Stream, *, lake: str, session: Callable[[], SparkSession], executor: int
+) -> tuple[int, int, Counts]:
+    """Judge the topic's messages before a shuffle, and read it twice; an executor is killed in between."""
+    spark, now = session(), datetime.now(UTC)
+    topic = read_topic(stream.cluster, stream.topic)
+    ranges = [OffsetRange(tp, 0, offsets.end) for tp, offsets in sorted(topic.partitions.items())]
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # otherwise each read plans the shuffle again
+    tally = PassTally(spark, now)
+    rows = judge(read_ranges(spark, stream.cluster, ranges), stream_decoder(stream), now=now, tally=tally)
+    shuffled: Any = rows.repartition(4)._jdf.queryExecution().toRdd()
+
+    before = shuffled.count()
+    os.kill(executor, signal.SIGKILL)
+    after = shuffled.count()
+
+    return before, after, replace(tally.counts(stream), letters=None)
+
+
+def seen_by_executors(paths: Sequence[str], *, session: Callable[[], SparkSession]) -> set[tuple[str, str]]:
+    """The working folders of the executors, and what each finds of these files, this package and its variables."""
+
+    def look(_: int) -> tuple[str, str]:
+        import importlib
+        import os
+
+        found = [path for path in paths if os.path.exists(path)]
+        found += [name for name in os.environ if name.startswith("KDI_")]
+        try:
+            importlib.import_module("kdi_assets.formats.framing")
+            found.append("kdi_assets")
+        except ImportError:
+            pass
+        return os.getcwd(), " ".join(found)
+
+    return set(session().sparkContext.parallelize(range(16), 16).map(look).collect())
+
+
+@dataclass
+class DrivenByCluster(DrivenStream):
+    """A stream that a cluster drains: as the others, and the test process has no Spark."""
+
+    driver: ClusterDriver | None = None
+
+    def there(self, function: Callable[..., Any], **named: Any) -> Any:
+        """The result of ``function(stream, lake=…, session=…)`` in the driver."""
+        assert self.driver
+        return self.driver.call(function, self.stream, lake=self.lake, **named)
+
+    def drain(self, stream: Stream | None = None, *, at: Callable[[str], None] = lambda point: None) -> DrainReport:
+        assert self.driver and stream is None
+        report: DrainReport = self.driver.call(drain, self.stream, lake=self.lake)
+        return report
+
+    def audit(self) -> AuditReport:
+        report: AuditReport = self.there(audit)
+        return report
+
+    def compare(self) -> Comparison:
+        found: Comparison = self.there(compare)
+        return found

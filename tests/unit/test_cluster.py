@@ -1,0 +1,46 @@
+"""Executors on other machines: who they are, and what they get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyspark import SparkConf
+
+from kdi_assets.runtime.cluster import JARS, refuse_unshared_lake, runs_here, send_jars
+
+
+def conf(**values: str) -> SparkConf:
+    return SparkConf(loadDefaults=False).setAll([(f"spark.{name}", value) for name, value in values.items()])
+
+
+@pytest.mark.parametrize(
+    ("master", "here"),
+    [
+        ("local", True),
+        ("local[2]", True),
+        ("local[*]", True),
+        ("local-cluster[2,1,1024]", False),
+        ("spark://master:7077", False),
+        ("yarn", False),
+        ("k8s://https://kubernetes.default.svc", False),
+    ],
+)
+def test_only_a_local_master_runs_tasks_in_the_drivers_jvm(master: str, here: bool) -> None:
+    assert runs_here(conf(master=master)) is here
+
+
+def test_executors_get_our_jars_beside_those_of_sparks_own_configuration() -> None:
+    own, none = conf(jars="/own.jar"), conf()
+
+    send_jars(own, [Path("/a.jar"), Path("/b.jar")])
+    send_jars(none, [Path("/a.jar")])
+
+    assert own.get(JARS) == "/a.jar,/b.jar,/own.jar"
+    assert none.get(JARS) == "/a.jar"
+
+
+@pytest.mark.parametrize("lake", ["s3://bucket/lake", "abfss://lake@account.dfs.core.windows.net/"])
+def test_object_storage_needs_no_look_by_an_executor(lake: str) -> None:
+    refuse_unshared_lake(cast(Any, None), lake)

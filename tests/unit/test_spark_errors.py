@@ -1,0 +1,65 @@
+"""The cause that the text of a failure of Spark names."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdi_assets.drain.errors import ReadOrWriteFailed, WorkerPythonUnfit
+from kdi_assets.drain.spark_errors import root_cause, spark_failures
+from tests.judged import stream_of
+
+IN_A_WORKER = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", line 1, in main
+    process()
+{raised}
+
+\tat org.apache.spark.api.python.BasePythonRunner
+Driver stacktrace:
+"""
+
+
+class JavaException:
+    """As py4j shows it."""
+
+    def __init__(self, message: str, cause: JavaException | None = None) -> None:
+        self.getMessage = lambda: message
+        self.getCause = lambda: cause
+        self.getClass = lambda: self
+        self.getSimpleName = lambda: "IOException"
+
+
+def in_a_worker(raised: str) -> str:
+    return IN_A_WORKER.format(raised=raised)
+
+
+def test_of_a_python_worker_the_cause_is_what_python_raised() -> None:
+    assert root_cause(OSError(in_a_worker("ValueError: 7\nmore"))) == "ValueError: 7"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        in_a_worker("ModuleNotFoundError: No module named 'ptars'"),
+        in_a_worker("pyspark.errors.PySparkImportError: [PACKAGE_NOT_INSTALLED] PyArrow >= 18.0.0 must be installed"),
+        in_a_worker("pyspark.errors.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has 3.13"),
+    ],
+)
+def test_a_python_that_cannot_decode_is_no_passing_fault(text: str) -> None:
+    with pytest.raises(WorkerPythonUnfit, match="PYSPARK_PYTHON"), spark_failures(stream_of("id int"), "reading"):
+        raise OSError(text)
+
+
+def test_a_python_that_is_missing_is_named_although_java_has_its_path_above_the_innermost_cause() -> None:
+    missing = JavaException('Cannot run program "/no/python": error=2, No such file', JavaException("error=2, No such"))
+    failed = OSError("Job aborted")
+    failed.java_exception = JavaException("Job aborted", missing)  # type: ignore[attr-defined]
+
+    with pytest.raises(WorkerPythonUnfit, match="/no/python"), spark_failures(stream_of("id int"), "reading"):
+        raise failed
+
+
+def test_any_other_failure_can_be_tried_again() -> None:
+    with pytest.raises(ReadOrWriteFailed), spark_failures(stream_of("id int"), "reading"):
+        raise OSError(in_a_worker("MemoryError"))
