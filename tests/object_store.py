@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
+from http.server import BaseHTTPRequestHandler
+from threading import Lock
 from typing import Literal
+
+from tests.http_server import QuietHandler, serving
 
 
 @dataclass
@@ -51,21 +53,14 @@ class ObjectStore:
 
 
 @contextmanager
-def serving(store: ObjectStore) -> Iterator[ObjectStore]:
+def object_store(store: ObjectStore) -> Iterator[ObjectStore]:
     """The store at ``store.endpoint``, during the body."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(store))
-    server.daemon_threads = True
-    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    store.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-    yield store
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(_handler(store)) as store.endpoint:
+        yield store
 
 
 def _handler(store: ObjectStore) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def do_PUT(self) -> None:
@@ -105,9 +100,6 @@ def _handler(store: ObjectStore) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
 
     return Handler
 

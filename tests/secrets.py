@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-KEYS = (b"kdi-loopback",)
-"""The access key; the secret key begins with it."""
+from kdi_assets.dev.s3_server import ACCESS_KEY
+
+KEYS = (ACCESS_KEY.encode(),)
+"""The secret key begins with the access key."""
 
 
 def files_with_keys(folder: Path) -> list[Path]:

@@ -81,7 +81,7 @@ def _send_to_statsd(
         endpoint,
         prefix=prefix or PREFIXES[names],
         lines=LINES[names],
-        on_failure=lambda reason: print_progress(f"StatsD at {endpoint[0]}:{endpoint[1]} cannot be reached: {reason}"),
+        on_failure=lambda reason: print_progress(f"StatsD at {endpoint[0]}:{endpoint[1]} gets no metrics: {reason}"),
     )
     while while_alive.is_alive():
         sender.send()

@@ -16,6 +16,7 @@ from kdi_assets.runtime.processes import Child
 
 ANSWER_SECONDS = 30.0
 REGION = "eu-central-1"
+ACCESS_KEY = "kdi-loopback"
 
 
 class S3Server:
@@ -63,8 +64,8 @@ class S3Server:
             endpoint: Of a proxy in front of the server.
         """
         return {
-            "AWS_ACCESS_KEY_ID": "kdi-loopback",
-            "AWS_SECRET_ACCESS_KEY": "kdi-loopback-secret",
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": f"{ACCESS_KEY}-secret",
             "AWS_REGION": REGION,
             "AWS_ENDPOINT_URL": endpoint or self.endpoint,
             "AWS_ALLOW_HTTP": "true",  # delta-rs asks for it

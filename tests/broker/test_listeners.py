@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kdi_assets.drain.shared_read import drain_together
+from kdi_assets.listeners import lineage
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.settings import Settings
 from kdi_assets.stream.message_rules import Mask
@@ -26,6 +27,7 @@ from tests.lineage_receiver import LineageReceiver, receiving
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[LineageReceiver]:
     with receiving() as receiver:
         monkeypatch.setenv("OPENLINEAGE_URL", receiver.url)
+        monkeypatch.setattr(lineage, "WAIT_SECONDS", 60)  # the client's first import takes seconds on a busy machine
         yield receiver
 
 

@@ -8,6 +8,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -87,9 +88,14 @@ def test_a_scrape_tells_of_broker_and_table_and_of_what_came_since_the_last(web:
     web.drain()
     of_stream = {("stream", web.stream.name), ("topic", web.stream.topic)}
 
-    with kdi("metrics", "serve", "--port", "0") as server:
+    statsd = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    statsd.bind(("127.0.0.1", 0))
+    statsd.settimeout(30)
+    to_statsd = "--statsd", f"127.0.0.1:{statsd.getsockname()[1]}", "--statsd-prefix", "lake"
+    with statsd, kdi("metrics", "serve", "--port", "0", *to_statsd) as server:
         assert server.stderr is not None
         url = served_at(server.stderr)
+        packet = statsd.recv(65536).decode()
         first = scrape(url)
         web.produce(7, seed=2)
         waiting = scrape(url)
@@ -97,6 +103,8 @@ def test_a_scrape_tells_of_broker_and_table_and_of_what_came_since_the_last(web:
         drained = scrape(url)
         server.send_signal(signal.SIGINT)
         code = server.wait(10)
+
+    assert f"lake.{web.stream.name.replace('/', '_')}.stream_state.OK:1|g" in packet
 
     def told(scraped: Samples, name: str) -> float:
         return sum(value for (n, labels), value in scraped.items() if n == name and of_stream <= labels)

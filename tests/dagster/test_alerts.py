@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import dagster as dg
@@ -21,6 +20,7 @@ from kdi_assets.stream.stream import Stream, TopicPartition
 from sensors import alerts
 from sensors.memory import read_cursor, write_cursor
 from tests.dagster.test_lag_sensor import Cluster
+from tests.http_server import QuietHandler, serving
 from tests.table_by_hand import TableByHand
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
@@ -37,11 +37,11 @@ class Webhook:
     received: list[dict[str, Any]] = field(default_factory=list)
     answer: int = 200
     let_go: Event = field(default_factory=Event)
-    port: int = 0
+    server: str = ""
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/services/secret"
+        return f"{self.server}/services/secret"
 
     @property
     def told(self) -> list[tuple[str, str, str]]:
@@ -53,7 +53,7 @@ class Webhook:
 def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
     webhook = Webhook()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if not webhook.answer:
@@ -69,17 +69,10 @@ def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    webhook.port = server.server_port
-    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    monkeypatch.setenv("KDI_ALERT_WEBHOOK", webhook.url)
-    yield webhook
-    webhook.let_go.set()
-    server.shutdown()
-    server.server_close()
+    with serving(Handler) as webhook.server:
+        monkeypatch.setenv("KDI_ALERT_WEBHOOK", webhook.url)
+        yield webhook
+        webhook.let_go.set()
 
 
 @dataclass

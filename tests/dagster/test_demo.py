@@ -14,6 +14,7 @@ import pytest
 
 from examples.parts import State
 from kdi_assets.dev.broker import QUICK_START
+from kdi_assets.dev.s3_server import ACCESS_KEY
 from tests.conftest import CHECKOUT
 from tests.secrets import files_with_keys
 
@@ -113,7 +114,7 @@ def test_the_demo_on_s3_accounts_for_every_offset_and_writes_no_key_down(start: 
     rows = [int(count.replace(",", "")) for count in re.findall(r"\d{4}-\d\d-\d\d: ([\d,]+) rows", output)]
     assert len(rows) == 3 and 246_000 < sum(rows) < 249_000
     assert "none missing, none twice" in output
-    assert "kdi-loopback" not in output
+    assert ACCESS_KEY not in output
     assert (state.logs / "driver.log").stat().st_size > 0
     assert list(state.dagster.rglob("*.db"))
     assert files_with_keys(state.folder) == []

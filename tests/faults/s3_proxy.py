@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from threading import Lock, Thread
+from threading import Lock
 from typing import Literal
+
+from tests.http_server import QuietHandler, serving
 
 Fault = Literal["none", "answer dropped", "conflict"]
 CONFLICT = b"<Error><Code>ConditionalRequestConflict</Code><Message>Another put is under way.</Message></Error>"
@@ -95,19 +97,12 @@ def _record(port: int, connection: Connection) -> None:
 def proxy_to(port: int) -> Iterator[S3Proxy]:
     """A proxy at ``endpoint`` to the server of this port, during the body."""
     proxy = S3Proxy(port)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(proxy))
-    server.daemon_threads = True
-    thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    proxy.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-    yield proxy
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(_handler(proxy)) as proxy.endpoint:
+        yield proxy
 
 
 def _handler(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = 1 << 16
         disable_nagle_algorithm = True
@@ -157,8 +152,5 @@ def _handler(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
                 self.send_header("Content-Length", length or "0")
             self.end_headers()
             self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
 
     return Handler

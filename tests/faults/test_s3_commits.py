@@ -163,6 +163,7 @@ def test_a_file_that_may_be_replaced_is_put_without_a_condition(log: Log, proxy:
     log.write("new", overwrite=True)
 
     assert log.stored() == "new\n"
+    assert any(request.is_put for request, _ in proxy.seen)
     assert not any(request.conditional for request, _ in proxy.seen)
 
 
@@ -172,4 +173,5 @@ def test_deltas_own_store_puts_without_a_condition(
     """If this fails, Delta's store may have become safe, and ours may be superfluous."""
     Log(spark, s3_lake, s3_server, DELTAS_STORE).write("mine")
 
+    assert any(request.is_put for request, _ in proxy.seen)
     assert not any(request.conditional for request, _ in proxy.seen)

@@ -26,7 +26,6 @@ def test_a_version_is_won_once_whatever_is_killed_dropped_or_refused(
     # delta-rs commits a file again if the answer to its first commit was lost; the row is then there once all the same.
     assert outcome.sparks_versions == outcome.sparks_rows > 0, str(outcome)
     assert outcome.kills > 0 < outcome.dropped, str(outcome)
-    assert outcome.versions >= 100, str(outcome)
 
 
 def test_the_same_race_on_deltas_own_store_loses_rows(

@@ -99,6 +99,14 @@ def test_an_address_that_is_taken_is_bad_usage(kdi: Kdi) -> None:
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in " ".join(answer.err.split())
 
 
+@pytest.mark.parametrize("address", ["localhost", ":8125", "localhost:0", "localhost:statsd"])
+def test_a_statsd_server_without_host_or_port_is_bad_usage(kdi: Kdi, address: str) -> None:
+    answer = kdi("metrics", "serve", "--port", "0", "--statsd", address)
+
+    assert answer.code == 2
+    assert f"'{address}' is not host:port" in " ".join(answer.err.split())
+
+
 def test_a_driver_that_does_not_exist_is_bad_usage(kdi: Kdi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KDI_DRIVER", "borrowed")
 

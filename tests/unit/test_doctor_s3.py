@@ -14,13 +14,13 @@ from kdi_assets.doctor.finding import Finding, Verdict
 from kdi_assets.doctor.storage import storage
 from kdi_assets.ledger.errors import PutIfAbsentMissing, StorageRefused
 from kdi_assets.ledger.object_storage import PROOF, prove_conditional_put
-from tests.object_store import ObjectStore, serving
+from tests.object_store import ObjectStore, object_store
 
 
 @pytest.fixture
 def store(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
     """A small S3 with the faults that the server of the tests does not have; the environment names it."""
-    with serving(ObjectStore()) as faulty:
+    with object_store(ObjectStore()) as faulty:
         monkeypatch.setenv("AWS_ENDPOINT_URL", faulty.endpoint)
         yield faulty
 

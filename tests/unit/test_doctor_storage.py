@@ -14,7 +14,7 @@ from kdi_assets.doctor.probe import LocalStorage
 from kdi_assets.doctor.storage import Storage, examined, storage
 from kdi_assets.ledger.errors import PutIfAbsentMissing, StorageRefused, StorageUnanswered
 from kdi_assets.ledger.object_storage import object_storage
-from tests.object_store import ObjectStore, serving
+from tests.object_store import ObjectStore, object_store
 
 S3_LAKE = "s3a://bucket/lake"
 
@@ -28,7 +28,7 @@ def verdicts(findings: Sequence[Finding]) -> dict[str, Verdict]:
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[tuple[ObjectStore, Storage]]:
     """A small S3, and a client of it, which takes half a second to make."""
-    with serving(ObjectStore()) as store, pytest.MonkeyPatch.context() as patch:
+    with object_store(ObjectStore()) as store, pytest.MonkeyPatch.context() as patch:
         own = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_ENDPOINT_URL": store.endpoint}
         nobodys = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
         for name, value in {**own, **nobodys, "AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": "eu-west-1"}.items():

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kdi_assets.ledger.latest_version import SEEN_SECONDS, LatestVersions, LogCache
-from tests.object_store import ObjectStore, serving
+from tests.object_store import ObjectStore, object_store
 
 TABLE = "s3://bucket/lake/bronze/orders"
 
@@ -40,7 +40,7 @@ class Log:
 def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
     """A log with one commit, which was read."""
     settings = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "eu-central-1"}
-    with serving(ObjectStore()) as store:
+    with object_store(ObjectStore()) as store:
         for name, value in {**settings, "AWS_ENDPOINT_URL": store.endpoint}.items():
             monkeypatch.setenv(name, value)
         log = Log(store)

@@ -117,14 +117,20 @@ def test_an_interrupted_run_is_aborted(receiver: LineageReceiver, table: TableBy
 
 
 def test_a_receiver_that_refuses_is_a_warning_and_the_drain_goes_on(
-    receiver: LineageReceiver, table: TableByHand, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    receiver: LineageReceiver,
+    table: TableByHand,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     receiver.status = 400
+    monkeypatch.setenv("OPENLINEAGE_URL", receiver.url.replace("//", "//user:secret@"))
 
     with heard_by_listeners("drain", orders(), str(tmp_path), no_spark) as heard:
         heard(DRAINED)
 
     assert re.search("bronze/orders: OpenLineage has no complete events of this drain: .*400", _warning(caplog))
+    assert "secret" not in _warning(caplog)
 
 
 def test_a_receiver_that_is_silent_holds_the_end_of_a_run_for_a_limited_time(
@@ -132,14 +138,12 @@ def test_a_receiver_that_is_silent_holds_the_end_of_a_run_for_a_limited_time(
 ) -> None:
     monkeypatch.setattr(lineage, "WAIT_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setenv("OPENLINEAGE_URL", f"http://user:secret@127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
 
         with heard_by_listeners("drain", orders(), str(tmp_path), no_spark) as heard:
             heard(DRAINED)
 
         assert "the receiver did not answer within 0.5 s" in _warning(caplog)
-
-    assert "secret" not in caplog.text
 
 
 def test_without_openlineages_variables_nothing_is_imported_and_nothing_is_sent(tmp_path: Path) -> None:

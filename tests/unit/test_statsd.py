@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from kdi_assets.monitoring.backlog import PartitionBacklog, State
@@ -70,10 +71,10 @@ def collector(lake: Path, seen: Seen | None = None) -> Collector:
 
 
 def sender(
-    of: Collector, to: tuple[str, int], *, names: StatsdNames = "kdi", failures: list[str] | None = None
+    samples: Collector, to: tuple[str, int], *, names: StatsdNames = "kdi", failures: list[str] | None = None
 ) -> StatsdSender:
-    told = failures if failures is not None else []
-    return StatsdSender(of, to, prefix=PREFIXES[names], lines=LINES[names], on_failure=told.append)
+    reported = failures if failures is not None else []
+    return StatsdSender(samples, to, prefix=PREFIXES[names], lines=LINES[names], on_failure=reported.append)
 
 
 def test_all_samples_are_sent_with_stream_and_labels_in_the_name(
@@ -169,11 +170,47 @@ def test_packets_hold_whole_lines_and_fit_a_network(server: Server, table: Table
     assert all(len(packet) <= PACKET_BYTES and packet.endswith("\n") for packet in packets)
 
 
-def test_an_unknown_host_is_reported_once_and_does_not_end_the_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", ["statsd.invalid", "a..b"])
+def test_an_unknown_host_is_reported_once_and_does_not_end_the_process(tmp_path: Path, host: str) -> None:
     failures: list[str] = []
-    sending = sender(collector(tmp_path), ("statsd.invalid", 8125), failures=failures)
+    sending = sender(collector(tmp_path), (host, 8125), failures=failures)
 
     sending.send()
     sending.send()
 
     assert len(failures) == 1
+
+
+def test_a_collector_that_fails_is_reported_and_does_not_end_the_process(server: Server) -> None:
+    class Failing(Collector):
+        def collect(self) -> Iterator[Metric]:
+            raise RuntimeError("no credentials")
+
+    failures: list[str] = []
+
+    sender(Failing(), server.endpoint, failures=failures).send()
+
+    assert failures == ["no credentials"]
+
+
+def test_what_counters_grew_by_while_nothing_was_sent_goes_with_the_next_packet(server: Server) -> None:
+    class Counting(Collector):
+        total = 0.0
+
+        def collect(self) -> Iterator[Metric]:
+            yield CounterMetricFamily("kdi_drains", "Drains.", value=self.total)
+
+    counting, failures = Counting(), list[str]()
+    sending = sender(counting, server.endpoint, failures=failures)
+    sending.send()
+    server.packets()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sending, "_endpoint", ("statsd.invalid", 8125))
+        counting.total = 3
+        sending.send()
+    counting.total = 5
+    sending.send()
+
+    assert len(failures) == 1
+    assert server.lines()["kdi.drains_total"] == "5|c"

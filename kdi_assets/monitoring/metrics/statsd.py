@@ -26,6 +26,8 @@ StatsdNames = Literal["kdi", "kafka-delta-ingest"]
 PREFIXES: Mapping[StatsdNames, str] = {"kdi": "kdi", "kafka-delta-ingest": "kafka_delta_ingest"}
 
 Labels = tuple[str, ...]
+Counters = dict[tuple[str, str, Labels], float]
+"""The values of counters by stream, metric and labels."""
 Letter = Literal["c", "g", "ms"]
 """StatsD's letter for counter, gauge or timer."""
 Line = tuple[str, float, Letter]
@@ -69,20 +71,23 @@ class StatsdSender:
     ) -> None:
         self._collector, self._endpoint, self._prefix, self._lines = collector, endpoint, prefix, lines
         self._on_failure, self._failing = on_failure, False
-        self._before: dict[tuple[str, str, Labels], float] = {}
+        self._before: Counters = {}
 
     def send(self) -> None:
-        """Send all samples; a host that cannot be reached is reported once and tried again by the next call."""
+        """Send all samples; a failure is reported once, and what was not sent goes with the next call."""
         try:
-            self._send([text for stream, samples in self._samples().items() for text in self._texts(stream, samples)])
-            self._failing = False
-        except OSError as failure:
+            by_stream, counters = self._samples()
+            self._send([text for stream, samples in by_stream.items() for text in self._texts(stream, samples)])
+            self._before, self._failing = counters, False
+        except Exception as failure:  # noqa: BLE001 - metrics for Prometheus are served on
             if not self._failing:
-                self._on_failure(str(failure))
+                self._on_failure(str(failure) or type(failure).__name__)
             self._failing = True
 
-    def _samples(self) -> Mapping[str, StreamSamples]:
+    def _samples(self) -> tuple[Mapping[str, StreamSamples], Counters]:
+        """The samples by stream, and the counters that they end at."""
         by_stream: dict[str, StreamSamples] = {}
+        counters = dict(self._before)
         counted = {stream for stream, _, _ in self._before}
         for metric in self._collector.collect():
             for sample in metric.samples:
@@ -93,11 +98,11 @@ class StatsdSender:
                     # A stream's first values are sums over its log, and not work that was done since the last packet.
                     first = 0.0 if stream in counted else sample.value
                     before = self._before.get((stream, sample.name, labels), first)
-                    self._before[stream, sample.name, labels] = sample.value
+                    counters[stream, sample.name, labels] = sample.value
                     samples.counts.setdefault(sample.name, {})[labels] = max(0.0, sample.value - before)
                 elif math.isfinite(sample.value):
                     samples.gauges.setdefault(sample.name, {})[labels] = sample.value
-        return by_stream
+        return by_stream, counters
 
     def _texts(self, stream: str, samples: StreamSamples) -> Iterator[str]:
         prefix = ".".join([self._prefix, *([_part(stream)] if stream else [])])
