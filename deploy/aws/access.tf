@@ -3,6 +3,10 @@ data "aws_region" "here" {}
 
 data "aws_caller_identity" "here" {}
 
+locals {
+  glue = "arn:aws:glue:${data.aws_region.here.region}:${data.aws_caller_identity.here.account_id}"
+}
+
 data "aws_iam_policy_document" "tasks" {
   statement {
     actions = ["sts:AssumeRole"]
@@ -46,6 +50,29 @@ data "aws_iam_policy_document" "code" {
       sid       = "Key"
       actions   = ["kms:Decrypt", "kms:GenerateDataKey"]
       resources = [statement.value]
+    }
+  }
+
+  dynamic "statement" { # those of documents: {aws_secret: NAME}
+    for_each = length(var.readable_secret_arns) == 0 ? [] : [var.readable_secret_arns]
+
+    content {
+      sid       = "Secrets"
+      actions   = ["secretsmanager:GetSecretValue"]
+      resources = statement.value
+    }
+  }
+
+  dynamic "statement" { # for KDI_CATALOG=glue
+    for_each = var.glue_databases
+
+    content {
+      actions = ["glue:GetTable", "glue:GetTables", "glue:CreateTable", "glue:UpdateTable"]
+      resources = [
+        "${local.glue}:catalog",
+        "${local.glue}:database/${statement.value}",
+        "${local.glue}:table/${statement.value}/*",
+      ]
     }
   }
 }

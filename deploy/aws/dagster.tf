@@ -43,7 +43,7 @@ locals {
     readonlyRootFilesystem = true
     user                   = "990:990"
     linuxParameters        = { initProcessEnabled = true, capabilities = { drop = ["ALL"] } }
-    secrets                = [for name, arn in var.secrets : { name = name, valueFrom = arn }]
+    secrets                = [{ name = "PGPASSWORD", valueFrom = var.secrets["PGPASSWORD"] }]
     mountPoints = [
       { sourceVolume = "home", containerPath = local.home },
       { sourceVolume = "tmp", containerPath = "/tmp" },
@@ -57,6 +57,8 @@ locals {
       }
     }
   }
+  # Those that reach Kafka have all secrets; the others only the password of Dagster's database.
+  code_container = merge(local.container, { secrets = [for name, arn in var.secrets : { name = name, valueFrom = arn }] })
   # Fills the home: a volume starts empty, and Dagster's settings must be in a folder that it can write to.
   fill_home = <<-EOT
     ln -sfn /opt/kdi/home/jars ${local.home}/jars && mkdir -p ${local.home}/dagster
@@ -148,7 +150,7 @@ resource "aws_ecs_task_definition" "code" {
         command   = ["/opt/kdi/venv/bin/dagster", "instance", "migrate"]
         dependsOn = local.after_home
       }),
-      merge(local.container, {
+      merge(local.code_container, {
         name      = "driver"
         command   = ["/opt/kdi/venv/bin/kdi", "driver", "run", "--idle-exit", "0"]
         dependsOn = [{ containerName = "migrate", condition = "SUCCESS" }]
@@ -161,7 +163,7 @@ resource "aws_ecs_task_definition" "code" {
         }
         stopTimeout = 30
       }),
-      merge(local.container, {
+      merge(local.code_container, {
         name = "code-server"
         command = [
           "/opt/kdi/venv/bin/python", "-P", "-m", "resources.code_server", "--module-name", "kdi_assets.definitions",
@@ -174,7 +176,7 @@ resource "aws_ecs_task_definition" "code" {
         # The most that Fargate allows. A run that takes longer is killed and retried, which loses time and no message.
         stopTimeout = 120
       }),
-      merge(local.container, {
+      merge(local.code_container, {
         name         = "metrics"
         command      = ["/opt/kdi/venv/bin/kdi", "metrics", "serve", "--host", "0.0.0.0", "--port", "9464"]
         dependsOn    = local.after_home
@@ -187,7 +189,7 @@ resource "aws_ecs_task_definition" "code" {
         environment = [for name, value in merge(local.environment, {
           KDI_DEFS            = each.value.documents
           SPARK_DRIVER_MEMORY = each.value.driver_memory
-        }) : { name = name, value = value }]
+        }, var.env) : { name = name, value = value }]
     }, container)
   ])
 }

@@ -43,6 +43,24 @@ variable "secrets" {
   }
 }
 
+variable "env" {
+  description = "More variables of the tasks of the code that are no secrets, such as KDI_CATALOG, OPENLINEAGE_URL, STATSD_ENDPOINT."
+  type        = map(string)
+  default     = {}
+}
+
+variable "readable_secret_arns" {
+  description = "ARNs of the secrets that documents name as {aws_secret: NAME}; the code reads them itself."
+  type        = list(string)
+  default     = []
+}
+
+variable "glue_databases" {
+  description = "Databases of AWS Glue in which KDI_CATALOG=glue registers tables; they must exist."
+  type        = list(string)
+  default     = []
+}
+
 variable "kms_key_arn" {
   description = "Key of the bucket, the logs and the secrets; null: keys of AWS."
   type        = string

@@ -75,9 +75,19 @@ def test_the_bucket_keeps_what_was_deleted_and_never_expires_what_a_table_names(
 
 
 def statements(resources: dict[str, dict[str, dict[str, Any]]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """All statements by the name of their document, also those that depend on a variable."""
     for name, document in resources["aws_iam_policy_document"].items():
         for statement in document["statement"]:
             yield name, statement
+        for _, statement in optional_statements(document):
+            yield name, statement
+
+
+def optional_statements(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The condition and the content of each statement that depends on a variable."""
+    for block in document.get("dynamic", ()):
+        (dynamic,) = block.values()
+        yield str(dynamic["for_each"]), dynamic["content"][0]
 
 
 def test_no_role_may_delete_versions_or_do_everything(resources: dict[str, dict[str, dict[str, Any]]]) -> None:
@@ -101,6 +111,32 @@ def test_only_the_code_has_rights_on_the_bucket(resources: dict[str, dict[str, d
     assert "task_role_arn" not in tasks["dagster"]
     with_s3 = {name for name, s in statements(resources) if any("s3:" in action for action in s["actions"])}
     assert with_s3 == {"code", "lake"}, "the role's policy, and the bucket's own, which only denies"
+
+
+@pytest.mark.parametrize(
+    ("variable", "actions"),
+    [
+        ("readable_secret_arns", {"secretsmanager:GetSecretValue"}),
+        ("glue_databases", {"glue:GetTable", "glue:GetTables", "glue:CreateTable", "glue:UpdateTable"}),
+    ],
+)
+def test_the_code_may_read_secrets_and_register_tables_only_where_a_variable_names_them(
+    variable: str, actions: set[str], resources: dict[str, dict[str, dict[str, Any]]]
+) -> None:
+    documents = resources["aws_iam_policy_document"]
+
+    ((name, statement),) = [
+        (name, content)
+        for name, document in documents.items()
+        for condition, content in optional_statements(document)
+        if f"var.{variable}" in condition
+    ]
+
+    assert name == "code"
+    assert {action.strip('"') for action in statement["actions"]} == actions
+    assert "statement.value" in str(statement["resources"])
+    always = {a.strip('"') for s in documents["code"]["statement"] for a in s["actions"]}
+    assert not always & actions
 
 
 def test_one_task_of_each_service_runs_and_the_old_one_ends_first(
@@ -129,6 +165,18 @@ def test_a_task_has_every_variable_of_the_example_and_secrets_only_by_name() -> 
         assert re.search(rf"^\s*{name}\s+=", source, re.MULTILINE), name
     assert not re.search(r"^\s*PGPASSWORD\s+=", source, re.MULTILINE)
     assert "valueFrom = arn" in source
+
+
+def test_only_what_reaches_kafka_gets_all_secrets_and_variables_of_the_user() -> None:
+    source = text()
+
+    shared, own = re.findall(r"^ +secrets += (\[.*PGPASSWORD.*\])$|secrets = (\[for .*?\])", source, re.MULTILINE)
+    assert shared[0] == '[{ name = "PGPASSWORD", valueFrom = var.secrets["PGPASSWORD"] }]'
+    assert own[1] == "[for name, arn in var.secrets : { name = name, valueFrom = arn }]"
+    every = re.findall(r"merge\(local\.code_container, \{\s+name\s+= \"([\w-]+)\"", source)
+    assert every == ["driver", "code-server", "metrics"]
+    before, _, after = source.partition('resource "aws_ecs_task_definition" "dagster"')
+    assert (before.count("var.env)"), after.count("var.env"), after.count("code_container")) == (1, 0, 0)
 
 
 def test_someone_is_told_when_a_service_does_not_run(resources: dict[str, dict[str, dict[str, Any]]]) -> None:

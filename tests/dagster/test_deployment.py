@@ -70,6 +70,30 @@ def test_a_unit_and_its_container_run_one_command_end_alike_and_start_again_by_t
     assert f"kdi-{name}.service" in (DEPLOY / "systemd" / "kdi.target").read_text()
 
 
+@pytest.mark.parametrize("jars", ["none", "a folder of an older installation", "a link"])
+def test_the_containers_use_the_jars_of_the_image_whatever_the_home_has(jars: str, tmp_path: Path) -> None:
+    home, image = tmp_path / "home", tmp_path / "image"
+    home.mkdir()
+    image.mkdir()
+    if jars.startswith("a folder"):
+        (home / "jars").mkdir()
+        (home / "jars" / "older.jar").touch()
+    elif jars == "a link":
+        (home / "jars").symlink_to(image)
+    (image / "dagster").write_text('#!/bin/sh\necho "$@"\n')
+    (image / "dagster").chmod(0o755)
+
+    *shell, script = compose()["prepare"]["command"]
+    script = script.replace("/var/lib/kdi", str(home)).replace("/opt/kdi/home/jars", str(image))
+    environment = {"PATH": f"{image}:{os.environ['PATH']}"}
+    said = subprocess.check_output([*shell, script], env=environment, text=True)
+
+    assert said == "instance migrate\n"
+    assert (home / "jars").readlink() == image
+    assert (image / "dagster").exists(), "nothing of the image is removed"
+    assert not list(image.glob("*.jar"))
+
+
 def test_what_writes_to_dagsters_database_starts_after_it_and_is_stopped_before_it() -> None:
     units = [Unit.read(name) for name in unit_names()]
 
@@ -152,7 +176,10 @@ def test_the_output_of_runs_goes_to_a_bucket_and_the_ui_reads_it_from_there(
 ) -> None:
     monkeypatch.setenv("KDI_LOGS_BUCKET", bucket.removeprefix("s3://"))
     section = (DEPLOY / "compute-logs-s3.yaml").read_text()
-    (tmp_path / "dagster.yaml").write_text(section)
+    settings = yaml.safe_load(section)
+    # In /tmp, the next run of this test would append to what this one reads.
+    settings["compute_logs"]["config"]["local_dir"] = str(tmp_path)
+    (tmp_path / "dagster.yaml").write_text(yaml.safe_dump(settings))
     key = ["a-run", "compute_logs", "a-step"]
 
     with DagsterInstance.from_config(str(tmp_path)) as instance:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from kdi_assets.config.loader import load_streams
 from kdi_assets.dev.broker import free_port
 from kdi_assets.runtime.processes import Child
 from tests.charts import NAMESPACE, RELEASE, REQUIRED, NotRendered, containers, long_running, of_kind, pods, render
+from tests.conftest import CHECKOUT
 from tests.deployed import BIN, DEPLOY, INSTALLED_BIN, Unit, example_environment, unit_names
 from tests.documents import CLUSTER, stream
 from tests.waiting import wait_until
@@ -103,15 +105,53 @@ def test_no_container_runs_as_root_or_writes_to_its_image_and_each_that_stays_is
 
 
 @every_release
-def test_secrets_are_named_and_never_written_and_no_executor_gets_them(values: dict[str, Any]) -> None:
+def test_secrets_are_named_and_never_written_and_only_what_reaches_kafka_gets_them_all(values: dict[str, Any]) -> None:
     manifests = render(values)
+    password = {"name": "PGPASSWORD", "valueFrom": {"secretKeyRef": {"name": "kdi-secrets", "key": "PGPASSWORD"}}}
 
     assert not of_kind(manifests, "Secret")
     for pod in pods(manifests).values():
         for container in containers(pod):
-            named = [source["secretRef"]["name"] for source in container.get("envFrom", ())]
-            assert named == ([] if container["name"] == "executor" else ["kdi-secrets"])
-            assert not {"PGPASSWORD", "AWS_SECRET_ACCESS_KEY"} & {entry["name"] for entry in container["env"]}
+            every = [source["secretRef"]["name"] for source in container.get("envFrom", ())]
+            assert every == (["kdi-secrets"] if container["name"] in {"code-server", "driver", "metrics"} else [])
+            single = [entry for entry in container["env"] if "value" not in entry]
+            assert single == ([] if container["name"] == "executor" else [password])
+            assert not {"PGPASSWORD", "AWS_SECRET_ACCESS_KEY"} & {e["name"] for e in container["env"] if "value" in e}
+
+
+def test_the_service_accounts_that_reach_the_lake_are_those_that_the_page_names() -> None:
+    values = {**TWO_LOCATIONS, "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:role"}}}
+    manifests = render(values)
+
+    accounts = of_kind(manifests, "ServiceAccount")
+
+    users = {pod["serviceAccountName"] for pod in pods(manifests).values() if "serviceAccountName" in pod}
+    assert users == accounts.keys() == {RELEASE, f"{RELEASE}-driver"}
+    for account in accounts.values():
+        assert account["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": "arn:role"}
+    assert {"`<release>`", "`<release>-driver`"} <= set(re.findall(r"`[^`]*`", chapter()))
+
+
+def chapter() -> str:
+    """The chapter of the page on deployment."""
+    return (CHECKOUT / "docs" / "deployment.md").read_text().partition("\n## Kubernetes\n")[2].partition("\n## ")[0]
+
+
+def test_the_values_and_the_command_of_the_page_make_a_release() -> None:
+    (values_file,) = re.findall(r"```yaml\n(.*?)```", chapter(), re.DOTALL)
+    ((index, folder),) = re.findall(r"--set-file 'locations\[(\d)\]\.documents\.(\w+)=", chapter())
+    values = yaml.safe_load(values_file)
+    # As Helm: the user's list replaces the chart's, and --set-file adds to it.
+    values.setdefault("locations", [{}])[int(index)]["documents"] = {folder: DOCUMENTS}
+
+    manifests = render(values)
+
+    assert of_kind(manifests, "ConfigMap")[f"{RELEASE}-kdi-assets-documents"]["data"] == {folder: DOCUMENTS}
+
+
+def test_a_location_without_a_name_is_refused() -> None:
+    with pytest.raises(NotRendered, match=r"locations\[\]\.name: each location needs one"):
+        render({**REQUIRED, "locations": [{"documents": {"orders": DOCUMENTS}}]})
 
 
 def test_a_container_has_every_variable_of_the_example(plain: list[dict[str, Any]]) -> None:

@@ -1,5 +1,5 @@
 {{- define "kdi.location" -}}
-{{ .release }}-{{ .name | replace "_" "-" }}
+{{ .release }}-{{ required "locations[].name: each location needs one, such as kdi-assets" .name | replace "_" "-" }}
 {{- end }}
 
 {{- define "kdi.labels" -}}
@@ -25,7 +25,7 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{/* Of every container of the image. */}}
+{{/* Of every container of the image. Its only secret is the password of Dagster's database. */}}
 {{- define "kdi.container" -}}
 {{ include "kdi.image" . }}
 securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
@@ -41,14 +41,23 @@ env:
   - {name: PGUSER, value: {{ .Values.postgres.user | quote }}}
   - {name: PGDATABASE, value: {{ .Values.postgres.database | quote }}}
   - {name: PGSSLMODE, value: {{ .Values.postgres.sslMode | quote }}}
+  - {name: PGPASSWORD, valueFrom: {secretKeyRef: {name: {{ include "kdi.secret" . }}, key: PGPASSWORD}}}
 {{- if .Values.spark.executors.instances }}
   - {name: SPARK_CONF_DIR, value: /etc/kdi/spark} # only the driver has it
 {{- end }}
 {{- range $name, $value := .Values.env }}
   - {name: {{ $name }}, value: {{ $value | quote }}}
 {{- end }}
+{{- end }}
+
+{{/* Of the containers that reach Kafka: all secrets. */}}
+{{- define "kdi.secrets" -}}
 envFrom:
-  - secretRef: {name: {{ required "secret: name of a Secret with PGPASSWORD and the secrets of Kafka" .Values.secret | quote }}}
+  - secretRef: {name: {{ include "kdi.secret" . }}}
+{{- end }}
+
+{{- define "kdi.secret" -}}
+{{ required "secret: name of a Secret with PGPASSWORD and the secrets of Kafka" .Values.secret | quote }}
 {{- end }}
 
 {{/* The folders that a container writes to; the rest of its file system is read-only. */}}
