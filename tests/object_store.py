@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,12 +20,12 @@ class ObjectStore:
     """The objects of the bucket, and its behaviour.
 
     Attributes:
-        conditions: What it does with ``If-None-Match``.
+        conditions: What it does with ``If-None-Match``; ``raced``: it looks first, and then puts without a condition.
         refused: HTTP status of an S3 error, by method.
         ahead: The storage's clock against the real one.
     """
 
-    conditions: Literal["honoured", "ignored", "unknown"] = "honoured"
+    conditions: Literal["honoured", "raced", "ignored", "unknown"] = "honoured"
     refused: dict[str, tuple[int, str]] = field(default_factory=dict)
     ahead: timedelta = timedelta(0)
     objects: dict[str, tuple[bytes, datetime]] = field(default_factory=dict)
@@ -44,6 +45,10 @@ class ObjectStore:
         """HTTP status, and S3's code of a refusal."""
         if if_absent and self.conditions == "unknown":
             return 501, "NotImplemented"
+        if if_absent and self.conditions == "raced":
+            if path in self.objects:
+                return 412, "PreconditionFailed"
+            time.sleep(0.1)  # the other writer of a race looks too
         with self._lock:
             self.puts.append(path)
             if if_absent and self.conditions == "honoured" and path in self.objects:

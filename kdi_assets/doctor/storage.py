@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from threading import Barrier
 from time import time
 
 from kdi_assets.doctor.disk import local_path
@@ -13,8 +11,7 @@ from kdi_assets.doctor.finding import Finding, Trouble, fine, warning, wrong
 from kdi_assets.doctor.probe import LocalStorage
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.errors import PutIfAbsentMissing
-from kdi_assets.ledger.object_storage import ObjectStorage, object_storage
-from kdi_assets.runtime.threads import start_in_thread
+from kdi_assets.ledger.object_storage import ObjectStorage, object_storage, race
 from kdi_assets.wording import duration
 
 LARGEST_SKEW_SECONDS = 60.0
@@ -52,7 +49,7 @@ def examined(tried: Storage, lake: str, *, clock: Callable[[], float] = time) ->
     """Both examinations, with one probe."""
     name = f"kdi-doctor-{uuid.uuid4().hex}"
     try:
-        before, created, after = clock(), race(tried, name), clock()
+        before, created, after = clock(), race(tried.create, name), clock()
         yield _put_if_absent(lake, created, held=tried.read(name))
         yield _clock(lake, before, after, written=tried.written_at(name))
     finally:
@@ -78,18 +75,6 @@ def _put_if_absent(lake: str, created: Sequence[bytes], *, held: bytes) -> Findi
     if list(created) != [held]:
         return wrong("storage", lake, PutIfAbsentMissing(lake=lake, created=len(created)))
     return fine("storage", lake, "put-if-absent: of two writers at once, one created the object")
-
-
-def race(tried: Storage, name: str) -> list[bytes]:
-    """Create one object twice at the same time; the contents of the writers that succeeded."""
-    both = Barrier(2)
-
-    def create(content: bytes) -> bool:
-        both.wait()
-        return tried.create(name, content)
-
-    both_created = {c: start_in_thread(partial(create, c), name=f"create {name}") for c in (b"one", b"other")}
-    return [content for content, created in both_created.items() if created.result()]
 
 
 def _clock(lake: str, before: float, after: float, *, written: float) -> Finding:

@@ -42,7 +42,8 @@ def commit_positions(
 
     Raises:
         OvertakenCommit: Another commit came first; take another snapshot.
-        PutIfAbsentMissing: On this storage, two drains would overwrite each other's commits.
+        PutIfAbsentMissing, OtherLock: On this storage, two drains would overwrite each other's commits.
+        StorageRefused, StorageUnanswered: The storage does not take an object.
     """
     prove_conditional_put(lake)
     entry = next_entry(

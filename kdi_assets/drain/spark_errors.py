@@ -41,6 +41,8 @@ def spark_failures(stream: Stream, step: str) -> Iterator[None]:
             raise TableRefusesRows(stream=stream.name, detail=detail) from failed
         if WORKER_UNFIT.search(detail):
             raise WorkerPythonUnfit(stream=stream.name, detail=detail) from failed
+        if re.search("ExpiredToken|InvalidToken", str(failed)):
+            detail += " (renew the credentials; a warm driver has those of its start: kdi driver stop)"
         raise ReadOrWriteFailed(stream=stream.name, step=step, detail=detail) from failed
 
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.errors import KdiError
 from kdi_assets.ledger.delta_log import CommitInfo, TableLog
 from kdi_assets.ledger.delta_transaction import (
     Staged,
@@ -41,10 +42,8 @@ from kdi_assets.ledger.errors import (
     NotADeltaTable,
     OvertakenCommit,
     StagedFilesGone,
-    StorageFailed,
     TableBusy,
     TableChangedUnderDrain,
-    TableUnreadable,
 )
 from kdi_assets.ledger.positions import LedgerState, known_positions, partition_id, version_id
 from kdi_assets.stream.stream import Stream, TopicPartition
@@ -246,7 +245,7 @@ def _commit_once(spark: SparkSession, transaction: Any, staged: Staged, entry: L
     except (Py4JError, OSError) as failed:
         try:
             committed = find_attempt(uri, after=entry.version - 1, attempt_id=entry.attempt_id) is not None
-        except (CommitUnreadable, StorageFailed, TableUnreadable):
+        except (KdiError, CommitUnreadable):
             raise failed from None  # if it was committed, the next read of the ledger shows it
         if committed:
             log.warning("%s: the commit of attempt %s reported an error and landed", uri, entry.attempt_id)

@@ -20,9 +20,9 @@ from urllib.parse import unquote, urlsplit
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import KNOWN_DELTA, UnknownDelta
 from kdi_assets.ledger.positions import partition_id, table_txn_id, topic_txn_id, version_id
-from kdi_assets.runtime.errors import OtherLock, SessionOfOtherLake
+from kdi_assets.runtime.errors import SessionOfOtherLake
 from kdi_assets.runtime.s3_access import lies_on_s3
-from kdi_assets.runtime.spark_config import LOG_STORE
+from kdi_assets.runtime.spark_config import refuse_other_log_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -228,26 +228,25 @@ def delta_log(spark: SparkSession, uri: str) -> Any:
 
     Raises:
         UnknownDelta: The session has another version of Delta.
-        OtherLock: On S3, the session commits by another log store than ours.
+        OtherLock, OtherLogStore: On S3, the session commits by another log store than ours.
         SessionOfOtherLake: It was not started for S3.
     """
     found = str(jvm_of(spark).io.delta.package.VERSION())
     if found not in KNOWN_DELTA:
         raise UnknownDelta(found=found)
     if lies_on_s3(uri):
-        _refuse_other_log_store(spark, uri)
+        _check_log_store(spark, uri)
     # Delta reads its settings from the active session of the JVM's thread, not from the session of the data frame.
     jvm_of(spark).org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
     return jvm_of(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, uri)
 
 
-def _refuse_other_log_store(spark: SparkSession, uri: str) -> None:
+def _check_log_store(spark: SparkSession, uri: str) -> None:
     setting = f"spark.delta.logStore.{urlsplit(uri).scheme}.impl"
     store = str(spark.conf.get(setting, ""))
     if not store:
         raise SessionOfOtherLake(uri=uri)
-    if store != LOG_STORE:
-        raise OtherLock(uri=uri, setting=setting, value=store)
+    refuse_other_log_store(uri, setting, store)
 
 
 def jvm_of(spark: SparkSession) -> Any:

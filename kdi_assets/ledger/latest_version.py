@@ -6,8 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.object_storage import RETRIES, ObjectStorage
@@ -44,8 +43,6 @@ class LatestVersions:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._folders: dict[str, FileSystem] = {}
-        self._s3_client: Any = None
-        self._lock = Lock()
         self._seen: dict[str, tuple[LatestVersion, float]] = {}
         self._idle: set[str] = set()
 
@@ -95,9 +92,7 @@ class LatestVersions:
         from pyarrow.fs import FileType
 
         if lies_on_s3(uri):  # by one HEAD; delta-rs's file system also sends a LIST, at twelve times the price
-            with self._lock:  # boto3 makes one client at a time
-                self._s3_client = self._s3_client or s3_client(retries=RETRIES)
-            return ObjectStorage.at(uri, self._s3_client).size_and_time(path)
+            return ObjectStorage.at(uri, s3_client(retries=RETRIES)).size_and_time(path)
         if uri not in self._folders:
             self._folders[uri] = table_folder(uri)
         (info,) = self._folders[uri].get_file_info([path])

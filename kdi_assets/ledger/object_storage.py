@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from threading import Barrier
 from typing import Any
 from urllib.parse import urlsplit
 
+from kdi_assets.aws import is_transient
 from kdi_assets.ledger.errors import PutIfAbsentMissing, StorageRefused, StorageUnanswered
-from kdi_assets.runtime.s3_access import lies_on_s3, refuse_other_lock, s3_client
+from kdi_assets.runtime.s3_access import credential_failures, lies_on_s3, refuse_other_lock, s3_client
+from kdi_assets.runtime.threads import start_in_thread
 
 RETRIES = 1
 """More retries would take longer than an examination of `kdi doctor` may."""
 
 PROOF = "_kdi/conditional_put"
 """The object of a lake that cannot be created twice: the storage honours conditional put."""
+
+RACES = 3
+"""Of two writers at once, in a first proof."""
 
 LOST = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409"})
 """Error codes of a put if the object exists, or if another client creates it.
@@ -55,17 +63,44 @@ def object_storage(lake: str) -> ObjectStorage | None:
 def prove_conditional_put(lake: str) -> None:
     """Refuse a lake on S3 whose storage ignores ``If-None-Match``; called before a stream's first commit.
 
-    The proof is an object that cannot be created a second time. It stays in the lake: the next call is one put, which
-    the storage must refuse.
+    The proof is an object that cannot be created a second time, neither later nor at the same time. It stays in the
+    lake: the next call is one put, which the storage must refuse.
 
     Raises:
-        PutIfAbsentMissing: It creates the object twice, or does not know the condition.
+        PutIfAbsentMissing: It creates an object twice, or does not know the condition.
         StorageRefused, StorageUnanswered: It does not take the object.
     """
     storage = object_storage(lake)
-    if storage and storage.create(PROOF, b"one") and storage.create(PROOF, b"other"):
-        storage.remove(PROOF)
+    if storage is None or not storage.create(PROOF, b"one"):
+        return
+    proved = False
+    try:
+        proved = not storage.create(PROOF, b"other") and all(_one_wins(storage) for _ in range(RACES))
+    finally:
+        if not proved:
+            storage.remove(PROOF)
+    if not proved:
         raise PutIfAbsentMissing(lake=lake, created=2)
+
+
+def _one_wins(storage: ObjectStorage) -> bool:
+    name = f"{PROOF}-{uuid.uuid4().hex}"
+    try:
+        return len(race(storage.create, name)) < 2
+    finally:
+        storage.remove(name)
+
+
+def race(create: Callable[[str, bytes], bool], name: str) -> list[bytes]:
+    """Create one object twice at the same time; the contents of the writers that succeeded."""
+    both = Barrier(2)
+
+    def at_once(content: bytes) -> bool:
+        both.wait()
+        return create(name, content)
+
+    created = {c: start_in_thread(partial(at_once, c), name=f"create {name}") for c in (b"one", b"other")}
+    return [content for content, done in created.items() if done.result()]
 
 
 @dataclass(frozen=True)
@@ -152,16 +187,13 @@ class ObjectStorage:
     @contextmanager
     def _refusals(self, action: str) -> Iterator[None]:
         """Raise ``StorageRefused``, or ``StorageUnanswered`` if the storage is not reachable or too busy."""
-        from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
+        from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
-        try:
-            yield
-        except ClientError as refused:
-            if refused.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
-                raise StorageUnanswered(lake=self.lake, detail=str(refused)) from refused
-            way_out = _WAYS_OUT.get(refused.response["Error"]["Code"], "").format(lake=self.lake)
-            raise StorageRefused(lake=self.lake, action=action, detail=str(refused), way_out=way_out) from refused
-        except (ConnectionError, HTTPClientError) as silent:
-            raise StorageUnanswered(lake=self.lake, detail=str(silent)) from silent
-        except BotoCoreError as refused:  # e.g. no credentials
-            raise StorageRefused(lake=self.lake, action=action, detail=str(refused)) from refused
+        with credential_failures():
+            try:
+                yield
+            except (ClientError, ConnectionError, HTTPClientError) as failed:
+                if is_transient(failed):
+                    raise StorageUnanswered(lake=self.lake, detail=str(failed)) from failed
+                way_out = _WAYS_OUT.get(failed.response["Error"]["Code"], "").format(lake=self.lake)
+                raise StorageRefused(lake=self.lake, action=action, detail=str(failed), way_out=way_out) from failed

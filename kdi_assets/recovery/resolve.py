@@ -151,7 +151,8 @@ def commit_decision(
 
     Raises:
         OvertakenCommit: Another commit came first; decide again.
-        PutIfAbsentMissing: On this storage, two drains would overwrite each other's commits.
+        PutIfAbsentMissing, OtherLock: On this storage, two drains would overwrite each other's commits.
+        StorageRefused, StorageUnanswered: The storage does not take an object.
         AccountingMismatch: The rows to remove are not those that were counted.
     """
     prove_conditional_put(lake)  # the table may be a copy that no drain has committed to here

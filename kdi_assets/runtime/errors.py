@@ -182,14 +182,29 @@ class LakeNotSafe(Terminal):
     what_to_run = "the same command with KDI_LAKE as a path or on s3://, abfss://, gs:// or hdfs://"
 
 
+_UNCOMMITTED = "what is not in a commit does not count; positions stay as the log has them."
+
+
 class CredentialsMissing(Transient):
     """No credentials of AWS are found; the service that gives a machine its role may only be slow."""
 
-    uri: str
+    detail: str
 
-    what_happened = "{uri}: no AWS credentials are found: no keys in the environment, no profile, no role."
-    what_is_safe = "no request was sent; no table was touched."
-    what_to_run = "the same command with AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; then kdi doctor"
+    what_happened = "no AWS credentials are found: {detail}"
+    what_is_safe = _UNCOMMITTED
+    what_to_run = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; kdi doctor; then the same command"
+
+
+class CredentialsRefused(Terminal):
+    """The profile is wrong or its login has expired, or AWS refuses the role."""
+
+    detail: str
+
+    what_happened = "AWS's settings or credentials cannot be used: {detail}"
+    what_is_safe = _UNCOMMITTED
+    what_to_run = (
+        "correct AWS_PROFILE or its profile, or log in again (aws sso login); kdi doctor; then the same command"
+    )
 
 
 class OtherLock(Terminal):
@@ -200,8 +215,20 @@ class OtherLock(Terminal):
     value: str
 
     what_happened = "{uri}: {setting} is {value}, and commits here are made by conditional put alone."
-    what_is_safe = "nothing was read and nothing was written; with two kinds of lock, commits would be lost."
-    what_to_run = "stop the writers that use the lock, for good; then remove the setting {setting}"
+    what_is_safe = _UNCOMMITTED
+    what_to_run = "stop the writers that use the lock, for good; remove the setting {setting}; then the same command"
+
+
+class OtherLogStore(Terminal):
+    """A setting of Spark names another log store for S3, with which two drivers overwrite each other's commits."""
+
+    uri: str
+    setting: str
+    value: str
+
+    what_happened = "{uri}: {setting} is {value}, which does not commit by conditional put."
+    what_is_safe = f"{_UNCOMMITTED[:-1]}; other drivers with the setting overwrite commits."
+    what_to_run = "remove the setting {setting} wherever a driver of this lake has it; then the same command"
 
 
 class SessionOfOtherLake(Terminal):
@@ -210,5 +237,5 @@ class SessionOfOtherLake(Terminal):
     uri: str
 
     what_happened = "{uri}: the Spark session was started for another lake and has no client of S3."
-    what_is_safe = "nothing was written."
+    what_is_safe = _UNCOMMITTED
     what_to_run = "kdi driver stop    (then start it with this KDI_LAKE, and repeat the command)"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from kdi_assets.runtime.errors import LakeNotSafe, OtherLock
-from kdi_assets.runtime.s3_access import lies_on_s3, s3_endpoint, s3_region
+from kdi_assets.runtime.errors import LakeNotSafe, OtherLock, OtherLogStore
+from kdi_assets.runtime.s3_access import has_keys, lies_on_s3, s3_endpoint, s3_region
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -55,6 +56,7 @@ SESSION_CONFIG: Mapping[str, str] = MappingProxyType({**START_CONFIG, **RUNTIME_
 """All settings that the engine needs; a caller's configuration overrides them. It names no master."""
 
 
+_CREDENTIALS = "software.amazon.awssdk.auth.credentials"
 SAFE_SCHEMES = frozenset({"", "file", "hdfs", "s3", "s3a", "abfs", "abfss", "gs"})
 """Where only one of two drivers can write a version: S3 by our log store, the others by Delta's (Delta's documentation,
 "Storage configuration")."""
@@ -68,6 +70,7 @@ def lake_config(lake: str) -> dict[str, str]:
 
     Raises:
         LakeNotSafe: Two drivers could commit the same version there.
+        CredentialsMissing, CredentialsRefused: The profile of AWS cannot be read.
     """
     if (scheme := urlsplit(lake).scheme) not in SAFE_SCHEMES:
         raise LakeNotSafe(lake=lake, scheme=scheme)
@@ -76,12 +79,22 @@ def lake_config(lake: str) -> dict[str, str]:
     endpoint, region = s3_endpoint(), s3_region()
     # Servers other than Amazon's mostly have no host name for each bucket.
     own_server = {"fs.s3a.endpoint": endpoint, "fs.s3a.path.style.access": "true"} if endpoint else {}
+    # By default the SDK takes a web identity before the profile, botocore takes it after.
+    provider = (
+        "ProfileCredentialsProvider"
+        if os.environ.get("AWS_PROFILE") and not has_keys()
+        else "DefaultCredentialsProvider"
+    )
     hadoop = {
         "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-        "fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
+        "fs.s3a.aws.credentials.provider": f"{_CREDENTIALS}.{provider}",
         "fs.s3a.input.stream.type": "classic",  # the default reads by netty, of which Spark has a newer version
         # Names of files are unique; otherwise the client first looks for a file and for a folder of each name.
         "fs.s3a.performance.flags": "create,delete,mkdir",
+        # A storage that does not answer is an error within minutes. The defaults 7, 5 and 20 with doubled pauses: days.
+        "fs.s3a.retry.limit": "3",
+        "fs.s3a.attempts.maximum": "3",
+        "fs.s3a.retry.throttle.limit": "8",
         **({"fs.s3a.endpoint.region": region} if region else {}),
         **own_server,
     }
@@ -94,9 +107,21 @@ def configure_lake(conf: SparkConf, lake: str) -> None:
 
     Raises:
         LakeNotSafe: Two drivers could commit the same version there.
-        OtherLock: Spark's own configuration names another log store, which does not exclude other writers' commits.
+        OtherLock, OtherLogStore: Spark's own configuration names another log store.
     """
     for name, value in lake_config(lake).items():
-        if value == LOG_STORE and (other := conf.get(name, value)) != value:
-            raise OtherLock(uri=lake, setting=name, value=str(other))
+        if value == LOG_STORE:
+            for setting in (name, "spark.delta.logStore.class"):
+                refuse_other_log_store(lake, setting, str(conf.get(setting, LOG_STORE)))
         conf.setIfMissing(name, value)
+
+
+def refuse_other_log_store(uri: str, setting: str, store: str) -> None:
+    """Refuse a log store that does not commit by conditional put.
+
+    Raises:
+        OtherLock: It locks through DynamoDB.
+        OtherLogStore: It is another one.
+    """
+    if store != LOG_STORE:
+        raise (OtherLock if "DynamoDB" in store else OtherLogStore)(uri=uri, setting=setting, value=store)

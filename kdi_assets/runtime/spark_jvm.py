@@ -15,7 +15,7 @@ from kdi_assets.runtime.environment import environment_set, forget_jvm, interrup
 from kdi_assets.runtime.errors import LakeNotShared, SparkDidNotStart
 from kdi_assets.runtime.jars import spark_class_path
 from kdi_assets.runtime.java import find_java, proxy_options
-from kdi_assets.runtime.spark_config import configure_lake
+from kdi_assets.runtime.spark_config import configure_lake, lake_config
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -65,13 +65,14 @@ def start_spark(
         JavaMissing: There is no Java that Spark runs on.
         JarMissing: The locked jars are not there.
         LakeNotSafe: Two drivers could commit the same version in the lake.
-        OtherLock: Spark's own configuration names another log store for the lake.
+        OtherLock, OtherLogStore: Spark's own configuration names another log store for the lake.
         SparkDidNotStart: The JVM ended at once.
         LakeNotShared: The lake is a folder that executors do not see.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    lake_config(settings.lake)  # refuses the lake before a JVM starts
     java_home = find_java(settings.home)
     jars = spark_class_path(settings)
     jvm_config = _jvm_config(settings, config, app_name, jars)

@@ -92,6 +92,16 @@ def test_a_clock_five_minutes_off_is_a_warning(store: ObjectStore) -> None:
 
 
 @pytest.mark.usefixtures("bucket")
+def test_a_profile_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "no-such-profile")
+
+    fault = the_fault("s3://bucket/lake")
+
+    assert (fault.verdict, fault.found) == (Verdict.WRONG, "credentials refused")
+    assert "no-such-profile" in str(fault.trouble)
+
+
+@pytest.mark.usefixtures("bucket")
 def test_a_lock_through_dynamodb_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_S3_LOCKING_PROVIDER", "dynamodb")
 
@@ -108,7 +118,7 @@ def test_the_proof_stays_in_the_lake_and_is_repeated_by_one_put(bucket: str) -> 
     assert [thing["Key"] for thing in listed["Contents"]] == [f"lake/{PROOF}"]
 
 
-@pytest.mark.parametrize("conditions", ["ignored", "unknown"])
+@pytest.mark.parametrize("conditions", ["raced", "ignored", "unknown"])
 def test_a_lake_without_conditional_put_gets_no_first_commit_and_no_proof(store: ObjectStore, conditions: str) -> None:
     store.conditions = conditions  # type: ignore[assignment]
 

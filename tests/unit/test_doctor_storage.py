@@ -129,7 +129,13 @@ def test_a_bucket_that_ignores_the_condition_is_wrong_and_left_empty(store: Obje
 
 @pytest.mark.parametrize(
     ("status", "code", "refusal"),
-    [(403, "AccessDenied", StorageRefused), (503, "SlowDown", StorageUnanswered)],
+    [
+        (403, "AccessDenied", StorageRefused),
+        (503, "SlowDown", StorageUnanswered),
+        (429, "TooManyRequests", StorageUnanswered),
+        (400, "RequestTimeout", StorageUnanswered),
+        (409, "OperationAborted", StorageUnanswered),
+    ],
 )
 def test_a_bucket_that_takes_no_probe_is_told_from_one_that_cannot_now(
     store: ObjectStore, findings: Findings, status: int, code: str, refusal: type[Exception]

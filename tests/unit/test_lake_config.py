@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from kdi_assets.runtime.errors import LakeNotSafe, OtherLock
+from kdi_assets.runtime.errors import LakeNotSafe, OtherLock, OtherLogStore
 from kdi_assets.runtime.spark_config import configure_lake, lake_config
+from kdi_assets.runtime.spark_jvm import start_spark
+from kdi_assets.settings import Settings
 
 SECRETS = {
     "AWS_ACCESS_KEY_ID": "AKIA-of-the-test",
@@ -56,7 +60,35 @@ def test_a_storage_without_a_safe_log_store_is_refused_by_name(scheme: str) -> N
         lake_config(f"{scheme}://bucket/lake")
 
 
-def test_sparks_own_configuration_counts_but_for_the_log_store() -> None:
+def test_a_lake_is_refused_before_a_jvm_starts(tmp_path: Path) -> None:
+    nothing_there = Settings(home=tmp_path, lake="wasbs://bucket/lake", spark_master="local[1]", driver="own")
+
+    with pytest.raises(LakeNotSafe):
+        start_spark(nothing_there, config={}, app_name="none")
+
+
+def test_a_profile_comes_before_a_web_identity_and_after_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def provider() -> str:
+        return lake_config("s3://bucket/lake")["spark.hadoop.fs.s3a.aws.credentials.provider"].rpartition(".")[2]
+
+    (tmp_path / "config").write_text("[profile lake]\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "lake")
+    with_keys = provider()
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+
+    assert (with_keys, provider()) == ("DefaultCredentialsProvider", "ProfileCredentialsProvider")
+
+
+def test_requests_are_repeated_for_minutes_and_not_for_days() -> None:
+    config = lake_config("s3://bucket/lake")
+
+    pauses = [0.5 * 2**n for n in range(int(config["spark.hadoop.fs.s3a.retry.throttle.limit"]))]
+    assert sum(pauses) < 5 * 60
+    assert int(config["spark.hadoop.fs.s3a.retry.limit"]) * int(config["spark.hadoop.fs.s3a.attempts.maximum"]) < 10
+
+
+def test_sparks_own_configuration_counts() -> None:
     from pyspark import SparkConf
 
     conf = SparkConf(loadDefaults=False).set("spark.hadoop.fs.s3a.endpoint.region", "us-east-1")
@@ -64,6 +96,21 @@ def test_sparks_own_configuration_counts_but_for_the_log_store() -> None:
     assert conf.get("spark.hadoop.fs.s3a.endpoint.region") == "us-east-1"
     assert conf.get("spark.delta.logStore.s3.impl") == "kdi.storage.ConditionalPutLogStore"
 
-    conf.set("spark.delta.logStore.s3a.impl", "io.delta.storage.S3DynamoDBLogStore")
-    with pytest.raises(OtherLock, match="spark.delta.logStore.s3a.impl is io.delta.storage.S3DynamoDBLogStore"):
+
+@pytest.mark.parametrize(
+    ("setting", "store", "error"),
+    [
+        ("spark.delta.logStore.s3a.impl", "io.delta.storage.S3DynamoDBLogStore", OtherLock),
+        ("spark.delta.logStore.s3a.impl", "io.delta.storage.S3SingleDriverLogStore", OtherLogStore),
+        ("spark.delta.logStore.class", "io.delta.storage.S3SingleDriverLogStore", OtherLogStore),
+    ],
+)
+def test_another_log_store_of_sparks_own_configuration_is_refused(
+    setting: str, store: str, error: type[Exception]
+) -> None:
+    from pyspark import SparkConf
+
+    conf = SparkConf(loadDefaults=False).set(setting, store)
+
+    with pytest.raises(error, match=f"{setting} is {store}"):
         configure_lake(conf, "s3://bucket/lake")

@@ -8,17 +8,23 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 from kdi_assets.dev.s3_server import REGION, S3Server
+from kdi_assets.ledger import commit
 from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.delta_transaction import Staged
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.latest_version import LatestVersions
+from kdi_assets.ledger.object_storage import object_storage
 from kdi_assets.ledger.storage import table_folder
-from kdi_assets.runtime.errors import CredentialsMissing, OtherLock
+from kdi_assets.runtime.errors import CredentialsMissing, CredentialsRefused, OtherLock
 from kdi_assets.runtime.s3_access import delta_rs_options, s3_client
 
+TABLE = "s3://bucket/lake/table"
 # Opens a table and shows the options of two openings in a row; the second one comes later.
 OPENS = (
     "import json, sys; from kdi_assets.runtime.s3_access import delta_rs_options as of;"
@@ -109,18 +115,80 @@ def test_a_lock_through_dynamodb_is_refused(table: str, monkeypatch: pytest.Monk
         TableLog.open(table)
 
 
-def test_no_credentials_at_all_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for AWS's files ``config`` and ``credentials``; the environment has nothing else of AWS."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    for name, value in {
-        "AWS_CONFIG_FILE": os.devnull,
-        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_REGION", REGION)
+    return tmp_path
 
-    with pytest.raises(CredentialsMissing, match="no AWS credentials"):
-        delta_rs_options("s3://bucket/lake/table")
+
+@pytest.mark.usefixtures("files")
+def test_no_credentials_at_all_are_named() -> None:
+    storage = object_storage(TABLE)
+    assert storage is not None
+
+    for ask in (lambda: delta_rs_options(TABLE), lambda: storage.read("_kdi/thing")):
+        with pytest.raises(CredentialsMissing, match="no AWS credentials"):
+            ask()
+
+
+EXPIRED = json.dumps({"Version": 1, "AccessKeyId": "key", "SecretAccessKey": "s", "Expiration": "2020-01-01T00:00:00Z"})
+SSO = "sso_start_url = https://none/start\nsso_region = eu-west-1\nsso_account_id = 1\nsso_role_name = none"
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "said"),
+    [
+        ("[profile other]", CredentialsRefused, "profile.*lake.*could not be found"),
+        (f"[profile lake]\n{SSO}", CredentialsRefused, "SSO"),
+        ("[profile lake]\ncredential_process = /no/such/program", CredentialsRefused, "/no/such/program"),
+        (f"[profile lake]\ncredential_process = echo '{EXPIRED}'", CredentialsRefused, "still expired"),
+        ("[profile lake]\ncredential_process = false", CredentialsMissing, "custom-process"),
+    ],
+)
+def test_credentials_that_cannot_be_had_are_an_error_of_ours_and_a_look_finds_nothing(
+    files: Path, monkeypatch: pytest.MonkeyPatch, config: str, error: type[Exception], said: str
+) -> None:
+    (files / "config").write_text(config)
+    monkeypatch.setenv("AWS_PROFILE", "lake")
+
+    for ask in (lambda: delta_rs_options(TABLE), lambda: TableLog.open(TABLE)):
+        with pytest.raises(error, match=said):
+            ask()
+
+    assert LatestVersions().of(TABLE, since=0) is None
+
+
+def test_keys_that_a_login_writes_into_a_file_count_at_once(files: Path) -> None:
+    def keys(minute: int) -> tuple[str, str]:
+        file = files / "credentials"
+        file.write_text(f"[default]\naws_access_key_id = of-{minute}\naws_secret_access_key = s\n")
+        os.utime(file, (minute * 60, minute * 60))
+        client = s3_client(retries=1)
+        return (delta_rs_options(TABLE) or {})["aws_access_key_id"], client._get_credentials().access_key
+
+    assert keys(1) == ("of-1", "of-1")
+    assert keys(2) == ("of-2", "of-2")
+    assert s3_client(retries=1) is s3_client(retries=1)
+
+
+@pytest.mark.usefixtures("files")
+def test_a_commit_whose_answer_is_lost_keeps_its_error_if_the_log_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unanswered(*_: object) -> int:
+        raise ConnectionError("the answer was lost")
+
+    monkeypatch.setattr(commit, "send_commit", unanswered)
+    entry = LedgerEntry(1, "start", "t", "try", "t", "id", "table", {})
+
+    with pytest.raises(ConnectionError, match="the answer was lost"):
+        commit._commit_once(cast("Any", None), None, Staged(), entry, TABLE)
 
 
 def test_a_table_elsewhere_needs_no_options_and_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:

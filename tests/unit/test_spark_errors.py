@@ -63,3 +63,10 @@ def test_a_python_that_is_missing_is_named_although_java_has_its_path_above_the_
 def test_any_other_failure_can_be_tried_again() -> None:
     with pytest.raises(ReadOrWriteFailed), spark_failures(stream_of("id int"), "reading"):
         raise OSError(in_a_worker("MemoryError"))
+
+
+def test_an_expired_token_names_the_warm_driver_which_keeps_it() -> None:
+    failed = OSError("Job aborted: ExpiredToken: The provided token has expired.")
+
+    with pytest.raises(ReadOrWriteFailed, match="kdi driver stop"), spark_failures(stream_of("id int"), "reading"):
+        raise failed
