@@ -83,7 +83,7 @@ class EnvironmentProperties(Mapping[str, str]):
 
         Raises:
             EnvironmentVariableMissing: It comes from a variable that is not set.
-            SecretUnreadable: Secrets Manager does not give it.
+            SecretUnreadable, SecretUnanswered: Secrets Manager does not give it.
         """
         value = self.written[name]
         if isinstance(value, str):
