@@ -7,7 +7,7 @@ environment of its own, so that whatever an executor would read from the driver'
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -82,11 +82,6 @@ class Standalone:
         """End a worker and its executor at once (SIGKILL)."""
         self.workers.pop(name).kill()
 
-    def log_of(self, name: str) -> str:
-        """The output of master or worker, and of the worker's executors."""
-        files = [self._folder / name / "log", *sorted((self._folder / name).glob("work/*/*/std*"))]
-        return "\n".join(file.read_text(errors="replace") for file in files)
-
     def stop(self) -> None:
         """End all its processes."""
         for child in (*self.workers.values(), self._master):
@@ -131,11 +126,7 @@ def _found(log: Path, pattern: str, child: Child) -> str:
         assert child.exit_code() is None, text
         return re.search(pattern, text)
 
-    wait_until(_holds(matched), seconds=60)
+    wait_until(lambda: bool(matched()), seconds=60)
     found = matched()
     assert found
     return found[1]
-
-
-def _holds(condition: Callable[[], object]) -> Callable[[], bool]:
-    return lambda: bool(condition())

@@ -160,7 +160,7 @@ def commit(spark: SparkSession, staged: Staged, uri: str, *, read_version: int, 
     Raises:
         OvertakenCommit: A ledger commit, RESTORE, overwrite or metadata change came between.
         TableBusy: Commits that do not conflict came first too often in a row.
-        StagedFilesGone: A VACUUM removed the files.
+        StagedFilesGone: The files are missing, e.g. after a VACUUM.
         TableChangedUnderDrain: The table is no longer the one of the plan.
     """
     for _ in range(HARMLESS_RETRIES):

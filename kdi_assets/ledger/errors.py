@@ -47,17 +47,17 @@ class TableBusy(Transient):
 
 
 class StagedFilesGone(Transient):
-    """Files that this attempt wrote were removed before its commit."""
+    """Files that this attempt wrote are missing before its commit."""
 
     uri: str
     files: tuple[str, ...]
 
     def message_parts(self) -> tuple[str, str, str]:
         return (
-            f"{self.uri}: {len(self.files)} files of this drain were removed before its commit, {self.files[0]} first: "
-            "a VACUUM keeps new files for less time than a drain takes.",
+            f"{self.uri}: {len(self.files)} files of this drain are missing before its commit, {self.files[0]} first: "
+            "a VACUUM keeps new files for less time than a drain takes, or an executor writes to a disk of its own.",
             "this attempt committed nothing; positions stay as they are.",
-            "VACUUM with a longer retention (Delta's default is a week); then drain again",
+            "VACUUM with a longer retention (Delta's default is a week), or a lake on every machine; then drain again",
         )
 
 

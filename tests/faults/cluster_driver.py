@@ -1,4 +1,4 @@
-"""A driver of a Spark cluster in its own process, which does what a test asks; it can be killed."""
+"""A driver of a Spark cluster in its own process, which does what a test asks."""
 
 from __future__ import annotations
 
@@ -98,17 +98,13 @@ class ClusterDriver:
         assert not isinstance(found, _Failed), found.said
         return found
 
-    def kill(self) -> None:
-        """End it at once (SIGKILL); its JVM ends with it."""
-        self._process.kill()
-        self._process.join()
-
     def stop(self) -> None:
         """Let it end its JVM, and end it; nothing if it has ended."""
         if self._process.is_alive():
             self._calls.send(None)
             self._process.join(30)
-        self.kill()
+        self._process.kill()
+        self._process.join()
 
 
 @dataclass(frozen=True)
