@@ -280,6 +280,16 @@ CALLS = (
         {"Dockerfile": DOCKERFILE, "env": 'KAFKA_DELTA_INGEST_SCRAM_JSON={"username":"u","password":"hunter2"}\n'},
     ),
     Call(
+        "a Dockerfile whose CMD is a shell's",
+        ["--dockerfile", "Dockerfile"],
+        "default",
+        ["topic: default", "app_id: kdi", "drain_when: {backlog_messages: null, lag_seconds: 9}"],
+        files={
+            "Dockerfile": "FROM scratch\nENV LATENCY=9\n"
+            'CMD ["sh", "-c", "kafka-delta-ingest ingest default ./data/default -a kdi -l $LATENCY"]\n'
+        },
+    ),
+    Call(
         "environment variables alone",
         ["--environment"],
         "web_requests",

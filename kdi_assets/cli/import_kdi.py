@@ -47,13 +47,15 @@ def import_kdi(
 
     Exit codes: 0 shown, or written; 1 someone must decide; 2 usage; 75 a retry helps.
     """
+    from kdi_assets.predecessor.import_plan import write_import
+
     if not (arguments or command or dockerfile or env_file or environment):
         raise typer.BadParameter("give a command line after --, or one of the options that read one")
     with refusal_in_json("", as_json=as_json):
         call = _read_call(arguments or [], command, dockerfile, env_file, environment=environment)
         plan, refused = _plan(call, table_log, defs)
         if yes and not refused:
-            _write(plan)
+            write_import(plan)
     said = "\n".join(_text(plan, written=yes and not refused))
     print_result(said, _fields(plan, written=yes and not refused), as_json=as_json, error=refused)
     if refused:
@@ -109,12 +111,6 @@ def _table(call: IngestCommand, uri: str, table_log: Path | None) -> FoundTable:
     return read_log_file(table_log) if table_log else read_table(uri, call.value("app_id"))
 
 
-def _write(plan: ImportPlan) -> None:
-    from kdi_assets.predecessor.import_plan import write_import
-
-    write_import(plan)
-
-
 def _text(plan: ImportPlan, *, written: bool) -> Iterator[str]:
     from kdi_assets.config.folder import display_path
 
@@ -138,8 +134,9 @@ def _steps(plan: ImportPlan) -> Iterator[str]:
     yield from (f"With Spark: {statement}" for statement in plan.alters)
     for statement in plan.may_alter:
         yield f"Optional, for the message's time in later rows: {statement}"
-    yield f"kdi check; kdi plan {plan.stream}: it must show the positions below."
+    yield f"kdi check; kdi peek {plan.stream} shows what messages become; kdi plan {plan.stream}, the positions below."
     yield f"kdi drain {plan.stream}: {_begin(plan)}"
+    yield from (f"With Spark, afterwards: {statement}" for statement in plan.alters_later)
 
 
 def _begin(plan: ImportPlan) -> str:
@@ -166,6 +163,7 @@ def _fields(plan: ImportPlan, *, written: bool) -> dict[str, object]:
         ],
         "alter": plan.alters,
         "may_alter": plan.may_alter,
+        "alter_later": plan.alters_later,
         "variables": plan.secrets,
         "positions": None if plan.positions is None else {str(p): at for p, at in sorted(plan.positions.items())},
     }

@@ -135,7 +135,9 @@ def _add_setting(given: Given, properties: dict[str, Value], found: Connection) 
         found.secrets[variable] = f"the value of {given.option} {property} ({given.where})"
         found.notes.append(note(given, f"KafkaCluster: {property}: {{env: {variable}}}", shown=shown))
     elif value != EVENT_HUBS_USER and REFERENCE.search(value):
-        found.notes.append(undecided(given, "a variable inside the value is expanded by nobody here"))
+        found.notes.append(
+            undecided(given, "a variable is part of the value: write the value, or make all of it one variable")
+        )
     else:
         properties[property] = value
         found.notes.append(note(given, f"KafkaCluster: {property}"))
@@ -151,7 +153,7 @@ def _no_counterpart(property: str, value: str) -> str:
     if _OF_GROUPS.fullmatch(property):
         return "none: no consumer group is joined"
     if _OF_ITS_CLIENT.fullmatch(property):
-        return "none: of its client; Spark's reads exact ranges with settings of its own"
+        return "none: a setting of its client; ours read exact ranges with their own settings"
     if property == "enable.ssl.certificate.verification" and value.lower() == "false":
         return "none: Spark's client always verifies; give the authority as ssl.ca.location"
     return ""

@@ -24,6 +24,8 @@ from kdi_assets.predecessor.transforms import DATE, Columns, alter_table, transl
 from kdi_assets.scaffold.document import document_file
 from kdi_assets.scaffold.errors import NothingProposed
 
+_CLEANUP = "delta.enableExpiredLogCleanup"
+
 
 @dataclass(frozen=True)
 class ImportPlan:
@@ -36,6 +38,7 @@ class ImportPlan:
         notes: What becomes of each option.
         alters: Statements that the table needs before the first drain.
         may_alter: Statements that it may have.
+        alters_later: Statements that it needs after the takeover.
         secrets: Environment variables that must be set: name to what they hold.
         positions: Next offset of each topic partition in the table's log; ``None``: the log was not read.
     """
@@ -48,6 +51,7 @@ class ImportPlan:
     copies: Mapping[Path, Path] = field(default_factory=dict)
     alters: tuple[str, ...] = ()
     may_alter: tuple[str, ...] = ()
+    alters_later: tuple[str, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict)
     positions: Mapping[int, int] | None = None
     start: object = "earliest"
@@ -58,8 +62,10 @@ class ImportPlan:
         return tuple(note for note in self.notes if note.undecided)
 
     def refuse_undecided(self) -> None:
-        """Raises:
-        Undecided: Something has no translation.
+        """Refuse to go on while someone must decide.
+
+        Raises:
+            Undecided: Something has no translation.
         """
         if self.undecided:
             raise Undecided(undecided=tuple(f"{note.text()}: {note.here}" for note in self.undecided))
@@ -101,6 +107,7 @@ def plan_import(
         + _of_table(command, table, location, columns, fields),
         alters=alters,
         may_alter=may_alter,
+        alters_later=_keep_log(location.uri, table),
         secrets={name: of for connection in connections for name, of in connection.secrets.items()},
         positions=table.positions if table.whole_log else None,
         start=fields.attributes.get("start", "earliest"),
@@ -114,22 +121,17 @@ def check_documents(plan: ImportPlan, folder: Path) -> None:
         Mistakes: With every mistake in the new documents.
     """
     proposed = Documents()
-    for file, text in plan.files.items():
-        parsed = parse(text, display_path(file))
+    # Schema files are copied later: a document that names one is read beside the file as it is now.
+    folders = {copy.parent: path.parent for copy, path in plan.copies.items()}
+    places = {
+        display_path(folders.get(file.parent, file.parent) / file.name): text for file, text in plan.files.items()
+    }
+    for place, text in places.items():
+        parsed = parse(text, place)
         proposed.documents += parsed.documents
         proposed.mistakes += parsed.mistakes
-    here = {display_path(file) for file in plan.files}
-    # Schema files are copied later, so the documents are read where they are now.
-    if plan.copies:
-        proposed.documents = [
-            replace(d, file=display_path(next(iter(plan.copies.values())).parent / "defs.yaml"))
-            if d.file in {display_path(file.parent / "defs.yaml") for file in plan.copies}
-            else d
-            for d in proposed.documents
-        ]
-        here |= {d.file for d in proposed.documents}
     loaded = read_streams(folder, proposed=proposed)
-    if found := [mistake for mistake in loaded.mistakes if mistake.file in here]:
+    if found := [mistake for mistake in loaded.mistakes if mistake.file in places]:
         raise Mistakes(mistakes=sorted_mistakes(found))
 
 
@@ -180,6 +182,13 @@ def _alters(uri: str, table: FoundTable, columns: Columns) -> tuple[tuple[str, .
     return tuple(alters), (alter_table(uri, optional),) if optional else ()
 
 
+def _keep_log(uri: str, table: FoundTable) -> tuple[str, ...]:
+    """The statement that keeps Delta from deleting ledger entries with old commits."""
+    if table.properties.get(_CLEANUP) == "false":
+        return ()
+    return (f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ({_CLEANUP} = false)",)
+
+
 def _of_table(
     command: IngestCommand, table: FoundTable, location: TableLocation, columns: Columns, fields: StreamFields
 ) -> tuple[OptionNote, ...]:
@@ -200,9 +209,8 @@ def _of_table(
         said.append(f"is partitioned by {by}, and tables here are partitioned by {DATE}: {instead}")
     elif _date_type(table) not in ("string", "date"):
         said.append(f"has a {DATE} that is {_date_type(table)}, neither text nor date: {instead}")
-    if reserved := columns.fields.reserved:
-        if not fields.of_schema:
-            said.append(f"has a column {', '.join(reserved)}, a name that no field of a record has here: {instead}")
+    if (reserved := columns.fields.reserved) and not fields.of_schema:
+        said.append(f"has a column {', '.join(reserved)}, a name that no field of a record has here: {instead}")
     return tuple(OptionNote(shown, where, why, undecided=True) for why in said)
 
 

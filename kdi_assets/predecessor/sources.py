@@ -160,4 +160,6 @@ def _exec_or_shell(rest: str, where: str) -> list[Word]:
         texts = json.loads(rest) if rest.startswith("[") else _split(rest, where)
     except json.JSONDecodeError:
         texts = _split(rest, where)
+    if len(texts) > 2 and texts[1] == "-c":  # a shell with its command line as one word
+        texts = _split(str(texts[2]), where)
     return [Word(str(text), where) for text in texts]

@@ -27,7 +27,7 @@ _VARIABLES = (
      "none, remove it: commits are puts with a condition, and the two do not see each other"),
     (r"AWS_\w+", "the same variable, for Spark, delta-rs and boto3"),
     (r"AZURE_\w+", "the same variable for delta-rs; Spark needs fs.azure.… in its own configuration"),
-    (r"RUST_LOG|SENTRY_DSN|KDI_METRICS_INPUT_QUEUE_SIZE", "none: of its process"),
+    (r"RUST_LOG|SENTRY_DSN|KDI_METRICS_INPUT_QUEUE_SIZE", "none: a setting of its process"),
     (r"KDI_METRICS_PREFIX", "`kdi metrics serve --statsd-prefix`, or the same variable"),
     (r"SSL_CERT_FILE", "KafkaCluster: ssl.ca.location, if the authority is not the system's"),
 )  # fmt: skip
@@ -132,7 +132,9 @@ def _start(command: IngestCommand, table: FoundTable | None, found: StreamFields
     positions = table.positions if table else {}
     if behind := [p for p, offset in sorted(offsets.items()) if p in positions and positions[p] < offset]:
         at = ", ".join(f"{p} is at {positions[p]}" for p in behind)
-        found.notes.append(undecided(seek, f"above positions in the table, which both refuse: topic partition {at}"))
+        found.notes.append(
+            undecided(seek, f"the table's positions are lower, and both programs refuse that: topic partition {at}")
+        )
         return
     found.attributes["start"] = offsets
     rest = "; others begin at the earliest, there at the latest" if reset and reset.value == "latest" else ""

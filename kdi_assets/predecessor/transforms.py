@@ -20,6 +20,8 @@ COORDINATES: Mapping[str, Type] = {
     "offset": "long",
     "timestamp": "timestamp",
 }
+WIDE: Mapping[str, Type] = {"partition": "long", "timestamp": "long"}
+"""Types that tables of kafka-delta-ingest may have instead: its timestamp is a number of microseconds."""
 NUMBERED: Mapping[str, Type] = {"index": "integer", "count": "integer"}
 """Further coordinates if a message may become several rows."""
 OPTIONAL = "timestamp"
@@ -79,7 +81,7 @@ def translate_transforms(given: Sequence[Given], table: Type, *, explodes: bool,
     for _ in range(2):  # the first pass finds the types that all of them need of the record's fields
         added = [_translated(t, Translator(found.fields), found) for t in translated]
     notes += added
-    if not found.date and type_at(table, (DATE,)) is not None:
+    if (DATE,) not in [t.steps for t in transforms] and type_at(table, (DATE,)) is not None:
         found.date = DATE
     for path, sql in found.fields.conversions.items():
         found.columns.setdefault(".".join(path), sql)
@@ -139,12 +141,11 @@ def _coordinates_column(transforms: Sequence[Transform], table: Type) -> str:
             continue
         columns = type_at(table, tuple(parent.split(".")))
         allowed = {**COORDINATES, **NUMBERED}
-        wide = {"partition": "long"}  # as tables of others may have it
         others = [t for t in transforms if t.target.startswith(f"{parent}.") and t.source != f"kafka.{t.steps[-1]}"]
         if (
             columns
             and not others
-            and all(f["type"] in (allowed.get(f["name"]), wide.get(f["name"])) for f in columns["fields"])
+            and all(f["type"] in (allowed.get(f["name"]), WIDE.get(f["name"])) for f in columns["fields"])
         ):
             return parent
     return ""

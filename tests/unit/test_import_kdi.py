@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from kdi_assets.config.loader import read_streams
-from tests.predecessor_calls import CALLS, WEB_REQUESTS, Call, write_tables
+from kdi_assets.predecessor.command import Given
+from kdi_assets.predecessor.transforms import translate_transforms
+from tests.predecessor_calls import CALLS, WEB_REQUESTS, Call, columns_type, write_tables
 from tests.typed import Kdi, typed
 
 every_call = pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
@@ -67,7 +69,7 @@ def test_the_takeover_begins_where_the_tables_log_says(kdi: Kdi, tmp_path: Path)
     )
     assert "the log has no offsets of this app id, so it begins by `start`: earliest" in other.out
     assert (below.code, above.code) == (0, 1)
-    assert "above positions in the table, which both refuse: topic partition 0 is at 42" in above.err
+    assert "the table's positions are lower, and both programs refuse that: topic partition 0 is at 42" in above.err
 
 
 def test_what_has_no_translation_is_named_by_option_and_place_and_nothing_is_written(kdi: Kdi, tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ def test_what_has_no_translation_is_named_by_option_and_place_and_nothing_is_wri
         "-t 'method: kafka.key'": "it reads the message's own field `kafka`",
         "-t 'session_id: items[?x]'": "`[?…]` filters an array; write it by hand as Spark SQL in `columns`",
         "-K sasl.mechanism=OAUTHBEARER": "OAUTHBEARER is not translated",
-        "-K ssl.key.location=/a/$B": "a variable inside the value is expanded by nobody",
+        "-K ssl.key.location=/a/$B": "a variable is part of the value",
         "--soe-avro nowhere": "there is no such file here",
         "-o middle": "is neither earliest nor latest",
         "-l soon": "is no number",
@@ -163,3 +165,32 @@ def test_a_table_that_does_not_lie_in_the_lake_is_not_imported(
     assert (found["stream"], found["lake"], found["error"]) == ("data/default", str(tmp_path), None)
     assert outside.code == 1
     assert "does not lie below KDI_LAKE" in outside.objects[0]["error"]["happened"]
+
+
+FOUR = {"offset": "long", "topic": "string", "partition": "integer", "timestamp": "timestamp"}
+THREE = {"offset": "long", "topic": "string", "partition": "long"}
+
+
+@pytest.mark.parametrize(
+    ("kafka", "coordinates", "columns", "added"),
+    [
+        (FOUR, "meta.kafka", [], []),
+        ({**FOUR, "timestamp": "long"}, "meta.kafka", [], []),
+        (THREE, "meta.kafka", [], ["meta.kafka.timestamp"]),
+        ({"offset": "long", "partition": "integer"}, "meta.kafka", [], ["meta.kafka.topic", "meta.kafka.timestamp"]),
+        ({**FOUR, "offset": "string"}, "kafka", ["CAST(kafka.offset AS string)"], ["kafka"]),
+        ({**FOUR, "timestamp": "string"}, "kafka", ["CAST(unix_micros(kafka.timestamp) AS string)"], ["kafka"]),
+        ({**FOUR, "zone": "string"}, "kafka", ["kafka.timestamp"], ["kafka"]),
+    ],
+)
+def test_the_struct_that_holds_the_coordinates_is_kept_and_otherwise_one_is_added(
+    kafka: dict[str, str], coordinates: str, columns: list[str], added: list[str]
+) -> None:
+    table = columns_type({"meta": {"kafka": kafka}, "id": "long", "date": "string"})
+    given = [Given("-t", f"meta.kafka.{name}: kafka.{name}", "") for name in kafka if name != "zone"]
+
+    found = translate_transforms(given, table, explodes=False, of_schema=False)
+
+    assert (found.coordinates, list(found.added)) == (coordinates, added)
+    assert [sql for sql in columns if sql not in found.columns.values()] == []
+    assert bool(found.columns) == bool(columns)

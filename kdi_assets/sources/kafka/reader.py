@@ -27,6 +27,13 @@ _JAAS_MODULE = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 
+_PEM = {
+    "ssl.certificate": ("ssl.keystore", "ssl.keystore.certificate.chain"),
+    "ssl.key": ("ssl.keystore", "ssl.keystore.key"),
+    "ssl.ca": ("ssl.truststore", "ssl.truststore.certificates"),
+}
+"""librdkafka's name of a certificate or key, to the Java client's store and property, which holds the text of it."""
+
 
 def read_ranges(spark: SparkSession, cluster: Cluster, ranges: Sequence[OffsetRange]) -> DataFrame:
     """Read exactly the messages in ``ranges``; Spark looks up no offsets.
@@ -82,7 +89,7 @@ def java_client_config(cluster: Cluster) -> dict[str, str]:
     properties = dict(cluster.properties)
     mechanism = properties.pop("sasl.mechanisms", None) or properties.get("sasl.mechanism")
     user, password = properties.pop("sasl.username", None), properties.pop("sasl.password", None)
-    authority = properties.pop("ssl.ca.location", None)
+    certificates = _certificates(properties)
     properties.pop("group.id", None)  # each read has its own
     config = {
         # All messages of a range exist already. Spark asks for a partition's bounds after every fetch, on the same
@@ -103,7 +110,14 @@ def java_client_config(cluster: Cluster) -> dict[str, str]:
     if mechanism in _JAAS_MODULE and user is not None:
         options = " ".join(f"{k}={json.dumps(v)}" for k, v in (("username", user), ("password", password or "")))
         config["sasl.jaas.config"] = f"{_JAAS_MODULE[mechanism]} required {options};"
-    if authority:
-        # The certificates themselves: executors do not see the driver's files.
-        config |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": Path(authority).read_text()}
-    return config
+    return config | certificates
+
+
+def _certificates(properties: dict[str, str]) -> dict[str, str]:
+    """Take certificates and key out of the properties; as texts, because executors do not see the driver's files."""
+    found = {}
+    for name, (store, property) in _PEM.items():
+        text, location = properties.pop(f"{name}.pem", None), properties.pop(f"{name}.location", None)
+        if text or location:
+            found |= {f"{store}.type": "PEM", property: text or Path(str(location)).read_text()}
+    return found
