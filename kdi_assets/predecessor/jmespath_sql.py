@@ -11,6 +11,7 @@ from kdi_assets.formats.rules import literal as text_literal
 from kdi_assets.predecessor.errors import NotTranslated
 from kdi_assets.predecessor.jmespath_tree import KAFKA, Node, constant_of, parse_expression, path_of
 from kdi_assets.predecessor.message_fields import (
+    DATE_OF_ROW,
     INTEGERS,
     NUMBER,
     NUMBER_OR_TEXT,
@@ -203,7 +204,7 @@ class Translator:
         length = str(count) if count is not None else f"greatest({self._whole(take)}, 0)"
         found = self.sql(of, TEXT)
         if found.type == INSTANT and (first, count) == (0, 10):
-            return Sql(f"to_date({found.text})", DAY) if wanted == "date" else Sql(
+            return Sql(f"to_date({found.text})", DAY) if wanted in ("date", DATE_OF_ROW) else Sql(
                 f"date_format({found.text}, 'yyyy-MM-dd')", "string"
             )  # fmt: skip
         return Sql(f"substr({to_type(found, 'string')}, {start}, {length})", "string")

@@ -37,6 +37,10 @@ def to_type(sql: Sql, wanted: Type) -> str:
     match sql.type, wanted:
         case have, _ if have == wanted or wanted is None or _same(have, wanted):
             return text
+        case "string", "date":
+            return f"CAST({text} AS date)"
+        case _, "date of the row":
+            return _date_of_row(sql)
         case (("instant" | "day"), "date"):
             return f"to_date({text})" if sql.type == INSTANT else text
         case "instant", ("timestamp" | "timestamp_ntz"):
@@ -57,8 +61,6 @@ def to_type(sql: Sql, wanted: Type) -> str:
             raise NotTranslated(f"a text of a time is no {ddl(wanted)}; {BY_HAND}")
         case (("byte" | "short" | "integer" | "long"), ("timestamp" | "timestamp_ntz")):
             return to_type(Sql(f"timestamp_micros({text})", "timestamp"), wanted)
-        case "string", "date":
-            return text  # the date of a stream is cast
         case ("timestamp", _) if is_number(wanted):
             return to_type(Sql(f"unix_micros({text})", "long"), wanted)
         case dict(), "string":
@@ -66,6 +68,15 @@ def to_type(sql: Sql, wanted: Type) -> str:
         case (dict(), _) | (_, dict()):
             raise NotTranslated(f"it gives {type_in_words(sql.type)}, and the column is {ddl(wanted)}; {BY_HAND}")
     return _between_numbers(text, sql.type, wanted)
+
+
+def _date_of_row(sql: Sql) -> str:
+    """Spark SQL for the field ``date``, which casts what it gives to a date."""
+    if sql.type == INSTANT:
+        return f"to_date({sql.text})"
+    if sql.type in ("string", "date", "timestamp", DAY):
+        return sql.text
+    raise NotTranslated(f"it gives {type_in_words(sql.type)} and no date; write it by hand as Spark SQL in `date`")
 
 
 def _same(have: Type, wanted: Type) -> bool:

@@ -9,7 +9,7 @@ from kdi_assets.predecessor.command import Given
 from kdi_assets.predecessor.errors import NotTranslated
 from kdi_assets.predecessor.jmespath_sql import Translator
 from kdi_assets.predecessor.jmespath_tree import KAFKA
-from kdi_assets.predecessor.message_fields import TEXT, MessageFields, Type, ddl, sql_path, type_at
+from kdi_assets.predecessor.message_fields import DATE_OF_ROW, MessageFields, Type, ddl, sql_path, type_at
 from kdi_assets.predecessor.option_notes import OptionNote, note, undecided
 from kdi_assets.predecessor.sql_types import to_type
 
@@ -113,13 +113,13 @@ def _translated(transform: Transform, translator: Translator, found: Columns) ->
     """Translate one transform; returns what is to be said of it."""
     steps, fields = transform.steps, found.fields
     is_date = transform.target == DATE
-    wanted = DATE if is_date else type_at(fields.table, steps)
+    wanted = DATE_OF_ROW if is_date else type_at(fields.table, steps)
     try:
         sql = translator.source(transform.source, wanted)
         text = to_type(sql, wanted)
         if sql.may_be_null:
             # There, a null result leaves the target as the message has it.
-            own = replace(sql, text=sql_path(steps), type=fields.read(steps, TEXT if is_date else wanted))
+            own = replace(sql, text=sql_path(steps), type=fields.read(steps, wanted))
             text = f"coalesce({text}, {to_type(own, wanted)})"
     except NotTranslated as reason:
         return undecided(transform.given, str(reason))

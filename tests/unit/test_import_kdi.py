@@ -8,6 +8,7 @@ import pytest
 
 from kdi_assets.config.loader import read_streams
 from kdi_assets.predecessor.command import Given
+from kdi_assets.predecessor.message_fields import ddl_lines
 from kdi_assets.predecessor.transforms import translate_transforms
 from tests.predecessor_calls import CALLS, WEB_REQUESTS, Call, columns_type, write_tables
 from tests.typed import Kdi, typed
@@ -194,3 +195,31 @@ def test_the_struct_that_holds_the_coordinates_is_kept_and_otherwise_one_is_adde
     assert (found.coordinates, list(found.added)) == (coordinates, added)
     assert [sql for sql in columns if sql not in found.columns.values()] == []
     assert bool(found.columns) == bool(columns)
+
+
+@pytest.mark.parametrize(
+    ("source", "date", "declared"),
+    [
+        ("payload.day", "coalesce(payload.day, date)", "payload struct<day: string>"),
+        ("at", "coalesce(at, date)", "at timestamp"),
+        ("substr(at, `0`, `10`)", "substr(at, 1, 10)", "at string"),
+        (
+            "substr(epoch_millis_to_iso8601(ms), `0`, `10`)",
+            "to_date(timestamp_millis(CAST(ms AS bigint)))",
+            "ms double",
+        ),
+        ("epoch_micros_to_iso8601(at)", "to_date(timestamp_micros(at))", "at bigint"),
+        ("kafka.timestamp", "", "it gives a time and no date"),
+        ("id", "", "it gives bigint and no date"),
+    ],
+)
+def test_a_text_of_any_form_may_give_the_date(source: str, date: str, declared: str) -> None:
+    table = columns_type({"id": "long", "at": "timestamp", "born": "date", "date": "string"})
+
+    given = [Given("-t", f"date: {source}", ""), Given("-t", "born: payload.born", "")]
+    found = translate_transforms(given, table, explodes=False, of_schema=False)
+
+    assert found.date == date
+    said = [*ddl_lines(found.fields.record), *(note.here for note in found.notes)]
+    assert declared in "\n".join(said)
+    assert found.columns["born"] == "coalesce(payload.born, born)"
