@@ -20,6 +20,7 @@ Path = tuple[str | int, ...]
 
 TEXT, NUMBER, NUMBER_OR_TEXT, DATE_OF_ROW = "text", "number", "number or text", "date of the row"
 """What an expression needs of a field whose exact type does not matter to it; the last is for the field ``date``."""
+_DECLARED = {TEXT: "string", NUMBER: "double", NUMBER_OR_TEXT: "string", DATE_OF_ROW: "string"}
 NUMBERS = ("byte", "short", "integer", "long", "float", "double")
 INTEGERS = NUMBERS[:4]
 
@@ -109,7 +110,7 @@ class MessageFields:
         """The type with which the record declares a field that an expression reads; declares it if necessary.
 
         Args:
-            wanted: ``TEXT``, ``NUMBER``, ``NUMBER_OR_TEXT``, ``DATE_OF_ROW``, or the exact type for a field that is not declared.
+            wanted: One of the constants ``TEXT`` to ``DATE_OF_ROW``, or the exact type for a field that is not declared.
         """
         declared = type_at(self.record, path)
         if declared is None:
@@ -133,9 +134,7 @@ class MessageFields:
         return [field["name"] for field in self.record["fields"] if field["name"].lower() in RESERVED]
 
     def _declare(self, path: Path, wanted: Type) -> Type:
-        declared: Type = {TEXT: "string", NUMBER: "double", NUMBER_OR_TEXT: "string", DATE_OF_ROW: "string"}.get(
-            _hashable(wanted), wanted
-        )
+        declared: Type = _DECLARED.get(_hashable(wanted), wanted)
         at = self.record
         if any(isinstance(step, int) and type_at(self.table, path[:n]) for n, step in enumerate(path)):
             raise NotTranslated(f"the array that it reads has no {path[-1]} in the table; convert it by hand")

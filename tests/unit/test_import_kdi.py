@@ -200,7 +200,7 @@ def test_the_struct_that_holds_the_coordinates_is_kept_and_otherwise_one_is_adde
 @pytest.mark.parametrize(
     ("source", "date", "declared"),
     [
-        ("payload.day", "coalesce(payload.day, date)", "payload struct<day: string>"),
+        ("payload.day", "coalesce(payload.day, date)", "payload struct<day: string, born: date>"),
         ("at", "coalesce(at, date)", "at timestamp"),
         ("substr(at, `0`, `10`)", "substr(at, 1, 10)", "at string"),
         (
