@@ -110,7 +110,7 @@ class MessageFields:
         """The type with which the record declares a field that an expression reads; declares it if necessary.
 
         Args:
-            wanted: One of the constants ``TEXT`` to ``DATE_OF_ROW``, or the exact type for a field that is not declared.
+            wanted: One of ``TEXT`` to ``DATE_OF_ROW``, or the exact type for a field that is not declared.
         """
         declared = type_at(self.record, path)
         if declared is None:
@@ -141,6 +141,8 @@ class MessageFields:
         for n, step in enumerate(path[:-1]):
             inner = {"type": "array", "elementType": None} if isinstance(path[n + 1], int) else struct()
             at = _step(at, step, inner)
+            if not isinstance(at, dict) or at["type"] != inner["type"]:
+                raise NotTranslated(f"{sql_path(path[: n + 1])} is {ddl(at)} elsewhere; convert it by hand")
         _step(at, path[-1], declared)
         return declared
 

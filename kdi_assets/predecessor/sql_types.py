@@ -63,8 +63,11 @@ def to_type(sql: Sql, wanted: Type) -> str:
             return to_type(Sql(f"timestamp_micros({text})", "timestamp"), wanted)
         case ("timestamp", _) if is_number(wanted):
             return to_type(Sql(f"unix_micros({text})", "long"), wanted)
-        case dict(), "string":
+        case dict(), "string" if sql.type["type"] == "array" and isinstance(sql.type["elementType"], str):
             return f"to_json({text})"
+        case dict(), "string":
+            said = "the text of an object has all its fields, and a record only those that it declares"
+            raise NotTranslated(f"{said}; {BY_HAND}")
         case (dict(), _) | (_, dict()):
             raise NotTranslated(f"it gives {type_in_words(sql.type)}, and the column is {ddl(wanted)}; {BY_HAND}")
     return _between_numbers(text, sql.type, wanted)
