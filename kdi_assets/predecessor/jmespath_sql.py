@@ -139,11 +139,15 @@ class Translator:
     def _comparison(self, node: Node) -> Sql:
         operator, children = node["value"], node["children"]
         literals = [self.sql(child, None).type for child in children if child["type"] == "literal"]
-        wanted = literals[0] if literals else "double"
-        if is_number(wanted):
+        wanted = literals[0] if literals else TEXT if operator in ("eq", "ne") else NUMBER
+        both = [self.sql(child, wanted) for child in children]
+        if any(is_number(one.type) for one in both):
             left, right = (self._number(child).text for child in children)
+        elif both[0].type == both[1].type:
+            left, right = (one.text for one in both)
         else:
-            left, right = (to_type(self.sql(child, wanted), wanted) for child in children)
+            types = " and ".join(type_in_words(one.type) for one in both)
+            raise NotTranslated(f"a comparison of {types}; {BY_HAND}")
         compared = f"({left} {_OPERATORS[operator]} {right})"
         return Sql(f"NOT {compared}", "boolean") if operator == "ne" else Sql(
             compared, "boolean", may_be_null=operator != "eq"

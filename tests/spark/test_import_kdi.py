@@ -126,6 +126,7 @@ TRANSFORMS = {
     "join(', ', texts)": "text", "contains(name, 'ill')": "is_so", "contains(texts, 'y')": "is_so",
     "starts_with(name, 'W')": "is_so", "ends_with(name, 'x')": "is_so", "kind == 'order'": "is_so",
     "kind != 'order'": "is_so", "!(kind == 'order')": "is_so", "kind == 'order' && neg < `0`": "is_so",
+    "kind == first": "is_so", "ms > us": "is_so", "neg >= `2`": "is_so",
     "length(name)": "whole", "length(texts)": "whole", "items[*].sku": "texts", "items[0].sku": "text",
     "items[-1].n": "whole", "deep.er.name": "text", "\"deep\".er.name": "text", "[first, kind]": "texts",
     "{a: first, b: ms}": "of", "not_null(missing, kind)": "text", "to_string(kind)": "text", "'it\\'s'": "text",
