@@ -140,6 +140,7 @@ class Translator:
         operator, children = node["value"], node["children"]
         literals = [self.sql(child, None).type for child in children if child["type"] == "literal"]
         wanted = literals[0] if literals else TEXT if operator in ("eq", "ne") else NUMBER
+        wanted = NUMBER if is_number(wanted) else wanted
         both = [self.sql(child, wanted) for child in children]
         if any(is_number(one.type) for one in both):
             left, right = (self._number(child).text for child in children)

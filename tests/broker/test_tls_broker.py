@@ -43,7 +43,8 @@ def tls_servers(
         "ssl.client.auth": "required",
     }
     broker = quick_broker(tmp_path_factory.mktemp("tls"), settings, port=plain, properties=properties)
-    AdminClient({"bootstrap.servers": broker.bootstrap_servers}).create_topics([NewTopic("t", 1)])["t"].result(10)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic("t", 1)])["t"].result(10)
     publisher = Publisher(broker.bootstrap_servers)
     for value in (b"1", b"2", b"3"):
         publisher.produce("t", value)

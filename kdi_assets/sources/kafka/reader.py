@@ -115,7 +115,7 @@ def java_client_config(cluster: Cluster) -> dict[str, str]:
 
 def _certificates(properties: dict[str, str]) -> dict[str, str]:
     """Take certificates and key out of the properties; as texts, because executors do not see the driver's files."""
-    found = {}
+    found: dict[str, str] = {}
     for name, (store, property) in _PEM.items():
         text, location = properties.pop(f"{name}.pem", None), properties.pop(f"{name}.location", None)
         if text or location:
