@@ -84,7 +84,7 @@ def spark_groups(settings: Settings) -> tuple[JarGroup, ...]:
 def _kernel(directory: Path, lock: Path = JARS_LOCK) -> Iterator[Path]:
     """The compiled kernel; raises ``JarMissing`` if it was not compiled."""
     for compiler in locked_jars("build", lock=lock):
-        path = kernel_path(directory, compiler.sha256)
+        path = kernel_path(directory, compiler.sha256, *(jar.sha256 for jar in locked_jars("spark", lock=lock)))
         if not path.is_file():
             raise JarMissing(group="spark", paths=(path,))
         yield path
@@ -138,13 +138,13 @@ def fetch_jars(
     if missing:
         _fetch(missing, directory, home=home, report=report)
     for compiler in (jar for jar in jars if jar.group == "build"):
-        kernel = kernel_path(directory, compiler.sha256)
+        used = locked_jars("spark", lock=lock)
+        kernel = kernel_path(directory, compiler.sha256, *(jar.sha256 for jar in used))
         if kernel.is_file():
             report(f"spark   {kernel.name}  is there")
         else:
-            paths = {jar: directory / jar.group / jar.file_name for jar in jars}
-            spark = [path for jar, path in paths.items() if jar.group == "spark"]
-            compile_kernel(kernel, compiler=paths[compiler], jars=spark, home=home)
+            compiler_jar, *spark = (directory / jar.group / jar.file_name for jar in (compiler, *used))
+            compile_kernel(kernel, compiler=compiler_jar, jars=spark, home=home)
             report(f"spark   {kernel.name}  compiled")
 
 

