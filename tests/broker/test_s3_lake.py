@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from kdi_assets.runtime.spark_config import lake_config
 from tests.conftest import DrivenFactory
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -26,3 +34,38 @@ def test_each_message_is_once_in_the_table_or_the_dead_letters_of_a_lake_on_s3(d
     assert first.rows_added > second.rows_added > 0
     assert first.dead_letters > 0 < second.dead_letters
     assert web.uri.startswith("s3://")
+
+
+@pytest.mark.parametrize("profile", ["lake", "other"])
+def test_a_profile_has_the_keys_of_sparks_client(
+    spark: SparkSession, s3_lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: str
+) -> None:
+    """Procedure: a file with the keys of the profile ``lake``; look for an object with the settings for AWS_PROFILE.
+    Pass: the client gets an answer with this profile, and has no keys with another.
+    """
+    setting = "spark.hadoop.fs.s3a.aws.credentials.provider"
+    (tmp_path / "credentials").write_text("[lake]\naws_access_key_id = key\naws_secret_access_key = secret\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_PROFILE", profile)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    jvm = cast("Any", spark._jvm)
+    properties, conf = (
+        jvm.java.lang.System,
+        jvm.org.apache.hadoop.conf.Configuration(spark.sparkContext._jsc.hadoopConfiguration()),
+    )
+    conf.set(setting.removeprefix("spark.hadoop."), lake_config(s3_lake)[setting])
+    of_the_test = {"aws.profile": profile, "aws.sharedCredentialsFile": str(tmp_path / "credentials")}
+    for name, value in of_the_test.items():
+        properties.setProperty(name, value)
+
+    try:
+        path = jvm.org.apache.hadoop.fs.Path(f"{s3_lake}/none")
+        files = jvm.org.apache.hadoop.fs.FileSystem.newInstance(path.toUri(), conf)
+        if profile == "lake":
+            assert not files.exists(path)
+        else:
+            with pytest.raises(Py4JJavaError, match="other"):
+                files.exists(path)
+    finally:
+        for name in of_the_test:
+            properties.clearProperty(name)
