@@ -181,11 +181,14 @@ def rows_differ(message: Produced, *, rows: Sequence[Row], reading: Reading, coo
 
 def _row_differs(message: Produced, row: Row, wanted: Row, coordinates: str) -> str:
     kept = at_path(row, coordinates)
-    have = {path: at_path(row, path) for path in wanted} | {
-        "topic": kept["topic"],
-        "timestamp": kept["timestamp"].astimezone(UTC),
-    }
-    return _difference({**wanted, "topic": message.topic_partition.topic, "timestamp": message.timestamp}, have)
+    have = {path: at_path(row, path) for path in wanted} | {"topic": kept["topic"]}
+    wanted = {**wanted, "topic": message.topic_partition.topic}
+    if "timestamp" in kept:  # the table of another writer may not have it
+        have, wanted = (
+            {**have, "timestamp": kept["timestamp"].astimezone(UTC)},
+            {**wanted, "timestamp": message.timestamp},
+        )
+    return _difference(wanted, have)
 
 
 def letter_differs(message: Produced, *, letter: Row, reading: Reading) -> str:
@@ -262,7 +265,9 @@ def _by_message(rows: Sequence[Row], path: str) -> dict[At, list[list[Row]]]:
         of_one = messages[kept["partition"], kept["offset"]]
         before = (at_path(rows[-1], path) for rows in of_one)
         # To the first copy of this message that has no such row yet.
-        goes_on = [b["timestamp"] == kept["timestamp"] and b.get("index", 0) < kept.get("index", 0) for b in before]
+        goes_on = [
+            b.get("timestamp") == kept.get("timestamp") and b.get("index", 0) < kept.get("index", 0) for b in before
+        ]
         if True in goes_on:
             of_one[goes_on.index(True)].append(row)
         else:

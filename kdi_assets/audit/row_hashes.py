@@ -11,6 +11,7 @@ from kdi_assets.drain.rules.judge import dead_letter_columns
 from kdi_assets.drain.rules.records import decode
 from kdi_assets.drain.rules.rules import rules_of
 from kdi_assets.drain.rules.shape import apart, elements_of, evaluate, in_rows, table_columns
+from kdi_assets.drain.rules.table_rows import in_table_form
 from kdi_assets.formats.decoder import DECODED, VALUE
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.coordinates import bounds_sql, coordinates
@@ -85,8 +86,8 @@ class RowHashes:
             _hash(letter).alias("_kdi_letter_hash"),
         )
         rows = apart(messages, self._columns, self._elements, beside=["_kdi_rowless", "_kdi_letter_hash"])
+        rows = in_table_form(rows, self._table().schema, self.stream)
         types = {f.name.lower(): f.dataType for f in self._table().schema.fields}
-        # The table's spelling of nested names.
         columns = [F.col(f"`{column}`").cast(types[column.lower()]).alias(column) for column in self._columns]
         return self._by_message(
             rows.select(

@@ -108,6 +108,8 @@ def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession,
         for wrong in _shape_mistakes(stream, session):
             takes = next((t for path, t in EXPECTED.items() if wrong.field.startswith(path)), EXPECTED_OTHERWISE)
             findings.mistakes.append(document.mistake(wrong.field, wrong.message.rstrip("; "), takes))
+        if not any(mistake.file == document.file for mistake in findings.mistakes):
+            _check_others_table(stream, document, session, findings)
     except SubjectVersionUnknown as unknown:
         findings.mistakes.append(_unknown_schema(unknown, document))
     except KdiError as refusal:
@@ -115,6 +117,21 @@ def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession,
             raise
         findings.refusals[registry] = refusal
         findings.unchecked.append(stream.name)
+
+
+def _check_others_table(stream: Stream, document: YamlDocument, session: SparkSession, findings: SparkFindings) -> None:
+    """Compare a table that others made with the document, before the stream's first commit to it."""
+    from kdi_assets.drain.rules.errors import SchemaDisagrees
+    from kdi_assets.drain.takeover import others_table, refuse_unsuitable
+    from kdi_assets.settings import Settings
+
+    lake = Settings.from_environment().lake
+    if log := others_table(stream, lake):
+        try:
+            refuse_unsuitable(stream, lake, log, session)
+        except SchemaDisagrees as refusal:
+            differences = f"{log.uri} is another: {'; '.join(refusal.differences)}"
+            findings.mistakes.append(document.mistake("table", differences, refusal.message_parts()[2]))
 
 
 def _unknown_schema(unknown: SubjectVersionUnknown, document: YamlDocument) -> DocumentMistake:

@@ -6,19 +6,22 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.cli.options import AsJson, Defs, StreamName, selected_stream
 from kdi_assets.cli.output import print_result, refusal_in_json, table_text
+from kdi_assets.cli.session import lazy_session
 from kdi_assets.settings import Settings
 from kdi_assets.wording import byte_size, counted
 
 if TYPE_CHECKING:
     from kdi_assets.drain.plan import Plan, PositionCommit
     from kdi_assets.drain.snapshot import Snapshot
+    from kdi_assets.ledger.delta_log import TableLog
     from kdi_assets.stream.stream import Stream
 
 
 def plan(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> None:
     """Show what `kdi drain` would do first: commit positions, read ranges, or refuse. Changes nothing.
 
-    Needs no Spark.
+    Needs no Spark, except for a table that others made: before the first commit
+    to it, its columns are compared with the document.
 
     Exit codes: 0 there is a plan, or nothing to drain; 1 the drain would be
     refused, and someone must decide; 75 it would be refused, and a retry helps.
@@ -29,8 +32,17 @@ def plan(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> None
     lake = Settings.from_environment().lake
     with refusal_in_json(chosen.name, as_json=as_json):
         snapshot = take_snapshot(chosen, lake)
+        if snapshot.ledger and snapshot.ledger.ledger_version is None:
+            _refuse_unsuitable(chosen, lake, snapshot.ledger.table)
         plan = None if snapshot.position_commit else _plan(chosen, lake, snapshot)
     print_result(_text(chosen, snapshot, plan), _fields(chosen, snapshot, plan), as_json=as_json)
+
+
+def _refuse_unsuitable(stream: Stream, lake: str, log: TableLog) -> None:
+    from kdi_assets.drain.takeover import refuse_unsuitable
+
+    with lazy_session("plan") as session, session.watched():
+        refuse_unsuitable(stream, lake, log, session())
 
 
 def _plan(stream: Stream, lake: str, snapshot: Snapshot) -> Plan:

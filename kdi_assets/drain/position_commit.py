@@ -11,6 +11,7 @@ from kdi_assets.drain.rules.records import stream_decoder
 from kdi_assets.drain.rules.shape import analyse, commented
 from kdi_assets.drain.rules.table_schema import PROPERTY
 from kdi_assets.drain.spark_errors import spark_failures
+from kdi_assets.drain.takeover import refuse_unsuitable
 from kdi_assets.formats.rules import name
 from kdi_assets.ledger.commit import commit, create_table, next_entry
 from kdi_assets.ledger.delta_transaction import CHECKPOINT_INTERVAL, Staged
@@ -41,11 +42,14 @@ def commit_positions(
     """Commit the positions; the first ones of a stream create its table.
 
     Raises:
+        SchemaDisagrees: The table is another writer's, and does not suit the document.
         OvertakenCommit: Another commit came first; take another snapshot.
         PutIfAbsentMissing, OtherLock: On this storage, two drains would overwrite each other's commits.
         StorageRefused, StorageUnanswered: The storage does not take an object.
     """
     prove_conditional_put(lake)
+    if ledger and ledger.ledger_version is None:
+        refuse_unsuitable(stream, lake, ledger.table, spark)
     entry = next_entry(
         stream,
         ledger,

@@ -10,7 +10,8 @@ from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.rules.judge import judge
 from kdi_assets.drain.rules.records import stream_decoder, with_schemas_of
 from kdi_assets.drain.rules.shape import analyse
-from kdi_assets.drain.rules.table_schema import refuse_other_schema
+from kdi_assets.drain.rules.table_rows import in_table_form
+from kdi_assets.drain.rules.table_schema import of_table, refuse_other_schema
 from kdi_assets.drain.rules.tally import Counts, PassTally
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.formats.stream_decoder import StreamDecoder
@@ -60,7 +61,9 @@ def stage(
         used, tally = decoder, PassTally(messages.sparkSession, now)
         rows = _rows(messages, used, now, tally)
         # The table as it is now: it may have been dropped or altered since the plan, and nothing is written then.
-        refuse_other_schema(stream, TableLog.existing(uri), rows.schema)
+        table = TableLog.existing(uri)
+        refuse_other_schema(stream, table, rows.schema)
+        rows = in_table_form(rows, of_table(table), stream)
         before_read()
         with spark_failures(stream, "reading messages and writing files"):
             staged = _only_counted(rows) if dry else _written(rows, stream, uri, files)

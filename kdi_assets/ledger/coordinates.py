@@ -36,12 +36,16 @@ def coordinates(table: DataFrame, stream: Stream) -> tuple[Column, ...]:
     Returns:
         ``partition: int, offset: bigint, index: int, count: int, timestamp: timestamp``. ``index`` is the row's number
         among the rows of its message and ``count`` their number: 0 and 1 for a message with one row. ``timestamp`` is
-        the message's time; by it, messages with the same offset of a recreated topic differ.
+        the message's time; by it, messages with the same offset of a recreated topic differ. It is null in a table of
+        another writer that does not keep it.
     """
     from pyspark.sql import functions as F
 
     path = quoted_path(stream.coordinates)
-    sql = {"partition": "{}.partition", "offset": "{}.offset", "index": "0", "count": "1", "timestamp": "{}.timestamp"}
+    timestamp = "{}.timestamp" if keeps_timestamps(table.schema.jsonValue(), stream) else "CAST(NULL AS TIMESTAMP)"
+    # The digest differs between INT and BIGINT.
+    sql = {"partition": "CAST({}.partition AS INT)", "offset": "{}.offset", "index": "0", "count": "1"}
+    sql["timestamp"] = timestamp
     if explodes(table, stream):
         # A table may have rows from before its stream exploded.
         sql |= {"index": "coalesce({}.index, 0)", "count": "coalesce({}.count, 1)"}
@@ -56,6 +60,16 @@ def quoted_path(path: str) -> str:
 def explodes(table: DataFrame, stream: Stream) -> bool:
     """Whether the table may have several rows per message; its columns say so, not the stream's document."""
     return "index" in struct_at(table.schema.jsonValue(), stream.coordinates)[1]
+
+
+def keeps_timestamps(schema: Mapping[str, Any], stream: Stream) -> bool:
+    """Whether the rows of a table have the timestamps of their messages; those of kafka-delta-ingest may not.
+
+    Args:
+        schema: Of the table, as JSON.
+    """
+    fields = struct_at(schema, stream.coordinates)[1]
+    return not fields or "timestamp" in (name.lower() for name in fields)
 
 
 def struct_at(schema: Mapping[str, Any], path: str) -> tuple[Sequence[str], Collection[str]]:

@@ -127,6 +127,18 @@ class RowsUnaccounted(Terminal):
     what_to_run = "kdi audit   (shows what is in the table); then the same command again; if it repeats, report it"
 
 
+class RowsWithoutDate(Terminal):
+    """Rows that another writer left without a date would be replaced or removed."""
+
+    stream: str
+    uri: str
+    rows: int
+
+    what_happened = "{stream}: {rows:,} of the rows to replace or remove in {uri} have no date."
+    what_is_safe = "nothing was committed; rows and positions stay as they are."
+    what_to_run = "UPDATE delta.`{uri}` SET date = … WHERE date IS NULL   (in Spark SQL); then the same command again"
+
+
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.ledger.coordinates import Bounds, bounds_sql, coordinates
+from kdi_assets.ledger.coordinates import Bounds, bounds_sql, coordinates, keeps_timestamps
+from kdi_assets.ledger.dates import day_of
 from kdi_assets.ledger.delta_transaction import (
     Staged,
     delta_log,
@@ -26,7 +27,7 @@ from kdi_assets.ledger.delta_transaction import (
     staged_of,
     start_transaction,
 )
-from kdi_assets.ledger.errors import RowsUnaccounted
+from kdi_assets.ledger.errors import RowsUnaccounted, RowsWithoutDate
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -127,11 +128,14 @@ class OldRows:
 
     def _rows_in_files(self) -> Mapping[date, int]:
         """By the statistics of the files; counted if another writer left a file without statistics."""
+        from pyspark.sql import functions as F
+
         counted: Counter[date] = Counter()
         for add in self._adds:
             if not add.numLogicalRecords().isDefined():
                 rows = _frame(self.rows.sparkSession, self._log, self._snapshot, self._adds)
-                return {r["date"]: r["count"] for r in rows.groupBy("date").count().collect()}
+                by_date = rows.groupBy(F.expr(day_of()).alias("day")).count().collect()
+                return {r["day"]: r["count"] for r in by_date}
             day = json.loads(add.json())["add"]["partitionValues"][self._date_column]
             counted[date.fromisoformat(day)] += int(add.numLogicalRecords().get())
         return counted
@@ -147,6 +151,7 @@ def old_rows(
         within: Bounds of their offsets; rows outside are not read.
 
     Raises:
+        RowsWithoutDate: Another writer left rows without a date.
         AssertionError: The log does not name the files that hold the rows.
     """
     from pyspark.sql import functions as F
@@ -154,13 +159,15 @@ def old_rows(
     with_files = rows_with_files(spark, stream, uri, version=version, within=within)
     old = rows_of_messages(with_files, stream, messages)
     counts = F.count("*").alias("rows"), F.expr("count_if(index = 0)").alias("messages")
-    placed = old.select(F.col(FILE), F.col("date"), *coordinates(old, stream))
-    found = placed.groupBy(FILE, "date").agg(*counts).collect()
+    placed = old.select(F.col(FILE), F.expr(day_of()).alias("day"), *coordinates(old, stream))
+    found = placed.groupBy(FILE, "day").agg(*counts).collect()
     if not found:
         return None
+    if undated := sum(r["rows"] for r in found if r["day"] is None):
+        raise RowsWithoutDate(stream=stream.name, uri=uri, rows=undated)
     rows_by_date: Counter[date] = Counter()
     for r in found:
-        rows_by_date[r["date"]] += r["rows"]
+        rows_by_date[r["day"]] += r["rows"]
     log = delta_log(spark, uri)
     snapshot = log.getSnapshotAt(version, scala_none(spark), scala_none(spark), False)
     adds = _files(snapshot, {r[FILE] for r in found}, uri=uri, version=version)
@@ -189,7 +196,8 @@ def rows_with_files(spark: SparkSession, stream: Stream, uri: str, *, version: i
 def rows_of_messages(rows: DataFrame, stream: Stream, messages: DataFrame, *, others: bool = False) -> DataFrame:
     """The rows of some messages, or of all others.
 
-    A row with the offset of a message and another timestamp belongs to a message of an earlier topic.
+    A row with the offset of a message and another timestamp belongs to a message of an earlier topic. Without
+    timestamps in the table, the offset decides.
 
     Args:
         rows: With the columns of the stream's table.
@@ -200,8 +208,18 @@ def rows_of_messages(rows: DataFrame, stream: Stream, messages: DataFrame, *, ot
     at = {column: f"_kdi_{column}" for column in MESSAGE}
     named = messages.select(*(F.col(column).alias(name) for column, name in at.items()))
     marked = rows.withColumn(_AT, F.struct(*coordinates(rows, stream)))
-    same = " AND ".join(f"{_AT}.{column} <=> {name}" for column, name in at.items())
+    by = message_key(rows.schema.jsonValue(), stream)
+    same = " AND ".join(f"{_AT}.{column} <=> {at[column]}" for column in by)
     return marked.join(named, F.expr(same), "left_anti" if others else "left_semi").drop(_AT)
+
+
+def message_key(schema: Mapping[str, Any], stream: Stream) -> Sequence[str]:
+    """The coordinates by which a table's rows are found for a message: those of ``MESSAGE`` that the table keeps.
+
+    Args:
+        schema: Of the table, as JSON.
+    """
+    return MESSAGE if keeps_timestamps(schema, stream) else MESSAGE[:2]
 
 
 def as_change_rows(rows: DataFrame, kind: str) -> DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kdi_assets.drain.dead_letters import check_letters_intact
 from kdi_assets.drain.errors import DeadLettersReplaced
-from kdi_assets.ledger.coordinates import rows_at
+from kdi_assets.ledger.coordinates import keeps_timestamps, rows_at
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.ledger.rewrite import MESSAGE
@@ -61,7 +61,8 @@ def refuse_another_topic(context: ResolveContext) -> None:
 
     stream, partitions, spark = context.stream, context.topic.partitions, context.session()
     rows = rows_at(spark, stream, context.log.uri, version=context.log.version)
-    dated = rows.where("timestamp IS NOT NULL AND offset IS NOT NULL")
+    has_timestamps = keeps_timestamps(context.log.schema, stream)
+    dated = rows.where("offset IS NOT NULL" + (" AND timestamp IS NOT NULL" if has_timestamps else ""))
     newest = dated.groupBy("partition").agg(F.max("offset").alias("offset"), F.expr("max_by(timestamp, offset) AS row"))
     at = {TopicPartition(stream.topic, r["partition"]): r["offset"] for r in newest.collect()}
     why = "the topic was recreated since, or its rows do not keep Kafka's timestamps (set them null, then try again)"

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.ledger.commit import commit, next_entry
+from kdi_assets.ledger.coordinates import keeps_timestamps
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.entry import LedgerEntry
@@ -225,7 +226,7 @@ def new_topic(context: ResolveContext) -> ProposedPositions:
     """Start a recreated topic at offset 0 in every topic partition, and retire those that it no longer has.
 
     Raises:
-        NothingToResolve: The topic was not recreated, or no ledger separates rows of the old topic from new ones.
+        NothingToResolve: The topic was not recreated, or rows of the old topic could not be told from new ones.
     """
     ledger, partitions, topic_id = context.ledger, context.topic.partitions, context.topic.topic_id
     vanished = ledger.positions.keys() - partitions.keys()
@@ -234,6 +235,10 @@ def new_topic(context: ResolveContext) -> ProposedPositions:
     if ledger.ledger_version is None:
         why = "the table has no ledger that knows the old topic, so its rows could not be separated from the new ones"
         raise context.refusal(why, then=another_table(context.stream))
+    if not keeps_timestamps(context.log.schema, context.stream):
+        why = "the rows have no timestamps, and only these tell rows of the old topic from rows of the new one"
+        alter = f"ALTER TABLE delta.`{ledger.uri}` ADD COLUMNS ({context.stream.coordinates}.timestamp timestamp)"
+        raise context.refusal(why, then=f"{alter}   (in Spark SQL); then repeat the command")
     reason = f"the topic with id {topic_id} is drained from offset 0; the rows of the old one stay"
     after = {**dict.fromkeys(partitions, 0), **dict.fromkeys(vanished, RETIRED)}
     # `since` holds offsets of the old topic: those at which the table changed its route conditions.

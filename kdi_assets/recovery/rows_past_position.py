@@ -7,12 +7,23 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from kdi_assets.audit.coverage import coverage
+from kdi_assets.audit.offsets_in_spark import covered_sql
 from kdi_assets.drain.errors import AccountingMismatch
 from kdi_assets.ledger.coordinates import Bounds, bounds_sql, coordinates
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.letters import dead_letters_with_state
-from kdi_assets.ledger.rewrite import FILE, MESSAGE, as_change_rows, old_rows, rows_of_messages, rows_with_files
+from kdi_assets.ledger.rewrite import (
+    FILE,
+    MESSAGE,
+    as_change_rows,
+    message_key,
+    old_rows,
+    rows_of_messages,
+    rows_with_files,
+)
 from kdi_assets.ledger.superseded_offsets import NO_END
 from kdi_assets.sources.kafka.reader import read_ranges
 from kdi_assets.sources.kafka.topic import TopicState
@@ -84,8 +95,8 @@ class RowsPastPosition:
             return PastPositionCounts()
         only_copies = F.expr("count_if(held IS NULL)").alias("only_copies")
         counts = (F.count("*").alias("rows"), F.count_distinct("offset").alias("messages"), only_copies)
-        held = self._messages.selectExpr(*MESSAGE, "true AS held")
-        by_partition = self._rows().join(held, list(MESSAGE), "left").groupBy("partition").agg(*counts)
+        held = self._messages.selectExpr(*self._key, "true AS held")
+        by_partition = self._rows().join(held, self._key, "left").groupBy("partition").agg(*counts)
         found = {TopicPartition(self.stream.topic, r["partition"]): r for r in by_partition.collect()}
         letters, replaced = self._count_letters()
         return PastPositionCounts(
@@ -162,12 +173,20 @@ class RowsPastPosition:
         return AccountingMismatch(stream=self.stream.name, detail=detail, ranges=tuple(self.bounds.values()))
 
     @cached_property
+    def _key(self) -> list[str]:
+        return list(message_key(TableLog.existing(self.uri, self.version).schema, self.stream))
+
+    @cached_property
     def _messages(self) -> DataFrame:
         """``MESSAGE`` of the messages that the broker has at these offsets."""
         readable = [r for r in map(self._readable, self.bounds.values()) if r.offset_count]
         if not readable:
             return self.spark.createDataFrame([], "partition int, offset bigint, timestamp timestamp")
-        return read_ranges(self.spark, self.stream.cluster, readable).select(*MESSAGE)
+        messages = read_ranges(self.spark, self.stream.cluster, readable).select(*MESSAGE)
+        if len(self._key) < len(MESSAGE) and self._history:
+            # Without timestamps a row from before the takeover may be of an earlier topic: it counts as the only copy.
+            messages = messages.where(covered_sql(coverage(self._history.entries).begin))
+        return messages
 
     def _readable(self, r: OffsetRange) -> OffsetRange:
         offsets, position = self.topic.partitions[r.topic_partition], self.positions.get(r.topic_partition, 0)

@@ -83,7 +83,8 @@ def open_letters(transaction: ReplayTransaction, letter_filter: DeadLetterFilter
             yield OpenLetters(letters.withColumn(HAS_ROW, F.lit(False)), {}, Tally(), Tally(), Tally(), waiting, ())
             return
         with cached(_rows_of(letters, transaction, ranges)) as rows:
-            frame = letters.join(rows, list(MESSAGE), "left").withColumn(HAS_ROW, F.expr(f"coalesce({HAS_ROW}, false)"))
+            frame = letters.join(rows, [c for c in rows.columns if c != HAS_ROW], "left")
+            frame = frame.withColumn(HAS_ROW, F.expr(f"coalesce({HAS_ROW}, false)"))
             kind = f"CASE WHEN {HAS_ROW} THEN 'with_row' WHEN {WITHHELD} THEN 'withheld' ELSE 'complete' END"
             with spark_failures(stream, "looking for the rows of dead letters"):
                 groups = tallies_by(frame.selectExpr("partition", "offset", f"{kind} AS kind"), "kind", "partition")
@@ -122,8 +123,8 @@ def _rows_of(letters: DataFrame, transaction: ReplayTransaction, ranges: tuple[O
     """The coordinates of the letters whose message has a row; reads only the part of the table within ``ranges``."""
     from pyspark.sql import functions as F
 
-    ledger = transaction.ledger
+    ledger, key = transaction.ledger, list(transaction.message_key)
     rows = rows_at(transaction.spark, transaction.stream, ledger.uri, version=ledger.version)
-    rows = rows.where(bounds_sql({r.topic_partition: r for r in ranges})).select(*MESSAGE)
-    both = rows.join(letters.select(*MESSAGE), list(MESSAGE), "left_semi")
+    rows = rows.where(bounds_sql({r.topic_partition: r for r in ranges})).select(*key)
+    both = rows.join(letters.select(*key), key, "left_semi")
     return both.distinct().withColumn(HAS_ROW, F.lit(True))

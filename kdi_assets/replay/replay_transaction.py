@@ -21,6 +21,7 @@ from kdi_assets.ledger.entry import Kind, LedgerEntry
 from kdi_assets.ledger.errors import OvertakenCommit, StagedFilesGone
 from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.ledger.rewrite import message_key
 from kdi_assets.replay.report import ReplayReport, Tally
 from kdi_assets.sources.kafka.topic import TopicState
 from kdi_assets.stream.stream import OffsetRange, Stream
@@ -44,6 +45,11 @@ class ReplayTransaction:
     history: LiveHistory
     now: datetime
     entry: LedgerEntry
+
+    @property
+    def message_key(self) -> Sequence[str]:
+        """The coordinates by which the table's rows are found for a message."""
+        return message_key(self.ledger.table.schema, self.stream)
 
     def append_dead_letters(self, letters: DataFrame, expected: Tally, *, ranges: Sequence[OffsetRange]) -> LedgerEntry:
         """Append outcomes of dead letters, and new dead letters; they count once the returned entry is committed.

@@ -64,7 +64,7 @@ class ReplayReport:
         withheld: Open dead letters that do not hold their whole message; they stay.
         waiting: Open dead letters at or after the positions, which the next drain reads; they stay.
         torn: Messages that lack some of their rows, because someone deleted these; they stay as they are.
-        unplaced: Rows of the dates that do not have the coordinates of their message; they stay.
+        unplaced: Rows of the dates that do not show which message they came from; they stay.
         commit: ``None`` if nothing changed.
         examples, moved: Only of a dry run over dates.
         letter_changes: Only of a dry run over dead letters: by old and new reason, the most frequent first.

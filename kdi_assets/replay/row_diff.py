@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from kdi_assets.drain.rules.table_rows import in_table_form
 from kdi_assets.ledger.coordinates import coordinates
+from kdi_assets.ledger.dates import day_of
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -62,15 +64,18 @@ def compare(was: DataFrame, now: DataFrame, stream: Stream) -> DataFrame:
 
     copies = F.row_number().over(Window.partitionBy(*_ROW).orderBy("partition"))
     old = side(was, "was").withColumn("copy", copies)
-    new = side(now.select(*_as_in(was, now)), "now").withColumn("copy", F.lit(1))
+    new = side(in_table_form(now.select(*_as_in(was, now)), was.schema, stream), "now").withColumn("copy", F.lit(1))
     # As JSON: Spark does not compare maps, and a column that only one side has counts as null on the other.
     same = f"to_json(was, {_EXACT}) = to_json(now, {_EXACT})"
     change = (
         "CASE WHEN now IS NULL THEN 'gone' WHEN was IS NULL THEN 'added' "
         f"WHEN NOT (was.date <=> now.date) THEN 'moved' WHEN {same} THEN 'same' ELSE 'changed' END"
     )
-    both = old.join(new, [*_ROW, "copy"], "full")
-    return both.select(F.expr(change).alias("change"), *_ROW, "was", "now")
+    # The timestamps are null where the table does not keep them.
+    same_row = F.expr(" AND ".join(f"old.{column} <=> new.{column}" for column in (*_ROW, "copy")))
+    both = old.alias("old").join(new.alias("new"), same_row, "full")
+    at = (F.expr(f"coalesce(old.{column}, new.{column}) AS {column}") for column in _ROW)
+    return both.select(F.expr(change).alias("change"), *at, "was", "now")
 
 
 def _as_in(table: DataFrame, rows: DataFrame) -> list[Column]:
@@ -112,6 +117,7 @@ def moved(compared: DataFrame) -> tuple[Moved, ...]:
     """Rows by old and new date, the largest count first."""
     from pyspark.sql import functions as F
 
-    days = compared.where("change = 'moved'").groupBy("was.date", F.col("now.date").alias("to")).count()
+    was, to = F.expr(day_of("was.date")).alias("date"), F.expr(day_of("now.date")).alias("to")
+    days = compared.where("change = 'moved'").groupBy(was, to).count()
     found = days.orderBy(F.desc("count"), "date", "to").collect()
     return tuple(Moved(r["date"], r["to"], r["count"]) for r in found)

@@ -12,11 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING
 
+from kdi_assets.audit.coverage import coverage
+from kdi_assets.audit.offsets_in_spark import covered_sql
 from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.rules.records import KAFKA_DDL
 from kdi_assets.drain.rules.verdict import ROW, VERDICTS
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.ledger.coordinates import DIGEST_SQL, Bounds, coordinates, explodes
+from kdi_assets.ledger.dates import day_of
 from kdi_assets.ledger.letters import WITHHELD
 from kdi_assets.ledger.rewrite import MESSAGE, rows_of_messages
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
@@ -31,8 +34,6 @@ if TYPE_CHECKING:
 
 IS_LETTER = "is_letter"
 _ROWS = "rows"
-_PLACED = " AND ".join(f"{column} IS NOT NULL" for column in MESSAGE)
-"""Spark SQL over messages: whether the rows have the coordinates of their message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class SelectedMessages:
         waiting: How many more letters lie at or after the positions: the next drain reads them anyway.
         withheld: How many more letters do not hold their whole message, if only letters have it.
         torn: How many more messages lack some of their rows: someone deleted these, and a replay would restore them.
-        unplaced: How many rows of the dates do not have the coordinates of their message.
+        unplaced: How many rows of the dates do not show which message they came from.
     """
 
     frame: DataFrame
@@ -102,28 +103,29 @@ def select_messages(transaction: ReplayTransaction, first: date, last: date) -> 
     """
     from pyspark.sql import functions as F
 
-    stream, table = transaction.stream, _table(transaction)
+    stream, table, key = transaction.stream, _table(transaction), list(transaction.message_key)
+    placed = _placed(transaction)
     of_dates = table.where(_between(first, last))
     rows = of_dates.select(*coordinates(of_dates, stream)).groupBy(*MESSAGE).agg(F.count("*").alias(_ROWS))
     with ExitStack() as until_done:
         torn = 0
         if explodes(table, stream):
             torn_ones = until_done.enter_context(cached(_torn(rows_of_messages(table, stream, rows), stream)))
-            rows = rows.join(torn_ones, list(MESSAGE), "left_anti")
+            rows = rows.join(torn_ones, key, "left_anti")
             torn = torn_ones.count()
         letters = until_done.enter_context(open_letters(transaction, DeadLetterFilter(first=first, last=last)))
         without_row = _selection(letters.frame.where(f"NOT {HAS_ROW}")).withColumn(_ROWS, F.lit(1))
         rows = rows.withColumn(IS_LETTER, F.lit(False))
         frame = until_done.enter_context(cached(rows.unionByName(without_row, allowMissingColumns=True)))
         with spark_failures(stream, "looking for the messages of the dates"):
-            found = grouped(frame).collect()
+            found = grouped(frame, placed=placed).collect()
         tallies, bounds = {False: Tally(), True: Tally()}, dict[int, tuple[int, int]]()
         for r in (r for r in found if r["placed"]):
             tallies[r[IS_LETTER]] += Tally(r["n"], r["digest"])
             start, end = bounds.get(r["partition"], (r["start"], r["end"]))
             bounds[r["partition"]] = min(start, r["start"]), max(end, r["end"])
         yield SelectedMessages(
-            frame=frame.where(_PLACED).drop(_ROWS),
+            frame=frame.where(placed).drop(_ROWS),
             rows=tallies[False],
             letters=tallies[True],
             ranges=tuple(OffsetRange(TopicPartition(stream.topic, p), *bounds[p]) for p in sorted(bounds)),
@@ -133,20 +135,33 @@ def select_messages(transaction: ReplayTransaction, first: date, last: date) -> 
         )
 
 
-def grouped(frame: DataFrame) -> DataFrame:
+def _placed(transaction: ReplayTransaction) -> str:
+    """Spark SQL over messages: whether it is certain which message the rows came from.
+
+    Without timestamps the offset must tell it. Of rows from before the takeover it cannot: the other writer may have
+    read them from an earlier topic of this name.
+    """
+    known = " AND ".join(f"{column} IS NOT NULL" for column in transaction.message_key)
+    if tuple(transaction.message_key) == MESSAGE:
+        return known
+    return f"{known} AND {covered_sql(coverage(transaction.history.entries).begin)}"
+
+
+def grouped(frame: DataFrame, *, placed: str) -> DataFrame:
     """Count messages and their rows in one pass.
 
     Args:
         frame: ``partition: int, offset: bigint, timestamp: timestamp, is_letter: boolean``, and ``rows: bigint``, how
-            many rows the message has; one of the first three is null if rows lack coordinates.
+            many rows the message has.
+        placed: Condition: it is certain which message the rows came from.
 
     Returns:
-        By ``placed: boolean`` (the coordinates are there), ``partition`` and ``is_letter``: ``n: bigint``, ``digest:
+        By ``placed: boolean``, ``partition`` and ``is_letter``: ``n: bigint``, ``digest:
         bigint``, ``start: bigint``, ``end: bigint``, ``rows: bigint``.
     """
     from pyspark.sql import functions as F
 
-    return frame.groupBy(F.expr(_PLACED).alias("placed"), "partition", IS_LETTER).agg(
+    return frame.groupBy(F.expr(placed).alias("placed"), "partition", IS_LETTER).agg(
         F.count("*").alias("n"),
         F.expr(DIGEST_SQL).alias("digest"),
         F.min("offset").alias("start"),
@@ -163,9 +178,12 @@ def read_from_kafka(
     spark, ranges = transaction.spark, _readable(transaction, selected)
     read = read_ranges(spark, transaction.stream.cluster, ranges) if ranges else spark.createDataFrame([], KAFKA_DDL)
     # Joined by the timestamp as well: a recreated topic has other messages at the same offsets.
-    own = read.join(selected.frame, list(MESSAGE)).select(*read.columns, IS_LETTER)
+    key = list(transaction.message_key)
+    own = read.join(selected.frame.select(*key, IS_LETTER), key).select(*read.columns, IS_LETTER)
     with cached(own) as found:
         messages, present = found.drop(IS_LETTER), found.select(*MESSAGE)
+        if tuple(key) != MESSAGE:  # rows without timestamps: from here on they have those of their messages
+            selected = replace(selected, frame=selected.frame.drop("timestamp").join(present, key, "left"))
         with spark_failures(transaction.stream, "reading the topic"):
             tally = _tallies(found)
         if tally[False] + tally[True] == selected.messages:
@@ -205,7 +223,7 @@ def _table(transaction: ReplayTransaction) -> DataFrame:
 
 
 def _between(first: date, last: date) -> str:
-    return f"date BETWEEN DATE'{first}' AND DATE'{last}'"
+    return f"{day_of()} BETWEEN DATE'{first}' AND DATE'{last}'"
 
 
 def _torn(rows: DataFrame, stream: Stream) -> DataFrame:
@@ -238,7 +256,9 @@ def _tallies(frame: DataFrame) -> dict[bool, Tally]:
 
 
 def _missing(transaction: ReplayTransaction, missing_frame: DataFrame, first: date, last: date) -> Missing:
+    from pyspark.sql import functions as F
+
     tally, of_dates = _tallies(missing_frame), _table(transaction).where(_between(first, last))
     rows = rows_of_messages(of_dates, transaction.stream, missing_frame.where(f"NOT {IS_LETTER}"))
-    by_date = rows.groupBy("date").count().collect()
-    return Missing((tally[False] + tally[True]).count, tally[True].count, {r["date"]: r["count"] for r in by_date})
+    by_date = {r["day"]: r["count"] for r in rows.groupBy(F.expr(day_of()).alias("day")).count().collect()}
+    return Missing((tally[False] + tally[True]).count, tally[True].count, by_date)

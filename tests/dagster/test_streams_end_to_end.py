@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
@@ -13,6 +14,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance
 from dagster._core.definitions.observe import observe
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from kdi_assets.audit.audit import audit
@@ -30,11 +32,14 @@ from resources.spark import SparkResource
 from sensors.lag import lag_sensor
 from tests.conftest import TopicFactory
 from tests.dagster.fakes import Selected, assets_of, events, materialize, tick, today, yesterday
+from tests.driven import web_requests
 from tests.kafka_log import Publisher
+from tests.predecessor_table import COORDINATES, MICROS, PredecessorTable
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 
 OLD = date(2021, 3, 4)
+TEXTS = {"session_id": "s", "url": "https://a.b/", "uuid": "u"}
 DEFINITION: dict[str, Any] = {
     "record_ddl": "id bigint, day string, place struct<city: string>",
     "date_expression": "to_date(day)",
@@ -220,3 +225,39 @@ def test_a_topic_is_observed_and_changes_its_data_version_when_a_message_arrives
     assert second.tags["dagster/data_version"] != third.tags["dagster/data_version"]
     assert third.metadata["end_offsets"].value == {f"{stream.topic}/0": 2, f"{stream.topic}/1": 1}
     assert third.metadata["offsets_kept"].value == third.metadata[f"backlog of {stream.name}"].value == 3
+
+
+def test_a_table_of_kafka_delta_ingest_has_its_dates_in_dagster_and_one_is_replayed(
+    instance: DagsterInstance, topic: TopicFactory, cluster: Cluster, producer: Publisher, lake: str
+) -> None:
+    """Its dates are text. Procedure: it leaves two rows of an old date; a run drains three; a run replays that date."""
+    stream = web_requests(topic(1), cluster, app_id="kdi", columns={})
+    table = PredecessorTable(stream.table_uri(lake), coordinates={**COORDINATES, "timestamp": MICROS})
+    messages = [
+        json.dumps({"meta": {"producer": {"timestamp": f"{day}T12:00:00Z"}}, "method": "GET", "status": 200, **TEXTS})
+        for day in (OLD, OLD, OLD, yesterday(), yesterday())
+    ]
+    produced = producer.produce_all(stream.topic, messages, partition=0)
+    table.create()
+    table.ingest(1, produced[:2])
+    defs = definitions(stream)
+
+    first = drained(instance, defs, table_key(stream), *(check_key(stream, name) for name in stream.check_names))
+    told = events(instance, table_key(stream))
+
+    assert first.success and all(check.passed for check in first.get_asset_check_evaluations())
+    assert told.keys() == {OLD.isoformat(), yesterday().isoformat()}
+    rows = {day: (of["rows_added"], of["dagster/partition_row_count"]) for day, of in told.items()}
+    assert rows == {OLD.isoformat(): (1, 3), yesterday().isoformat(): (2, 2)}
+
+    louder = definitions(replace(stream, columns={"method": "'PUT'"}))
+    again = materialize(instance, assets_of(louder), table_key(stream), day=OLD)
+
+    assert again.success
+    of_old = events(instance, table_key(stream))[OLD.isoformat()]
+    assert of_old["dagster/partition_row_count"] == 3
+    found = DeltaTable(table.uri).to_pyarrow_table().to_pylist()
+    assert Counter((row["date"], row["method"]) for row in found) == {
+        (OLD.isoformat(), "PUT"): 3,
+        (yesterday().isoformat(), "GET"): 2,
+    }

@@ -93,15 +93,21 @@ class MaskSecretMissing(Terminal):
 
 
 class SchemaDisagrees(Terminal):
-    """The table's columns are not the ones of the stream's document."""
+    """The table's columns are not the ones of the stream's document.
+
+    Attributes:
+        missing: The columns that the table lacks, as DDL.
+    """
 
     stream: str
     uri: str
     differences: tuple[str, ...]
+    missing: tuple[str, ...] = ()
 
     def message_parts(self) -> tuple[str, str, str]:
+        change = f"ADD COLUMNS ({', '.join(self.missing)})" if self.missing else "…"
         return (
             f"{self.stream}: {self.uri} and the stream's document disagree: {'; '.join(self.differences)}.",
             "nothing was read and nothing was written.",
-            f"ALTER TABLE delta.`{self.uri}` …, or correct `schema:` and `columns:` and run `kdi check`",
+            f"ALTER TABLE delta.`{self.uri}` {change}, or correct `schema:` and `columns:` and run `kdi check`",
         )

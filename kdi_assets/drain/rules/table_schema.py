@@ -5,13 +5,14 @@ Source: Delta protocol, "Type Widening"; of its changes, those that a write make
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.rules.column_tree import DATE
 from kdi_assets.drain.rules.errors import SchemaDisagrees
+from kdi_assets.drain.rules.table_rows import keeps_otherwise, may_lack
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.stream.message_format import Framed
-from kdi_assets.stream.message_rules import Contract
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _DIGITS, _DIGITS_OF_A_LONG = 38, 19
 
 
 def refuse_other_schema(stream: Stream, log: TableLog, wanted: StructType) -> None:
-    """Refuse a table whose columns are not the stream's.
+    """Refuse a table whose columns are not the stream's; columns and fields are compared by name, not by place.
 
     A column that only the table has stays null, if someone declared the stream's record. The latest version of a
     registry's subject is not declared: if it lost a field, the column would be emptied unseen. A type that differs
@@ -36,56 +37,84 @@ def refuse_other_schema(stream: Stream, log: TableLog, wanted: StructType) -> No
     Raises:
         SchemaDisagrees: With every difference.
     """
-    differences = _of_columns(stream, log, wanted)
-    if DATE not in log.partition_columns:
-        by = ", ".join(log.partition_columns) or "nothing"
-        differences.append(f"the table is partitioned by {by} and not by {DATE}, so it must be rewritten")
+    found = of_table(log)
+    compared = list(_of_fields(found, wanted, "", stream))
+    differences = [*(d for d, _ in compared), *_only_in_table(found, wanted, stream), *_partitioning(log, wanted)]
     if stream.contract.types == "evolve" and log.configuration.get(PROPERTY) != "true":
         said = "to which other readers must agree: delta-rs reads no rows of it from then on"
         differences.append(f"`contract.types: evolve` needs the table's property {PROPERTY} = true, {said}")
     if differences:
-        raise SchemaDisagrees(stream=stream.name, uri=log.uri, differences=tuple(differences))
+        missing = tuple(column for _, column in compared if column)
+        raise SchemaDisagrees(stream=stream.name, uri=log.uri, differences=tuple(differences), missing=missing)
 
 
-def _of_columns(stream: Stream, log: TableLog, wanted: StructType) -> list[str]:
-    """What differs between the table's columns and the wanted ones."""
+def of_table(log: TableLog) -> StructType:
+    """The table's columns."""
     from pyspark.sql.types import StructType
 
-    found = {f.name.lower(): f for f in StructType.fromJson(dict(log.schema)).fields}
-    given = {f.name.lower(): f for f in wanted.fields}
-    only_table = [f for n, f in found.items() if n not in given]
-    both = [(f, found[n]) for n, f in given.items() if n in found]
-    may_gain = stream.contract.new_columns == "evolve"
-    latest = "is not in the latest version that is known of the schema (`version:` pins another one)"
-    return [
-        *(f"column {f.name} is not in the table" for n, f in given.items() if n not in found and not may_gain),
-        *(
-            f"column {f.name} is {_type(there.dataType)} in the table and {_type(f.dataType)} in the stream"
-            for f, there in both
-            if not _agree(there.dataType, f.dataType, stream.contract)
-        ),
-        *(f"column {f.name} is NOT NULL, and the stream does not give it" for f in only_table if not f.nullable),
-        *(f"column {f.name} {latest}" for f in only_table if f.nullable and _follows_latest(stream)),
-    ]
+    return StructType.fromJson(dict(log.schema))
 
 
-def _agree(found: DataType, given: DataType, contract: Contract) -> bool:
-    """Whether a column of the table can hold the stream's values, as it is or after a change by the commit."""
+def _partitioning(log: TableLog, wanted: StructType) -> Iterator[str]:
+    columns, given = log.partition_columns, {f.name.lower() for f in wanted.fields}
+    if DATE not in columns:
+        by = ", ".join(columns) or "nothing"
+        yield f"the table is partitioned by {by} and not by {DATE}, so it must be rewritten"
+    for column in columns:
+        if column.lower() not in given:
+            yield f"the table is partitioned by {column}, and the stream does not give it"
+
+
+def _only_in_table(found: StructType, wanted: StructType, stream: Stream) -> Iterator[str]:
+    """What is wrong with columns that the stream does not give."""
+    given = {f.name.lower() for f in wanted.fields}
+    for f in (f for f in found.fields if f.name.lower() not in given):
+        if not f.nullable:
+            yield f"column {f.name} is NOT NULL, and the stream does not give it"
+        elif _follows_latest(stream):
+            pinned = "is not in the latest version that is known of the schema (`version:` pins another one)"
+            yield f"column {f.name} {pinned}"
+
+
+def _of_fields(found: StructType, given: StructType, path: str, stream: Stream) -> Iterator[tuple[str, str]]:
+    """Each difference among the columns that the stream gives, and the column that would mend it as DDL, if one would.
+
+    Args:
+        path: Of the struct with these fields, with a dot at its end; empty for the table itself.
+    """
+    there, new = ({f.name.lower(): f for f in struct.fields} for struct in (found, given))
+    for n, f in new.items():
+        here = f"{path}{f.name}"
+        if n in there:
+            yield from _of_types(there[n].dataType, f.dataType, here, stream)
+        elif stream.contract.new_columns != "evolve" and not may_lack(here, stream):
+            yield f"column {here} is not in the table", f"{here} {f.dataType.simpleString()}"
+    if path:
+        for f in (f for n, f in there.items() if n not in new):
+            yield f"column {path}{f.name} is not in the stream", ""
+
+
+def _of_types(found: DataType, given: DataType, path: str, stream: Stream) -> Iterator[tuple[str, str]]:
+    """The differences that keep a column of the table from holding the stream's values, also after a commit's change.
+
+    Args:
+        path: Of the column.
+    """
     from pyspark.sql import types as t
 
     match found, given:
         case t.StructType(), t.StructType():
-            there = {f.name.lower(): f.dataType for f in found.fields}
-            new = {f.name.lower(): f.dataType for f in given.fields}
-            as_they_are = contract.new_columns != "evolve"
-            names = list(there) == list(new) if as_they_are else there.keys() <= new.keys()
-            return names and all(_agree(there[n], new[n], contract) for n in there)
+            yield from _of_fields(found, given, f"{path}.", stream)
+            return
         case t.ArrayType(), t.ArrayType():
-            return _agree(found.elementType, given.elementType, contract)
-        case t.MapType(), t.MapType():
-            keys = _type(found.keyType) == _type(given.keyType)
-            return keys and _agree(found.valueType, given.valueType, contract)
-    return _type(found) == _type(given) or (contract.types == "evolve" and widens(found, given))
+            yield from _of_types(found.elementType, given.elementType, f"{path}.element", stream)
+            return
+        case t.MapType(), t.MapType() if _type(found.keyType) == _type(given.keyType):
+            yield from _of_types(found.valueType, given.valueType, f"{path}.value", stream)
+            return
+    widening = stream.contract.types == "evolve" and widens(found, given)
+    if _type(found) != _type(given) and not widening and not keeps_otherwise(path, found, given, stream):
+        yield f"column {path} is {_type(found)} in the table and {_type(given)} in the stream", ""
 
 
 def _follows_latest(stream: Stream) -> bool:

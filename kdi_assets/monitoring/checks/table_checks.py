@@ -12,6 +12,7 @@ from kdi_assets.drain.rules.schema_evolution import evolved
 from kdi_assets.drain.rules.shape import analyse
 from kdi_assets.drain.rules.table_schema import refuse_other_schema
 from kdi_assets.ledger.coordinates import coordinates
+from kdi_assets.ledger.dates import as_dates, day_of
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.recent_commits import recent_commits
 from kdi_assets.monitoring.checks.finding import NO_TABLE, CheckResult
@@ -44,7 +45,7 @@ def no_duplicate_coordinates(subject: CheckSubject) -> CheckResult:
     days, rows = _within(log, touched)
     where = ".".join(f"`{step}`" for step in stream.coordinates.split("."))
     table = subject.session().read.format("delta").option("versionAsOf", log.version).load(subject.uri)
-    at = table.where(F.col(DATE).isin(days)).select(F.expr(f"{where}.topic"), *coordinates(table, stream))
+    at = table.where(F.expr(day_of()).isin(days)).select(F.expr(f"{where}.topic"), *coordinates(table, stream))
     groups = at.where("offset IS NOT NULL").groupBy("topic", "partition", "offset", "timestamp", "index")
     by_row = groups.agg(F.expr("count(*) - 1 AS surplus")).where("surplus > 0")
     doubled = by_row.groupBy("topic", "partition", "offset", "timestamp").agg(F.sum("surplus").alias("surplus"))
@@ -85,8 +86,9 @@ def _within(log: TableLog, days: Sequence[date]) -> tuple[list[date], int]:
 
 def _rows_by_date(log: TableLog) -> dict[date | None, int]:
     """Rows of each date by the files' statistics; 0 without statistics."""
-    sums = log.data_files.group_by(f"partition.{DATE}").aggregate([("num_records", "sum")])
-    days, rows = sums[f"partition.{DATE}"].to_pylist(), sums["num_records_sum"].to_pylist()
+    files = log.data_files.select([f"partition.{DATE}", "num_records"]).rename_columns(["day", "rows"])
+    sums = files.set_column(0, "day", as_dates(files["day"])).group_by("day").aggregate([("rows", "sum")])
+    days, rows = sums["day"].to_pylist(), sums["rows_sum"].to_pylist()
     return {day: of_day or 0 for day, of_day in zip(days, rows, strict=True)}
 
 

@@ -1,0 +1,67 @@
+"""Takeover: a table that others made, compared with the stream's document before the stream's first commit to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from typing import TYPE_CHECKING
+
+from kdi_assets.drain.rules.column_tree import DATE
+from kdi_assets.drain.rules.errors import SchemaDisagrees
+from kdi_assets.drain.rules.schema_evolution import evolved
+from kdi_assets.drain.rules.shape import analyse
+from kdi_assets.drain.rules.table_schema import refuse_other_schema
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.positions import version_id
+from kdi_assets.stream.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DAY = "yyyy-MM-dd"
+
+
+def others_table(stream: Stream, lake: str) -> TableLog | None:
+    """The stream's table if it exists and has no ledger commit of the stream.
+
+    Raises:
+        KdiError: The table cannot be opened.
+    """
+    log = TableLog.open(stream.table_uri(lake))
+    return log if log and log.transaction_version(version_id(stream.app_id)) is None else None
+
+
+def refuse_unsuitable(stream: Stream, lake: str, log: TableLog, spark: SparkSession) -> None:
+    """Refuse a table of others that the stream cannot continue.
+
+    Reads the partition values of all files, as no later drain does.
+
+    Raises:
+        SchemaDisagrees: With every difference.
+        ShapeMistake: The document does not work.
+    """
+    stream = evolved(stream, lake, spark)
+    other_dates = _other_dates(log)
+    try:
+        refuse_other_schema(stream, log, analyse(stream, spark))
+    except SchemaDisagrees as refusal:
+        raise replace(refusal, differences=(*refusal.differences, *other_dates)) from None
+    if other_dates:
+        raise SchemaDisagrees(stream=stream.name, uri=log.uri, differences=other_dates)
+
+
+def _other_dates(log: TableLog) -> tuple[str, ...]:
+    """What is wrong with text in the column ``date``: rows of ours would lie in folders of another form."""
+    types = {f["name"]: f["type"] for f in log.schema["fields"]}
+    if types.get(DATE) != "string" or DATE not in log.partition_columns or not log.data_files.num_rows:
+        return ()
+    texts = log.data_files[f"partition.{DATE}"].unique().to_pylist()
+    others = sorted(text for text in texts if text is not None and not _is_day(text))
+    return (f"column {DATE} is text of another form than {_DAY}: {others[0]!r}",) if others else ()
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False

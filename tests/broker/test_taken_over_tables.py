@@ -1,0 +1,205 @@
+"""Tables of kafka-delta-ingest as they are: text for the date, its own order of fields, three or four coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from kdi_assets.drain.rules.errors import SchemaDisagrees
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.monitoring.checks.all_checks import run_check
+from kdi_assets.monitoring.checks.subject import CheckSubject
+from kdi_assets.recovery.errors import NothingToResolve
+from kdi_assets.replay.replay_dates import replay_dates
+from kdi_assets.stream.limits import CheckName
+from tests.conftest import DrivenFactory
+from tests.documents import written
+from tests.driven import DrivenStream, web_requests_document
+from tests.faults.topics import make_again
+from tests.kafka_log import Produced
+from tests.oracle import WEB_REQUESTS, Reading, web_request
+from tests.predecessor_table import COORDINATES, MICROS, PredecessorTable
+from tests.typed import Kdi
+
+FOUR = {**COORDINATES, "timestamp": MICROS}
+CHECKED: tuple[CheckName, ...] = (
+    "no_duplicate_coordinates",
+    "dates_in_window",
+    "schema_as_declared",
+    "every_offset_accounted_for",
+)
+TODAY = datetime.now(UTC).date()
+
+
+def with_text_dates(message: Produced) -> dict[str, Any]:
+    """The row of a web request in such a table."""
+    wanted = dict(web_request(message))
+    wanted.pop("host")
+    return {**wanted, "date": wanted["date"].isoformat()}
+
+
+READING = Reading(with_text_dates, WEB_REQUESTS.is_good)
+
+
+def taken_over(
+    driven: DrivenFactory,
+    coordinates: Mapping[str, pa.DataType],
+    *,
+    partitioned_by: tuple[str, ...] = ("date",),
+    checkpointed: bool = False,
+    date_length: int = 10,
+) -> tuple[DrivenStream, PredecessorTable]:
+    """A stream whose table the other writer filled in two commits, with 30 of its 60 messages over two partitions."""
+    web = driven(partitions=2, app_id="kdi", columns={})
+    table = PredecessorTable(web.uri, coordinates=coordinates, partitioned_by=partitioned_by, date_length=date_length)
+    table.create()
+    of_table = sorted(web.produce(30), key=lambda message: message.offset)
+    table.ingest(1, of_table[:18])
+    table.ingest(2, of_table[18:])
+    if checkpointed:
+        table.checkpoint()
+    web.produce(30, seed=1)
+    return web, table
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "checkpointed", "partitioned_by"),
+    [
+        pytest.param(COORDINATES, False, ("date",), id="three coordinates", marks=pytest.mark.core),
+        pytest.param(FOUR, True, ("date",), id="four coordinates, checkpointed"),
+        pytest.param({**COORDINATES, "partition": pa.int64()}, True, ("date", "method"), id="by method, checkpointed"),
+    ],
+)
+def test_its_table_is_continued_in_its_own_form(
+    driven: DrivenFactory, coordinates: Mapping[str, pa.DataType], checkpointed: bool, partitioned_by: tuple[str, ...]
+) -> None:
+    """Pass: the drain reads on after its last offsets; every message is there once, also for delta-rs; the table's
+    columns, types and folders are as before; audit, comparison and checks agree.
+    """
+    web, _ = taken_over(driven, coordinates, partitioned_by=partitioned_by, checkpointed=checkpointed)
+    before = TableLog.existing(web.uri)
+
+    report = web.drain()
+
+    after = TableLog.existing(web.uri)
+    assert [e.kind for e in web.entries()] == ["takeover", "drain"]
+    assert report.rows_added == 30
+    assert after.schema == before.schema
+    assert set(after.data_files["partition.date"].to_pylist()) <= {TODAY.isoformat()} | _days(web)
+    web.assert_each_offset_once(web.publisher.log, reading=READING)
+    audit, compared = web.audit(), web.compare()
+    assert (audit.complete, audit.rows) == (True, 30)
+    assert (compared.messages, compared.agrees) == (30, True)
+    for check in CHECKED:
+        found = run_check(check, CheckSubject(web.stream, web.lake, web.session))
+        assert (check, found.level) == (check, "passed"), found.description
+
+
+def _days(web: DrivenStream) -> set[str]:
+    return {str(with_text_dates(m)["date"]) for m in web.publisher.log}
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "unplaced"), [pytest.param(FOUR, 0, id="four"), pytest.param(COORDINATES, 30, id="three")]
+)
+def test_a_replay_of_dates_exchanges_the_rows_of_messages_that_are_certain(
+    driven: DrivenFactory, coordinates: Mapping[str, pa.DataType], unplaced: int
+) -> None:
+    """Purpose: without timestamps, rows from before the takeover may be of an earlier topic; they stay.
+    Procedure: drain, with dead letters; the document changes a column; replay all dates, dry and then for good, twice.
+    Pass: rows are exchanged and counted by date, the second replay changes nothing, every message is there once.
+    """
+    web, _ = taken_over(driven, coordinates)
+    days = sorted(date.fromisoformat(day) for day in _days(web) | {TODAY.isoformat()})
+    web.send(*['{"meta": {"producer": {"timestamp": "2026-01-01"}}, "status": "many"}'] * 3)
+    web.drain()
+    louder = web.with_definition(columns={"method": "concat(method, '!')"})
+    options: dict[str, Any] = {"lake": web.lake, "session": web.session, "first": days[0], "last": days[-1]}
+
+    shown = replay_dates(louder.stream, **options, dry_run=True)
+    done = replay_dates(louder.stream, **options)
+    again = replay_dates(louder.stream, **options)
+
+    def loud(message: Produced) -> dict[str, Any]:
+        said = with_text_dates(message)
+        return {**said, "method": f"{said['method']}!"} if unplaced == 0 or message.offset >= 15 else said
+
+    rows = 60 - unplaced
+    assert (shown.changes, shown.unplaced, shown.outcomes["dead_letter"]) == ({"changed": rows}, unplaced, 3)
+    assert (done.changes, sum(done.rows_by_date.values())) == ({"changed": rows}, rows)
+    assert done.removed_by_date == done.rows_by_date
+    assert again.commit is None
+    louder.assert_each_offset_once(web.publisher.log, reading=Reading(loud, WEB_REQUESTS.is_good))
+    assert web.audit().complete
+
+
+def test_restore_and_rewind_read_nothing_twice_and_lose_no_row_of_the_other_writer(driven: DrivenFactory) -> None:
+    """Procedure: drain twice, restore to the first drain, drain; then rewind one topic partition into the rows of the
+    other writer, which have no timestamps, and drain.
+    Pass: every message is there once each time; removed rows of the other writer are kept in a table of their own.
+    """
+    web, _ = taken_over(driven, COORDINATES)
+    web.drain()
+    restored = web.version()
+    web.produce(10, seed=2)
+    web.drain()
+
+    web.session().sql(f"RESTORE TABLE delta.`{web.uri}` TO VERSION AS OF {restored}")
+    web.drain()
+    web.assert_each_offset_once(web.publisher.log, reading=READING)
+    decision = web.resolve("rewind", topic_partition=web.tp(), to=10)
+    web.drain()
+
+    web.assert_each_offset_once(web.publisher.log, reading=READING)
+    assert (decision.past_position.row_count, decision.past_position.only_copies) == (25, 5)
+    kept = DeltaTable(web.stream.removed_uri(web.lake)).to_pyarrow_table().to_pylist()
+    assert sorted(row["meta"]["kafka"]["offset"] for row in kept) == [*range(10, 15)]
+
+
+def test_a_recreated_topic_needs_timestamps_and_the_refusal_has_the_alter(driven: DrivenFactory) -> None:
+    web, _ = taken_over(driven, COORDINATES)
+    web.drain()
+    before = web.publisher.log[:]
+    replace(web, publisher=make_again(web, partitions=2)).produce(6, seed=3)
+
+    with pytest.raises(NothingToResolve) as refused:
+        web.resolve("new-topic")
+    web.session().sql(refused.value.then.split("   (")[0])
+    web.resolve("new-topic")
+    web.drain()
+
+    found = [row["meta"]["kafka"]["timestamp"] for row in web.rows()]
+    assert (len(found), found.count(None)) == (len(before) + 6, len(before))
+
+
+@pytest.mark.core
+def test_what_disagrees_is_said_by_plan_and_check_before_anything_is_committed(
+    driven: DrivenFactory, defs: Path, kdi: Kdi
+) -> None:
+    """Procedure: a table with dates by month and no column `url`; plan, check and drain; a table that suits; plan and
+    check.
+    """
+    web, _ = taken_over(driven, COORDINATES, date_length=7)
+    written(
+        defs, web=web_requests_document(web.stream.topic, app_id="kdi", columns="{host: \"parse_url(url, 'HOST')\"}")
+    )
+
+    planned, checked = kdi("plan", web.stream.name), kdi("check")
+    with pytest.raises(SchemaDisagrees) as refused:
+        web.drain(replace(web.stream, columns={"host": "parse_url(url, 'HOST')"}))
+
+    assert refused.value.missing == ("host string",)
+    month = f"{TODAY.isoformat()[:7]}"
+    said = f"column host is not in the table; column date is text of another form than yyyy-MM-dd: '{month}'"
+    for answer in (planned.err, checked.out, str(refused.value)):
+        assert said in answer
+        assert f"ALTER TABLE delta.`{web.uri}` ADD COLUMNS (host string)" in answer
+    assert (planned.code, checked.code) == (1, 1)
+    assert web.version() == 2
