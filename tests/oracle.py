@@ -183,7 +183,7 @@ def _row_differs(message: Produced, row: Row, wanted: Row, coordinates: str) -> 
     kept = at_path(row, coordinates)
     have = {path: at_path(row, path) for path in wanted} | {"topic": kept["topic"]}
     wanted = {**wanted, "topic": message.topic_partition.topic}
-    if "timestamp" in kept:  # the table of another writer may not have it
+    if isinstance(kept.get("timestamp"), datetime):  # the table of another writer may not have it
         have, wanted = (
             {**have, "timestamp": kept["timestamp"].astimezone(UTC)},
             {**wanted, "timestamp": message.timestamp},

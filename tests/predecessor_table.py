@@ -90,7 +90,10 @@ class PredecessorTable:
         row = json.loads(message.value or b"")
         tp = message.topic_partition
         kept = {"offset": message.offset, "topic": tp.topic, "partition": tp.partition, "timestamp": message.timestamp}
-        row["meta"]["kafka"] = {name: kept[name] for name in self.coordinates or COORDINATES}
+        fields = self.coordinates or COORDINATES
+        if fields.get("timestamp") == pa.int64():
+            kept["timestamp"] = round(message.timestamp.timestamp() * 1000) * 1000
+        row["meta"]["kafka"] = {name: kept[name] for name in fields}
         return {**row, "date": row["meta"]["producer"]["timestamp"][: self.date_length]}
 
     def _adds(self, rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
@@ -41,11 +41,12 @@ def coordinates(table: DataFrame, stream: Stream) -> tuple[Column, ...]:
     """
     from pyspark.sql import functions as F
 
-    path = quoted_path(stream.coordinates)
-    timestamp = "{}.timestamp" if keeps_timestamps(table.schema.jsonValue(), stream) else "CAST(NULL AS TIMESTAMP)"
+    path, schema = quoted_path(stream.coordinates), table.schema.jsonValue()
     # The digest differs between INT and BIGINT.
     sql = {"partition": "CAST({}.partition AS INT)", "offset": "{}.offset", "index": "0", "count": "1"}
-    sql["timestamp"] = timestamp
+    sql["timestamp"] = "{}.timestamp" if keeps_timestamps(schema, stream) else "CAST(NULL AS TIMESTAMP)"
+    if struct_at(schema, stream.coordinates)[1].get("timestamp") == "long":  # in microseconds
+        sql["timestamp"] = "timestamp_micros({}.timestamp)"
     if explodes(table, stream):
         # A table may have rows from before its stream exploded.
         sql |= {"index": "coalesce({}.index, 0)", "count": "coalesce({}.count, 1)"}
@@ -69,11 +70,11 @@ def keeps_timestamps(schema: Mapping[str, Any], stream: Stream) -> bool:
         schema: Of the table, as JSON.
     """
     fields = struct_at(schema, stream.coordinates)[1]
-    return not fields or "timestamp" in (name.lower() for name in fields)
+    return not fields or "timestamp" in fields
 
 
-def struct_at(schema: Mapping[str, Any], path: str) -> tuple[Sequence[str], Collection[str]]:
-    """The path of a struct as the table spells it, and the names of its fields; both empty if there is none.
+def struct_at(schema: Mapping[str, Any], path: str) -> tuple[Sequence[str], Mapping[str, Any]]:
+    """The path of a struct as the table spells it, and the types of its fields by name; both empty if there is none.
 
     Args:
         schema: Of the table, as JSON.
@@ -84,9 +85,9 @@ def struct_at(schema: Mapping[str, Any], path: str) -> tuple[Sequence[str], Coll
         inner = schema.get("fields", ())
         found = next((f for f in inner if f["name"].lower() == step and isinstance(f["type"], dict)), None)
         if found is None:
-            return (), ()
+            return (), {}
         steps, schema = [*steps, found["name"]], found["type"]
-    return steps, [f["name"] for f in schema.get("fields", ())]
+    return steps, {f["name"]: f["type"] for f in schema.get("fields", ())}
 
 
 def bounds_sql(bounds: Bounds, *, struct: str = "") -> str:

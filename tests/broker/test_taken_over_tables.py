@@ -75,6 +75,7 @@ def taken_over(
         pytest.param(COORDINATES, False, ("date",), id="three coordinates", marks=pytest.mark.core),
         pytest.param(FOUR, True, ("date",), id="four coordinates, checkpointed"),
         pytest.param({**COORDINATES, "partition": pa.int64()}, True, ("date", "method"), id="by method, checkpointed"),
+        pytest.param({**COORDINATES, "timestamp": pa.int64()}, False, ("date",), id="microseconds"),
     ],
 )
 def test_its_table_is_continued_in_its_own_form(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 
 from kdi_assets.components.table_run import RunDates, run_dates
 from kdi_assets.config.errors import UnknownStream
 from kdi_assets.downstream import dates_of
+from kdi_assets.ledger.dates import as_dates
 from tests.conftest import CHECKOUT
 
 OLD, YESTERDAY, TODAY, AHEAD = date(2026, 1, 5), date(2026, 3, 9), date(2026, 3, 10), date(2026, 3, 12)
@@ -40,3 +42,11 @@ def test_the_dates_of_a_stream_are_those_of_its_table_under_each_of_its_names(mo
     assert dates == {dg.DailyPartitionsDefinition("2020-01-01", end_offset=3, timezone="UTC")}
     with pytest.raises(UnknownStream, match="did you mean bronze/web_requests"):
         dates_of("bronze/web_request")
+
+
+@pytest.mark.parametrize("text", [pa.string(), pa.large_string(), pa.string_view()])
+def test_dates_of_a_log_are_dates_also_where_a_table_has_text(text: pa.DataType) -> None:
+    given = pa.chunked_array([pa.array(["2026-01-05", None, "2026-01", "soon"], text)])
+
+    assert as_dates(given).to_pylist() == [OLD, None, None, None]
+    assert as_dates(pa.chunked_array([pa.array([OLD, None])])).to_pylist() == [OLD, None]

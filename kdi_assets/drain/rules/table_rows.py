@@ -45,11 +45,14 @@ def keeps_otherwise(path: str, found: DataType, given: DataType, stream: Stream)
     """Whether a table may keep a column's values in this type, although its stream gives another one."""
     from pyspark.sql import types as t
 
+    coordinates = stream.coordinates.lower()
     match found, given:
         case t.StringType(), t.DateType():
             return path.lower() == DATE  # as `yyyy-MM-dd`
         case t.LongType(), t.IntegerType():
-            return path.lower() == f"{stream.coordinates}.partition".lower()
+            return path.lower() == f"{coordinates}.partition"
+        case t.LongType(), t.TimestampType():
+            return path.lower() == f"{coordinates}.timestamp"  # in microseconds, as kafka-delta-ingest gives it
     return False
 
 
@@ -74,7 +77,9 @@ def _as(value: Column, given: DataType, found: DataType, path: str, stream: Stre
         case t.MapType(), t.MapType():
             inner = given.valueType, found.valueType, f"{path}.value"
             return F.transform_values(value, lambda _, each: _as(each, *inner, stream))
-    return value.cast(found) if keeps_otherwise(path, found, given, stream) else value
+    if not keeps_otherwise(path, found, given, stream):
+        return value
+    return F.unix_micros(value) if isinstance(given, t.TimestampType) else value.cast(found)
 
 
 def _fields(value: Column, given: StructType, found: StructType, path: str, stream: Stream) -> list[Column]:
