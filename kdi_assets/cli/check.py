@@ -11,7 +11,7 @@ import typer
 from kdi_assets.cli.options import AsJson, Defs
 from kdi_assets.cli.output import EXIT_DECIDE, exit_code, print_json, print_refusal
 from kdi_assets.cli.session import lazy_session
-from kdi_assets.errors import KdiError
+from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.stream.message_rules import ROUTE
 
 if TYPE_CHECKING:
@@ -45,10 +45,12 @@ PLAIN_DATE = "current_date()"
 def check(defs: Defs = None, as_json: AsJson = False) -> None:
     """Check every document: fields, clusters and tables; with Spark also schemas and expressions.
 
-    Prints every mistake with file, line, field, and what the field takes.
+    A table that others made is compared with its document until the stream's
+    first commit to it. Prints every mistake with file, line, field, and what
+    the field takes.
 
-    Exit codes: 0 no mistakes; 1 mistakes; 75 no mistakes, but a registry did
-    not answer, and a retry helps.
+    Exit codes: 0 no mistakes; 1 mistakes; 75 no mistakes, but a registry or
+    the lake did not answer, and a retry helps.
     """
     from kdi_assets.config.loader import defs_folder, read_streams
     from kdi_assets.config.yaml_documents import sorted_mistakes
@@ -73,8 +75,8 @@ class SparkFindings:
     """What Spark and the schema registries found in the streams.
 
     Attributes:
-        refusals: Why a registry did not answer, by its name.
-        unchecked: The streams whose schemas are in such a registry.
+        refusals: Why a registry or the lake did not answer, by its name.
+        unchecked: The streams whose schemas or tables are there.
     """
 
     mistakes: list[DocumentMistake] = field(default_factory=list)
@@ -104,11 +106,14 @@ def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession,
     if registry in findings.refusals:
         findings.unchecked.append(stream.name)
         return
+    if stream.route and stream.route.others:  # each is checked with its own document
+        stream = replace(stream, route=replace(stream.route, others={}))
+    known = len(findings.mistakes)
     try:
         for wrong in _shape_mistakes(stream, session):
             takes = next((t for path, t in EXPECTED.items() if wrong.field.startswith(path)), EXPECTED_OTHERWISE)
             findings.mistakes.append(document.mistake(wrong.field, wrong.message.rstrip("; "), takes))
-        if not any(mistake.file == document.file for mistake in findings.mistakes):
+        if len(findings.mistakes) == known:
             _check_others_table(stream, document, session, findings)
     except SubjectVersionUnknown as unknown:
         findings.mistakes.append(_unknown_schema(unknown, document))
@@ -121,17 +126,19 @@ def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession,
 
 def _check_others_table(stream: Stream, document: YamlDocument, session: SparkSession, findings: SparkFindings) -> None:
     """Compare a table that others made with the document, before the stream's first commit to it."""
-    from kdi_assets.drain.rules.errors import SchemaDisagrees
     from kdi_assets.drain.takeover import others_table, refuse_unsuitable
     from kdi_assets.settings import Settings
 
     lake = Settings.from_environment().lake
-    if log := others_table(stream, lake):
-        try:
+    try:
+        if log := others_table(stream, lake):
             refuse_unsuitable(stream, lake, log, session)
-        except SchemaDisagrees as refusal:
-            differences = f"{log.uri} is another: {'; '.join(refusal.differences)}"
-            findings.mistakes.append(document.mistake("table", differences, refusal.message_parts()[2]))
+    except Terminal as refusal:
+        happened, _, run = refusal.message_parts()
+        findings.mistakes.append(document.mistake("table", happened.rstrip("."), run))
+    except Transient as refusal:
+        findings.refusals[lake] = refusal
+        findings.unchecked.append(stream.name)
 
 
 def _unknown_schema(unknown: SubjectVersionUnknown, document: YamlDocument) -> DocumentMistake:
@@ -151,8 +158,6 @@ def _shape_mistakes(stream: Stream, session: SparkSession) -> Iterator[ShapeMist
     from kdi_assets.drain.rules.shape import analyse
 
     rest: Stream | None = stream
-    if stream.route and stream.route.others:  # each is checked with its own document
-        rest = replace(stream, route=replace(stream.route, others={}))
     while rest is not None:
         try:
             analyse(rest, session)
@@ -189,7 +194,7 @@ def _print_summary(loaded: LoadedFolder, *, mistakes: int, unchecked: int) -> No
     if not loaded.streams and not mistakes:
         typer.echo("no document describes a stream")
         return
-    skipped = f", not checked, a registry did not answer: {unchecked}" if unchecked else ""
+    skipped = f", not checked, a registry or the lake did not answer: {unchecked}" if unchecked else ""
     typer.echo(f"streams: {len(loaded.streams)}, mistakes: {mistakes}{skipped}")
 
 

@@ -183,7 +183,7 @@ def test_a_registry_that_is_down_is_one_line_beside_mistakes(tmp_path: Path, reg
     as_json = json.loads(checked(tmp_path, right, "--json").stdout)
 
     assert (passing.exit_code, passing.stderr.count("registry main: no answer from")) == (75, 1)
-    assert passing.stdout == "streams: 3, mistakes: 0, not checked, a registry did not answer: 2\n"
+    assert passing.stdout == "streams: 3, mistakes: 0, not checked, a registry or the lake did not answer: 2\n"
     assert (wrong.exit_code, wrong.stderr.count("registry main: no answer from")) == (1, 1)
     assert f"{tmp_path}/defs.yaml:12 date: " in wrong.stdout
     assert as_json["unchecked"] == ["bronze/a", "bronze/b"]
