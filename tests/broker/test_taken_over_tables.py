@@ -204,3 +204,25 @@ def test_what_disagrees_is_said_by_plan_and_check_before_anything_is_committed(
         assert f"ALTER TABLE delta.`{web.uri}` ADD COLUMNS (host string)" in answer
     assert (planned.code, checked.code) == (1, 1)
     assert web.version() == 2
+
+
+def test_its_command_line_is_imported_and_its_table_drained_by_the_documents(
+    driven: DrivenFactory, defs: Path, kdi: Kdi
+) -> None:
+    """Procedure: the call of its README, with another topic and broker; import, check, plan, drain.
+    Pass: each command succeeds without a change of document or table, and every message is there once.
+    """
+    web, _ = taken_over(driven, COORDINATES)
+    transforms = (
+        "date: substr(meta.producer.timestamp, `0`, `10`)",
+        *(f"meta.kafka.{name}: kafka.{name}" for name in ("offset", "partition", "topic")),
+    )
+    call = ["ingest", web.stream.topic, web.uri, "-k", web.stream.cluster.bootstrap_servers, "-a", "kdi"]
+
+    imported = kdi("import-kdi", "--yes", "--", *call, *(word for t in transforms for word in ("-t", t)))
+    answers = [kdi(*words) for words in (("check",), ("plan", web.stream.table), ("drain", web.stream.table))]
+
+    assert [answer.code for answer in (imported, *answers)] == [0, 0, 0, 0], [a.err for a in (imported, *answers)]
+    assert "the table has positions of another writer with this app_id" in answers[1].out
+    assert [e.kind for e in web.entries()] == ["takeover", "drain"]
+    web.assert_each_offset_once(web.publisher.log, reading=READING)
