@@ -93,16 +93,17 @@ class PredecessorTable:
         fields = self.coordinates or COORDINATES
         if fields.get("timestamp") == pa.int64():
             kept["timestamp"] = round(message.timestamp.timestamp() * 1000) * 1000
-        row["meta"]["kafka"] = {name: kept[name] for name in fields}
-        return {**row, "date": row["meta"]["producer"]["timestamp"][: self.date_length]}
+        meta = {"producer": {"timestamp": None}, **row.get("meta", {}), "kafka": {name: kept[name] for name in fields}}
+        date = (meta["producer"]["timestamp"] or "")[: self.date_length] or None
+        return {**dict.fromkeys(self.schema.names), **row, "meta": meta, "date": date}
 
     def _adds(self, rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        by_partition: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+        by_partition: dict[tuple[str | None, ...], list[dict[str, Any]]] = defaultdict(list)
         for row in rows:
             by_partition[tuple(row[column] for column in self.partitioned_by)].append(row)
         for values, some in by_partition.items():
             named = dict(zip(self.partitioned_by, values, strict=True))
-            folder = "/".join(f"{column}={value}" for column, value in named.items())
+            folder = "/".join(f"{column}={value or '__HIVE_DEFAULT_PARTITION__'}" for column, value in named.items())
             path = f"{folder}/part-00000-{uuid.uuid4()}-c000.snappy.parquet"
             file = Path(self.uri, path)
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -123,9 +124,9 @@ class PredecessorTable:
         of = [{name: row[name] for name in self.schema.names if name not in self.partitioned_by} for row in rows]
         return {
             "numRecords": len(of),
-            "minValues": _each(of, min),
-            "maxValues": _each(of, max),
-            "nullCount": _each(of, lambda values: 0),
+            "minValues": _each(of, lambda values: min(filter(_is_there, values), default=None)),
+            "maxValues": _each(of, lambda values: max(filter(_is_there, values), default=None)),
+            "nullCount": _each(of, lambda values: values.count(None)),
         }
 
     def _commit(self, version: int, *actions: dict[str, Any]) -> None:
@@ -134,16 +135,19 @@ class PredecessorTable:
 
 
 def _each(rows: Sequence[Mapping[str, Any]], of_values: Any) -> dict[str, Any]:
-    """The same structs, with one value of each leaf; a time as text to the millisecond."""
+    """The same structs, with one value of each leaf that has one; a time as text to the millisecond."""
     found: dict[str, Any] = {}
     for name, value in rows[0].items():
         values = [row[name] for row in rows]
         if isinstance(value, dict):
             found[name] = _each(values, of_values)
-        else:
-            one = of_values(values)
+        elif (one := of_values(values)) is not None:
             found[name] = f"{one:%Y-%m-%dT%H:%M:%S}.{one.microsecond // 1000:03}Z" if hasattr(one, "year") else one
     return found
+
+
+def _is_there(value: Any) -> bool:
+    return value is not None
 
 
 def _delta_type(type_: pa.DataType) -> Any:

@@ -14,11 +14,13 @@ from deltalake import DeltaTable
 
 from kdi_assets.drain.rules.errors import SchemaDisagrees
 from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.errors import RowsWithoutDate
 from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.stream.limits import CheckName
+from kdi_assets.stream.message_rules import Contract
 from tests.conftest import DrivenFactory
 from tests.documents import written
 from tests.driven import DrivenStream, web_requests_document
@@ -162,6 +164,45 @@ def test_restore_and_rewind_read_nothing_twice_and_lose_no_row_of_the_other_writ
     assert (decision.past_position.row_count, decision.past_position.only_copies) == (25, 5)
     kept = DeltaTable(web.stream.removed_uri(web.lake)).to_pyarrow_table().to_pylist()
     assert sorted(row["meta"]["kafka"]["offset"] for row in kept) == [*range(10, 15)]
+
+
+def test_its_rows_without_a_date_stay_and_no_rewind_reaches_them(driven: DrivenFactory) -> None:
+    """Its transform gave some messages no date: their folder is that of null."""
+    web = driven(partitions=1, app_id="kdi", columns={})
+    table = PredecessorTable(web.uri, coordinates=COORDINATES)
+    table.create()
+    web.send('{"method": "GET"}')
+    table.ingest(1, web.produce(5))
+    web.produce(5, seed=1)
+
+    report = web.drain()
+    found = run_check("dates_in_window", CheckSubject(web.stream, web.lake, web.session))
+    with pytest.raises(RowsWithoutDate) as refused:
+        web.resolve("rewind", topic_partition=web.tp(), to=0)
+
+    assert (report.rows_added, web.audit().complete) == (5, True)
+    assert (found.level, found.numbers["rows_outside"]) == ("warn", 1)
+    assert refused.value.rows == 1
+    assert len(web.rows()) == 11
+
+
+def test_its_table_gains_columns_by_contract_and_keeps_its_form(driven: DrivenFactory) -> None:
+    web, _ = taken_over(driven, COORDINATES)
+    evolving = web.with_definition(contract=Contract(new_columns="evolve"))
+    web.send(
+        '{"meta": {"producer": {"timestamp": "2026-03-01T00:00:00Z", "host": "h"}}, "plan": "gold", "method": "PUT", '
+        '"status": 200, "session_id": "s", "url": "https://a.b/", "uuid": "u"}'
+    )
+
+    evolving.drain()
+
+    fields = {f["name"]: f["type"] for f in TableLog.existing(web.uri).schema["fields"]}
+    meta = {f["name"]: [inner["name"] for inner in f["type"]["fields"]] for f in fields["meta"]["fields"]}
+    assert (fields["date"], fields["plan"]) == ("string", "string")
+    assert meta == {"kafka": [*COORDINATES], "producer": ["timestamp", "host"]}
+    (row,) = (r for r in web.rows() if r["method"] == "PUT")
+    assert (row["plan"], row["date"], row["meta"]["producer"]["host"]) == ("gold", "2026-03-01", "h")
+    assert evolving.audit().complete
 
 
 def test_a_recreated_topic_needs_timestamps_and_the_refusal_has_the_alter(driven: DrivenFactory) -> None:
