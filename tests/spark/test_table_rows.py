@@ -28,13 +28,19 @@ TABLE = """
 """
 
 
+def _columns(ddl: str) -> StructType:
+    columns = StructType.fromDDL(ddl)
+    assert isinstance(columns, StructType)
+    return columns
+
+
 def test_rows_take_the_tables_order_and_types_at_every_depth(spark: SparkSession) -> None:
     """Pass: no value moves to another name; null stays null; a column that only the table has is left out; the
     coordinates and the date are read back as they were given.
     """
     rows = spark.sql(GIVEN)
 
-    there = in_table_form(rows, StructType.fromDDL(TABLE), STREAM)
+    there = in_table_form(rows, _columns(TABLE), STREAM)
 
     (row,) = (r.asDict(recursive=True) for r in there.collect())
     assert row == {
@@ -44,7 +50,7 @@ def test_rows_take_the_tables_order_and_types_at_every_depth(spark: SparkSession
         "meta": {"kafka": {"offset": 7, "topic": "t", "partition": 1, "timestamp": 1_500_000}, "who": "a"},
         "items": [{"sku": "x", "n": 1}, None],
     }
-    types = {f.name: f.dataType.simpleString() for f in StructType.fromDDL(TABLE).fields if f.name != "only"}
+    types = {f.name: f.dataType.simpleString() for f in _columns(TABLE).fields if f.name != "only"}
     assert {f.name: f.dataType.simpleString() for f in there.schema.fields} == types
     assert list(row) == list(types)
     read = [df.selectExpr(day_of("date")).first() for df in (rows, there)]
@@ -55,7 +61,7 @@ def test_rows_take_the_tables_order_and_types_at_every_depth(spark: SparkSession
 
 def test_coordinates_that_a_table_does_not_keep_are_left_out_and_read_as_null(spark: SparkSession) -> None:
     kafka = "struct<offset: bigint, topic: string, partition: int>"
-    table = StructType.fromDDL(f"meta struct<who: string, kafka: {kafka}>, date date")
+    table = _columns(f"meta struct<who: string, kafka: {kafka}>, date date")
 
     there = in_table_form(spark.sql(GIVEN).select("meta", "date"), table, STREAM)
 
