@@ -20,7 +20,6 @@ from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.stream.limits import CheckName
-from kdi_assets.stream.message_rules import Contract
 from tests.conftest import DrivenFactory
 from tests.documents import written
 from tests.driven import DrivenStream, web_requests_document
@@ -184,25 +183,6 @@ def test_its_rows_without_a_date_stay_and_no_rewind_reaches_them(driven: DrivenF
     assert (found.level, found.numbers["rows_outside"]) == ("warn", 1)
     assert refused.value.rows == 1
     assert len(web.rows()) == 11
-
-
-def test_its_table_gains_columns_by_contract_and_keeps_its_form(driven: DrivenFactory) -> None:
-    web, _ = taken_over(driven, COORDINATES)
-    evolving = web.with_definition(contract=Contract(new_columns="evolve"))
-    web.send(
-        '{"meta": {"producer": {"timestamp": "2026-03-01T00:00:00Z", "host": "h"}}, "plan": "gold", "method": "PUT", '
-        '"status": 200, "session_id": "s", "url": "https://a.b/", "uuid": "u"}'
-    )
-
-    evolving.drain()
-
-    fields = {f["name"]: f["type"] for f in TableLog.existing(web.uri).schema["fields"]}
-    meta = {f["name"]: [inner["name"] for inner in f["type"]["fields"]] for f in fields["meta"]["fields"]}
-    assert (fields["date"], fields["plan"]) == ("string", "string")
-    assert meta == {"kafka": [*COORDINATES], "producer": ["timestamp", "host"]}
-    (row,) = (r for r in web.rows() if r["plan"])
-    assert (row["plan"], row["date"], row["meta"]["producer"]["host"]) == ("gold", "2026-03-01", "h")
-    assert evolving.audit().complete
 
 
 def test_a_recreated_topic_needs_timestamps_and_the_refusal_has_the_alter(driven: DrivenFactory) -> None:
