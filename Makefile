@@ -7,7 +7,7 @@
 # make proof         all other tests: an hour and more                         [SLICE=1/4 … 4/4: a quarter of them]
 # make check-assets  drain and check tables as a CI pipeline does: of a new broker, or of KDI_KAFKA
 # make faults        run the fault matrix, write it into docs/reliability.md                              [SEED=…]
-# make chaos         random faults and decisions, 30 seconds each                              [SECONDS=… SEED=…]
+# make chaos         random faults and decisions, 30 seconds each                      [SECONDS=… SEED=… LAKE=s3]
 # make soak          load a whole deployment for half an hour, write docs/operations.md        [SECONDS=… SEED=…]
 # make bench         compare our drain with Structured Streaming for 25 minutes, write docs/benchmarks.md
 #                    [CASES="1k clean bad warm": writes only with WRITE=1; ROUNDS=… AGAINST=another checkout]
@@ -26,6 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 SEED ?= 1
 SECONDS ?= 30
+LAKE ?= local
 
 .PHONY: setup help demo demo-s3 dev lint test proof check-assets faults chaos soak tour bench lock clean-demo
 
@@ -74,7 +75,7 @@ tour: setup
 	$(BIN)/python -m pytest tests/browser --tour=docs/images
 
 chaos: setup
-	@$(BIN)/python -m tests.faults.chaos.run --seconds $(SECONDS) --seed $(SEED)
+	@$(BIN)/python -m tests.faults.chaos.run --seconds $(SECONDS) --seed $(SEED) --lake $(LAKE)
 
 soak: SECONDS = 600
 soak: setup

@@ -1,12 +1,14 @@
 """Chaos: seeded runs of load, faults and operator actions in any order, and seeded walks over decisions and accidents.
 
 Every step is followed by all checks. ``make chaos SECONDS=600 SEED=1`` makes runs of half a minute, and then walks of
-25 steps, with seeds 1, 2, …, each kind for this long; ``SECONDS=30`` makes those of the seed.
+25 steps, with seeds 1, 2, …, each kind for this long; ``SECONDS=30`` makes those of the seed. ``LAKE=s3`` puts the
+tables into buckets of an S3 server on this machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -20,6 +22,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kdi_assets.dev.broker import Broker
+from kdi_assets.dev.s3_server import S3Server, start_s3_server
 from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Cluster
@@ -48,6 +51,16 @@ class Parts:
     broker: Broker
     home: Path
     session: SparkSession
+    s3: S3Server | None = None
+
+    @contextmanager
+    def new_lake(self, name: str) -> Iterator[str]:
+        """An empty lake of one run or walk."""
+        if self.s3:
+            yield f"{self.s3.create_bucket(name)}/lake"
+            return
+        with tempfile.TemporaryDirectory(prefix=f"{name}-") as lake:
+            yield lake
 
 
 @dataclass
@@ -55,10 +68,12 @@ class Outcome:
     """One run or walk.
 
     Attributes:
+        messages: How many the broker acknowledged.
         violation: The check that failed; empty if none did.
     """
 
     name: str
+    messages: int = 0
     steps: list[str] = field(default_factory=list)
     seen: str = ""
     violation: str = ""
@@ -67,7 +82,7 @@ class Outcome:
         kinds = Counter(step.partition(":")[0] for step in self.steps)
         done = ", ".join(f"{times} × {kind}" for kind, times in kinds.most_common(6))
         verdict = f"VIOLATION: {self.violation}" if self.violation else "no violation"
-        return f"{self.name}: {len(self.steps)} steps ({done}, …){self.seen}: {verdict}"
+        return f"{self.name}: {len(self.steps)} steps ({done}, …), {self.messages:,} messages{self.seen}: {verdict}"
 
 
 def run_of_drains(parts: Parts, lake: str, seed: int) -> Outcome:
@@ -90,8 +105,9 @@ def run_of_drains(parts: Parts, lake: str, seed: int) -> Outcome:
         outcome.violation = traceback.format_exc()
     finally:
         world.readers.stop()
+    outcome.messages = len(world.web.publisher.log)
     looks, in_vain = world.readers.looks.total(), len(world.readers.failed)
-    outcome.seen = f", {len(world.web.publisher.log):,} messages, {looks} looks by readers ({in_vain} in vain)"
+    outcome.seen = f", {looks} looks by readers ({in_vain} in vain)"
     return outcome
 
 
@@ -107,6 +123,7 @@ def walk_over_decisions(parts: Parts, lake: str, seed: int) -> Outcome:
             outcome.steps.append(walk.step())
     except Exception:  # noqa: BLE001  as above
         outcome.violation = traceback.format_exc()
+    outcome.messages = walk.model.produced
     return outcome
 
 
@@ -124,15 +141,30 @@ def _world(parts: Parts, lake: str, random: Random, seed: int) -> World:
 
 
 @contextmanager
-def started_parts(folder: Path) -> Iterator[Parts]:
-    """Our own broker and warm driver."""
+def started_parts(folder: Path, *, on_s3: bool) -> Iterator[Parts]:
+    """Our own broker and warm driver, and an S3 server if the lake is to be there."""
+    if not on_s3:
+        with _started_parts(folder, str(folder / "lake"), None) as parts:
+            yield parts
+        return
+    server = start_s3_server(folder / "s3")
+    os.environ.update(server.environment())
+    try:
+        with _started_parts(folder, f"{server.create_bucket('first')}/lake", server) as parts:
+            yield parts
+    finally:
+        server.stop()
+
+
+@contextmanager
+def _started_parts(folder: Path, lake: str, s3: S3Server | None) -> Iterator[Parts]:
     (home := folder / "home").mkdir()
     broker = quick_broker(folder / "broker", Settings.from_environment())
     try:
-        driver = WarmDriver(home, {"SPARK_DRIVER_MEMORY": "1500m"})
+        driver = WarmDriver(home, {"SPARK_DRIVER_MEMORY": "1500m", "KDI_LAKE": lake})
         try:
-            session = open_session(Settings(home=home, lake=str(folder / "lake"), driver="shared"))
-            yield Parts(broker, home, session)
+            session = open_session(Settings(home=home, lake=lake, driver="shared"))
+            yield Parts(broker, home, session, s3)
             session.stop()
         finally:
             driver.stop()
@@ -151,20 +183,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=RUN_SECONDS, help="of runs, and of walks (30)")
     parser.add_argument("--seed", type=int, default=1, help="of the first ones (1)")
+    parser.add_argument("--lake", choices=("local", "s3"), default="local", help="where the tables are (local)")
     given, outcomes = parser.parse_args(), list[Outcome]()
-    with tempfile.TemporaryDirectory(prefix="kdi-chaos-") as folder, started_parts(Path(folder)) as parts:
+    on_s3 = given.lake == "s3"
+    with tempfile.TemporaryDirectory(prefix="kdi-chaos-") as folder, started_parts(Path(folder), on_s3=on_s3) as parts:
         for one in (run_of_drains, walk_over_decisions):
             seed, until = given.seed, time.monotonic() + given.seconds
             while time.monotonic() < until:
-                with tempfile.TemporaryDirectory(prefix="lake-", dir=folder) as lake:
+                with parts.new_lake(f"{one.__name__.replace('_', '-')}-{seed}") as lake:
                     outcomes.append(outcome := one(parts, lake, seed))
                 say(outcome.line())
                 if outcome.violation:
                     say(*(f"  {n}. {step}" for n, step in enumerate(outcome.steps, 1)))
-                    say(f"  again: make chaos SECONDS={RUN_SECONDS} SEED={seed}")
+                    say(f"  again: make chaos SECONDS={RUN_SECONDS} SEED={seed} LAKE={given.lake}")
                 seed += 1
     broken = [outcome.name for outcome in outcomes if outcome.violation]
-    say(f"{len(outcomes)} runs and walks, {len(broken)} with a violation {broken or ''}")
+    steps, messages = sum(len(o.steps) for o in outcomes), sum(o.messages for o in outcomes)
+    done = f"{len(outcomes)} runs and walks, {steps:,} steps, {messages:,} acknowledged messages"
+    say(f"{done}; {len(broken)} with a violation {broken or ''}")
     return 1 if broken else 0
 
 
