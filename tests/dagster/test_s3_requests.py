@@ -23,7 +23,7 @@ from kdi_assets.stream.stream import DrainWhen
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
 from tests.dagster.fakes import ScriptedDrain, no_audit, tick
-from tests.faults.s3_proxy import Recorder, recording_proxy_to
+from tests.faults.s3_proxy import ProxyProcess, proxy_process_to
 from tests.table_by_hand import TP, TableByHand, orders
 
 STREAM = orders(drain_when=DrainWhen(backlog_messages=1_000))
@@ -35,7 +35,7 @@ class Ticks:
     """The lag sensor of one stream whose table is on S3; its topic, its clock and its requests."""
 
     instance: DagsterInstance
-    s3: Recorder
+    s3: ProxyProcess
     end: int = 100
     now: float = field(default_factory=time.monotonic)
     cursor: str | None = None
@@ -53,7 +53,7 @@ class Ticks:
         defs = dg.Definitions(assets=assets, sensors=[self._sensor], resources={"spark": SparkResource()})
         data = tick(self.instance, defs, self.cursor)
         self.cursor = data.cursor
-        return str(data.skip_message or data.run_requests), [request.method for request in self.s3.new()]
+        return str(data.skip_message or data.run_requests), [request.method for request, _ in self.s3.new()]
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def ticks(
         s3_server.client().put_object(Bucket=bucket.removeprefix("s3://"), Key=key, Body=file.read_bytes())
     monkeypatch.setenv("KDI_LAKE", f"{bucket}/lake")
     monkeypatch.setenv("KDI_ALERT_WEBHOOK", "http://127.0.0.1:1/hook")
-    with recording_proxy_to(s3_server.port) as s3:
+    with proxy_process_to(s3_server.port) as s3:
         monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
         ticks = Ticks(instance, s3)
         monkeypatch.setattr(backlog_reader, "read_topics", ticks.topics)

@@ -101,7 +101,8 @@ class Doomed:
         self._answer, theirs = context.Pipe(duplex=False)
         kafka = self.web.stream.cluster.bootstrap_servers
         settings = Settings(self.home, self.web.lake, kafka, self.master, self.driver)  # type: ignore[arg-type]
-        environment = {**JVM_OPTIONS, **self.environment}
+        aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}  # a fork has older ones
+        environment = {**JVM_OPTIONS, **aws, **self.environment}
         arguments = (self.web.stream.topic, settings, self.doom, dict(self.config), self.act, environment, theirs)
         self._process = context.Process(target=drain_doomed, args=arguments)
         self._process.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from shutil import rmtree
 
+import boto3
 from deltalake import DeltaTable
 
 from tests.driven import DrivenStream
@@ -102,4 +103,13 @@ def clone(web: DrivenStream) -> None:
 
 
 def drop(web: DrivenStream) -> None:
-    rmtree(web.uri)
+    remove_folder(web.uri)
+
+
+def remove_folder(uri: str) -> None:
+    """Remove a table's files, on this machine or in a bucket."""
+    if "://" not in uri:
+        rmtree(uri)
+        return
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    boto3.resource("s3").Bucket(bucket).objects.filter(Prefix=f"{prefix}/").delete()

@@ -1,21 +1,29 @@
-"""A proxy in front of the S3 server that drops answers and refuses puts."""
+"""A proxy in front of the S3 server that drops and delays answers, and refuses requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from random import Random
 from threading import Lock
 from typing import Literal
 
 from tests.http_server import QuietHandler, serving
 
-Fault = Literal["none", "answer dropped", "conflict"]
-CONFLICT = b"<Error><Code>ConditionalRequestConflict</Code><Message>Another put is under way.</Message></Error>"
+Fault = Literal["none", "answer dropped", "conflict", "slow down", "refused", "full"]
+ANSWERS: Mapping[Fault, tuple[int, str, str]] = {
+    "conflict": (409, "ConditionalRequestConflict", "Another put is under way."),
+    "slow down": (503, "SlowDown", "Please reduce your request rate."),
+    "refused": (403, "AccessDenied", "Access Denied"),
+    "full": (507, "XMinioStorageFull", "Storage backend has reached its minimum free drive threshold."),
+}
+"""Status, code and message of the answers that the proxy makes itself."""
 PER_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "expect"})
 
 
@@ -42,6 +50,7 @@ class S3Proxy:
 
     upstream: int
     fault: Callable[[Request], Fault] = lambda request: "none"
+    delay_seconds: Callable[[Request], float] = lambda request: 0.0
     seen: list[tuple[Request, Fault]] = field(default_factory=list)
     endpoint: str = ""
 
@@ -59,38 +68,56 @@ class S3Proxy:
         return sum(found == fault for _, found in self.seen)
 
 
+@dataclass
+class RandomFaults:
+    """Faults for requests of Spark, each with its chance; delta-rs repeats less, and its errors are not ours."""
+
+    seed: int
+    chances: Mapping[Fault, float]
+
+    def __post_init__(self) -> None:
+        self._random = Random(self.seed)
+
+    def __call__(self, request: Request) -> Fault:
+        if "Hadoop" not in request.client:
+            return "none"
+        for fault, chance in self.chances.items():
+            if (fault != "conflict" or request.conditional) and self._random.random() < chance:
+                return fault
+        return "none"
+
+
 @contextmanager
-def recording_proxy_to(port: int) -> Iterator[Recorder]:
-    """A proxy without faults in a process of its own: delta-rs holds Python's lock during some requests."""
+def proxy_process_to(port: int, faults: RandomFaults | None = None) -> Iterator[ProxyProcess]:
+    """A proxy in a process of its own, for clients in this one: delta-rs holds Python's lock during some requests."""
     ours, theirs = get_context("spawn").Pipe()
-    process = get_context("spawn").Process(target=_record, args=(port, theirs), daemon=True)
+    process = get_context("spawn").Process(target=_serve, args=(port, faults, theirs), daemon=True)
     process.start()
-    yield Recorder(ours.recv(), ours)
+    yield ProxyProcess(ours.recv(), ours)
     ours.send(None)
     process.join()
 
 
 @dataclass(frozen=True)
-class Recorder:
-    """The recording proxy, as the test process sees it."""
+class ProxyProcess:
+    """The proxy, as the test process sees it."""
 
     endpoint: str
     connection: Connection
 
-    def new(self) -> list[Request]:
+    def new(self) -> list[tuple[Request, Fault]]:
         """The requests since the last call."""
         self.connection.send("new")
         return list(self.connection.recv())
 
 
-def _record(port: int, connection: Connection) -> None:
+def _serve(port: int, faults: RandomFaults | None, connection: Connection) -> None:
     with proxy_to(port) as proxy:
+        proxy.fault = faults or proxy.fault
         connection.send(proxy.endpoint)
-        sent = 0
         while connection.recv():
-            seen = [request for request, _ in proxy.seen]
-            connection.send(seen[sent:])
-            sent = len(seen)
+            seen, proxy.seen = proxy.seen, []
+            connection.send(seen)
 
 
 @contextmanager
@@ -128,8 +155,12 @@ def _handler(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             client, conditional = self.headers.get("User-Agent", ""), self.headers.get("If-None-Match") == "*"
             fault = proxy.decide(Request(self.command, self.path, client, conditional))
-            if fault == "conflict":
-                self._answer(409, {"Content-Type": "application/xml"}, CONFLICT, str(len(CONFLICT)))
+            time.sleep(proxy.delay_seconds(Request(self.command, self.path, client, conditional)))
+            if fault in ANSWERS:
+                status, code, message = ANSWERS[fault]
+                error = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+                sent = b"" if self.command == "HEAD" else error
+                self._answer(status, {"Content-Type": "application/xml"}, sent, str(len(sent)))
                 return
             headers = {name: value for name, value in self.headers.items() if name.lower() not in PER_HOP}
             self.server_side.request(self.command, self.path, body, headers)

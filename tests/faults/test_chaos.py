@@ -11,7 +11,8 @@ import pytest
 from tests.conftest import CHECKOUT
 
 
-def test_a_seeded_run_and_a_seeded_walk_leave_nothing_lost_or_twice(pytestconfig: pytest.Config) -> None:
+@pytest.mark.parametrize("lake", ["local", "s3"])
+def test_a_seeded_run_and_a_seeded_walk_leave_nothing_lost_or_twice(pytestconfig: pytest.Config, lake: str) -> None:
     """Purpose: faults combine, in orders that nobody thought of; losses were found where decisions, RESTOREs and
     accidents of the topic met.
     Procedure: half a minute of load, faults and operator actions, composed by the seed, while two readers look; then
@@ -20,7 +21,8 @@ def test_a_seeded_run_and_a_seeded_walk_leave_nothing_lost_or_twice(pytestconfig
     Pass: every check holds after every step, and at the end every produced message is there; after each step of a walk
     the table has the rows, positions and dead letters of the model.
     """
-    command = [sys.executable, "-m", "tests.faults.chaos.run", "--seed", str(pytestconfig.getoption("--seed"))]
+    seed = str(pytestconfig.getoption("--seed"))
+    command = [sys.executable, "-m", "tests.faults.chaos.run", "--seed", seed, "--lake", lake]
     environment = {**os.environ, "KDI_HOME": str(CHECKOUT / ".kdi")}
 
     ran = subprocess.run(

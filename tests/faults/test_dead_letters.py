@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shutil import rmtree
 from typing import Any
 
 import deltalake
@@ -14,6 +13,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.letters import remove_orphaned_dead_letters
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
+from tests.faults import others
 from tests.kafka_log import Produced
 
 scenario = pytest.mark.scenario
@@ -98,7 +98,7 @@ def test_a_drain_whose_dead_letters_are_removed_before_its_commit_does_not_commi
         if happened == "restored":
             DeltaTable(uri).restore(0)
         elif happened == "dropped":
-            rmtree(uri)
+            others.remove_folder(uri)
         else:
             made = f"CREATE OR REPLACE TABLE delta.`{uri}` USING delta"
             web.session().sql(f"{made} AS SELECT * FROM delta.`{uri}` VERSION AS OF 0")

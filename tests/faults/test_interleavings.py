@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyarrow.fs import FileSelector
 
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import Commit, DrainReport
@@ -17,6 +17,7 @@ from kdi_assets.drain.rules.errors import SchemaDisagrees
 from kdi_assets.ledger import commit as adapter
 from kdi_assets.ledger import delta_transaction
 from kdi_assets.ledger.errors import StagedFilesGone, TableBusy
+from kdi_assets.ledger.storage import table_folder
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.stream.stream import DateWindow
 from tests.conftest import DrivenFactory
@@ -117,7 +118,8 @@ def test_what_comes_between_plan_and_commit_costs_no_message(
 
 
 def _log_files(web: DrivenStream) -> set[str]:
-    return {file.name for file in (Path(web.uri) / "_delta_log").iterdir()}
+    folder = table_folder(web.uri)
+    return {file.base_name for file in folder.get_file_info(FileSelector("_delta_log", recursive=False))}
 
 
 @pytest.mark.scenario("OPTIMIZE, DELETE, MERGE, checkpoint during a drain")

@@ -2,7 +2,7 @@
 
 Every step is followed by all checks. ``make chaos SECONDS=600 SEED=1`` makes runs of half a minute, and then walks of
 25 steps, with seeds 1, 2, …, each kind for this long; ``SECONDS=30`` makes those of the seed. ``LAKE=s3`` puts the
-tables into buckets of an S3 server on this machine.
+tables into buckets of an S3 server on this machine, behind a proxy that drops answers and refuses requests of Spark.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from tests.faults.chaos.drains import DRAINS
 from tests.faults.chaos.model import Model
 from tests.faults.chaos.readers import Readers
 from tests.faults.chaos.world import World
+from tests.faults.s3_proxy import Fault, RandomFaults, proxy_process_to
 from tests.faults.topics import stream_over
 from tests.faults.warm_driver import WarmDriver
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 RUN_SECONDS = 30
 WALK_STEPS = 25
+S3_FAULTS: Mapping[Fault, float] = {"answer dropped": 0.02, "conflict": 0.03, "slow down": 0.02}
+"""What a request of Spark to S3 meets, and how often."""
 
 
 @dataclass(frozen=True)
@@ -141,17 +144,20 @@ def _world(parts: Parts, lake: str, random: Random, seed: int) -> World:
 
 
 @contextmanager
-def started_parts(folder: Path, *, on_s3: bool) -> Iterator[Parts]:
+def started_parts(folder: Path, *, on_s3: bool, seed: int) -> Iterator[Parts]:
     """Our own broker and warm driver, and an S3 server if the lake is to be there."""
     if not on_s3:
         with _started_parts(folder, str(folder / "lake"), None) as parts:
             yield parts
         return
     server = start_s3_server(folder / "s3")
-    os.environ.update(server.environment())
     try:
-        with _started_parts(folder, f"{server.create_bucket('first')}/lake", server) as parts:
-            yield parts
+        with proxy_process_to(server.port, RandomFaults(seed, S3_FAULTS)) as proxy:
+            os.environ.update(server.environment(endpoint=proxy.endpoint))
+            with _started_parts(folder, f"{server.create_bucket('first')}/lake", server) as parts:
+                yield parts
+            faults = Counter(fault for _, fault in proxy.new())
+        say("requests to S3: " + ", ".join(f"{count:,} × {fault}" for fault, count in faults.most_common()))
     finally:
         server.stop()
 
@@ -185,8 +191,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the first ones (1)")
     parser.add_argument("--lake", choices=("local", "s3"), default="local", help="where the tables are (local)")
     given, outcomes = parser.parse_args(), list[Outcome]()
-    on_s3 = given.lake == "s3"
-    with tempfile.TemporaryDirectory(prefix="kdi-chaos-") as folder, started_parts(Path(folder), on_s3=on_s3) as parts:
+    with (
+        tempfile.TemporaryDirectory(prefix="kdi-chaos-") as folder,
+        started_parts(Path(folder), on_s3=given.lake == "s3", seed=given.seed) as parts,
+    ):
         for one in (run_of_drains, walk_over_decisions):
             seed, until = given.seed, time.monotonic() + given.seconds
             while time.monotonic() < until:
