@@ -110,13 +110,13 @@ def test_a_fault_of_s3_ends_the_drain_with_its_cause_and_a_retry_completes(
 @pytest.mark.parametrize(
     ("fault", "pattern"),
     [
-        ("answer dropped", DATA),
-        ("answer dropped", LETTERS_COMMIT),
-        ("answer dropped", COMMIT),
-        ("slow down", DATA),
-        ("slow down", COMMIT),
-        ("slow down", LOG),
-        ("conflict", COMMIT),
+        pytest.param("answer dropped", DATA, id="answers about a data file are lost"),
+        pytest.param("answer dropped", LETTERS_COMMIT, id="answers about the letters are lost"),
+        pytest.param("answer dropped", COMMIT, id="answers about the commit are lost"),
+        pytest.param("slow down", DATA, id="a data file is throttled"),
+        pytest.param("slow down", COMMIT, id="the commit is throttled"),
+        pytest.param("slow down", LOG, id="the log is throttled"),
+        pytest.param("conflict", COMMIT, id="the commit meets conflicts"),
     ],
 )
 @FAILS
