@@ -13,14 +13,16 @@ from tests.faults.s3_race import DELTAS_STORE, Race, run
 
 @pytest.mark.scenario("two drivers at once")
 def test_a_version_is_won_once_whatever_is_killed_dropped_or_refused(
-    bucket: str, s3_server: S3Server, settings: Settings, tmp_path: Path
+    bucket: str, s3_server: S3Server, settings: Settings, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     """Purpose: the storage decides who wrote a version; a writer must never believe otherwise.
     Procedure: three Spark and two delta-rs processes append rows to one table; one of them is killed every few seconds,
     a tenth of all puts gets no answer, and the storage refuses some commits with 409.
     Pass: each acknowledged row is there once, each other row at most once; each of Spark's versions is a row.
     """
-    outcome = run(Race(commits=100, limit_seconds=200), s3_server, f"{bucket}/lake/table", tmp_path, settings.home)
+    race = Race(commits=100, limit_seconds=200, seed=pytestconfig.getoption("--seed"))
+
+    outcome = run(race, s3_server, f"{bucket}/lake/table", tmp_path, settings.home)
 
     assert (outcome.lost, outcome.doubled, outcome.unknown) == (set(), set(), set()), str(outcome)
     # delta-rs commits a file again if the answer to its first commit was lost; the row is then there once all the same.
@@ -29,9 +31,10 @@ def test_a_version_is_won_once_whatever_is_killed_dropped_or_refused(
 
 
 def test_the_same_race_on_deltas_own_store_loses_rows(
-    bucket: str, s3_server: S3Server, settings: Settings, tmp_path: Path
+    bucket: str, s3_server: S3Server, settings: Settings, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
-    race = Race(commits=60, drop=0, conflict=0, kill_seconds=0, limit_seconds=100, log_store=DELTAS_STORE)
+    seed = pytestconfig.getoption("--seed")
+    race = Race(commits=60, drop=0, conflict=0, kill_seconds=0, limit_seconds=100, log_store=DELTAS_STORE, seed=seed)
 
     outcome = run(race, s3_server, f"{bucket}/lake/table", tmp_path, settings.home)
 
