@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
@@ -40,12 +41,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--ticks", type=int, default=10)
     options = parser.parse_args(arguments)
+    for number, cost in enumerate(tick_costs(options.streams, ticks=options.ticks)):
+        console.print(f"tick {number}: {cost.seconds:.2f} s, {cost.cpu_seconds:.2f} CPU s, {cost.text}")
+
+
+@dataclass(frozen=True, slots=True)
+class TickCost:
+    """The cost of one tick, and what it answered."""
+
+    seconds: float
+    cpu_seconds: float
+    text: str
+
+
+def tick_costs(count: int, *, ticks: int) -> Iterator[TickCost]:
+    """Make so many streams, and let the sensor tick; the first tick reads every log."""
     folder = Settings.from_environment().home / "benchmark" / "idle"
     with running_cluster(folder) as cluster:
-        streams = [stream_of(cluster, number) for number in range(options.streams)]
+        streams = [stream_of(cluster, number) for number in range(count)]
         create_topics(streams)
         create_tables(streams, lake=str(folder / "lake"))
-        measure(streams, lake=str(folder / "lake"), home=folder / "dagster", ticks=options.ticks)
+        yield from measure(streams, lake=str(folder / "lake"), home=folder / "dagster", ticks=ticks)
 
 
 @contextmanager
@@ -127,7 +143,7 @@ def first_commit(stream: Stream, topic_id: str) -> list[dict[str, object]]:
     return actions + transactions
 
 
-def measure(streams: Sequence[Stream], *, lake: str, home: Path, ticks: int) -> None:
+def measure(streams: Sequence[Stream], *, lake: str, home: Path, ticks: int) -> Iterator[TickCost]:
     """Tick as Dagster's code server does, against an instance with its database on disk."""
     home.mkdir(parents=True)
     os.environ["KDI_LAKE"] = lake
@@ -137,7 +153,7 @@ def measure(streams: Sequence[Stream], *, lake: str, home: Path, ticks: int) -> 
         defs = dg.Definitions(assets=assets, sensors=lag_sensors(streams))
         sensor = defs.get_repository_def().get_sensor_def("lag_main")
         before, cursor = process.memory_info().rss, None
-        for number in range(ticks):
+        for _ in range(ticks):
             began, cpu = time.monotonic(), sum(process.cpu_times()[:2])
             context = dg.build_sensor_context(instance, cursor=cursor, definitions=defs, sensor_name="lag_main")
             data = sensor.evaluate_tick(context)
@@ -145,8 +161,8 @@ def measure(streams: Sequence[Stream], *, lake: str, home: Path, ticks: int) -> 
             seconds, spent = time.monotonic() - began, sum(process.cpu_times()[:2]) - cpu
             grown = (process.memory_info().rss - before) / 1e6
             told = f"{len(data.asset_events)} observations, {data.skip_message or len(data.run_requests or [])}"
-            cost = f"{seconds:.2f} s, {spent:.2f} CPU s, {grown:+.0f} MB"
-            console.print(f"tick {number}: {cost}, cursor {len(cursor or ''):,} bytes, {told}")
+            text = f"{grown:+.0f} MB, cursor {len(cursor or ''):,} bytes, {told}"
+            yield TickCost(seconds, spent, text)
 
 
 if __name__ == "__main__":
