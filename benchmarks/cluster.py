@@ -1,14 +1,15 @@
-"""`python -m benchmarks.cluster`: one million messages by two workers of a Spark cluster, beside `local[2]`, by turns.
+"""One million messages drained by two workers of a Spark cluster, beside `local[2]`, by turns.
 
-Both have two cores for tasks, on the same machine. CPU is that of the driver and its JVM, with the cluster's also that
-of its workers and executors; the broker's is not counted.
+Usage: ``python -m benchmarks.cluster [--write]``; with ``--write`` the figures go into docs/benchmarks.md. Each has two
+cores for tasks, on this machine. CPU is that of the driver and its JVM, with the cluster's also that of its workers and
+executors; the broker's is not counted.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
@@ -18,7 +19,9 @@ import psutil
 from rich.console import Console
 
 from benchmarks.contents import CONTENTS
+from benchmarks.page import PAGE, Measured, with_goal, write_section
 from benchmarks.topic import Topic, benchmark_cluster
+from benchmarks.worker import HERE
 from kdi_assets.audit.audit import audit
 from kdi_assets.drain.drain import drain
 from kdi_assets.settings import Settings
@@ -28,6 +31,9 @@ from tests.faults.cluster_driver import ClusterDriver
 from tests.standalone import Standalone
 
 LOCAL, CLUSTER = "local[2]", "two workers"
+BEGIN = "<!-- what `python -m benchmarks.cluster` measured -->"
+GOAL = 1.2
+"""The cluster in terms of ``local[2]``, which has as many cores, of wall seconds."""
 CONFIG = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.executor.memory": "1g"}
 console = Console(highlight=False, soft_wrap=True)
 ENVIRONMENT = {"SPARK_SUBMIT_OPTS": "", "SPARK_DRIVER_MEMORY": "2g"}
@@ -42,11 +48,12 @@ class Took:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__)
+    """Measure, print, and write if asked."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__.partition("\n")[0])
     parser.add_argument("--messages", type=int, default=1_000_000, help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="after one that warms the JVMs; default: %(default)s")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE}")
+    options, begun = parser.parse_args(arguments), Measured.beginning(HERE)
     home = Settings.from_environment().home
     with benchmark_cluster(home / "benchmark") as cluster:
         topic = Topic(cluster, "clean", CONTENTS["clean"])
@@ -54,45 +61,68 @@ def main(arguments: Sequence[str] | None = None) -> None:
         stream = replace(web_requests(topic.name, cluster), max_records=options.messages)
         standalone = Standalone(_empty(home / "benchmark" / "standalone"), home=home)
         try:
-            measured(stream, standalone, home=home, rounds=options.rounds, messages=options.messages)
+            found = measured(stream, standalone, home=home, rounds=options.rounds, messages=options.messages)
         finally:
             standalone.stop()
+    text = as_markdown(found, begun, messages=options.messages)
+    console.print(f"\n{text}", markup=False)
+    if options.write:
+        write_section(HERE / PAGE, BEGIN, text)
 
 
-def measured(stream: Stream, standalone: Standalone, *, home: Path, rounds: int, messages: int) -> None:
-    """Drain by turns into new tables, audit the last ones, print the medians."""
-    masters, lake = {LOCAL: LOCAL, CLUSTER: standalone.master}, home / "benchmark" / "lake"
-    drivers = {
-        name: ClusterDriver(
-            Settings(home, str(lake), stream.cluster.bootstrap_servers, master),
-            config={**CONFIG, "spark.local.dir": str(standalone.hidden)},
-            environment=ENVIRONMENT,
-            messages_per_task=None,
-        )
-        for name, master in masters.items()
-    }
-    took: dict[str, list[Took]] = {name: [] for name in drivers}
-    for number in range(rounds + 1):
+def measured(
+    stream: Stream, standalone: Standalone, *, home: Path, rounds: int, messages: int
+) -> dict[str, list[Took]]:
+    """Drain by turns into new tables, and audit the last ones."""
+    masters, lakes = {LOCAL: LOCAL, CLUSTER: standalone.master}, home / "benchmark" / "lake"
+    folders = {name: lakes / name.replace(" ", "_") for name in masters}
+    drivers: dict[str, ClusterDriver] = {}
+    took: dict[str, list[Took]] = {name: [] for name in masters}
+    try:
+        for name, master in masters.items():
+            drivers[name] = ClusterDriver(
+                Settings(home, str(lakes), stream.cluster.bootstrap_servers, master),
+                config={**CONFIG, "spark.local.dir": str(standalone.hidden)},
+                environment=ENVIRONMENT,
+                messages_per_task=None,
+            )
+        for number in range(rounds + 1):
+            for name, driver in drivers.items():
+                processes = [driver.pid, *(child.pid for child in standalone.workers.values() if name == CLUSTER)]
+                before, begun = _cpu_seconds(processes), time.monotonic()
+                report = driver.call(drain, stream, lake=str(_empty(folders[name])))
+                found = Took(time.monotonic() - begun, _cpu_seconds(processes) - before)
+                console.print(f"round {number}, {name}: {report.rows_added:,} rows, {found}")
+                took[name] += [found] if number else []
         for name, driver in drivers.items():
-            processes = [driver.pid, *(child.pid for child in standalone.workers.values() if name == CLUSTER)]
-            before, begun = _cpu_seconds(processes), time.monotonic()
-            report = driver.call(drain, stream, lake=str(_empty(lake / name.replace(" ", "_"))))
-            found = Took(time.monotonic() - begun, _cpu_seconds(processes) - before)
-            console.print(f"round {number}, {name}: {report.rows_added:,} rows, {found}")
-            took[name] += [found] if number else []
-    for name, driver in drivers.items():
-        report = driver.call(audit, stream, lake=str(lake / name.replace(" ", "_")))
-        console.print(f"{name}: audit complete: {report.complete}, of {messages:,} messages")
-        driver.stop()
+            audited = driver.call(audit, stream, lake=str(folders[name]))
+            if not audited.complete or audited.rows != messages:
+                raise SystemExit(f"{name}: the audit found {audited}")
+            console.print(f"{name}: audit complete, {audited.rows:,} rows")
+    finally:
+        for driver in drivers.values():
+            driver.stop()
+    return took
+
+
+def as_markdown(took: Mapping[str, Sequence[Took]], begun: Measured, *, messages: int) -> str:
+    """When and where it was measured, the medians, and the cluster in terms of ``local[2]``."""
     middle = {
-        name: Took(median(t.wall_seconds for t in found), median(t.cpu_seconds for t in found))
+        name: (median(t.wall_seconds for t in found), median(t.cpu_seconds for t in found))
         for name, found in took.items()
     }
-    for name, found in middle.items():
-        console.print(f"| {name} | {found.wall_seconds:.1f} s | {found.cpu_seconds:.1f} s |")
-    wall = middle[CLUSTER].wall_seconds / middle[LOCAL].wall_seconds
-    cpu = middle[CLUSTER].cpu_seconds / middle[LOCAL].cpu_seconds
-    console.print(f"the cluster takes {wall:.2f} times the time and {cpu:.2f} times the CPU")
+    wall, cpu = (there / here for there, here in zip(middle[CLUSTER], middle[LOCAL], strict=True))
+    return "\n".join(
+        [
+            f"{begun.where()} {messages:,} messages, {len(took[LOCAL])} rounds, medians; the audit of both tables is "
+            "complete.",
+            "",
+            "| | wall s | CPU s |",
+            "| --- | --- | --- |",
+            *(f"| {name} | {wall:.1f} | {cpu:.1f} |" for name, (wall, cpu) in middle.items()),
+            f"| {CLUSTER} / {LOCAL} | {with_goal(wall, GOAL)} | {cpu:.2f} |",
+        ]
+    )
 
 
 def _cpu_seconds(pids: Sequence[int]) -> float:

@@ -160,8 +160,8 @@ def measure(streams: Sequence[Stream], *, lake: str, home: Path, ticks: int) -> 
             cursor = data.cursor
             seconds, spent = time.monotonic() - began, sum(process.cpu_times()[:2]) - cpu
             grown = (process.memory_info().rss - before) / 1e6
-            told = f"{len(data.asset_events)} observations, {data.skip_message or len(data.run_requests or [])}"
-            text = f"{grown:+.0f} MB, cursor {len(cursor or ''):,} bytes, {told}"
+            answer = f"{len(data.asset_events)} observations, {data.skip_message or len(data.run_requests or [])}"
+            text = f"{grown:+.0f} MB, cursor {len(cursor or ''):,} bytes, {answer}"
             yield TickCost(seconds, spent, text)
 
 

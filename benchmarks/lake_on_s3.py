@@ -1,5 +1,7 @@
 """Warm drains into a lake on S3 beside the same drains into a local lake, by turns in one session.
 
+Usage: ``python -m benchmarks.lake_on_s3 [--write]``; with ``--write`` the figures go into docs/benchmarks.md.
+
 The S3 server is `ministack` on the loopback: its CPU is measured apart, and the network costs nothing.
 """
 
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -17,8 +19,10 @@ import psutil
 from rich.console import Console
 
 from benchmarks.contents import CONTENTS
+from benchmarks.page import PAGE, Measured, with_goal, write_section
 from benchmarks.topic import Topic, benchmark_cluster
 from benchmarks.usage import Meter
+from benchmarks.worker import HERE
 from kdi_assets.config.loader import load_streams
 from kdi_assets.dev.s3_server import S3Server, start_s3_server
 from kdi_assets.drain.drain import drain
@@ -28,8 +32,11 @@ from kdi_assets.stream.stream import Cluster, Stream
 
 LOCAL, S3 = LAKES = "local", "S3"
 CONTENT = "clean", "bad"
+BEGIN = "<!-- what `python -m benchmarks.lake_on_s3` measured -->"
+GOAL = 1.6
+"""S3 in terms of local, of CPU and wall seconds."""
 WARM_UP = 4  # rounds before the first that counts: the JVM gets faster with each
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +49,13 @@ class Cost:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the medians."""
+    """Measure, print the medians, and write them if asked."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.lake_on_s3", description=__doc__.partition("\n")[0])
     parser.add_argument("--messages", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--content", choices=CONTENT, default="clean")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE}")
+    options, begun = parser.parse_args(arguments), Measured.beginning(HERE)
     folder = Settings.from_environment().home / "benchmark"
     with benchmark_cluster(folder) as cluster:
         server = start_s3_server(folder / "s3")
@@ -56,7 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             found = measured(cluster, folder, server, options.messages, options.rounds, options.content)
         finally:
             server.stop()
-    show(found, options.messages, options.content)
+    text = as_markdown(found, begun, messages=options.messages, content=options.content)
+    console.print(f"\n{text}", markup=False)
+    if options.write:
+        write_section(HERE / PAGE, BEGIN, text)
 
 
 def measured(
@@ -102,14 +113,21 @@ def check_rows(stream: Stream, lakes: dict[str, str], topic: Topic) -> None:
             raise SystemExit(f"{name}: {rows:,} rows, not {topic.published - topic.bad:,}")
 
 
-def show(found: dict[str, list[Cost]], messages: int, content: str) -> None:
-    """The medians as a table, and S3 in terms of local."""
-    console.print(f"\n| {messages:,} {content}, warm | wall | CPU | CPU of the S3 server |\n| --- | --- | --- | --- |")
+def as_markdown(found: Mapping[str, Sequence[Cost]], begun: Measured, *, messages: int, content: str) -> str:
+    """When and where it was measured, the medians, and S3 in terms of local."""
     middles = {name: [median(getattr(c, f) for c in costs) for f in Cost.__slots__] for name, costs in found.items()}
-    for name, (wall, cpu, server) in middles.items():
-        console.print(f"| {name} | {wall:.2f} s | {cpu:.2f} s | {server:.2f} s |")
-    wall, cpu, _ = (s3 / local if local else 0.0 for s3, local in zip(middles[S3], middles[LOCAL], strict=True))
-    console.print(f"| S3 / local | {wall:.2f} | {cpu:.2f} | |")
+    wall, cpu = (s3 / local for s3, local in zip(middles[S3][:2], middles[LOCAL][:2], strict=True))
+    rows = [f"| {name} | {wall:.2f} | {cpu:.2f} | {server:.2f} |" for name, (wall, cpu, server) in middles.items()]
+    return "\n".join(
+        [
+            f"{begun.where()} {messages:,} messages, {CONTENTS[content].title}, {len(found[S3])} rounds, medians.",
+            "",
+            "| lake | wall s | CPU s | CPU s of the S3 server |",
+            "| --- | --- | --- | --- |",
+            *rows,
+            f"| S3 / local | {with_goal(wall, GOAL)} | {with_goal(cpu, GOAL)} | |",
+        ]
+    )
 
 
 if __name__ == "__main__":

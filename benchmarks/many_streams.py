@@ -19,6 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import prices
+from benchmarks.page import write_section
 from benchmarks.run_costs import MESSAGES, Measured, measure
 from benchmarks.stream_simulation import (
     Costs,
@@ -35,9 +36,9 @@ from kdi_assets.stream.stream import DrainWhen
 CHECKOUT = Path(__file__).parent.parent
 MEASURED = CHECKOUT / "benchmarks" / "many_streams.json"
 PAGE = CHECKOUT / "docs" / "many-streams.md"
-BEGIN, END = "<!-- what `python -m benchmarks.many_streams` computed -->", "<!-- by hand -->"
+BEGIN = "<!-- what `python -m benchmarks.many_streams` computed -->"
 MOST_BUSY, LATE = 0.7, 1.5
-"""A driver may be so busy, and a twentieth of its drains so many times later than their limit, before it needs help."""
+"""A driver may be at most so busy, and 95 % of its drains may take at most so many times their limit."""
 SCENARIOS = [(70, 10e6), (70, 1e9), (1000, 100e6), (1000, 1e9)]
 LAGS = (60, 300, 900)
 MANY = r"(\d+) streams, (\d+) of them behind at once by (\d+) messages each:\nall drained after (\d+) s, in (\d+) runs"
@@ -59,14 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     text = "\n\n".join(sections(Measured(**json.loads(MEASURED.read_text()))))
     console.print(text, markup=False)
     if options.write:
-        before, rest = PAGE.read_text().split(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END, 1)[1]}")
+        write_section(PAGE, BEGIN, text)
 
 
 def sections(measured: Measured) -> Iterator[str]:
     """The parts of the page."""
     costs = measured.costs()
     yield _inputs(measured, costs)
+    yield _assumed()
     yield _check(costs)
     rows = [_row(count, messages, lag, measured) for count, messages in SCENARIOS for lag in LAGS]
     yield "### What streams cost a day\n\n" + _table(HEADINGS, rows)
@@ -89,8 +90,25 @@ def _inputs(measured: Measured, costs: Costs) -> str:
     )
 
 
+def _assumed() -> str:
+    """What the sums add to the measurements: prices, sizes of tasks, and when a driver counts as enough."""
+    return (
+        "### What is assumed\n\n"
+        f"* Fargate (Linux, x86, on demand) at {prices.CPU_HOUR} $ for a core and {prices.GIB_HOUR} $ for a GiB in an "
+        f"hour, S3 at {prices.PUTS * 1000:.3f} $ for 1,000 writes, both in us-east-1 in June 2026.\n"
+        f"* A task of {prices.CORES} cores and {prices.GIB} GiB for each driver with its code server, and tasks of "
+        f"{prices.SMALL_CORES} cores and {prices.SMALL_GIB:.0f} GiB for daemon and webserver.\n"
+        f"* A core of Fargate is as fast as one of the measured cores, and a driver with {prices.CORES} of them works "
+        "like one with two.\n"
+        f'* "Drivers" is the smallest number whose cores are at most {MOST_BUSY:.0%} busy, and with which 95 % of the '
+        f"drains commit their oldest message within {LATE} times the limit.\n"
+        "* Messages are JSON of 328 bytes, and each drain reaches one date. The sizes of the streams are log-normal: a "
+        "few have most of the messages."
+    )
+
+
 def _check(costs: Costs) -> str:
-    """The same as a measurement of docs/operations.md, simulated."""
+    """The simulation of a measurement in docs/operations.md, beside it."""
     page = (CHECKOUT / "docs" / "operations.md").read_text()
     found = re.search(MANY, page)
     if not found:

@@ -66,9 +66,9 @@ class Result:
     stages: Mapping[str, float]
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> Result:
+    def read(cls, saved: Mapping[str, Any]) -> Result:
         """From the output of ``dataclasses.asdict``."""
-        return cls(**{**told, "run": Run(**told["run"]), "usage": Usage(**told["usage"])})
+        return cls(**{**saved, "run": Run(**saved["run"]), "usage": Usage(**saved["usage"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +113,26 @@ class Measured:
             f"{platform.python_version()}, load average {self.load} before.\n\n{tables(self.results)}"
         )
 
+    def where(self) -> str:
+        """When, on which commit and where it was measured, as a sentence."""
+        return (
+            f"Measured on {self.date} at commit {self.commit}: {os.cpu_count()} cores, load average {self.load} before."
+        )
+
     def write_page(self, root: Path) -> None:
         """Put it between the page's two marks."""
-        page = root / PAGE
-        before, rest = page.read_text().split(BEGIN)
-        page.write_text(f"{before}{BEGIN}\n\n{self.as_markdown()}\n\n{END}{rest.split(END, 1)[1]}")
+        write_section(root / PAGE, BEGIN, self.as_markdown())
+
+
+def write_section(page: Path, begin: str, text: str) -> None:
+    """Put the text between a mark of the page and the next ``END``."""
+    before, rest = page.read_text().split(begin)
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{END}{rest.split(END, 1)[1]}")
+
+
+def with_goal(ratio: float, limit: float) -> str:
+    """A ratio, its upper limit, and whether that is met."""
+    return f"{ratio:.2f} (goal ≤ {limit:.2f}: {'met' if round(ratio, 2) <= limit else '**missed**'})"
 
 
 def tables(results: Sequence[Result]) -> str:

@@ -127,4 +127,6 @@ def _cpu(system: System) -> float:
 
 
 def _files(system: System) -> int:
-    return sum(path.is_file() for path in Path(system.lake).rglob("*"))
+    """Files of the lake without Hadoop's checksums, which exist only on a local disk."""
+    files = [path.name for path in Path(system.lake).rglob("*") if path.is_file()]
+    return sum(not (name.startswith(".") and name.endswith(".crc")) for name in files)

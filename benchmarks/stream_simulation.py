@@ -168,9 +168,9 @@ class Location:
 
     def _arrivals(self, mean: float) -> int:
         """Random arrivals around a mean: Poisson's variance, by a normal distribution."""
-        return max(0, round(self._random.gauss(mean, mean**0.5))) if mean > 20 else self._few(mean)
+        return max(0, round(self._random.gauss(mean, mean**0.5))) if mean > 20 else self._poisson(mean)
 
-    def _few(self, mean: float) -> int:
+    def _poisson(self, mean: float) -> int:
         found, waited = 0, self._random.expovariate(1.0)
         while waited < mean:
             found, waited = found + 1, waited + self._random.expovariate(1.0)

@@ -15,7 +15,7 @@ def jars(
         Path | None,
         typer.Option(
             "--dir",
-            help="Folder of the jars, e.g. in an image, which gets those for S3 too; default: jars in KDI_HOME.",
+            help="Folder of the jars, e.g. in an image; it gets those for S3 too. Default: jars in KDI_HOME.",
         ),
     ] = None,
     archive: Annotated[
@@ -24,7 +24,7 @@ def jars(
 ) -> None:
     """Fetch missing jars of the lock file, and verify all of them; prints a line per jar.
 
-    The jars for a lake on S3 (13 MB) are fetched if KDI_LAKE is there.
+    The jars for S3 (13 MB) are fetched if KDI_LAKE is on S3.
     """
     from kdi_assets.runtime.jars import JAR_GROUPS, fetch_jars, spark_groups
 

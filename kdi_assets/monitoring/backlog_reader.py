@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from itertools import groupby
@@ -97,7 +97,7 @@ class BacklogReader:
             self._read_next_messages(cluster, waiting)
             self._read_retention(cluster, {s.stream.topic for s in waiting})
         now = self._clock()
-        return [self._backlog(s, lake, now) for s in seen]
+        return [self._backlog(s, now) for s in seen]
 
     def _looks(
         self, streams: Sequence[Stream], lake: str, states: Mapping[str, Mapping[str, TopicState | KdiError]]
@@ -125,7 +125,7 @@ class BacklogReader:
             refusal = error
         seen = _StreamNow(stream, topic, snapshot, refusal)
         self._ledgers.set_idle(stream, lake, topic, idle=seen.is_idle)
-        return seen
+        return replace(seen, recent=self._ledgers.recent(stream, lake)) if seen.waiting else seen
 
     def _read_next_messages(self, cluster: Cluster, waiting: Collection[_StreamNow]) -> None:
         """Read the next message of each topic partition with a backlog; once for each position."""
@@ -159,9 +159,9 @@ class BacklogReader:
             found = read_retention(cluster, stale)
             self._retention |= {(cluster.name, t): (now + RETENTION_SECONDS, found.get(t)) for t in stale}
 
-    def _backlog(self, seen: _StreamNow, lake: str, now: datetime) -> Backlog:
+    def _backlog(self, seen: _StreamNow, now: datetime) -> Backlog:
         stream, held = seen.stream, seen.topic.partitions if seen.topic else {}
-        recent = self._ledgers.recent(stream, lake) if seen.waiting else RecentCommits()
+        recent = seen.recent
         size, patience = recent.bytes_per_offset, stream.patience_seconds(now)
         _, retention = self._retention.get((stream.cluster.name, stream.topic), (0.0, None))
         found = {tp: self._next[place].message for tp, place in seen.places.items() if place in self._next}
@@ -207,6 +207,7 @@ class _StreamNow:
     topic: TopicState | None = None
     snapshot: Snapshot | None = None
     refusal: KdiError | None = None
+    recent: RecentCommits = RecentCommits()
 
     @property
     def is_idle(self) -> bool:

@@ -139,6 +139,18 @@ class DriverDiffers(Terminal):
     what_to_run = "kdi driver stop && kdi driver run"
 
 
+class DriverOfOtherS3(Terminal):
+    """The warm driver was started with another endpoint or region of S3 than this process has."""
+
+    setting: str
+    theirs: str
+    ours: str
+
+    what_happened = "the {setting} of S3 is {theirs} for the warm driver, and {ours} for this process."
+    what_is_safe = "nothing was read or written."
+    what_to_run = "kdi driver stop && kdi driver run    (both with the AWS settings of this process)"
+
+
 class DriverGone(Transient):
     """There is no warm driver to attach to, or it ended while this process was attached."""
 

@@ -45,6 +45,15 @@ def s3_endpoint() -> str | None:
     return _first_set(*ENDPOINTS) or _of_profile("endpoint_url")
 
 
+def s3_location(lake: str) -> dict[str, str | None]:
+    """Endpoint and region of a lake on S3; empty for a lake elsewhere.
+
+    Raises:
+        CredentialsMissing, CredentialsRefused: The profile of AWS cannot be read.
+    """
+    return {"endpoint": s3_endpoint(), "region": s3_region()} if lies_on_s3(lake) else {}
+
+
 def delta_rs_options(uri: str) -> dict[str, str] | None:
     """Options of delta-rs for a table on S3; ``None`` for a table elsewhere.
 

@@ -37,6 +37,7 @@ def open_session(settings: Settings, *, config: Mapping[str, str] | None = None,
     Raises:
         DriverGone: Driver ``shared``, and the warm driver does not run.
         DriverDiffers: Driver ``shared``, and the warm driver runs another Spark.
+        DriverOfOtherS3: Driver ``shared``, and the warm driver's endpoint or region of S3 is another one.
         OtherDriverOpen: The process has a JVM of the other kind.
         JavaMissing, JarMissing, SparkDidNotStart: Driver ``own``, and the JVM cannot start.
         LakeNotShared: Driver ``own``, and the executors of a cluster do not see the lake, a folder.
@@ -117,7 +118,7 @@ def _open_root(settings: Settings) -> SparkSession | None:
 def _attach(settings: Settings) -> SparkSession:
     from kdi_assets.runtime.driver.attach import attach
 
-    return attach(settings.home)
+    return attach(settings)
 
 
 def _is_attached(session: SparkSession) -> bool:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Barrier
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from kdi_assets.monitoring.backlog_reader import read_backlogs
+from kdi_assets.monitoring.ledger_cache import LedgerCache, RecentCommits
 from kdi_assets.runtime.spark_config import lake_config
+from kdi_assets.stream.stream import Stream
 from tests.conftest import DrivenFactory
 
 if TYPE_CHECKING:
@@ -34,6 +38,28 @@ def test_each_message_is_once_in_the_table_or_the_dead_letters_of_a_lake_on_s3(d
     assert first.rows_added > second.rows_added > 0
     assert first.dead_letters > 0 < second.dead_letters
     assert web.uri.startswith("s3://")
+
+
+def test_the_newest_commits_of_several_tables_are_read_at_the_same_time(
+    driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Purpose: the lag sensor does not wait for the storage once for each stream with a backlog.
+    Procedure: two streams with a message each; the reads of their commits wait for each other.
+    Pass: they meet, and both backlogs are known.
+    """
+    streams, both = [driven(partitions=1), driven(partitions=1)], Barrier(2)
+    for web in streams:
+        web.produce(1)
+    read = LedgerCache.recent
+
+    def recent(self: LedgerCache, stream: Stream, lake: str) -> RecentCommits:
+        both.wait(20)
+        return read(self, stream, lake)
+
+    monkeypatch.setattr(LedgerCache, "recent", recent)
+    backlogs = read_backlogs([web.stream for web in streams], lake=streams[0].lake)
+
+    assert [b.offsets for b in backlogs] == [1, 1]
 
 
 @pytest.mark.parametrize("profile", ["lake", "other"])

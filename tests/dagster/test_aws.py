@@ -179,7 +179,7 @@ def test_only_what_reaches_kafka_gets_all_secrets_and_variables_of_the_user() ->
     assert (before.count("var.env)"), after.count("var.env"), after.count("code_container")) == (1, 0, 0)
 
 
-def test_someone_is_told_when_a_service_does_not_run(resources: dict[str, dict[str, dict[str, Any]]]) -> None:
+def test_an_alarm_is_sent_when_a_service_does_not_run(resources: dict[str, dict[str, dict[str, Any]]]) -> None:
     alarms = resources["aws_cloudwatch_metric_alarm"]
 
     assert alarms["gone"]["treat_missing_data"].strip('"') == "breaching"

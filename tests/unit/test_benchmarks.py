@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import cluster, lake_on_s3, many_streams
 from benchmarks.engines import PREFIXES, STREAMING
-from benchmarks.page import BEGIN, END, PAGE, Measured, Result, age, tables
+from benchmarks.page import BEGIN, END, PAGE, Measured, Result, age, tables, write_section
 from benchmarks.run import CASES, parsed
 from benchmarks.usage import STAGES, Usage
-from benchmarks.worker import Run
+from benchmarks.worker import HERE, Run
 
 pytestmark = pytest.mark.unit
 
 DRAIN = Run(1_000_000, "warm", "drain", "clean")
 REFERENCE = replace(DRAIN, engine=STREAMING)
+BEGUN = Measured("2026-11-24", "`abc`", "", 0.5)
 
 
 def result(run: Run, cpu: float, wall: float = 1.0, **stages: float) -> Result:
@@ -118,3 +120,46 @@ def test_a_page_is_written_between_its_marks_and_old_once_the_code_has_changed(c
 
     (checkout / ".git").rename(checkout / "none")
     assert "unknown, this clone lacks that one" in age(checkout)
+
+
+S3_ROUNDS = {
+    lake_on_s3.LOCAL: [lake_on_s3.Cost(1.0, cpu, 0.0) for cpu in (0.5, 0.4, 3.0)],
+    lake_on_s3.S3: [lake_on_s3.Cost(1.7, cpu, 0.2) for cpu in (0.6, 0.7, 5.0)],
+}
+CLUSTER_ROUNDS = {
+    cluster.LOCAL: [cluster.Took(wall, 10.0) for wall in (5.0, 6.0, 20.0)],
+    cluster.CLUSTER: [cluster.Took(wall, 15.0) for wall in (7.0, 7.2, 30.0)],
+}
+
+
+def test_s3_is_compared_with_the_local_lake_by_the_medians() -> None:
+    text = lake_on_s3.as_markdown(S3_ROUNDS, BEGUN, messages=1_000, content="clean")
+
+    assert "| local | 1.00 | 0.50 | 0.00 |" in text
+    assert "| S3 / local | 1.70 (goal ≤ 1.60: **missed**) | 1.40 (goal ≤ 1.60: met) | |" in text
+
+
+def test_the_cluster_is_compared_with_as_many_local_cores_by_the_medians() -> None:
+    text = cluster.as_markdown(CLUSTER_ROUNDS, BEGUN, messages=1_000_000)
+
+    assert "| two workers | 7.2 | 15.0 |" in text
+    assert "| two workers / local[2] | 1.20 (goal ≤ 1.20: met) | 1.50 |" in text
+
+
+@pytest.mark.parametrize(
+    ("page", "mark"),
+    [
+        (HERE / PAGE, lake_on_s3.BEGIN),
+        (HERE / PAGE, cluster.BEGIN),
+        (many_streams.PAGE, many_streams.BEGIN),
+    ],
+)
+def test_a_benchmark_writes_only_its_own_section(page: Path, mark: str, tmp_path: Path) -> None:
+    copy = tmp_path / "page.md"
+    copy.write_text(page.read_text())
+
+    write_section(copy, mark, "new figures")
+
+    (before, old), (kept, new) = (text.read_text().split(mark) for text in (page, copy))
+    assert kept == before
+    assert new == f"\n\nnew figures\n\n{END}{old.split(END, 1)[1]}"

@@ -10,10 +10,12 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import pyspark
 import pytest
 
 from kdi_assets.runtime.driver import control
@@ -26,7 +28,8 @@ from kdi_assets.runtime.driver.control import (
     driver_is_there,
     only_driver,
 )
-from kdi_assets.runtime.errors import DriverGone
+from kdi_assets.runtime.errors import DriverGone, DriverOfOtherS3
+from kdi_assets.settings import Settings
 
 SECRET = "only those who may read the file know"
 
@@ -187,6 +190,24 @@ def test_a_killed_driver_that_none_follows_is_not_waited_for(tmp_path: Path, mon
 def test_a_process_does_not_wait_for_ever_for_a_driver_that_does_not_get_ready(tmp_path: Path) -> None:
     with only_driver(tmp_path), pytest.raises(DriverGone):
         connect_to_driver(tmp_path, within_seconds=0.2, ask="attach")
+
+
+def test_a_driver_with_another_region_of_s3_is_refused_before_anything_is_written(
+    server: ControlServer, owner: Listener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kdi_assets.runtime.driver.attach import attach
+
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(f"AWS_{name}", "of this process")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    there = {"endpoint": None, "region": "us-east-1"}
+    replace(address_of(server), spark_version=pyspark.__version__, s3=there).publish(tmp_path)
+
+    with pytest.raises(DriverOfOtherS3, match="region of S3 is us-east-1 for the warm driver, and eu-west-1 for this"):
+        attach(Settings(tmp_path, "s3://bucket/lake"))
+
+    assert [owner.told.get(timeout=5)[0] for _ in range(2)] == ["on_connect", "on_disconnect"]
 
 
 def test_to_look_for_a_driver_does_not_keep_one_from_starting(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import os
 import socket
 import socketserver
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,13 +29,18 @@ GAP_SECONDS = 5.0  # a supervisor waits for one, and Python starts in another on
 
 @dataclass(frozen=True, slots=True)
 class DriverAddress:
-    """The warm driver's ports, and the secret for both."""
+    """The warm driver's ports, and the secret for both.
+
+    Attributes:
+        s3: ``s3_location`` of the driver's lake.
+    """
 
     pid: int
     gateway_port: int
     control_port: int
     secret: str
     spark_version: str
+    s3: Mapping[str, str | None] = field(default_factory=dict)
 
     @classmethod
     def read(cls, home: Path) -> DriverAddress:

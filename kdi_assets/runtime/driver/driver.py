@@ -24,6 +24,7 @@ from kdi_assets.runtime.driver.control import (
 )
 from kdi_assets.runtime.errors import DriverJvmEnded
 from kdi_assets.runtime.processes import stop_signals
+from kdi_assets.runtime.s3_access import s3_location
 from kdi_assets.runtime.spark_config import SESSION_CONFIG
 from kdi_assets.runtime.spark_jvm import gateway_of, jvm_of, start_spark, stop_spark
 from kdi_assets.runtime.threads import start_in_thread
@@ -81,7 +82,7 @@ def run_driver(
         start_in_thread(jvm.wait, name="jvm").add_done_callback(lambda _: wakes.put(Ending.JVM_ENDED))
         try:
             clients = Clients(session, stop=stop, left=left, recycle_after=recycle_after)
-            with _accept_clients(home, session, clients):
+            with _accept_clients(settings, session, clients):
                 report(f"driver ready: process {os.getpid()}, Spark {session.version}, log {log}")
                 ending = _ending(wakes, clients, idle_exit_seconds)
         finally:
@@ -127,9 +128,9 @@ def _ending(wakes: Wakes, clients: Clients, idle_exit_seconds: float | None) -> 
 
 
 @contextmanager
-def _accept_clients(home: Path, session: SparkSession, clients: Clients) -> Iterator[None]:
+def _accept_clients(settings: Settings, session: SparkSession, clients: Clients) -> Iterator[None]:
     """Let clients attach during the body."""
-    gateway = gateway_of(session)
+    home, gateway = settings.home, gateway_of(session)
     parameters = gateway.gateway_parameters
     with ControlServer(clients, secret=parameters.auth_token) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -139,6 +140,7 @@ def _accept_clients(home: Path, session: SparkSession, clients: Clients) -> Iter
             control_port=server.port,
             secret=parameters.auth_token,
             spark_version=session.version,
+            s3=s3_location(settings.lake),
         ).publish(home)
         try:
             yield
