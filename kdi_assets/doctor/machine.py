@@ -106,7 +106,12 @@ def jars(settings: Settings, *, lock: Path = JARS_LOCK) -> Iterator[Finding]:
 
 
 def driver(settings: Settings) -> Iterator[Finding]:
-    """Whether the warm driver answers; raises ``DriverGone`` if not."""
+    """Whether the warm driver answers, and is one for this installation.
+
+    Raises:
+        DriverGone: It does not answer.
+        DriverOfOtherS3: Its lake is on another S3.
+    """
     status, address = driver_status(settings.home), DriverAddress.read(settings.home)
     ours = _installed("pyspark") or "none"
     if (theirs := address.spark_version) != ours:
@@ -118,6 +123,7 @@ def driver(settings: Settings) -> Iterator[Finding]:
         )
         yield wrong("driver", "shared", outdated)
         return
+    address.refuse_other_s3(settings.lake)
     attached, jobs = len(status["clients"]), status["jobs"]
     found = f"process {status['pid']}, {attached} attached, {counted(jobs, 'job')} running"
     yield fine("driver", "shared", found, pid=status["pid"], attached=attached, jobs=jobs)

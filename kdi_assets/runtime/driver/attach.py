@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Mapping
 
 from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
 from py4j.java_gateway import JavaGateway
@@ -19,8 +18,7 @@ from pyspark.sql import SparkSession  # noqa: TID253
 
 from kdi_assets.runtime.driver.control import ControlConnection, connect_to_driver
 from kdi_assets.runtime.environment import environment_set, forget_jvm, interrupts_kept
-from kdi_assets.runtime.errors import DriverDiffers, DriverGone, DriverOfOtherS3
-from kdi_assets.runtime.s3_access import s3_location
+from kdi_assets.runtime.errors import DriverDiffers, DriverGone
 from kdi_assets.settings import Settings
 
 
@@ -83,13 +81,13 @@ def attach(settings: Settings) -> AttachedSession:
         DriverOfOtherS3: Its lake and this process's are on S3, with another endpoint or region.
         CredentialsMissing, CredentialsRefused: The profile of AWS cannot be read.
     """
-    home, s3 = settings.home, s3_location(settings.lake)
+    home = settings.home
     group = f"kdi-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     connection = connect_to_driver(home, ask="attach", pid=os.getpid(), group=group)
     try:
         if connection.address.spark_version != __version__:
             raise DriverDiffers(theirs=connection.address.spark_version, ours=__version__)
-        _refuse_other_s3(connection.address.s3, s3)
+        connection.address.refuse_other_s3(settings.lake)
         with environment_set(_environment(connection)), interrupts_kept():
             gateway = launch_gateway()  # type: ignore[no-untyped-call]
             return AttachedSession(AttachedContext(gateway, connection, group))
@@ -99,18 +97,6 @@ def attach(settings: Settings) -> AttachedSession:
     except BaseException:
         connection.close()
         raise
-
-
-def _refuse_other_s3(theirs: Mapping[str, str | None], ours: Mapping[str, str | None]) -> None:
-    """Refuse a driver that would write to another S3 than this process reads from.
-
-    Raises:
-        DriverOfOtherS3: Both have a lake on S3, with another endpoint or region.
-    """
-    for setting in theirs.keys() & ours.keys():
-        if theirs[setting] != ours[setting]:
-            there, here = (found[setting] or "not set" for found in (theirs, ours))
-            raise DriverOfOtherS3(setting=setting, theirs=there, ours=here)
 
 
 def _environment(connection: ControlConnection) -> dict[str, str]:

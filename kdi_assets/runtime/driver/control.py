@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from kdi_assets.runtime.errors import DriverGone, DriverRuns
+from kdi_assets.runtime.errors import DriverGone, DriverOfOtherS3, DriverRuns
+from kdi_assets.runtime.s3_access import s3_location
 from kdi_assets.runtime.whole_files import replace_file
 
 ANSWER_SECONDS = 10.0  # the driver answers in milliseconds; a silent listener is another program
@@ -59,6 +60,19 @@ class DriverAddress:
     def publish(self, home: Path) -> None:
         """Let processes of the same user attach."""
         replace_file(address_file(home), json.dumps(asdict(self)).encode(), mode=0o600)
+
+    def refuse_other_s3(self, lake: str) -> None:
+        """Refuse a driver that writes to another S3 than the one from which this process reads its lake.
+
+        Raises:
+            DriverOfOtherS3: Both have a lake on S3, with another endpoint or region.
+            CredentialsMissing, CredentialsRefused: The profile of AWS cannot be read.
+        """
+        ours = s3_location(lake) if self.s3 else {}
+        for setting in self.s3.keys() & ours.keys():
+            if self.s3[setting] != ours[setting]:
+                there, here = (found[setting] or "not set" for found in (self.s3, ours))
+                raise DriverOfOtherS3(setting=setting, theirs=there, ours=here)
 
 
 def address_file(home: Path) -> Path:
