@@ -120,8 +120,8 @@ def _check(costs: Costs) -> str:
     return (
         f"### Simulated and measured\n\n{count} streams, {lagging} of them behind at once by {messages} messages each: "
         f"simulated {outcome.seconds:.0f} s and {outcome.runs} runs; [measured](operations.md#many-streams) "
-        f"{seconds} s and {runs} runs. The measured driver had only created tables before, so its JVM compiled the code "
-        "of a drain meanwhile, and the broker was on the same two cores; the simulated driver is warm."
+        f"{seconds} s and {runs} runs. The measured driver had only created tables before, so its JVM compiled the "
+        "code of a drain meanwhile, and the broker was on the same two cores; the simulated driver is warm."
     )
 
 
