@@ -65,7 +65,9 @@ class Round:
 def measure(sizes: Sequence[int] = (1, 2, 1, 2, 1, 2)) -> Measured:
     """Rounds of one run each, in a deployment whose driver is warm."""
     load = os.getloadavg()[0]
-    with running_system(streams=max(sizes), drain_when="{backlog_messages: 100, lag_seconds: 60}") as system:
+    # Without a gap after a drain, or streams whose last drains were at different times would never be due together.
+    drain_when = "{backlog_messages: 100, lag_seconds: 60, min_gap_seconds: 0}"
+    with running_system(streams=max(sizes), drain_when=drain_when) as system:
         wait_for(system.settled, seconds=STARTED_SECONDS, what="every stream has its table")
         with system.deployment.instance() as instance:
             measure_round = _rounds(system, instance)
