@@ -16,7 +16,7 @@ from kdi_assets.doctor.finding import Finding, Verdict
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.sources.kafka import probe
-from kdi_assets.sources.kafka.errors import AccessRefused, AdvertisedUnreachable
+from kdi_assets.sources.kafka.errors import AccessRefused, AdvertisedUnreachable, RightMissing
 from kdi_assets.sources.kafka.messages import oldest_timestamps
 from kdi_assets.sources.kafka.topic_config import TRANSACTIONS, can_have_gaps, knows_transactions
 from kdi_assets.stream.stream import Cluster, TopicPartition
@@ -109,7 +109,7 @@ def test_a_right_taken_away_is_said_as_such(guarded: Guarded, mine: DrivenStream
         (found,) = kafka.streams(cluster, [mine.stream], lake=mine.lake)
         assert "no topic" in str(read_backlog(replace(mine.stream, topic="no_such_topic"), mine.lake).refusal)
 
-    assert (found.verdict, type(found.trouble)) == (Verdict.WRONG, AccessRefused)
+    assert (found.verdict, type(found.trouble)) == (Verdict.WRONG, RightMissing)
     wait_until(lambda: read_backlog(mine.stream, mine.lake).refusal is None, seconds=20)
     mine.drain()
     mine.assert_each_offset_once(produced)
@@ -189,7 +189,7 @@ def test_the_doctor_names_a_right_that_is_missing_and_it_costs_its_topic_alone(
             with pytest.raises(AccessRefused, match=f"DescribeConfigs on topic {topic_name}"):
                 can_have_gaps(cluster, topic_name)
 
-    assert {(f.verdict, type(f.trouble)) for f in found[topic_name]} == {(Verdict.WRONG, AccessRefused)}
+    assert {(f.verdict, type(f.trouble)) for f in found[topic_name]} == {(Verdict.WRONG, RightMissing)}
     assert any(f"({right} on topic {topic_name}:" in str(finding.trouble) for finding in found[topic_name])
     assert [finding.verdict for finding in found[other]] == [Verdict.OK]
     assert [finding.found for finding in found["no_such_topic"]] == ["topic missing"]

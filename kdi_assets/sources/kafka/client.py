@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.sources.kafka.errors import AccessRefused, BrokerUnreachable, PropertyRefused
+from kdi_assets.sources.kafka.access import NO_CLIENT_CERTIFICATE, authentication_error, protocol_error
+from kdi_assets.sources.kafka.errors import BrokerUnreachable, PropertyRefused
 from kdi_assets.stream.stream import Cluster, TopicPartition
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class ClientErrors:
         """The client calls this while it is polled."""
         from confluent_kafka import KafkaError
 
-        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+        no_certificate = bool(NO_CLIENT_CERTIFICATE.search(error.str()))  # in TLS 1.3 reported as a lost connection
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL) or no_certificate:
             self._refused = error.str()
         self._all_down = self._all_down or error.code() == KafkaError._ALL_BROKERS_DOWN
         if error.code() in (KafkaError._TRANSPORT, KafkaError._RESOLVE) and (named := _ADVERTISED.match(error.str())):
@@ -53,16 +55,12 @@ class ClientErrors:
         """Refuse if a broker refused our credentials, and all brokers are down or no answer came in time.
 
         Raises:
-            AccessRefused: Authentication failed.
+            AccessRefused: Authentication failed, or no answer came and the port speaks another protocol.
         """
         if self._refused and (self._all_down or answer_came_late):
-            raise access_refused(self.cluster, "authentication", self._refused)
-
-
-def access_refused(cluster: Cluster, refused: str, detail: str) -> AccessRefused:
-    """The error if the brokers refuse ``authentication`` or ``authorization``."""
-    servers = cluster.bootstrap_servers
-    return AccessRefused(cluster=cluster.name, bootstrap_servers=servers, refused=refused, detail=detail)
+            raise authentication_error(self.cluster, self._refused)
+        if answer_came_late and (differs := protocol_error(self.cluster)):
+            raise differs
 
 
 def broker_unreachable(cluster: Cluster, detail: str) -> BrokerUnreachable:

@@ -59,6 +59,78 @@ class AccessRefused(Terminal):
     )
 
 
+class CertificateNotTrusted(AccessRefused):
+    """The certificate of a broker is signed by an authority that we do not trust, or is not valid now."""
+
+    what_happened = "Kafka cluster {cluster}: the certificate of a broker is not trusted ({detail})."
+    what_to_run = (
+        "give the authority that signed it as ssl.ca.location (a PEM file) or ssl.ca.pem of the cluster's document; if "
+        "it has expired, renew it at the broker; then kdi doctor"
+    )
+
+
+class HostNameDiffers(AccessRefused):
+    """The certificate of a broker is for another host name than the one that we connect to."""
+
+    what_happened = "Kafka cluster {cluster}: the certificate of a broker is for another host ({detail})."
+    what_to_run = (
+        "write the name that the certificate holds in bootstrap_servers, or correct the broker's advertised.listeners "
+        "or its certificate; then kdi doctor"
+    )
+
+
+class ClientCertificateMissing(AccessRefused):
+    """The brokers ask for a client certificate, and the cluster's document has none."""
+
+    what_happened = "Kafka cluster {cluster}: {bootstrap_servers} asks for a client certificate ({detail})."
+    what_to_run = (
+        "give ssl.certificate and ssl.key, each with .location (a PEM file) or .pem, in the cluster's document; then "
+        "kdi doctor"
+    )
+
+
+class PasswordRefused(AccessRefused):
+    """The brokers refuse user or password."""
+
+    what_to_run = (
+        "correct sasl.username and sasl.password of the cluster's document, or the variables or the secret that they "
+        "name; then kdi doctor"
+    )
+
+
+class MechanismNotEnabled(AccessRefused):
+    """The brokers do not offer the SASL mechanism."""
+
+    what_happened = "Kafka cluster {cluster}: {bootstrap_servers} does not offer the SASL mechanism ({detail})."
+    what_to_run = "write a mechanism that they offer as sasl.mechanisms of the cluster's document; then kdi doctor"
+
+
+class TokenRefused(AccessRefused):
+    """The token endpoint gives no token, or the brokers refuse it."""
+
+    what_happened = "Kafka cluster {cluster}: there is no token that {bootstrap_servers} accepts ({detail})."
+    what_to_run = (
+        "correct the sasl.oauthbearer.* properties of the cluster's document, or what the token endpoint and the "
+        "brokers allow this client; then kdi doctor"
+    )
+
+
+class RightMissing(AccessRefused):
+    """The user lacks a right, as Kafka's ACLs name it."""
+
+    what_to_run = "grant the user this right at the broker; then kdi doctor"
+
+
+class SecurityProtocolDiffers(AccessRefused):
+    """We speak plain text to a port that speaks TLS, or TLS to a port that speaks plain text."""
+
+    what_happened = "Kafka cluster {cluster}: {detail}."
+    what_to_run = (
+        "correct security.protocol of the cluster's document (PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL), or the "
+        "port; then kdi doctor"
+    )
+
+
 class PropertyRefused(Terminal):
     """The client does not accept the properties of a cluster."""
 

@@ -13,8 +13,9 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import KdiError
+from kdi_assets.sources.kafka.access import authorization_error
 from kdi_assets.sources.kafka.client import REQUEST_SECONDS as REQUEST_SECONDS
-from kdi_assets.sources.kafka.client import Admin, access_refused, broker_unreachable, rd_partition
+from kdi_assets.sources.kafka.client import Admin, broker_unreachable, rd_partition
 from kdi_assets.sources.kafka.errors import AccessRefused, LeaderMissing, TopicMissing
 from kdi_assets.sources.kafka.errors import BrokerUnreachable as BrokerUnreachable
 from kdi_assets.stream.stream import Cluster, TopicPartition
@@ -196,7 +197,7 @@ def _offsets_error(cluster: Cluster, topic: str, refused: Exception, *, right: s
     if error.code() in moving or _is_unknown(refused):
         return LeaderMissing(cluster=cluster.name, topic=topic, detail=error.str())
     if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
-        return access_refused(cluster, "authorization", f"{right} on topic {topic}: {error.str()}")
+        return authorization_error(cluster, f"{right} on topic {topic}: {error.str()}")
     return broker_unreachable(cluster, f"{topic}: {error.str()}")
 
 
