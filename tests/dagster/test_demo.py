@@ -7,18 +7,38 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from dagster import DagsterInstance, DagsterRun
+from playwright.sync_api import Browser, Page, Request
 
-from examples.parts import State
-from kdi_assets.dev.broker import QUICK_START
-from kdi_assets.dev.s3_server import ACCESS_KEY
+from examples.parts import BIN, WORKSPACE, State
+from kdi_assets.dev.broker import QUICK_START, free_port
+from kdi_assets.dev.s3_server import ACCESS_KEY, start_s3_server
+from kdi_assets.runtime.processes import Child
+from tests.browser import conftest as ui
+from tests.browser.site import START_SECONDS, answers
 from tests.conftest import CHECKOUT
-from tests.secrets import files_with_keys
+from tests.secrets import KEYS, files_with_keys
+from tests.waiting import wait_until
 
 Start = Callable[..., "subprocess.Popen[str]"]
+
+browser = ui.browser
+
+LOCATION = "locations/__repository__@kdi_assets"
+PAGES = {
+    "assets/bronze/web_requests?view=events": "drained_rows",
+    "assets/bronze/web_requests?view=definition": "web_requests_dead_letters",
+    f"{LOCATION}/resources/spark": "SparkResource",
+    f"{LOCATION}/sensors/lag_main": "lag_main",
+    "deployment/config": "QueuedRunCoordinator",
+}
+"""Pages of the UI, and a text that each shows, or gets from the server, once it has loaded."""
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +52,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def start(home: Path) -> Iterator[Start]:
     """Starts a module of the examples on that state, and ends it with the test."""
+    with starting(home) as start:
+        yield start
+
+
+@contextmanager
+def starting(home: Path) -> Iterator[Start]:
     processes: list[subprocess.Popen[str]] = []
 
     def start(module: str, *arguments: str) -> subprocess.Popen[str]:
@@ -102,15 +128,31 @@ def test_the_demo_drains_two_waves_and_the_audit_accounts_for_every_offset(start
     assert not any((home / folder).exists() for folder in ("broker", "lake", "dagster"))
 
 
-def test_the_demo_on_s3_accounts_for_every_offset_and_writes_no_key_down(start: Start, home: Path) -> None:
+@dataclass(frozen=True)
+class EndedDemo:
+    """The demo on S3 after its end."""
+
+    state: State
+    exit_code: int
+    output: str
+
+
+@pytest.fixture(scope="module")
+def demo_on_s3(home: Path) -> EndedDemo:
+    """One for both tests of it."""
+    with starting(home) as start:
+        output, _ = (process := start("examples.demo", "--s3")).communicate(timeout=700)
+        return EndedDemo(State(home, on_s3=True), process.returncode, output)
+
+
+def test_the_demo_on_s3_accounts_for_every_offset_and_writes_no_key_down(demo_on_s3: EndedDemo) -> None:
     """Purpose: everything works with the lake in a bucket, and no credentials get into a file or into the output.
     Procedure: run it; search its output, its logs, Dagster's storage and run output, and the lake for the keys.
     Pass: exit code 0, three dates, the audit is complete, no file has a key, no process is left.
     """
-    state = State(home, on_s3=True)
-    output, _ = (process := start("examples.demo", "--s3")).communicate(timeout=700)
+    state, output = demo_on_s3.state, demo_on_s3.output
 
-    assert process.returncode == 0, output
+    assert demo_on_s3.exit_code == 0, output
     rows = [int(count.replace(",", "")) for count in re.findall(r"\d{4}-\d\d-\d\d: ([\d,]+) rows", output)]
     assert len(rows) == 3 and 246_000 < sum(rows) < 249_000
     assert "none missing, none twice" in output
@@ -119,6 +161,71 @@ def test_the_demo_on_s3_accounts_for_every_offset_and_writes_no_key_down(start: 
     assert list(state.dagster.rglob("*.db"))
     assert files_with_keys(state.folder) == []
     assert state.users() == []
+
+
+def test_no_page_of_the_demo_on_s3_shows_a_key(demo_on_s3: EndedDemo, browser: Browser, tmp_path: Path) -> None:
+    """Purpose: the processes behind Dagster's UI have the credentials in their environment; no page may show them.
+    Procedure: start S3 and the webserver on the demo's state; visit a run, the asset, its definition, a resource, the
+    sensor and the instance's configuration; keep the pages and everything that the server answers.
+    Pass: the lake is named there, a key nowhere.
+    """
+    (run_id, *_) = [run.run_id for run in runs(demo_on_s3.state)]
+
+    with webserver(demo_on_s3.state, log=tmp_path / "webserver.log") as url:
+        seen = visited(browser, url, {f"runs/{run_id}": "RUN_SUCCESS", **PAGES})
+
+    assert any(demo_on_s3.state.lake.encode() in text for text in seen)
+    assert [text for text in seen if any(key in text for key in KEYS)] == []
+
+
+def runs(state: State) -> list[DagsterRun]:
+    with DagsterInstance.from_config(str(state.dagster)) as instance:
+        return list(instance.get_runs())
+
+
+@contextmanager
+def webserver(state: State, *, log: Path) -> Iterator[str]:
+    """The webserver and the code that it loads, with the credentials; its address."""
+    s3, port = start_s3_server(state.objects, keep=True), free_port()
+    folders = {"KDI_HOME": str(state.home), "KDI_LAKE": state.lake, "DAGSTER_HOME": str(state.dagster)}
+    command: list[str | Path] = [BIN / "dagster-webserver", "-w", WORKSPACE, "-h", "127.0.0.1", "-p", str(port)]
+    child = Child(command, environment={**s3.environment(), **folders, "KDI_DRIVER": "shared"}, log=log)
+    try:
+        wait_until(lambda: answers(f"http://127.0.0.1:{port}") or child.exit_code() is not None, seconds=START_SECONDS)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        child.stop()
+        s3.stop()
+
+
+def visited(browser: Browser, url: str, pages: Mapping[str, str]) -> list[bytes]:
+    """What the pages hold, and every answer and message from the server; each must have its text."""
+    seen: list[bytes] = []
+    finished: list[Request] = []
+    with browser.new_page(viewport=ui.VIEWPORT) as page:
+        page.on("requestfinished", lambda request: finished.append(request))
+        page.on("websocket", lambda socket: socket.on("framereceived", lambda data: seen.append(as_bytes(data))))
+        for path, text in pages.items():
+            begin = len(seen)
+            page.goto(f"{url}/{path}")
+            wait_until(lambda: any(text.encode() in found for found in look(page, finished, seen)[begin:]))  # noqa: B023
+            page.wait_for_load_state("networkidle")
+            look(page, finished, seen)
+    return seen
+
+
+def look(page: Page, finished: list[Request], seen: list[bytes]) -> list[bytes]:
+    """Add the page as it is now, and the answers since the last look."""
+    page.wait_for_timeout(200)
+    seen.append(page.content().encode())
+    answers = [request.response() for request in finished if "/graphql" in request.url]
+    finished.clear()
+    seen += [answer.body() for answer in answers if answer]
+    return seen
+
+
+def as_bytes(data: str | bytes) -> bytes:
+    return data.encode() if isinstance(data, str) else data
 
 
 def rows_of_the_query(output: str) -> int:
