@@ -195,11 +195,11 @@ def main() -> None:
     """Run one race on a server of its own and print the outcome; exit code 1 if a row was lost or doubled."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--commits", type=int, default=500)
-    parser.add_argument("--limit-seconds", type=float, default=360.0)
+    parser.add_argument("--limit-seconds", type=float, default=500.0)
     parser.add_argument("--spark", type=int, default=3)
     parser.add_argument("--delta-rs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kill-seconds", type=float, default=6.0)
+    parser.add_argument("--kill-seconds", type=float, default=15.0)
     parser.add_argument("--drop", type=float, default=0.1)
     parser.add_argument("--conflict", type=float, default=0.03)
     parser.add_argument("--deltas-store", action="store_true", help="Delta's own log store in place of ours")
