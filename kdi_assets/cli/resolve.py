@@ -164,7 +164,7 @@ def _past_position(decision: Decision) -> list[str]:
         lines.append(f"{rows} at and after the new positions are removed, and drained again")
     if past.only_copies:
         copies = counted(past.only_copies, "row")
-        lines.append(f"of these, the broker no longer has the messages of {copies}: kept in {past.kept_in}")
+        lines.append(f"of these, {copies} may be the only copies of their messages: kept in {past.kept_in}")
     if past.letters:
         lines.append(f"{counted(past.letters, 'open dead letter')} there: drained again as well")
     return lines

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kdi_assets.audit.coverage import coverage
-from kdi_assets.audit.offsets_in_spark import covered_sql
 from kdi_assets.drain.errors import AccountingMismatch
-from kdi_assets.ledger.coordinates import Bounds, bounds_sql, coordinates
+from kdi_assets.ledger.coordinates import Bounds, bounds_sql, coordinates, keeps_timestamps
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.history import LiveHistory, live_history
@@ -19,7 +17,6 @@ from kdi_assets.ledger.rewrite import (
     FILE,
     MESSAGE,
     as_change_rows,
-    message_key,
     old_rows,
     rows_of_messages,
     rows_with_files,
@@ -43,7 +40,8 @@ class PastPositionCounts:
     Attributes:
         rows: By topic partition; absent without rows.
         messages: The messages that these rows came from.
-        only_copies: Rows whose messages the broker does not have.
+        only_copies: Rows whose messages the broker does not have, or may not have: without timestamps in the table
+            nobody knows whether the message at a row's offset is the row's.
         kept_in: URI of the table that keeps such rows when they are removed.
         letters: Open dead letters.
         replaced_letters: Open dead letters whose offsets the broker has given to other messages, or will.
@@ -95,8 +93,8 @@ class RowsPastPosition:
             return PastPositionCounts()
         only_copies = F.expr("count_if(held IS NULL)").alias("only_copies")
         counts = (F.count("*").alias("rows"), F.count_distinct("offset").alias("messages"), only_copies)
-        held = self._messages.selectExpr(*self._key, "true AS held")
-        by_partition = self._rows().join(held, self._key, "left").groupBy("partition").agg(*counts)
+        held = self._held.selectExpr(*MESSAGE, "true AS held")
+        by_partition = self._rows().join(held, list(MESSAGE), "left").groupBy("partition").agg(*counts)
         found = {TopicPartition(self.stream.topic, r["partition"]): r for r in by_partition.collect()}
         letters, replaced = self._count_letters()
         return PastPositionCounts(
@@ -137,7 +135,7 @@ class RowsPastPosition:
     def removal(self, expected: PastPositionCounts) -> Staged:
         """Stage the removal of the rows; it takes effect with the commit.
 
-        Rows whose messages the broker does not have are first appended to the table of removed rows: the commit removes
+        Rows whose messages the broker may not have are first appended to the table of removed rows: the commit removes
         their only copies. If the process ends between the two, the rows are in both tables, and the next decision
         appends them once more.
 
@@ -152,7 +150,7 @@ class RowsPastPosition:
         present = sum(old.rows_by_date.values()) if old else 0
         if old is None or present != expected.row_count:
             raise self._mismatch(f"{present:,} rows would be removed, {expected.row_count:,} were counted")
-        only_copies = rows_of_messages(old.rows, self.stream, self._messages, others=True)
+        only_copies = rows_of_messages(old.rows, self.stream, self._held, others=True)
         if (kept := self._keep(only_copies) if expected.only_copies else 0) != expected.only_copies:
             raise self._mismatch(f"{kept:,} rows were kept, of {expected.only_copies:,} that the broker does not have")
         return old.rewrite_files(as_change_rows(old.rows, "delete"))
@@ -173,20 +171,21 @@ class RowsPastPosition:
         return AccountingMismatch(stream=self.stream.name, detail=detail, ranges=tuple(self.bounds.values()))
 
     @cached_property
-    def _key(self) -> list[str]:
-        return list(message_key(TableLog.existing(self.uri, self.version).schema, self.stream))
-
-    @cached_property
     def _messages(self) -> DataFrame:
         """``MESSAGE`` of the messages that the broker has at these offsets."""
         readable = [r for r in map(self._readable, self.bounds.values()) if r.offset_count]
         if not readable:
             return self.spark.createDataFrame([], "partition int, offset bigint, timestamp timestamp")
-        messages = read_ranges(self.spark, self.stream.cluster, readable).select(*MESSAGE)
-        if len(self._key) < len(MESSAGE) and self._history:
-            # Without timestamps a row from before the takeover may be of an earlier topic: it counts as the only copy.
-            messages = messages.where(covered_sql(coverage(self._history.entries).begin))
-        return messages
+        return read_ranges(self.spark, self.stream.cluster, readable).select(*MESSAGE)
+
+    @cached_property
+    def _held(self) -> DataFrame:
+        """The messages that certainly belong to rows: none if the table keeps no timestamps.
+
+        By its offset alone, a row may be of an earlier topic, or of a log that the broker lost the end of.
+        """
+        schema = TableLog.existing(self.uri, self.version).schema
+        return self._messages if keeps_timestamps(schema, self.stream) else self._messages.limit(0)
 
     def _readable(self, r: OffsetRange) -> OffsetRange:
         offsets, position = self.topic.partitions[r.topic_partition], self.positions.get(r.topic_partition, 0)

@@ -11,11 +11,15 @@ from contextlib import contextmanager
 from datetime import date
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.plan import plan_drain
+from kdi_assets.drain.snapshot import truncation
+from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.replay.replay import Reached, preview, replay
 from kdi_assets.replay.replay_transaction import ReplayTransaction, run_transaction
 from kdi_assets.replay.report import MessagesNotInKafka, ReplayReport
 from kdi_assets.replay.selected_messages import ReplayMessages, read_from_kafka, select_messages
-from kdi_assets.stream.stream import Stream
+from kdi_assets.sources.kafka.messages import AtPosition, last_messages
+from kdi_assets.stream.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,11 +70,32 @@ def replay_dates(
 
 @contextmanager
 def _messages(transaction: ReplayTransaction, first: date, last: date, at: Reached) -> Iterator[ReplayMessages]:
+    if tuple(transaction.message_key) != MESSAGE:
+        _refuse_other_messages(transaction)
     with select_messages(transaction, first, last) as selected:
         at("messages chosen")
         with read_from_kafka(transaction, selected, first, last) as messages:
             at("messages read")
             yield messages
+
+
+def _refuse_other_messages(transaction: ReplayTransaction) -> None:
+    """Refuse a topic whose end the brokers lost: they gave, or will give, its offsets to other messages.
+
+    Without timestamps in the table, its rows would be exchanged for those of the other messages.
+
+    Raises:
+        BrokerEndBelowPosition: A topic partition ends below its position.
+        TopicTruncated: Another message is at the offset that was read last.
+        KdiError: As ``plan_drain``.
+    """
+    stream, topic, entry = transaction.stream, transaction.topic, transaction.ledger.entry
+    plan_drain(stream, ledger=transaction.ledger, topic=topic, now=transaction.now)
+    read = entry.last_read if entry else {}
+    held = {tp: r for tp, r in read.items() if tp in topic.partitions and r.offset >= topic.partitions[tp].earliest}
+    found = last_messages(stream.cluster, [OffsetRange(tp, r.offset, r.offset + 1) for tp, r in held.items()])
+    if refusal := truncation(stream, held, {tp: AtPosition(message) for tp, message in found.items()}):
+        raise refusal
 
 
 def _missing(stream: Stream, found: ReplayMessages, first: date, last: date, flags: str) -> MessagesNotInKafka:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from kdi_assets.dev.broker import Broker
 from kdi_assets.drain.errors import BrokerEndBelowPosition, TopicTruncated
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.recovery.errors import NothingToResolve
+from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.replay_letters import discard_letters
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Cluster, TopicPartition
@@ -21,6 +24,7 @@ from tests.conftest import quick_broker
 from tests.driven import DrivenStream
 from tests.faults.topics import stream_over
 from tests.kafka_log import Publisher
+from tests.predecessor_table import PredecessorTable
 
 pytestmark = pytest.mark.scenario("broker restarts, leaders move")
 
@@ -134,3 +138,39 @@ def test_a_log_that_was_cut_off_and_grew_past_the_position_is_told_by_the_last_m
     assert len(rows(web.stream.removed_uri(web.lake))) == 6
     web.assert_each_offset_once([*kept, *new])
     assert report.complete, report.line()
+
+
+def test_rows_without_timestamps_are_kept_and_get_no_values_of_the_new_messages(
+    broker: Broker, web: DrivenStream
+) -> None:
+    """Purpose: a table of kafka-delta-ingest may have no timestamps, and at an offset alone another message is found.
+    Procedure: take over a table with four of ten messages and drain the others; the broker loses six; eight others
+    come; replay all dates; rewind to the first lost offset; drain.
+    Pass: the replay is refused and changes nothing; the rows of the lost messages are kept beside the table; every
+    message that the broker still has is there once.
+    """
+    web = replace(web, stream=replace(web.stream, app_id="kdi", columns={}))
+    table = PredecessorTable(web.uri)
+    table.create()
+    kept = list(web.produce(4))
+    table.ingest(1, kept)
+    size = log_of(broker).stat().st_size
+    web.produce(6, seed=1)
+    web.drain()
+    before = rows(web.uri)
+    cut(broker, web, size)
+    web.produce(8, seed=2)
+
+    first, last = web.stream.date_window.start, web.stream.date_window.last(datetime.now(UTC))
+    with pytest.raises(TopicTruncated, match="offset 9 of truncated/0 now has another"):
+        replay_dates(web.stream, lake=web.lake, session=web.session, first=first, last=last)
+    after_replay = rows(web.uri)
+    decision = web.resolve("rewind", topic_partition=ONLY, to=4)
+    web.drain()
+
+    assert after_replay == before
+    assert (decision.past_position.row_count, decision.past_position.only_copies) == (6, 6)
+    removed = rows(web.stream.removed_uri(web.lake))
+    assert [{name: row[name] for name in before[0]} for row in removed] == before[4:]
+    assert [row["meta"]["kafka"]["offset"] for row in rows(web.uri)] == [*range(12)]
+    assert web.audit().complete
