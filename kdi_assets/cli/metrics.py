@@ -15,7 +15,7 @@ from kdi_assets.wording import counted
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
-StatsdNames = Literal["kdi", "kafka-delta-ingest"]
+    from kdi_assets.monitoring.metrics.statsd import StatsdNames
 
 app = typer.Typer(no_args_is_help=True, help="Metrics of the streams, for Prometheus and StatsD.")
 
@@ -32,7 +32,9 @@ def serve(
     statsd: Annotated[
         str, typer.Option(metavar="HOST:PORT", envvar="STATSD_ENDPOINT", help="Also send to this StatsD server.")
     ] = "",
-    statsd_names: Annotated[StatsdNames, typer.Option(help="Whose names StatsD gets.")] = "kdi",
+    statsd_names: Annotated[
+        Literal["kdi", "kafka-delta-ingest"], typer.Option(help="Whose names StatsD gets.")
+    ] = "kdi",
     statsd_prefix: Annotated[str, typer.Option(envvar="KDI_METRICS_PREFIX", help="First part of StatsD's names.")] = "",
     defs: Defs = None,
 ) -> None:

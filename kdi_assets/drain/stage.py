@@ -68,12 +68,20 @@ def stage(
         with spark_failures(stream, "reading messages and writing files"):
             staged = _only_counted(rows) if dry else _written(rows, stream, uri, files)
             counts = tally.counts(stream)
-            decoder = with_schemas_of(messages, used) if counts.unknown_schemas else None
-            if decoder is None and used.stream.contract.evolves:
-                from kdi_assets.drain.rules.schema_evolution import gaining
-
-                decoder = stream_decoder(grown) if (grown := gaining(messages, used, counts, now=now)) else None
+            decoder = _decoder_of_next_pass(messages, used, counts, now)
     return staged, counts, used
+
+
+def _decoder_of_next_pass(
+    messages: DataFrame, used: StreamDecoder, counts: Counts, now: datetime
+) -> StreamDecoder | None:
+    """The decoder that knows more than the one that was used; ``None`` if no other pass is needed."""
+    decoder = with_schemas_of(messages, used) if counts.unknown_schemas else None
+    if decoder is None and used.stream.contract.evolves:
+        from kdi_assets.drain.rules.schema_evolution import gaining
+
+        decoder = stream_decoder(grown) if (grown := gaining(messages, used, counts, now=now)) else None
+    return decoder
 
 
 def _only_counted(rows: DataFrame) -> Staged:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from kdi_assets.ledger.errors import RowsUnaccounted, RowsWithoutDate
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 MESSAGE = ("partition", "offset", "timestamp")
 """Identifies a message, also among messages with the same offset of a recreated topic."""
@@ -165,16 +165,13 @@ def old_rows(
         return None
     if undated := sum(r["rows"] for r in found if r["day"] is None):
         raise RowsWithoutDate(stream=stream.name, uri=uri, rows=undated)
-    rows_by_date: Counter[date] = Counter()
-    for r in found:
-        rows_by_date[r["day"]] += r["rows"]
     log = delta_log(spark, uri)
     snapshot = log.getSnapshotAt(version, scala_none(spark), scala_none(spark), False)
     adds = _files(snapshot, {r[FILE] for r in found}, uri=uri, version=version)
     rows = _frame(spark, log, snapshot, adds)
     return OldRows(
         rows_of_messages(rows, stream, messages),
-        dict(sorted(rows_by_date.items())),
+        _rows_by_date(found),
         sum(r["messages"] for r in found),
         frozenset(add.path() for add in adds),
         uri,
@@ -183,6 +180,13 @@ def old_rows(
         adds,
         rows_of_messages(rows, stream, messages, others=True),
     )
+
+
+def _rows_by_date(found: Iterable[Row]) -> dict[date, int]:
+    counted: Counter[date] = Counter()
+    for row in found:
+        counted[row["day"]] += row["rows"]
+    return dict(sorted(counted.items()))
 
 
 def rows_with_files(spark: SparkSession, stream: Stream, uri: str, *, version: int, within: Bounds) -> DataFrame:

@@ -32,12 +32,12 @@ _OF_ITS_CLIENT = re.compile(
 _PEM = {"CERT": "ssl.certificate.pem", "KEY": "ssl.key.pem", "CA": "ssl.ca.pem"}
 SCRAM = "KAFKA_DELTA_INGEST_SCRAM_JSON"
 
-Value = str | dict[str, str]
+PropertyValue = str | dict[str, str]
 """A property as documents write it: text, or ``{env: NAME}``."""
 
 
 @dataclass
-class Connection:
+class ImportedConnection:
     """A cluster or registry, and what is to be said of it.
 
     Attributes:
@@ -54,15 +54,15 @@ class Connection:
     notes: list[OptionNote] = field(default_factory=list)
 
 
-def cluster_of(command: IngestCommand, known: Mapping[str, Cluster]) -> Connection:
+def cluster_of(command: IngestCommand, known: Mapping[str, Cluster]) -> ImportedConnection:
     """The cluster that a command line names.
 
     Args:
         known: The clusters that documents describe already, by name.
     """
     servers = ",".join(_host_and_port(server.strip()) for server in command.value("kafka").split(","))
-    found = Connection("", KAFKA_CLUSTER)
-    properties: dict[str, Value] = {}
+    found = ImportedConnection("", KAFKA_CLUSTER)
+    properties: dict[str, PropertyValue] = {}
     for given in command.options.get("kafka_setting", ()):
         _add_setting(given, properties, found)
     for name, property in _PEM.items():
@@ -83,9 +83,9 @@ def cluster_of(command: IngestCommand, known: Mapping[str, Cluster]) -> Connecti
     return found
 
 
-def registry_of(command: IngestCommand, given: Given, known: Mapping[str, Registry]) -> Connection:
+def registry_of(command: IngestCommand, given: Given, known: Mapping[str, Registry]) -> ImportedConnection:
     """The schema registry at the address of an option."""
-    found, parts = Connection("", SCHEMA_REGISTRY), urlsplit(given.value)
+    found, parts = ImportedConnection("", SCHEMA_REGISTRY), urlsplit(given.value)
     host = parts.netloc.rpartition("@")[2]
     url = urlunsplit((parts.scheme, host, parts.path, "", "")).rstrip("/")
     attributes: dict[str, Any] = {"url": url}
@@ -111,7 +111,7 @@ def _host_and_port(server: str) -> str:
     return server if re.search(r":\d+$", server) else f"{server}:9092"
 
 
-def _add_setting(given: Given, properties: dict[str, Value], found: Connection) -> None:
+def _add_setting(given: Given, properties: dict[str, PropertyValue], found: ImportedConnection) -> None:
     """One ``-K property=value``."""
     property, equals, value = (part.strip() for part in given.value.partition("="))
     is_secret = bool(_SECRET.search(property))
@@ -160,14 +160,18 @@ def _no_counterpart(property: str, value: str) -> str:
 
 
 def _add_variable(
-    variable: str, property: str, command: IngestCommand, properties: dict[str, Value], found: Connection
+    variable: str,
+    property: str,
+    command: IngestCommand,
+    properties: dict[str, PropertyValue],
+    found: ImportedConnection,
 ) -> None:
     properties[property] = {"env": variable}
     found.secrets[variable] = "as before, PEM"
     found.notes.append(OptionNote(variable, command.variables[variable].where, f"KafkaCluster: {property}"))
 
 
-def _written(cluster: Cluster) -> dict[str, Value]:
+def _written(cluster: Cluster) -> dict[str, PropertyValue]:
     """The properties of a cluster as its document writes them."""
     properties = cluster.properties
     written: Mapping[str, Any] = properties.written if isinstance(properties, EnvironmentProperties) else properties

@@ -8,14 +8,14 @@ from typing import Any
 import yaml
 
 from kdi_assets.config.loader import TOPIC_TABLE
-from kdi_assets.predecessor.connections import Connection
+from kdi_assets.predecessor.connections import ImportedConnection
 from kdi_assets.predecessor.message_fields import ddl_lines
-from kdi_assets.predecessor.transforms import Columns
+from kdi_assets.predecessor.transforms import TranslatedColumns
 
 HEAD = "# Made by `kdi import-kdi` from a command line of kafka-delta-ingest."
 
 
-def connection_document(connection: Connection) -> str:
+def connection_document(connection: ImportedConnection) -> str:
     """The document of a cluster or registry; secrets are variables in it."""
     attributes = connection.attributes
     lines = [f"{name}: {_value(value)}" for name, value in attributes.items() if name != "properties"]
@@ -24,7 +24,7 @@ def connection_document(connection: Connection) -> str:
     return _document(connection.type, lines)
 
 
-def stream_document(attributes: Mapping[str, Any], columns: Columns, *, lake: str, of_schema: bool) -> str:
+def stream_document(attributes: Mapping[str, Any], columns: TranslatedColumns, *, lake: str, of_schema: bool) -> str:
     """The document of a stream.
 
     Args:

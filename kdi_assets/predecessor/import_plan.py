@@ -14,13 +14,13 @@ from kdi_assets.config.loader import SCHEMA_REGISTRY, LoadedFolder, read_streams
 from kdi_assets.config.yaml_documents import Documents, parse, sorted_mistakes
 from kdi_assets.ledger.errors import TRANSACTION_RETENTION
 from kdi_assets.predecessor.command import IngestCommand
-from kdi_assets.predecessor.connections import Connection, cluster_of, registry_of
+from kdi_assets.predecessor.connections import ImportedConnection, cluster_of, registry_of
 from kdi_assets.predecessor.documents import connection_document, stream_document
 from kdi_assets.predecessor.errors import CommandNotRead, Undecided
 from kdi_assets.predecessor.option_notes import OptionNote
-from kdi_assets.predecessor.stream_fields import StreamFields, date_window, stream_fields
+from kdi_assets.predecessor.stream_fields import ImportedFields, date_window, stream_fields
 from kdi_assets.predecessor.table import FoundTable, TableLocation
-from kdi_assets.predecessor.transforms import DATE, Columns, alter_table, translate_transforms
+from kdi_assets.predecessor.transforms import DATE, TranslatedColumns, alter_table, translate_transforms
 from kdi_assets.scaffold.document import document_file
 from kdi_assets.scaffold.errors import NothingProposed
 
@@ -84,11 +84,7 @@ def plan_import(
         NothingProposed: The stream's document exists already.
     """
     fields = stream_fields(command, table)
-    connections = [cluster_of(command, loaded.clusters)]
-    if fields.registry:
-        connections.append(registry_of(command, fields.registry, loaded.registries))
-        kind = "json" if "json" in fields.registry.option.lower() else "avro"
-        fields.attributes["format"] = {kind: {"registry": connections[-1].name}}
+    connections = _connections(command, fields, loaded)
     transforms = command.options.get("transform", ())
     columns = translate_transforms(transforms, table.columns, explodes=fields.explodes, of_schema=fields.of_schema)
     topic = command.value("topic")
@@ -112,6 +108,16 @@ def plan_import(
         positions=table.positions if table.whole_log else None,
         start=fields.attributes.get("start", "earliest"),
     )
+
+
+def _connections(command: IngestCommand, fields: ImportedFields, loaded: LoadedFolder) -> list[ImportedConnection]:
+    """The cluster, and the registry if there is one; the format is set to it."""
+    connections = [cluster_of(command, loaded.clusters)]
+    if fields.registry:
+        connections.append(registry_of(command, fields.registry, loaded.registries))
+        kind = "json" if "json" in fields.registry.option.lower() else "avro"
+        fields.attributes["format"] = {kind: {"registry": connections[-1].name}}
+    return connections
 
 
 def check_documents(plan: ImportPlan, folder: Path) -> None:
@@ -162,7 +168,7 @@ def _document_file(folder: Path, table: str, topic: str) -> Path:
         raise replace(refused, run=run) from None
 
 
-def _connection_files(connections: list[Connection], folder: Path) -> dict[Path, str]:
+def _connection_files(connections: list[ImportedConnection], folder: Path) -> dict[Path, str]:
     files = {}
     for connection in connections:
         if connection.attributes:
@@ -172,7 +178,7 @@ def _connection_files(connections: list[Connection], folder: Path) -> dict[Path,
     return files
 
 
-def _alters(uri: str, table: FoundTable, columns: Columns) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _alters(uri: str, table: FoundTable, columns: TranslatedColumns) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Statements that the table needs, and those that it may have."""
     needed = {path: type_ for path, (type_, must) in columns.added.items() if must}
     optional = {path: type_ for path, (type_, must) in columns.added.items() if not must}
@@ -190,7 +196,11 @@ def _keep_log(uri: str, table: FoundTable) -> tuple[str, ...]:
 
 
 def _of_table(
-    command: IngestCommand, table: FoundTable, location: TableLocation, columns: Columns, fields: StreamFields
+    command: IngestCommand,
+    table: FoundTable,
+    location: TableLocation,
+    columns: TranslatedColumns,
+    fields: ImportedFields,
 ) -> tuple[OptionNote, ...]:
     """Why the table cannot be taken over as it is."""
     given = command.given("table_location")

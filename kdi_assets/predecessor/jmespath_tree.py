@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from kdi_assets.predecessor.errors import NotTranslated
-from kdi_assets.predecessor.message_fields import Path, Type
+from kdi_assets.predecessor.message_fields import DeltaType, Path
 from kdi_assets.predecessor.sql_types import MICROS
 
 Node = Mapping[str, Any]
 
-KAFKA: Mapping[str, tuple[str, Type]] = {
+KAFKA: Mapping[str, tuple[str, DeltaType]] = {
     "kafka.topic": ("kafka.topic", "string"),
     "kafka.partition": ("kafka.partition", "integer"),
     "kafka.offset": ("kafka.offset", "long"),

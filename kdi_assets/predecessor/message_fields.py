@@ -13,7 +13,7 @@ from kdi_assets.ledger.column_types import SPARK_NAMES
 from kdi_assets.predecessor.errors import NotTranslated
 from kdi_assets.scaffold.infer_types import RESERVED, ddl_name
 
-Type = Any
+DeltaType = Any
 """A type as Delta's schema JSON has it: a name, or an object."""
 Path = tuple[str | int, ...]
 """Names of fields, and numbers of elements of arrays."""
@@ -25,16 +25,16 @@ NUMBERS = ("byte", "short", "integer", "long", "float", "double")
 INTEGERS = NUMBERS[:4]
 
 
-def struct(fields: Collection[tuple[str, Type]] = ()) -> dict[str, Any]:
+def struct(fields: Collection[tuple[str, DeltaType]] = ()) -> dict[str, Any]:
     """The type of a struct."""
     return {"type": "struct", "fields": [{"name": name, "type": type_, "nullable": True} for name, type_ in fields]}
 
 
-def is_number(type_: Type) -> bool:
+def is_number(type_: DeltaType) -> bool:
     return isinstance(type_, str) and (type_ in NUMBERS or type_.startswith("decimal"))
 
 
-def type_at(columns: Type, path: Path) -> Type | None:
+def type_at(columns: DeltaType, path: Path) -> DeltaType | None:
     """The type of a field at any depth; ``None`` if the columns do not have it."""
     at = columns
     for step in path:
@@ -59,14 +59,14 @@ def sql_path(path: Path) -> str:
     return sql
 
 
-def ddl_lines(columns: Type) -> Iterator[str]:
+def ddl_lines(columns: DeltaType) -> Iterator[str]:
     """The columns as Spark's DDL, one on each line."""
     last = len(columns["fields"]) - 1
     for n, field in enumerate(columns["fields"]):
         yield f"{_ddl_field(field, ' ')}{'' if n == last else ','}"
 
 
-def ddl(type_: Type) -> str:
+def ddl(type_: DeltaType) -> str:
     """A type as Spark's DDL."""
     if isinstance(type_, str):
         return SPARK_NAMES.get(type_, type_)
@@ -98,15 +98,15 @@ class MessageFields:
             that makes the table's of it, by path.
     """
 
-    def __init__(self, table: Type, made: Collection[Sequence[str]], *, of_schema: bool = False) -> None:
+    def __init__(self, table: DeltaType, made: Collection[Sequence[str]], *, of_schema: bool = False) -> None:
         self.table = table
         self._of_schema = of_schema
-        self.record: Type = deepcopy(dict(table))
+        self.record: DeltaType = deepcopy(dict(table))
         self.conversions: dict[tuple[str, ...], str] = {}
         for path in made:
             _remove(self.record, list(path))
 
-    def read(self, path: Path, wanted: Type) -> Type:
+    def read(self, path: Path, wanted: DeltaType) -> DeltaType:
         """The type with which the record declares a field that an expression reads; declares it if necessary.
 
         Args:
@@ -133,8 +133,8 @@ class MessageFields:
         """Names of fields that no record of ours may have."""
         return [field["name"] for field in self.record["fields"] if field["name"].lower() in RESERVED]
 
-    def _declare(self, path: Path, wanted: Type) -> Type:
-        declared: Type = _DECLARED.get(_hashable(wanted), wanted)
+    def _declare(self, path: Path, wanted: DeltaType) -> DeltaType:
+        declared: DeltaType = _DECLARED.get(_hashable(wanted), wanted)
         at = self.record
         if any(isinstance(step, int) and type_at(self.table, path[:n]) for n, step in enumerate(path)):
             raise NotTranslated(f"the array that it reads has no {path[-1]} in the table; convert it by hand")
@@ -146,7 +146,7 @@ class MessageFields:
         _step(at, path[-1], declared)
         return declared
 
-    def _redeclare(self, path: Path, declared: Type, message: str) -> Type:
+    def _redeclare(self, path: Path, declared: DeltaType, message: str) -> DeltaType:
         """Declare a field with the message's type; the table's column is made of it."""
         names = tuple(step for step in path if isinstance(step, str))
         if len(names) < len(path):
@@ -165,17 +165,17 @@ class MessageFields:
         return message
 
 
-def _hashable(wanted: Type) -> str:
+def _hashable(wanted: DeltaType) -> str:
     return wanted if isinstance(wanted, str) else ""
 
 
-def _field(at: Type, name: str) -> dict[str, Any] | None:
+def _field(at: DeltaType, name: str) -> dict[str, Any] | None:
     if not isinstance(at, dict) or at["type"] != "struct":
         return None
     return next((field for field in at["fields"] if field["name"] == name), None)
 
 
-def _step(at: Type, step: str | int, inner: Type) -> Type:
+def _step(at: DeltaType, step: str | int, inner: DeltaType) -> DeltaType:
     """The type one step further; ``inner`` if nothing is there yet."""
     if isinstance(step, int):
         at["elementType"] = at["elementType"] or inner
@@ -187,7 +187,7 @@ def _step(at: Type, step: str | int, inner: Type) -> Type:
     return field["type"]
 
 
-def _remove(at: Type, path: list[str]) -> None:
+def _remove(at: DeltaType, path: list[str]) -> None:
     """Remove a field, and structs that have no other one."""
     field = _field(at, path[0])
     if field is None:
@@ -198,7 +198,7 @@ def _remove(at: Type, path: list[str]) -> None:
         at["fields"].remove(field)
 
 
-def _not_in(record: Type, table: Type, path: tuple[str, ...]) -> Iterator[str]:
+def _not_in(record: DeltaType, table: DeltaType, path: tuple[str, ...]) -> Iterator[str]:
     for field in record["fields"]:
         here, there = (*path, field["name"]), _field(table, field["name"])
         if there is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kdi_assets.formats.rules import literal as text_literal
 from kdi_assets.predecessor.errors import NotTranslated
-from kdi_assets.predecessor.message_fields import Type, ddl, is_number
+from kdi_assets.predecessor.message_fields import DeltaType, ddl, is_number
 
 BY_HAND = "write it by hand as Spark SQL in `columns`"
 INSTANT, MICROS, DAY, TEXT_OF_NUMBER = "instant", "micros", "day", "text of a number"
@@ -15,7 +15,7 @@ characters of such a text; text whose number is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sql:
+class TypedSql:
     """Spark SQL and its type.
 
     Attributes:
@@ -23,11 +23,11 @@ class Sql:
     """
 
     text: str
-    type: Type
+    type: DeltaType
     may_be_null: bool = False
 
 
-def to_type(sql: Sql, wanted: Type) -> str:
+def to_type(sql: TypedSql, wanted: DeltaType) -> str:
     """Spark SQL of the value in another type, converted as kafka-delta-ingest writes it into such a column.
 
     Raises:
@@ -56,24 +56,29 @@ def to_type(sql: Sql, wanted: Type) -> str:
         case "text of a number", _:
             return _between_numbers(f"try_cast({text} AS double)", "double", wanted)
         case "micros", _:
-            return to_type(Sql(f"unix_micros({text})", "long"), wanted)
+            return to_type(TypedSql(f"unix_micros({text})", "long"), wanted)
         case (("instant" | "day"), _):
             raise NotTranslated(f"a text of a time is no {ddl(wanted)}; {BY_HAND}")
         case (("byte" | "short" | "integer" | "long"), ("timestamp" | "timestamp_ntz")):
-            return to_type(Sql(f"timestamp_micros({text})", "timestamp"), wanted)
+            return to_type(TypedSql(f"timestamp_micros({text})", "timestamp"), wanted)
         case ("timestamp", _) if is_number(wanted):
-            return to_type(Sql(f"unix_micros({text})", "long"), wanted)
-        case dict(), "string" if sql.type["type"] == "array" and isinstance(sql.type["elementType"], str):
-            return f"to_json({text})"
-        case dict(), "string":
-            said = "the text of an object has all its fields, and a record only those that it declares"
-            raise NotTranslated(f"{said}; {BY_HAND}")
+            return to_type(TypedSql(f"unix_micros({text})", "long"), wanted)
         case (dict(), _) | (_, dict()):
-            raise NotTranslated(f"it gives {type_in_words(sql.type)}, and the column is {ddl(wanted)}; {BY_HAND}")
+            return _nested(sql, wanted)
     return _between_numbers(text, sql.type, wanted)
 
 
-def _date_of_row(sql: Sql) -> str:
+def _nested(sql: TypedSql, wanted: DeltaType) -> str:
+    """Spark SQL where the value, or what it becomes, is an object or an array."""
+    if isinstance(sql.type, dict) and wanted == "string":
+        if sql.type["type"] == "array" and isinstance(sql.type["elementType"], str):
+            return f"to_json({sql.text})"
+        said = "the text of an object has all its fields, and a record only those that it declares"
+        raise NotTranslated(f"{said}; {BY_HAND}")
+    raise NotTranslated(f"it gives {type_in_words(sql.type)}, and the column is {ddl(wanted)}; {BY_HAND}")
+
+
+def _date_of_row(sql: TypedSql) -> str:
     """Spark SQL for the field ``date``, which casts what it gives to a date."""
     if sql.type == INSTANT:
         return f"to_date({sql.text})"
@@ -82,12 +87,12 @@ def _date_of_row(sql: Sql) -> str:
     raise NotTranslated(f"it gives {type_in_words(sql.type)} and no date; write it by hand as Spark SQL in `date`")
 
 
-def _same(have: Type, wanted: Type) -> bool:
+def _same(have: DeltaType, wanted: DeltaType) -> bool:
     """Whether two nested types are one; whether they may hold null does not matter."""
     return isinstance(have, dict) and isinstance(wanted, dict) and ddl(have) == ddl(wanted)
 
 
-def _between_numbers(text: str, have: Type, wanted: Type) -> str:
+def _between_numbers(text: str, have: DeltaType, wanted: DeltaType) -> str:
     return text if have == wanted else f"CAST({text} AS {ddl(wanted)})"
 
 
@@ -99,20 +104,20 @@ def _iso8601(instant: str) -> str:
     return f"regexp_replace(regexp_replace({text}, '000Z$', 'Z'), '[.]000Z$', 'Z')"
 
 
-def type_in_words(type_: Type) -> str:
+def type_in_words(type_: DeltaType) -> str:
     """A type in errors."""
     return ddl(type_) if not isinstance(type_, str) or type_ not in (INSTANT, MICROS, DAY) else "a time"
 
 
-def literal(value: object) -> Sql:
+def literal(value: object) -> TypedSql:
     """A literal of JMESPath."""
     match value:
         case bool():
-            return Sql(str(value).lower(), "boolean")
+            return TypedSql(str(value).lower(), "boolean")
         case int():
-            return Sql(str(value), "long")
+            return TypedSql(str(value), "long")
         case float():
-            return Sql(f"{value!r}D", "double")
+            return TypedSql(f"{value!r}D", "double")
         case str():
-            return Sql(text_literal(value), "string")
+            return TypedSql(text_literal(value), "string")
     raise NotTranslated(f"a literal {value!r}; {BY_HAND}")

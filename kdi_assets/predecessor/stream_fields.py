@@ -34,7 +34,7 @@ _VARIABLES = (
 
 
 @dataclass
-class StreamFields:
+class ImportedFields:
     """Fields of a document, and what is to be said of the options.
 
     Attributes:
@@ -58,9 +58,9 @@ class StreamFields:
         return "avro" in self.attributes.get("format", {})
 
 
-def stream_fields(command: IngestCommand, table: FoundTable | None) -> StreamFields:
+def stream_fields(command: IngestCommand, table: FoundTable | None) -> ImportedFields:
     """Translate the options."""
-    found = StreamFields()
+    found = ImportedFields()
     app_id = command.given("app_id") or Given("--app_id", command.value("app_id"), "its default")
     found.attributes["app_id"] = app_id.value
     found.notes.append(note(app_id, f"app_id: {app_id.value}"))
@@ -77,7 +77,7 @@ def stream_fields(command: IngestCommand, table: FoundTable | None) -> StreamFie
     return found
 
 
-def _format(command: IngestCommand, found: StreamFields) -> None:
+def _format(command: IngestCommand, found: ImportedFields) -> None:
     given = next((g for name in ("json", "avro", "soe-avro") if (g := command.given(name))), None)
     if given and given.value.startswith("http"):
         found.registry = given
@@ -96,7 +96,7 @@ def _format(command: IngestCommand, found: StreamFields) -> None:
             found.notes.append(note(gzip, "compression: gzip"))
 
 
-def _avro_file(given: Given, found: StreamFields, *, single_object: bool) -> None:
+def _avro_file(given: Given, found: ImportedFields, *, single_object: bool) -> None:
     path = Path(given.value)
     if not path.exists():
         found.notes.append(undecided(given, "there is no such file here; run the command where it is"))
@@ -115,7 +115,7 @@ def _avro_file(given: Given, found: StreamFields, *, single_object: bool) -> Non
     found.notes.append(note(given, f"format: avro, with a copy of the file beside the document{rest}"))
 
 
-def _start(command: IngestCommand, table: FoundTable | None, found: StreamFields) -> None:
+def _start(command: IngestCommand, table: FoundTable | None, found: ImportedFields) -> None:
     reset, seek = command.given("auto_offset_reset"), command.given("seek_offsets")
     if reset and reset.value not in ("earliest", "latest"):
         found.notes.append(undecided(reset, "is neither earliest nor latest"))
@@ -143,7 +143,7 @@ def _start(command: IngestCommand, table: FoundTable | None, found: StreamFields
         found.notes.append(note(reset, "start: the seek offsets"))
 
 
-def _drain_when(command: IngestCommand, found: StreamFields) -> None:
+def _drain_when(command: IngestCommand, found: ImportedFields) -> None:
     when: dict[str, int | None] = {}
     for name, fields in (("allowed_latency", ("lag_seconds",)), ("min_bytes_per_file", ("backlog_bytes",))):
         if (given := command.given(name)) is None:
@@ -162,7 +162,7 @@ def _drain_when(command: IngestCommand, found: StreamFields) -> None:
         found.attributes["drain_when"] = when
 
 
-def _dead_letters(command: IngestCommand, found: StreamFields) -> None:
+def _dead_letters(command: IngestCommand, found: ImportedFields) -> None:
     if given := command.given("dlq_table_location"):
         said = "the table `…_dead_letters`; this one stays as it is (`kdi dead-letters view` has its form)"
         found.notes.append(note(given, said))

@@ -13,7 +13,7 @@ from kdi_assets.config.folder import display_path
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.positions import partition_id
 from kdi_assets.predecessor.errors import CommandNotRead
-from kdi_assets.predecessor.message_fields import Type
+from kdi_assets.predecessor.message_fields import DeltaType
 
 MOST_ABSENT = 100
 """Ids of topic partitions are looked up until so many in a row are absent: one without messages has none."""
@@ -44,7 +44,7 @@ class FoundTable:
         whole_log: Whether the log itself was read.
     """
 
-    columns: Type
+    columns: DeltaType
     partition_columns: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     positions: Mapping[int, int] = field(default_factory=dict)

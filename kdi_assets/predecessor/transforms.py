@@ -9,27 +9,27 @@ from kdi_assets.predecessor.command import Given
 from kdi_assets.predecessor.errors import NotTranslated
 from kdi_assets.predecessor.jmespath_sql import Translator
 from kdi_assets.predecessor.jmespath_tree import KAFKA
-from kdi_assets.predecessor.message_fields import DATE_OF_ROW, MessageFields, Type, ddl, sql_path, type_at
+from kdi_assets.predecessor.message_fields import DATE_OF_ROW, DeltaType, MessageFields, ddl, sql_path, type_at
 from kdi_assets.predecessor.option_notes import OptionNote, note, undecided
 from kdi_assets.predecessor.sql_types import to_type
 
 DATE = "date"
-COORDINATES: Mapping[str, Type] = {
+COORDINATES: Mapping[str, DeltaType] = {
     "topic": "string",
     "partition": "integer",
     "offset": "long",
     "timestamp": "timestamp",
 }
-WIDE: Mapping[str, Type] = {"partition": "long", "timestamp": "long"}
+WIDE: Mapping[str, DeltaType] = {"partition": "long", "timestamp": "long"}
 """Types that tables of kafka-delta-ingest may have instead: its timestamp is a number of microseconds."""
-NUMBERED: Mapping[str, Type] = {"index": "integer", "count": "integer"}
+NUMBERED: Mapping[str, DeltaType] = {"index": "integer", "count": "integer"}
 """Further coordinates if a message may become several rows."""
 OPTIONAL = "timestamp"
 """The coordinate that tables of kafka-delta-ingest may lack."""
 
 
 @dataclass
-class Columns:
+class TranslatedColumns:
     """What the transforms become.
 
     Attributes:
@@ -45,7 +45,7 @@ class Columns:
     sources: dict[str, str] = field(default_factory=dict)
     date: str = ""
     coordinates: str = "kafka"
-    added: dict[str, tuple[Type, bool]] = field(default_factory=dict)
+    added: dict[str, tuple[DeltaType, bool]] = field(default_factory=dict)
     notes: list[OptionNote] = field(default_factory=list)
 
 
@@ -62,7 +62,9 @@ class Transform:
         return tuple(self.target.split("."))
 
 
-def translate_transforms(given: Sequence[Given], table: Type, *, explodes: bool, of_schema: bool) -> Columns:
+def translate_transforms(
+    given: Sequence[Given], table: DeltaType, *, explodes: bool, of_schema: bool
+) -> TranslatedColumns:
     """Translate all transforms.
 
     Args:
@@ -74,7 +76,7 @@ def translate_transforms(given: Sequence[Given], table: Type, *, explodes: bool,
     transforms = list(_parsed(given, table, notes))
     coordinates = _coordinates_column(transforms, table)
     made = [*(t.steps for t in transforms), *([tuple(coordinates.split("."))] if coordinates else [])]
-    found = Columns(MessageFields(table, made, of_schema=of_schema), notes=notes)
+    found = TranslatedColumns(MessageFields(table, made, of_schema=of_schema), notes=notes)
     found.coordinates = coordinates or _free_name(table)
     translated = [t for t in transforms if not (coordinates and t.target.startswith(f"{coordinates}."))]
     notes += [note(t.given, f"coordinates: {coordinates}") for t in transforms if t not in translated]
@@ -91,7 +93,7 @@ def translate_transforms(given: Sequence[Given], table: Type, *, explodes: bool,
     return found
 
 
-def _parsed(given: Sequence[Given], table: Type, notes: list[OptionNote]) -> Iterator[Transform]:
+def _parsed(given: Sequence[Given], table: DeltaType, notes: list[OptionNote]) -> Iterator[Transform]:
     by_target: dict[str, Transform] = {}
     for one in given:
         target, colon, source = (part.strip() for part in one.value.partition(":"))
@@ -109,7 +111,7 @@ def _parsed(given: Sequence[Given], table: Type, notes: list[OptionNote]) -> Ite
             yield transform
 
 
-def _translated(transform: Transform, translator: Translator, found: Columns) -> OptionNote:
+def _translated(transform: Transform, translator: Translator, found: TranslatedColumns) -> OptionNote:
     """Translate one transform; returns what is to be said of it."""
     steps, fields = transform.steps, found.fields
     is_date = transform.target == DATE
@@ -133,7 +135,7 @@ def _translated(transform: Transform, translator: Translator, found: Columns) ->
     return note(transform.given, f"date: {text}" if is_date else f"columns.{transform.target}: {text}")
 
 
-def _coordinates_column(transforms: Sequence[Transform], table: Type) -> str:
+def _coordinates_column(transforms: Sequence[Transform], table: DeltaType) -> str:
     """The struct that transforms fill with coordinates, and that holds nothing else; empty if there is none."""
     for transform in transforms:
         parent, _, name = transform.target.rpartition(".")
@@ -151,12 +153,14 @@ def _coordinates_column(transforms: Sequence[Transform], table: Type) -> str:
     return ""
 
 
-def _free_name(table: Type) -> str:
+def _free_name(table: DeltaType) -> str:
     taken = {column["name"].lower() for column in table["fields"]}
     return next(name for name in ("kafka", "coordinates", "kafka_coordinates") if name not in taken)
 
 
-def _missing_coordinates(path: str, table: Type, *, explodes: bool) -> Iterator[tuple[str, tuple[Type, bool]]]:
+def _missing_coordinates(
+    path: str, table: DeltaType, *, explodes: bool
+) -> Iterator[tuple[str, tuple[DeltaType, bool]]]:
     needed = {**COORDINATES, **(NUMBERED if explodes else {})}
     steps = tuple(path.split("."))
     if type_at(table, steps) is None:
@@ -168,7 +172,7 @@ def _missing_coordinates(path: str, table: Type, *, explodes: bool) -> Iterator[
             yield f"{path}.{name}", (type_, name != OPTIONAL)
 
 
-def alter_table(uri: str, added: Mapping[str, Type]) -> str:
+def alter_table(uri: str, added: Mapping[str, DeltaType]) -> str:
     """The statement that adds columns to a table."""
     columns = ", ".join(f"{sql_path(tuple(path.split('.')))} {ddl(type_)}" for path, type_ in added.items())
     return f"ALTER TABLE delta.`{uri}` ADD COLUMNS ({columns})"

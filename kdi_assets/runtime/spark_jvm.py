@@ -80,22 +80,30 @@ def start_spark(
         _end_jvm(SparkContext._gateway)  # its context was stopped or it died, but PySpark would go on with it
     with environment_set(_environment(settings, java_home)), interrupts_kept():
         conf = _launch(jvm_config, java_home, output)
-        here = runs_here(conf)
-        if not here:
-            send_jars(conf, jars)
-        # A machine's own name may not resolve, and a local Spark need not be reachable from elsewhere.
-        loopback = LOOPBACK if here else {}
-        for key, value in {**loopback, **({LOCAL_DIR: str(scratch)} if scratch else {})}.items():
-            conf.setIfMissing(key, value)
+        _set_places(conf, jars, scratch)
         configure_lake(conf, settings.lake)
         session = SparkSession(SparkContext(conf=conf))
-    if not here:
-        try:
-            refuse_unshared_lake(session, settings.lake)
-        except LakeNotShared:
-            stop_spark(session)
-            raise
+    if not runs_here(conf):
+        _refuse_unshared_lake(session, settings.lake)
     return session
+
+
+def _set_places(conf: SparkConf, jars: Sequence[Path], scratch: Path | None) -> None:
+    """Set where jars, addresses and temporary files are, unless Spark's own configuration says it."""
+    # A machine's own name may not resolve, and a local Spark need not be reachable from elsewhere.
+    places = LOOPBACK if runs_here(conf) else {}
+    if not runs_here(conf):
+        send_jars(conf, jars)
+    for key, value in {**places, **({LOCAL_DIR: str(scratch)} if scratch else {})}.items():
+        conf.setIfMissing(key, value)
+
+
+def _refuse_unshared_lake(session: SparkSession, lake: str) -> None:
+    try:
+        refuse_unshared_lake(session, lake)
+    except LakeNotShared:
+        stop_spark(session)
+        raise
 
 
 def stop_spark(session: SparkSession, *, within_seconds: float = 10) -> None:
