@@ -13,6 +13,8 @@
 #                    [CASES="1k clean bad warm": writes only with WRITE=1; ROUNDS=… AGAINST=another checkout]
 # make tour          make the screenshots of docs/tour.md
 # make lock          lock the versions of all packages again
+# make sbom          write the locked packages and jars into .kdi/sbom.json, as CycloneDX
+# make audit-lock    compare them with a copy of OSV's database: DB=a folder or zip; see docs/security.md
 # make clean-demo    delete the data of the demos and dev
 # Everything is installed in .venv; data and jars are in .kdi.
 
@@ -28,7 +30,7 @@ SEED ?= 1
 SECONDS ?= 30
 LAKE ?= local
 
-.PHONY: setup help demo demo-s3 dev lint test proof check-assets faults chaos soak tour bench lock clean-demo
+.PHONY: setup help demo demo-s3 dev lint test proof check-assets faults chaos soak tour bench lock sbom audit-lock clean-demo
 
 # -j2: fetches the jars while most packages are installed.
 setup:
@@ -92,6 +94,12 @@ lock: setup
 	$(COMPILE) --extra dev -o requirements.lock pyproject.toml
 	$(COMPILE) --extra openlineage --extra postgres -c requirements.lock -o deploy/requirements.lock pyproject.toml
 	$(COMPILE) --group deploy-checks -c requirements.lock -o deploy/checks.lock
+
+sbom: setup
+	@$(BIN)/python -m supply_chain.sbom .kdi/sbom.json
+
+audit-lock: setup
+	@$(BIN)/python -m supply_chain.audit_lock $(DB)
 
 # Entries of the lock, with their hashes.
 LOCKED = sed -n $(foreach name,$(1),-e '/^$(name)==/,/[^\\]$$/p') requirements.lock

@@ -43,7 +43,12 @@ PATIENT_COMPILER = (
 )
 # For the short-lived JVM that prints the command line of the real one.
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+# Spark's own ports have no password unless told to: other users of the machine could read blocks, which hold messages.
+LOOPBACK = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.authenticate": "true",
+}
 
 
 def start_spark(

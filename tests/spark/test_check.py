@@ -53,6 +53,25 @@ def test_the_packages_own_documents_mean_something_to_spark() -> None:
     assert (result.exit_code, result.stdout) == (0, "streams: 1, mistakes: 0\n")
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("reflect('java.lang.System', 'getenv', 'HOME')", "it gives something else each time"),
+        ("concat(java_method('java.lang.System', 'getenv', 'HOME'), '')", "it gives something else each time"),
+        ("(SELECT max(value) FROM text.`SECRETS`)", "a subquery reads other data"),
+        ("if(EXISTS (SELECT * FROM text.`SECRETS` WHERE value = url), 'a', 'b')", "a subquery reads other data"),
+    ],
+)
+def test_an_expression_reaches_neither_java_nor_other_files(tmp_path: Path, call: str, said: str) -> None:
+    (tmp_path / "secrets.txt").write_text("hunter2\n")
+    call = call.replace("SECRETS", str(tmp_path / "secrets.txt"))
+
+    result = checked(tmp_path, STREAMS.replace("\"parse_url(url, 'HOST')\"", f'"{call}"'))
+
+    assert result.exit_code == 1
+    assert f"defs.yaml:10 columns.host: {said}" in result.stdout
+
+
 @pytest.mark.core
 @pytest.mark.parametrize(
     ("right", "wrong", "line", "field", "said"),

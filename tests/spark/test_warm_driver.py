@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import psutil
 import pytest
 
 from kdi_assets.dev.broker import QUICK_START
-from kdi_assets.runtime.driver.control import ControlConnection, address_file, driver_status
+from kdi_assets.runtime.driver.control import ControlConnection, DriverAddress, address_file, driver_status
 from kdi_assets.runtime.errors import DriverGone
 from kdi_assets.runtime.processes import Child
 from kdi_assets.settings import Settings
@@ -289,6 +290,31 @@ def test_status_says_who_is_attached(driver: Driver) -> None:
     assert json.loads(told.stdout)["clients"] == [client.process.pid]
     client.end()
     wait_until(lambda: driver_status(driver.home)["clients"] == [])
+
+
+def test_other_users_of_the_machine_reach_neither_the_secret_nor_the_messages(driver: Driver) -> None:
+    """Purpose: the driver works with messages, and listens on ports that every user of the machine can connect to.
+    Pass: files are their owner's alone; what Spark writes lies in a folder that only its owner may enter; no command
+    line and no environment has the secret; every port is on the loopback, and Spark's own ports ask for a password.
+    """
+    body = "spark = open_session(settings)\nspark.range(1000).repartition(4).count()\n"
+    client = driver.client(body + "say(spark.sparkContext.getConf().get('spark.authenticate'))\n" + ENDLESS)
+
+    said = client.says()
+    processes = [psutil.Process(driver.process.pid), *psutil.Process(driver.process.pid).children(recursive=True)]
+    listening = [c.laddr.ip for p in processes for c in p.net_connections() if c.status == psutil.CONN_LISTEN]
+    secret = DriverAddress.read(driver.home).secret
+
+    def mode(name: str) -> int:
+        return stat.S_IMODE((driver.home / name).stat().st_mode)
+
+    modes = {name: mode(name) for name in ("driver.json", "driver.lock", "driver.log", "spark")}
+    assert modes == {"driver.json": 0o600, "driver.lock": 0o600, "driver.log": 0o600, "spark": 0o700}
+    assert [*(driver.home / "spark").rglob("shuffle_*.data")]
+    assert len(listening) > 3
+    assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1"}
+    assert not [p for p in processes if secret in f"{p.cmdline()} {p.environ()}"]
+    assert said == "true"
 
 
 def end_by_signal(driver: Driver) -> None:

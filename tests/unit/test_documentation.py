@@ -20,7 +20,9 @@ PAGES = [
     *(CHECKOUT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted((CHECKOUT / "docs").glob("*.md")),
 ]
-PATH = re.compile(r"`((?:kdi_assets|resources|sensors|tests|docs|deploy|examples|benchmarks|\.ci|\.github)/[\w./-]*)`")
+PATH = re.compile(
+    r"`((?:kdi_assets|resources|sensors|tests|docs|deploy|examples|benchmarks|supply_chain|\.ci|\.github)/[\w./-]*)`"
+)
 TEST = re.compile(r"\b(test_\w+\.py)(?:::(test_\w+))?")
 LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
 

@@ -139,8 +139,11 @@ def _changes(found: DataFrame, *, may_ask_clock: bool) -> str:
     expression = found._jdf.queryExecution().analyzed().expressions().last()
     if not expression.deterministic():
         return "it gives something else each time that a message is looked at"
-    clock = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
-    if not may_ask_clock and expression.containsPattern(clock):
+    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    if expression.containsPattern(patterns.PLAN_EXPRESSION()):
+        # It could also read any file that the service may read, as a table.
+        return "a subquery reads other data, which may be different when a message is looked at again; join downstream"
+    if not may_ask_clock and expression.containsPattern(patterns.CURRENT_LIKE()):
         return "it asks the clock, which has moved on when a message is looked at again; compare with kafka.timestamp"
     return ""
 

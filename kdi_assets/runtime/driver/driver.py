@@ -75,8 +75,9 @@ def run_driver(
         wakes.put(Ending.RECYCLED if recycle_after and served >= recycle_after else None)
 
     home, log, scratch = settings.home, settings.home / "driver.log", driver_scratch(settings.home)
-    with only_driver(home), stop_signals(stop), log.open("wb") as output:
+    with only_driver(home), stop_signals(stop), open(log, "wb", opener=_private) as output:
         rmtree(scratch, ignore_errors=True)  # a JVM that was killed leaves its files there
+        scratch.mkdir(mode=0o700)  # Spark's files in it hold messages, and other users may read the files themselves
         session = start_spark(settings, config=DRIVER_CONFIG, app_name="kdi driver", output=output, scratch=scratch)
         jvm = jvm_of(session)
         start_in_thread(jvm.wait, name="jvm").add_done_callback(lambda _: wakes.put(Ending.JVM_ENDED))
@@ -95,6 +96,13 @@ def _reported(ending: Ending, exit_code: int, log: Path, report: Callable[[str],
         raise DriverJvmEnded(exit_code=exit_code, log=log)
     report(f"driver ended: {ending.value}")
     return ending
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that only its owner may read: an error of Spark may quote a message."""
+    opened = os.open(path, flags, 0o600)
+    os.fchmod(opened, 0o600)  # the file may be that of an earlier release
+    return opened
 
 
 def driver_scratch(home: Path) -> Path:
