@@ -99,7 +99,7 @@ sbom: setup
 	@$(BIN)/python -m supply_chain.sbom .kdi/sbom.json
 
 audit-lock: setup
-	@$(BIN)/python -m supply_chain.audit_lock $(DB)
+	@$(BIN)/python -m supply_chain.audit_lock "$(DB)"
 
 # Entries of the lock, with their hashes.
 LOCKED = sed -n $(foreach name,$(1),-e '/^$(name)==/,/[^\\]$$/p') requirements.lock

@@ -71,7 +71,18 @@ def _position_commit_lines(stream: Stream, snapshot: Snapshot, first: PositionCo
         f"{stream.name}: would commit positions first: {first.reason}",
         table_text(("TOPIC PARTITION", "POSITION", "END"), rows, align="<>>"),
         f"Then it would drain a backlog of {counted(backlog, 'offset')}." if backlog else "Then there is no backlog.",
+        *([_earlier_topic(stream, first)] if first.kind == "takeover" else ()),
     ]
+
+
+def _earlier_topic(stream: Stream, takeover: PositionCommit) -> str:
+    """What nobody can tell from the other writer's offsets: it recorded no topic id."""
+    tp, at = max(takeover.positions.items(), key=lambda item: item[1])
+    return (
+        "The other writer did not record which topic its offsets are of. If the topic was made again since, and has\n"
+        "grown past these positions, its messages below them would be skipped: compare the last row of each topic\n"
+        f"partition with the message at its offset (kdi peek {stream.name} --topic-partition {tp} --offset {at - 1})."
+    )
 
 
 def _plan_lines(stream: Stream, snapshot: Snapshot, plan: Plan) -> list[str]:
