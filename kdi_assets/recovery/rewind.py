@@ -7,11 +7,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from kdi_assets.audit.audit import audited_history
+from kdi_assets.audit.coverage import coverage
+from kdi_assets.audit.kafka_comparison import compare
+from kdi_assets.ledger.coordinates import keeps_timestamps
 from kdi_assets.ledger.entry import LastRead, unmoved_last_read
 from kdi_assets.ledger.errors import CommitUnreadable, LedgerGap
 from kdi_assets.recovery.adopt import refuse_another_topic
 from kdi_assets.recovery.context import ProposedPositions, ResolveContext, in_utc
-from kdi_assets.recovery.rows_past_position import PastPositionCounts, RowsPastPosition, from_positions
+from kdi_assets.recovery.errors import NothingToResolve
+from kdi_assets.recovery.rows_past_position import (
+    LOOKBACK_OFFSETS,
+    PastPositionCounts,
+    RowsPastPosition,
+    from_positions,
+)
 from kdi_assets.sources.kafka.messages import last_messages, oldest_timestamps
 from kdi_assets.sources.kafka.topic import offsets_at
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
@@ -149,6 +159,8 @@ def check_rows_to_remove(
     if not lower:
         return PastPositionCounts(), {}
     stream, session = context.stream, context.session()
+    if not keeps_timestamps(context.log.schema, stream):
+        _refuse_other_messages_before(context, lower)
     rows = RowsPastPosition(
         session, stream, context.lake, context.ledger.version, context.topic, from_positions(lower), context.positions
     )
@@ -183,10 +195,42 @@ def _last_before(context: ResolveContext, rows: RowsPastPosition) -> dict[TopicP
     found = last_messages(context.stream.cluster, readable)
     for tp, message in found.items():
         if message.timestamp != before[tp][1]:
-            audit = f"kdi audit {context.stream.name} --against-kafka"
-            raise context.refusal(
-                f"offset {message.offset} of {tp} holds another message than its row: the log was truncated below the "
-                "new position",
-                then=f"{audit}   (names the first offset that differs: rewind to that)",
-            )
+            raise _other_message(context, tp, message.offset)
     return found
+
+
+def _refuse_other_messages_before(context: ResolveContext, lower: Mapping[TopicPartition, int]) -> None:
+    """Refuse the same where rows have no timestamps: if the log was truncated, the rows themselves are compared.
+
+    Only then: rows of an older document differ too. Rows from before the takeover cannot be compared.
+
+    Raises:
+        NothingToResolve: The broker has another message at the offset of a row before a new position.
+    """
+    if not (truncated := _truncated(context) & lower.keys()):
+        return
+    begin = coverage(audited_history(context.stream, context.lake).entries).begin
+    starts = {tp: max(begin.get(tp, 0), lower[tp] - LOOKBACK_OFFSETS, 0) for tp in truncated}
+    before = {tp: OffsetRange(tp, start, lower[tp]) for tp, start in starts.items() if start < lower[tp]}
+    if before:
+        found = compare(context.stream, lake=context.lake, session=context.session, bounds=before)
+        for hole in found.changed_at:
+            raise _other_message(context, hole.range.topic_partition, hole.range.start)
+
+
+def _truncated(context: ResolveContext) -> set[TopicPartition]:
+    """Topic partitions that end below their position, or that have another message at the offset that was read last."""
+    partitions, entry = context.topic.partitions, context.ledger.entry
+    shorter = {tp for tp, at in context.positions.items() if tp in partitions and partitions[tp].end < at}
+    read = entry.last_read if entry else {}
+    held = {tp: r for tp, r in read.items() if tp in partitions and r.offset >= partitions[tp].earliest}
+    found = last_messages(context.stream.cluster, [OffsetRange(tp, r.offset, r.offset + 1) for tp, r in held.items()])
+    return shorter | {tp for tp, message in found.items() if message != held[tp]}
+
+
+def _other_message(context: ResolveContext, tp: TopicPartition, offset: int) -> NothingToResolve:
+    audit = f"kdi audit {context.stream.name} --against-kafka"
+    return context.refusal(
+        f"offset {offset} of {tp} holds another message than its row: the log was truncated below the new position",
+        then=f"{audit}   (names the first offset that differs: rewind to that)",
+    )

@@ -145,9 +145,9 @@ def test_rows_without_timestamps_are_kept_and_get_no_values_of_the_new_messages(
 ) -> None:
     """Purpose: a table of kafka-delta-ingest may have no timestamps, and at an offset alone another message is found.
     Procedure: take over a table with four of ten messages and drain the others; the broker loses six; eight others
-    come; replay all dates; rewind to the first lost offset; drain.
-    Pass: the replay is refused and changes nothing; the rows of the lost messages are kept beside the table; every
-    message that the broker still has is there once.
+    come; replay all dates; rewind above the first lost offset, and to it; drain.
+    Pass: the replay and the first rewind are refused and change nothing; the rows of the lost messages are kept beside
+    the table; every message that the broker still has is there once.
     """
     web = replace(web, stream=replace(web.stream, app_id="kdi", columns={}))
     table = PredecessorTable(web.uri)
@@ -164,6 +164,8 @@ def test_rows_without_timestamps_are_kept_and_get_no_values_of_the_new_messages(
     first, last = web.stream.date_window.start, web.stream.date_window.last(datetime.now(UTC))
     with pytest.raises(TopicTruncated, match="offset 9 of truncated/0 now has another"):
         replay_dates(web.stream, lake=web.lake, session=web.session, first=first, last=last)
+    with pytest.raises(NothingToResolve, match="offset 4 of truncated/0 holds another message than its row"):
+        web.resolve("rewind", topic_partition=ONLY, to=6)
     after_replay = rows(web.uri)
     decision = web.resolve("rewind", topic_partition=ONLY, to=4)
     web.drain()
