@@ -17,9 +17,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import KNOWN_DELTA, UnknownDelta
-from kdi_assets.ledger.positions import partition_id, table_txn_id, topic_txn_id, version_id
 from kdi_assets.runtime.errors import SessionOfOtherLake
 from kdi_assets.runtime.s3_access import lies_on_s3
 from kdi_assets.runtime.spark_config import refuse_other_log_store
@@ -135,13 +133,10 @@ def is_conflict(failed: Any) -> bool:
     return "Concurrent" in name or "MetadataChanged" in name or "ProtocolChanged" in name or "MAX_COMMIT" in message
 
 
-def set_transactions(spark: SparkSession, transaction: Any, entry: LedgerEntry) -> None:
-    """Set every transaction id of the ledger: an id that is not set would be stale after the next RESTORE."""
-    app_id = entry.app_id
-    ids = {partition_id(app_id, tp.partition): offset - 1 for tp, offset in entry.positions.items()}
-    names = (version_id(app_id), topic_txn_id(app_id, entry.topic_id), table_txn_id(app_id, entry.table_id))
+def set_transactions(spark: SparkSession, transaction: Any, versions: Mapping[str, int]) -> None:
+    """Set the versions of transaction ids."""
     now = jvm_of(spark).scala.Option.apply(int(time.time() * 1000))
-    for txn, version in {**ids, **dict.fromkeys(names, entry.version)}.items():
+    for txn, version in versions.items():
         transaction.updateSetTransaction(txn, version, now)
 
 
