@@ -175,6 +175,8 @@ class WrittenMode(Declared):
 def mode_by_name(value: object) -> object:
     """A mode as documents write it: ``append`` is short for ``{append: {}}``."""
     names = [f.name for f in fields(WrittenMode)]
+    if isinstance(value, Append):  # the default
+        return {"append": {}}
     if isinstance(value, str) and value in names:
         return {value: {}}
     if isinstance(value, dict) and len(value) == 1:
