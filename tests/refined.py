@@ -15,7 +15,7 @@ from kdi_assets.refine.report import RefineReport
 from kdi_assets.stream.refined_table import RefinedTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 EVENTS = "id bigint, host string, bytes bigint, op string, date date"
 

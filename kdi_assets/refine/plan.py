@@ -68,7 +68,12 @@ def plan_refinement(table: RefinedTable, lake: str, *, definition: str, rebuild:
     log = TableLog.open(table.table_uri(lake))
     bookmarks = _bookmarks(table, log, rebuild=rebuild) if log else None
     changes = tuple(
-        changes_since(found, bookmarks and bookmarks.consumed(found.table_id), view=upstream.view, table=upstream.table)
+        changes_since(
+            found,
+            bookmarks.consumed(found.table_id) if bookmarks else None,
+            view=upstream.view,
+            table=upstream.table,
+        )
         for upstream, found in logs
     )
     kind, why, dates = _how(table, bookmarks, changes, definition=definition, rebuild=rebuild)

@@ -119,6 +119,7 @@ def _execute(plan: RefinePlan, context: RefineContext, definition: str) -> Refin
     context.report(_log_line(table, plan))
     with _spark_failures(table, "computing rows"):
         computed = compute(Inputs(spark, table, plan, context.uri), context.lake)
+    context.at("deletes recorded")
     if plan.version < 0:
         plan = _created(plan, context, computed)
     at_plan = TableAt.open(spark, context.uri, plan.version)

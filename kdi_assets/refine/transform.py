@@ -59,7 +59,7 @@ def _result(spark: SparkSession, table: RefinedTable, frames: Mapping[str, DataF
 
     try:
         if table.python:
-            result = _function(table)(*frames.values())
+            result: DataFrame = _function(table)(*frames.values())
             result.schema  # noqa: B018  # analysed now, so that its mistake is named
             return result
         if not table.sql:
