@@ -127,16 +127,6 @@ class NoDates(Terminal):
     what_to_run = "kdi refine {table} --rebuild"
 
 
-class NeverRefined(Terminal):
-    """The table has no bookmarks for its upstream tables, as they are now."""
-
-    table: str
-
-    what_happened = "{table}: it was never refined from the tables that its document names now."
-    what_is_safe = "nothing was read or written."
-    what_to_run = "kdi refine {table}"
-
-
 class NullKeys(Terminal):
     """Changes have no keys."""
 

@@ -45,11 +45,6 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
     return TableChange(_states(known.unionByName(new), mode), OfKeys(keys)), _deletes_of(new, mode)
 
 
-def upserted_rows(rows: DataFrame, mode: Upsert) -> DataFrame:
-    """The rows of the table that all changes make."""
-    return _states(_changes(rows, mode), mode)
-
-
 def _changes(rows: DataFrame, mode: Upsert) -> DataFrame:
     """The kept columns of each change, ``sequence``, and whether it deletes."""
     from pyspark.sql import functions as F
