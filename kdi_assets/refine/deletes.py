@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.single_commit import find_attempt
 from kdi_assets.refine.aggregate import with_keys
-from kdi_assets.refine.read import rows_at
+from kdi_assets.refine.read import kept_at_hand, rows_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,25 +37,20 @@ def record_deletes(
         The version that belongs to the rows after the commit.
     """
     spark = deletes.sparkSession
-    # Once and not lazily: the rows are written only if there are any.
-    deletes = deletes.persist()
-    try:
-        if again is None and deletes.isEmpty():
-            return pinned
-        log = TableLog.open(uri)
-        newest = log.version if log else -1
-        before = recorded_deletes(spark, uri, pinned)
-        overwrites = again is not None or pinned is None or newest != pinned
-        if overwrites and before is not None:
-            keys = tuple(c for c in deletes.columns if c != "sequence")
-            kept = before if again is None else with_keys(before, again, keys, others=True)
-            rows = kept.unionByName(deletes)
-        else:
-            rows = deletes
-        marked = rows.write.format("delta").option("userMetadata", json.dumps({"attempt_id": attempt_id}))
-        marked.mode("overwrite" if overwrites else "append").option("overwriteSchema", str(overwrites)).save(uri)
-    finally:
-        deletes.unpersist()
+    deletes = kept_at_hand(deletes)
+    if again is None and deletes.isEmpty():
+        return pinned
+    log = TableLog.open(uri)
+    newest = log.version if log else -1
+    before = recorded_deletes(spark, uri, pinned)
+    overwrites = again is not None or pinned is None or newest != pinned
+    rows = deletes
+    if overwrites and before is not None:
+        keys = tuple(c for c in deletes.columns if c != "sequence")
+        kept = before if again is None else with_keys(before, again, keys, others=True)
+        rows = kept.unionByName(deletes)
+    marked = rows.write.format("delta").option("userMetadata", json.dumps({"attempt_id": attempt_id}))
+    marked.mode("overwrite" if overwrites else "append").option("overwriteSchema", str(overwrites)).save(uri)
     found = find_attempt(uri, after=newest, attempt_id=attempt_id)
     if found is None:
         raise AssertionError(f"{uri}: the commit of attempt {attempt_id} is not in its log")

@@ -36,3 +36,12 @@ def change_rows(spark: SparkSession, changes: UpstreamChanges) -> DataFrame:
 def rows_at(spark: SparkSession, uri: str, version: int) -> DataFrame:
     """All rows of a table at a version."""
     return spark.read.format("delta").option("versionAsOf", version).load(uri)
+
+
+def kept_at_hand(rows: DataFrame) -> DataFrame:
+    """The rows, computed by the first action and kept on the executors for the next ones.
+
+    Not by ``persist``: the accumulator of Spark's cache can end the executor's heartbeat if one is sent while a task is
+    being read (``PartitionKeyedAccumulator.isZero``, Spark 4.2.0), and a driver without heartbeats loses its executor.
+    """
+    return rows.localCheckpoint(eager=False)

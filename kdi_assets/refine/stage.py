@@ -19,6 +19,7 @@ from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_
 from kdi_assets.ledger.table_files import CHANGE, FILE, TableAt, replace_files
 from kdi_assets.refine.aggregate import with_keys
 from kdi_assets.refine.inputs import in_dates
+from kdi_assets.refine.read import kept_at_hand
 from kdi_assets.refine.table_change import Everything, Nothing, OfDates, OfKeys, TableChange
 
 if TYPE_CHECKING:
@@ -115,26 +116,20 @@ def _rows_of_files(change: TableChange, replaces: OfKeys, table: TableAt) -> Sta
     Rows that come out as they were stay out of the change feed: what reads it shall not compute their dates again.
     """
     by = tuple(replaces.keys.columns)
-    new = change.rows.select(*(f.name for f in table.schema.fields)).persist()
-    keys = replaces.keys.persist()
-    try:
-        where = in_dates(replaces.dates) if replaces.dates is not None else "true"
-        placed = table.rows_named().where(where)
-        names = [row[FILE] for row in with_keys(placed, keys, by).select(FILE).distinct().collect()]
-        files = table.files_named(names)
-        held = table.rows_of(files)
-        old, kept = with_keys(held, keys, by), with_keys(held, keys, by, others=True)
-        deleted, inserted = old.exceptAll(new), new.exceptAll(old)
-        feed = _feed(deleted, "delete").unionByName(_feed(inserted, "insert")).persist()
-        counted = {(r[CHANGE], r["day"]): r["count"] for r in _by_day(feed, table).collect()}
-        if not counted:
-            feed.unpersist()
-            return StagedChange(Staged(), 0, 0, (), {})
-        staged, _ = replace_files(table, kept.unionByName(new), removed=files, feed=feed)
-        feed.unpersist()
-    finally:
-        new.unpersist()
-        keys.unpersist()
+    new = kept_at_hand(change.rows.select(*(f.name for f in table.schema.fields)))
+    keys = kept_at_hand(replaces.keys)
+    where = in_dates(replaces.dates) if replaces.dates is not None else "true"
+    placed = table.rows_named().where(where)
+    names = [row[FILE] for row in with_keys(placed, keys, by).select(FILE).distinct().collect()]
+    files = table.files_named(names)
+    held = table.rows_of(files)
+    old, kept = with_keys(held, keys, by), with_keys(held, keys, by, others=True)
+    deleted, inserted = old.exceptAll(new), new.exceptAll(old)
+    feed = kept_at_hand(_feed(deleted, "delete").unionByName(_feed(inserted, "insert")))
+    counted = {(r[CHANGE], r["day"]): r["count"] for r in _by_day(feed, table).collect()}
+    if not counted:
+        return StagedChange(Staged(), 0, 0, (), {})
+    staged, _ = replace_files(table, kept.unionByName(new), removed=files, feed=feed)
     added = {day: n for (kind, day), n in counted.items() if kind == "insert"}
     removed = sum(n for (kind, _), n in counted.items() if kind == "delete")
     dates = tuple(sorted({day for _, day in counted if day is not None}))
