@@ -108,10 +108,12 @@ class TableLog:
         try:
             with storage_failures(uri):
                 return cls(uri, open_delta_table(uri, version))
-        except TableNotFoundError:
-            if holds_files(uri):
-                raise NotADeltaTable(uri=uri) from None
-            return None
+        except TableNotFoundError as missing:
+            if not holds_files(uri):
+                return None
+            if version is not None:  # delta-rs says the same of a version whose log is cleaned up
+                raise CommitUnreadable(uri, version) from missing
+            raise NotADeltaTable(uri=uri) from None
         except DeltaError as error:
             if version is None:
                 raise table_unreadable(uri, error) from error
