@@ -1,29 +1,21 @@
 """Commit: the ledger entry, and rows and positions in one Delta transaction that directly follows the planned version.
 
-Delta's own conflict check does not see a RESTORE or an overwrite between plan and commit. So each commit is attempted
-once, at the next version; if that version is taken, this module checks the commits that came between.
+If another commit took the next version (``single_commit``), this module checks the commits that came between.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import uuid
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.errors import KdiError
-from kdi_assets.ledger.delta_log import CommitInfo, TableLog
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import (
     Staged,
     delta_log,
-    is_conflict,
-    latest_snapshot,
-    missing_files,
     new_metadata,
-    send_commit,
     set_transactions,
     start_transaction,
 )
@@ -36,24 +28,22 @@ from kdi_assets.ledger.entry import (
     unmoved_last_read,
 )
 from kdi_assets.ledger.entry_json import entry_to_json, parse_entry
-from kdi_assets.ledger.errors import (
-    HARMLESS_RETRIES,
-    CommitUnreadable,
-    NotADeltaTable,
-    OvertakenCommit,
-    StagedFilesGone,
-    TableBusy,
-    TableChangedUnderDrain,
+from kdi_assets.ledger.errors import HARMLESS_RETRIES, CommitUnreadable, OvertakenCommit, TableBusy
+from kdi_assets.ledger.positions import (
+    LedgerState,
+    known_positions,
+    partition_id,
+    table_txn_id,
+    topic_txn_id,
+    version_id,
 )
-from kdi_assets.ledger.positions import LedgerState, known_positions, partition_id, version_id
+from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_after, commit_once, newest_version
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-
-log = logging.getLogger(__name__)
 
 _MAY_FOLLOW: Mapping[Kind, Collection[Kind]] = {
     "drain": BELOW_POSITIONS,
@@ -139,10 +129,10 @@ def create_table(
     metadata = new_metadata(spark, schema, properties)
     transaction.updateMetadataForNewTable(metadata)
     entry = replace(entry, version=0, table_id=str(metadata.id()))
-    set_transactions(spark, transaction, entry)
+    set_transactions(spark, transaction, ledger_transactions(entry, 0))
     try:
-        _commit_once(spark, transaction, Staged(), entry, uri)
-    except _VersionTaken as first:
+        commit_once(spark, transaction, Staged(), _request(entry, uri), 0)
+    except VersionTaken as first:
         raise OvertakenCommit(uri=uri, version=0, operation="CREATE TABLE") from first
     return entry
 
@@ -165,9 +155,9 @@ def commit(spark: SparkSession, staged: Staged, uri: str, *, read_version: int, 
     """
     for _ in range(HARMLESS_RETRIES):
         try:
-            return _commit_after(read_version, spark, staged, uri, entry)
-        except _VersionTaken:
-            newest = _newest(uri, entry)
+            return replace(entry, version=commit_after(read_version, spark, staged, _request(entry, uri)))
+        except VersionTaken:
+            newest = newest_version(_request(entry, uri))
             check_for_conflicts(newest, after=read_version, entry=entry, replaces=staged.replaces)
             for found in newest.commits(after=read_version):
                 if other := parse_entry(found.user_metadata, found.version, entry.app_id):
@@ -201,66 +191,16 @@ def check_for_conflicts(newest: TableLog, *, after: int, entry: LedgerEntry, rep
             raise OvertakenCommit(uri=newest.uri, version=version, operation=found.operation)
 
 
-def find_attempt(uri: str, *, after: int, attempt_id: str) -> CommitInfo | None:
-    """The commit after version ``after`` with the attempt id, to learn the result of a commit whose answer was lost."""
-    table = TableLog.open(uri)
-    if table is None:
-        return None
-    marker = json.dumps(attempt_id)
-    return next((c for c in table.commits(after=after) if marker in c.user_metadata), None)
+def ledger_transactions(entry: LedgerEntry, version: int) -> dict[str, int]:
+    """Every transaction id of the ledger: an id that a commit does not set would be stale after the next RESTORE."""
+    app_id = entry.app_id
+    names = (version_id(app_id), topic_txn_id(app_id, entry.topic_id), table_txn_id(app_id, entry.table_id))
+    ids = {partition_id(app_id, tp.partition): offset - 1 for tp, offset in entry.positions.items()}
+    return {**ids, **dict.fromkeys(names, version)}
 
 
-class _VersionTaken(Exception):
-    """The next version is taken by another commit."""
+def _request(entry: LedgerEntry, uri: str) -> CommitRequest:
+    def user_metadata(version: int) -> str:
+        return entry_to_json(replace(entry, version=version))
 
-
-def _commit_after(version: int, spark: SparkSession, staged: Staged, uri: str, entry: LedgerEntry) -> LedgerEntry:
-    table = delta_log(spark, uri)
-    snapshot = latest_snapshot(spark, table)
-    if snapshot.version() != version:
-        raise _VersionTaken
-    transaction = start_transaction(spark, table, snapshot)
-    # A table that was dropped and created again has other version numbers, and a commit of ours would damage its log.
-    # The transaction ids need no second check: at an unchanged version they are as they were read.
-    if _newest(uri, entry).version != version:
-        raise _VersionTaken
-    entry = replace(entry, version=version + 1)
-    set_transactions(spark, transaction, entry)
-    if staged.metadata is not None:
-        # Based on the metadata at this version: a commit that changes it is a conflict, and the drain plans again.
-        transaction.updateMetadata(staged.metadata, False)
-    # Last: a commit that names a file that does not exist makes the table unreadable.
-    if missing := missing_files(spark, table, staged):
-        raise StagedFilesGone(uri=uri, files=missing)
-    _commit_once(spark, transaction, staged, entry, uri)
-    return entry
-
-
-def _commit_once(spark: SparkSession, transaction: Any, staged: Staged, entry: LedgerEntry, uri: str) -> None:
-    """Send the commit; if it answers with an error or not at all, look into the log for the result."""
-    from py4j.protocol import Py4JError, Py4JJavaError
-
-    try:
-        landed = send_commit(spark, transaction, staged, entry_to_json(entry))
-    except (Py4JError, OSError) as failed:
-        try:
-            committed = find_attempt(uri, after=entry.version - 1, attempt_id=entry.attempt_id) is not None
-        except (KdiError, CommitUnreadable):
-            raise failed from None  # if it was committed, the next read of the ledger shows it
-        if committed:
-            log.warning("%s: the commit of attempt %s reported an error and landed", uri, entry.attempt_id)
-            return
-        if isinstance(failed, Py4JJavaError) and is_conflict(failed):
-            raise _VersionTaken from failed
-        raise
-    if landed != entry.version:
-        raise AssertionError(f"{uri}: planned as commit {entry.version}, landed as {landed}")
-
-
-def _newest(uri: str, entry: LedgerEntry) -> TableLog:
-    newest: TableLog | None = None
-    with suppress(NotADeltaTable):  # the table was dropped, and our files were written into the empty folder
-        newest = TableLog.open(uri)
-    if newest is None or newest.table_id != entry.table_id:
-        raise TableChangedUnderDrain(uri=uri, planned_id=entry.table_id, found_id=newest.table_id if newest else "")
-    return newest
+    return CommitRequest(uri, entry.table_id, entry.attempt_id, partial(ledger_transactions, entry), user_metadata)

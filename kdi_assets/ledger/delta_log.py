@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -108,10 +108,12 @@ class TableLog:
         try:
             with storage_failures(uri):
                 return cls(uri, open_delta_table(uri, version))
-        except TableNotFoundError:
-            if holds_files(uri):
-                raise NotADeltaTable(uri=uri) from None
-            return None
+        except TableNotFoundError as missing:
+            if not holds_files(uri):
+                return None
+            if version is not None:  # delta-rs says the same of a version whose log is cleaned up
+                raise CommitUnreadable(uri, version) from missing
+            raise NotADeltaTable(uri=uri) from None
         except DeltaError as error:
             if version is None:
                 raise table_unreadable(uri, error) from error
@@ -227,6 +229,23 @@ class TableLog:
         for version in range(after + 1, (self.version if through is None else through) + 1):
             yield self.commit(version)
 
+    def actions(self, version: int) -> Actions:
+        """The actions of one commit, or raise ``CommitUnreadable`` (Delta protocol, "Actions")."""
+        return read_actions(self._folder, self.uri, version)
+
+    def missing_files(self, paths: Collection[str]) -> frozenset[str]:
+        """Those of some files, as the log names them, that the storage does not have.
+
+        Raises:
+            StorageFailed: The storage does not answer.
+        """
+        from pyarrow.fs import FileType
+
+        inside = [path for path in paths if "://" not in path]  # others lie in another table's folder
+        with storage_failures(self.uri):
+            found = self._folder.get_file_info([unquote(path) for path in inside])
+        return frozenset(p for p, file in zip(inside, found, strict=True) if file.type is not FileType.File)
+
     def removed_files(self, version: int) -> frozenset[str]:
         """The files that a commit removed, as the log names them, or raise ``CommitUnreadable``."""
         return frozenset(a["remove"]["path"] for a in read_actions(self._folder, self.uri, version) if "remove" in a)
@@ -240,19 +259,14 @@ class TableLog:
         Source: Delta protocol, "Add CDC File": readers take a commit's change files, or, if it has none, the files
         that it added and removed.
         """
-        from pyarrow.fs import FileType
-
         try:
             actions = read_actions(self._folder, self.uri, version)
         except CommitUnreadable:
             return False
         recorded = [a["cdc"]["path"] for a in actions if "cdc" in a]
         paths = recorded or [a[kind]["path"] for a in actions for kind in ("add", "remove") if kind in a]
-        if any("://" in path for path in paths):
-            return True  # files of a shallow clone lie in another table's folder; the read will show
-        with storage_failures(self.uri):
-            found = self._folder.get_file_info([unquote(path) for path in paths])
-        return all(file.type is FileType.File for file in found)
+        # Files of a shallow clone lie in another table's folder; the read will show whether they are there.
+        return not self.missing_files(paths)
 
     @property
     def checkpoint(self) -> int | None:
@@ -295,3 +309,13 @@ def restore_target(log: TableLog, restore: CommitInfo) -> int:
         why = f"is a RESTORE to {moment}; the version at that time {doubt}"
         raise CommitUnreadable(log.uri, restore.version, why=why)
     return target
+
+
+def physical_name_in(column: str, schema: Mapping[str, Any]) -> str:
+    """The name of a column in files and partition values, which differs under column mapping.
+
+    Args:
+        schema: Of the table, as JSON.
+    """
+    metadata: Mapping[str, Any] = next((f["metadata"] for f in schema["fields"] if f["name"] == column), {})
+    return str(metadata.get("delta.columnMapping.physicalName", column))

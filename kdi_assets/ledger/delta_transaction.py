@@ -10,16 +10,15 @@ import json
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.delta_log import physical_name_in
 from kdi_assets.ledger.errors import KNOWN_DELTA, UnknownDelta
-from kdi_assets.ledger.positions import partition_id, table_txn_id, topic_txn_id, version_id
 from kdi_assets.runtime.errors import SessionOfOtherLake
 from kdi_assets.runtime.s3_access import lies_on_s3
 from kdi_assets.runtime.spark_config import refuse_other_log_store
@@ -135,13 +134,10 @@ def is_conflict(failed: Any) -> bool:
     return "Concurrent" in name or "MetadataChanged" in name or "ProtocolChanged" in name or "MAX_COMMIT" in message
 
 
-def set_transactions(spark: SparkSession, transaction: Any, entry: LedgerEntry) -> None:
-    """Set every transaction id of the ledger: an id that is not set would be stale after the next RESTORE."""
-    app_id = entry.app_id
-    ids = {partition_id(app_id, tp.partition): offset - 1 for tp, offset in entry.positions.items()}
-    names = (version_id(app_id), topic_txn_id(app_id, entry.topic_id), table_txn_id(app_id, entry.table_id))
+def set_transactions(spark: SparkSession, transaction: Any, versions: Mapping[str, int]) -> None:
+    """Set the versions of transaction ids."""
     now = jvm_of(spark).scala.Option.apply(int(time.time() * 1000))
-    for txn, version in {**ids, **dict.fromkeys(names, entry.version)}.items():
+    for txn, version in versions.items():
         transaction.updateSetTransaction(txn, version, now)
 
 
@@ -186,27 +182,38 @@ def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
         spark.conf.unset(name)
 
 
-def new_metadata(spark: SparkSession, schema: StructType, properties: Mapping[str, str]) -> Any:
+def new_metadata(
+    spark: SparkSession, schema: StructType, properties: Mapping[str, str], *, partition_by: Sequence[str] = ("date",)
+) -> Any:
     """The metadata that Delta would make for a first write without rows; this needs no Spark job."""
-    jvm = jvm_of(spark)
-    delta, to_map = jvm.org.apache.spark.sql.delta, jvm.PythonUtils.toScalaMap
-    nullable = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable()
-    return delta.actions.Metadata(
-        str(uuid.uuid4()),
-        None,
-        None,
-        delta.actions.Format("parquet", to_map({})),
-        nullable.json(),
-        scala_seq(spark, ["date"]),
-        delta.DeltaConfigs.validateConfigurations(to_map(dict(properties))),
-        jvm.scala.Option.apply(int(time.time() * 1000)),
+    to_map = jvm_of(spark).PythonUtils.toScalaMap
+    configuration = jvm_of(spark).org.apache.spark.sql.delta.DeltaConfigs.validateConfigurations(
+        to_map(dict(properties))
     )
+    created = jvm_of(spark).scala.Option.apply(int(time.time() * 1000))
+    return _metadata(spark, schema, str(uuid.uuid4()), list(partition_by), configuration, created)
+
+
+def metadata_with_schema(spark: SparkSession, snapshot: Any, schema: StructType) -> Any:
+    """The metadata of a snapshot with other columns; partitions, properties and id stay."""
+    old = snapshot.metadata()
+    return _metadata(spark, schema, str(old.id()), old.partitionColumns(), old.configuration(), old.createdTime())
+
+
+def _metadata(
+    spark: SparkSession, schema: StructType, table_id: str, partition_by: Any, configuration: Any, created: Any
+) -> Any:
+    jvm = jvm_of(spark)
+    actions, to_map = jvm.org.apache.spark.sql.delta.actions, jvm.PythonUtils.toScalaMap
+    nullable = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable()
+    columns = scala_seq(spark, partition_by) if isinstance(partition_by, list) else partition_by
+    parquet = actions.Format("parquet", to_map({}))
+    return actions.Metadata(table_id, None, None, parquet, nullable.json(), columns, configuration, created)
 
 
 def physical_name(column: str, schema: str) -> str:
-    """The name of a column in files and partition values, which differs under column mapping."""
-    metadata: dict[str, Any] = next((f["metadata"] for f in json.loads(schema)["fields"] if f["name"] == column), {})
-    return str(metadata.get("delta.columnMapping.physicalName", column))
+    """``physical_name_in`` of a schema as Delta's text."""
+    return physical_name_in(column, json.loads(schema))
 
 
 def staged_of(actions: Any, *, date_column: str) -> Staged:

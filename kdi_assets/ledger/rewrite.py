@@ -10,7 +10,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from kdi_assets.ledger.coordinates import Bounds, bounds_sql, coordinates, keeps
 from kdi_assets.ledger.dates import day_of
 from kdi_assets.ledger.delta_transaction import (
     Staged,
-    delta_log,
     delta_options,
     jvm_of,
     physical_name,
@@ -28,6 +27,7 @@ from kdi_assets.ledger.delta_transaction import (
     start_transaction,
 )
 from kdi_assets.ledger.errors import RowsUnaccounted, RowsWithoutDate
+from kdi_assets.ledger.table_files import CHANGE, FILE, TableAt
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 MESSAGE = ("partition", "offset", "timestamp")
 """Identifies a message, also among messages with the same offset of a recreated topic."""
-FILE, CHANGE = "_kdi_file", "_change_type"
 _AT = "_kdi_at"
 _NAMES_AT_ONCE = 1_000
 
@@ -55,21 +54,19 @@ class OldRows:
     rows_by_date: Mapping[date, int]
     messages: int
     names: frozenset[str]
-    _uri: str
-    _log: Any
-    _snapshot: Any
+    _table: TableAt
     _adds: tuple[Any, ...]
     _kept_rows: DataFrame
 
     def written(self, added: Staged) -> DataFrame:
         """The rows of staged files, as the table will have them after the commit."""
-        spark, snapshot = self.rows.sparkSession, self._snapshot
+        spark, table = self._spark, self._table
         if added.metadata is not None:
-            delta = jvm_of(spark).org.apache.spark.sql.delta
-            protocol = jvm_of(spark).scala.Option.apply(snapshot.protocol())
-            snapshot = delta.DummySnapshot(snapshot.logPath(), self._log, added.metadata, scala_none(spark), protocol)
-        adds = [action for action in _listed(added.actions) if "add" in json.loads(action.json())]
-        return _frame(spark, self._log, snapshot, adds)
+            delta, old = jvm_of(spark).org.apache.spark.sql.delta, table.snapshot
+            protocol = jvm_of(spark).scala.Option.apply(old.protocol())
+            snapshot = delta.DummySnapshot(old.logPath(), table.log, added.metadata, scala_none(spark), protocol)
+            table = replace(table, snapshot=snapshot)
+        return table.rows_of([action for action in _listed(added.actions) if "add" in json.loads(action.json())])
 
     def rewrite_files(self, changes: DataFrame, added: Staged | None = None) -> Staged:
         """Write the other rows of the files into new files.
@@ -99,18 +96,19 @@ class OldRows:
         )
         if staged.removed_by_date != self.rows_by_date:
             expected, missing = sum(self.rows_by_date.values()), sum(staged.removed_by_date.values())
-            raise RowsUnaccounted(uri=self._uri, version=self._snapshot.version(), expected=expected, missing=missing)
+            version = self._table.snapshot.version()
+            raise RowsUnaccounted(uri=self._table.uri, version=version, expected=expected, missing=missing)
         return staged
 
     def _write_kept_rows(self, changes: DataFrame, added: Staged) -> Any:
         """Delta's actions of the new files."""
         from pyspark.sql import functions as F
 
-        transaction = start_transaction(self._spark, self._log, self._snapshot)
+        transaction = start_transaction(self._spark, self._table.log, self._table.snapshot)
         if added.metadata is not None:
             transaction.updateMetadata(added.metadata, False)
         kept = self._kept_rows
-        if _has_change_feed(self._spark, transaction):
+        if self._table.has_change_feed:
             # Delta's writer puts rows with a change type into files of the change feed, and the others into the table.
             kept = kept.withColumn(CHANGE, F.lit(None).cast("string")).unionByName(changes, allowMissingColumns=True)
         # Without this option each task of the join would write a file of its own for each date.
@@ -120,11 +118,11 @@ class OldRows:
 
     @property
     def _spark(self) -> SparkSession:
-        return self.rows.sparkSession
+        return self._table.spark
 
     @property
     def _date_column(self) -> str:
-        return physical_name("date", self._snapshot.metadata().schemaString())
+        return physical_name("date", self._table.snapshot.metadata().schemaString())
 
     def _rows_in_files(self) -> Mapping[date, int]:
         """By the statistics of the files; counted if another writer left a file without statistics."""
@@ -133,7 +131,7 @@ class OldRows:
         counted: Counter[date] = Counter()
         for add in self._adds:
             if not add.numLogicalRecords().isDefined():
-                rows = _frame(self.rows.sparkSession, self._log, self._snapshot, self._adds)
+                rows = self._table.rows_of(self._adds)
                 by_date = rows.groupBy(F.expr(day_of()).alias("day")).count().collect()
                 return {r["day"]: r["count"] for r in by_date}
             day = json.loads(add.json())["add"]["partitionValues"][self._date_column]
@@ -165,18 +163,15 @@ def old_rows(
         return None
     if undated := sum(r["rows"] for r in found if r["day"] is None):
         raise RowsWithoutDate(stream=stream.name, uri=uri, rows=undated)
-    log = delta_log(spark, uri)
-    snapshot = log.getSnapshotAt(version, scala_none(spark), scala_none(spark), False)
-    adds = _files(snapshot, {r[FILE] for r in found}, uri=uri, version=version)
-    rows = _frame(spark, log, snapshot, adds)
+    table = TableAt.open(spark, uri, version)
+    adds = _files(table, {r[FILE] for r in found})
+    rows = table.rows_of(adds)
     return OldRows(
         rows_of_messages(rows, stream, messages),
         _rows_by_date(found),
         sum(r["messages"] for r in found),
         frozenset(add.path() for add in adds),
-        uri,
-        log,
-        snapshot,
+        table,
         adds,
         rows_of_messages(rows, stream, messages, others=True),
     )
@@ -233,14 +228,15 @@ def as_change_rows(rows: DataFrame, kind: str) -> DataFrame:
     return rows.drop(FILE).withColumn(CHANGE, F.lit(kind))
 
 
-def _files(snapshot: Any, names: Collection[str], *, uri: str, version: int) -> tuple[Any, ...]:
+def _files(table: TableAt, names: Collection[str]) -> tuple[Any, ...]:
     """Delta's actions of the files with these names."""
-    adds, wanted = [], sorted(names)
+    adds: list[Any] = []
+    wanted = sorted(names)
     for start in range(0, len(wanted), _NAMES_AT_ONCE):
-        some = ", ".join(f"'{name}'" for name in wanted[start : start + _NAMES_AT_ONCE])
-        adds += list(snapshot.allFiles().where(f"substring_index(path, '/', -1) IN ({some})").collectAsList())
+        adds += table.files_named(wanted[start : start + _NAMES_AT_ONCE])
     if len(adds) < len(wanted):
-        raise AssertionError(f"{uri}: version {version} names {len(adds)} of {len(wanted)} files that hold its rows")
+        said = f"version {table.snapshot.version()} names {len(adds)} of {len(wanted)} files that hold its rows"
+        raise AssertionError(f"{table.uri}: {said}")
     return tuple(adds)
 
 
@@ -249,19 +245,5 @@ def _difference(all_rows: Mapping[date, int], kept: Mapping[date, int]) -> dict[
     return {day: rows for day, rows in sorted(removed.items()) if rows}
 
 
-def _has_change_feed(spark: SparkSession, transaction: Any) -> bool:
-    """A table of another writer may have none."""
-    reader = jvm_of(spark).org.apache.spark.sql.delta.commands.cdc.CDCReader
-    return bool(reader.isCDCEnabledOnTable(transaction.metadata(), spark._jsparkSession))
-
-
 def _listed(actions: Any) -> list[Any]:
     return [] if actions is None else [actions.apply(i) for i in range(actions.size())]
-
-
-def _frame(spark: SparkSession, log: Any, snapshot: Any, adds: Collection[Any]) -> DataFrame:
-    """The rows of files, with the schema of a snapshot."""
-    from pyspark.sql import DataFrame
-
-    files = scala_seq(spark, list(adds))
-    return DataFrame(log.createDataFrame(snapshot, files, False, scala_none(spark)), spark)

@@ -13,15 +13,9 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.letters import dead_letters_with_state
-from kdi_assets.ledger.rewrite import (
-    FILE,
-    MESSAGE,
-    as_change_rows,
-    old_rows,
-    rows_of_messages,
-    rows_with_files,
-)
+from kdi_assets.ledger.rewrite import MESSAGE, as_change_rows, old_rows, rows_of_messages, rows_with_files
 from kdi_assets.ledger.superseded_offsets import NO_END
+from kdi_assets.ledger.table_files import FILE
 from kdi_assets.sources.kafka.reader import read_ranges
 from kdi_assets.sources.kafka.topic import TopicState
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition

@@ -24,7 +24,8 @@ from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.entry import LedgerEntry, RowlessCounts
 from kdi_assets.ledger.letters import OUTCOME
-from kdi_assets.ledger.rewrite import FILE, old_rows, rows_of_messages, rows_with_files
+from kdi_assets.ledger.rewrite import old_rows, rows_of_messages, rows_with_files
+from kdi_assets.ledger.table_files import FILE
 from kdi_assets.replay.judged_again import JudgedAgain, judged_again
 from kdi_assets.replay.open_letters import PREVIOUS
 from kdi_assets.replay.replay_transaction import ReplayTransaction

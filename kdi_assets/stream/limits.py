@@ -34,7 +34,8 @@ class DateWindow(Declared):
         return now.astimezone(UTC).date() + timedelta(days=self.ahead_days)
 
 
-def _cron(value: str | None) -> str | None:
+def cron_expression(value: str | None) -> str | None:
+    """A validator of times: a cron expression of five fields, in UTC."""
     from croniter import CroniterBadDateError, croniter
 
     if value is None:
@@ -58,7 +59,7 @@ class DrainWhen(Declared):
     """Age in seconds of the oldest message not yet drained; with a cron there is no default."""
     backlog_bytes: Annotated[int | None, Field(strict=True, ge=1, examples=[100_000_000])] = None
     """Bytes of keys and values in the backlog, uncompressed, estimated from the last drains."""
-    cron: Annotated[str | None, AfterValidator(_cron), Field(examples=["0 * * * *"])] = None
+    cron: Annotated[str | None, AfterValidator(cron_expression), Field(examples=["0 * * * *"])] = None
     """Times (UTC) at which the backlog is drained, whatever its size. The other limits then apply only if given."""
     time_to_loss_seconds: Annotated[float, Field(strict=True, ge=0, examples=[3600])] = 3600
     """A run starts when retention will delete a message of the backlog within so many seconds. If retention is short,

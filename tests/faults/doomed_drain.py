@@ -23,8 +23,7 @@ import psutil
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger import commit as adapter
-from kdi_assets.ledger import delta_transaction
+from kdi_assets.ledger import delta_transaction, single_commit
 from kdi_assets.recovery.resolve import commit_decision, decide
 from kdi_assets.runtime.spark import close_session, driver_loss_named, open_session
 from kdi_assets.settings import Settings
@@ -220,7 +219,7 @@ def _hook(doom: Doom, spark: SparkSession, uri: Path) -> Callable[[str], None]:
         watched = _Transaction(transaction, lambda: _before_commit(doom, reached, victim, port), landed)
         return real(spark, watched, *rest)
 
-    adapter.send_commit = send  # type: ignore[attr-defined,assignment]  # the process does nothing else
+    single_commit.send_commit = send  # type: ignore[attr-defined,assignment]  # the process does nothing else
     return at
 
 

@@ -30,7 +30,7 @@ from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, TOMBSTONE
 from kdi_assets.errors import KdiError
 from kdi_assets.formats.decoder import VALUE
 from kdi_assets.ledger import commit as adapter
-from kdi_assets.ledger import delta_transaction
+from kdi_assets.ledger import delta_transaction, single_commit
 from kdi_assets.ledger import letters as ledger_letters
 from kdi_assets.ledger.entry import RangeCounts
 from kdi_assets.ledger.positions import _LedgerReader
@@ -120,7 +120,7 @@ def answer_lost(web: DrivenStream) -> Sequence[Produced]:
         return version
 
     with MonkeyPatch.context() as breaking:
-        breaking.setattr(adapter, "send_commit", send)
+        breaking.setattr(single_commit, "send_commit", send)
         _drain(web)
     return web.publisher.flush()
 
@@ -259,7 +259,7 @@ def commit_again_without_looking(patch: MonkeyPatch) -> None:
             return real(*arguments, **options)  # the same plan once more; the same files alone would count once
 
     patch.setattr(draining, "execute_plan", impatient)
-    patch.setattr(adapter, "find_attempt", lambda *arguments, **options: None)
+    patch.setattr(single_commit, "find_attempt", lambda *arguments, **options: None)
     expectation_unchecked(patch)
 
 

@@ -14,8 +14,7 @@ from pyarrow.fs import FileSelector
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.drain.rules.errors import SchemaDisagrees
-from kdi_assets.ledger import commit as adapter
-from kdi_assets.ledger import delta_transaction
+from kdi_assets.ledger import delta_transaction, single_commit
 from kdi_assets.ledger.errors import StagedFilesGone, TableBusy
 from kdi_assets.ledger.storage import table_folder
 from kdi_assets.monitoring.backlog_reader import read_backlog
@@ -141,7 +140,7 @@ def test_commits_that_do_not_concern_the_ledger_never_pass_for_another_drain(
             web.as_another_writer("someone", last=left[0])
         return real(*arguments)
 
-    monkeypatch.setattr(adapter, "latest_snapshot", someone_first)
+    monkeypatch.setattr(single_commit, "latest_snapshot", someone_first)
     with pytest.raises(TableBusy, match="other writers committed first"):
         web.drain()
     left[0] = 12
@@ -250,7 +249,7 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_log(
         real(*arguments)  # type: ignore[arg-type]
         raise Py4JNetworkError("the connection broke")
 
-    monkeypatch.setattr(adapter, "send_commit", answer_lost)
+    monkeypatch.setattr(single_commit, "send_commit", answer_lost)
     report = web.drain()
 
     assert ([c.version for c in report.commits], web.version()) == ([2], 2)

@@ -19,7 +19,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from kdi_assets.dev.broker import Broker
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger import commit as commit_module
+from kdi_assets.ledger import single_commit
 from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.positions import read_ledger
 from kdi_assets.recovery.resolve import Action
@@ -224,7 +224,7 @@ def _refusals() -> Iterator[None]:
 @contextmanager
 def _dying(dies: str) -> Iterator[None]:
     """End a drain or a decision just before or just after its commit."""
-    send = vars(commit_module)["send_commit"]
+    send = vars(single_commit)["send_commit"]
 
     def dying(spark: SparkSession, transaction: Any, staged: Staged, user_metadata: str) -> int:
         dies_here = dies and json.loads(user_metadata)["kind"] in ("drain", "resolve")
@@ -235,5 +235,5 @@ def _dying(dies: str) -> Iterator[None]:
             raise Died
         return version
 
-    with patch.object(commit_module, "send_commit", dying), suppress(Died):
+    with patch.object(single_commit, "send_commit", dying), suppress(Died):
         yield

@@ -15,8 +15,7 @@ from kdi_assets.drain.errors import AnotherDrainActive, RetentionPassedPosition
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.snapshot import take_snapshot
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.ledger import commit as adapter
-from kdi_assets.ledger import delta_transaction
+from kdi_assets.ledger import delta_transaction, single_commit
 from kdi_assets.stream.stream import DateWindow
 from tests.driven import Once
 from tests.faults.chaos.actions import INTERFERENCES, Action, restart_broker
@@ -76,7 +75,7 @@ def lose_answer(world: World) -> str:
             real(*arguments)
         raise Py4JNetworkError("the connection broke")
 
-    with patch.object(adapter, "send_commit", send):
+    with patch.object(single_commit, "send_commit", send):
         try:
             told = _told(world.drain())
         except Transient as failed:

@@ -1,0 +1,186 @@
+"""The files of a Delta table as Delta's own actions: rows of some of them, and their replacement in one commit.
+
+With ``ledger.delta_transaction`` and ``ledger.rewrite`` the only module that uses Delta's internals.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from kdi_assets.ledger.delta_transaction import (
+    Staged,
+    delta_log,
+    delta_options,
+    jvm_of,
+    physical_name,
+    scala_none,
+    scala_seq,
+    start_transaction,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+CHANGE = "_change_type"
+FILE = "_kdi_file"
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """Rows by the statistics of files.
+
+    Attributes:
+        rows: ``None`` if another writer left a file without statistics.
+        by_date: Rows by date; empty for a table without date partitions.
+    """
+
+    rows: int | None
+    by_date: Mapping[date, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TableAt:
+    """A Delta table at one version, as Delta's own objects."""
+
+    spark: SparkSession
+    uri: str
+    log: Any
+    snapshot: Any
+
+    @classmethod
+    def open(cls, spark: SparkSession, uri: str, version: int) -> TableAt:
+        """The table at a version that its log still has."""
+        log = delta_log(spark, uri)
+        return cls(spark, uri, log, log.getSnapshotAt(version, scala_none(spark), scala_none(spark), False))
+
+    @property
+    def schema(self) -> StructType:
+        from pyspark.sql.types import StructType
+
+        return StructType.fromJson(json.loads(str(self.snapshot.metadata().schemaString())))
+
+    def rows(self) -> DataFrame:
+        """All rows."""
+        return self.rows_of(list(self.snapshot.allFiles().collectAsList()))
+
+    def rows_named(self) -> DataFrame:
+        """All rows, with ``_kdi_file: string``, the last part of the path of the row's file."""
+        read = self.spark.read.format("delta").option("versionAsOf", self.snapshot.version()).load(self.uri)
+        return read.selectExpr("*", f"_metadata.file_name AS {FILE}")
+
+    def rows_of(self, adds: Collection[Any]) -> DataFrame:
+        """The rows of some files, which need not be in this version any more."""
+        from pyspark.sql import DataFrame
+
+        files = scala_seq(self.spark, list(adds))
+        return DataFrame(self.log.createDataFrame(self.snapshot, files, False, scala_none(self.spark)), self.spark)
+
+    def files(self, where: str = "") -> tuple[Any, ...]:
+        """Delta's actions of the files, all or those that meet a condition over the columns of the log's actions."""
+        found = self.snapshot.allFiles()
+        return tuple((found.where(where) if where else found).collectAsList())
+
+    def files_of_dates(self, dates: Collection[date]) -> tuple[Any, ...]:
+        """The files of some dates, of a table that is partitioned by ``date``."""
+        column = physical_name("date", str(self.snapshot.metadata().schemaString()))
+        some = ", ".join(f"'{day}'" for day in sorted(dates))
+        return self.files(f"partitionValues['{column}'] IN ({some})") if dates else ()
+
+    def files_named(self, names: Collection[str]) -> tuple[Any, ...]:
+        """The files with these names, which are paths' last parts."""
+        some = ", ".join(f"'{name}'" for name in sorted(names))
+        return self.files(f"substring_index(path, '/', -1) IN ({some})") if names else ()
+
+    def from_log(self, adds: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Delta's actions of ``add`` actions as the log has them."""
+        action = jvm_of(self.spark).org.apache.spark.sql.delta.actions.Action
+        return [action.fromJson(json.dumps({"add": add})) for add in adds]
+
+    def counted(self, adds: Collection[Any]) -> FileRows:
+        """The rows of some files by their statistics."""
+        column = physical_name("date", str(self.snapshot.metadata().schemaString()))
+        return count_rows([json.loads(add.json())["add"] for add in adds], column)
+
+    @property
+    def is_partitioned_by_date(self) -> bool:
+        return bool(self.snapshot.metadata().partitionColumns().contains("date"))
+
+    @property
+    def has_change_feed(self) -> bool:
+        reader = jvm_of(self.spark).org.apache.spark.sql.delta.commands.cdc.CDCReader
+        return bool(reader.isCDCEnabledOnTable(self.snapshot.metadata(), self.spark._jsparkSession))
+
+
+def count_rows(adds: Sequence[Mapping[str, Any]], date_column: str) -> FileRows:
+    """The rows of ``add`` actions by their statistics."""
+    by_date: Counter[date] = Counter()
+    total: int | None = 0
+    for add in adds:
+        stats = json.loads(add.get("stats") or "{}")
+        rows = stats.get("numRecords")
+        if rows is not None and (vector := add.get("deletionVector")):
+            rows -= vector["cardinality"]
+        total = None if total is None or rows is None else total + rows
+        if (day := add["partitionValues"].get(date_column)) and rows is not None:
+            by_date[date.fromisoformat(day)] += rows
+    return FileRows(total, dict(sorted(by_date.items())))
+
+
+def replace_files(
+    table: TableAt,
+    rows: DataFrame,
+    *,
+    removed: Collection[Any] = (),
+    feed: DataFrame | None = None,
+    metadata: Any = None,
+) -> tuple[Staged, FileRows]:
+    """Write rows into files that are in no version of the table, and remove others in the same commit.
+
+    Args:
+        rows: All rows of the new files: the table's columns and types, or those of ``metadata``.
+        removed: Delta's actions of the files that the commit removes.
+        feed: Rows with ``_change_type`` for the change feed of the commit. Without it, Delta derives the feed from the
+            files: all rows of removed files are deletes, all rows of new ones inserts.
+        metadata: Delta's new metadata of the table, if it changes.
+
+    Returns:
+        Everything that the commit needs, and the rows of the new files.
+    """
+    from pyspark.sql import functions as F
+
+    spark = table.spark
+    transaction = start_transaction(spark, table.log, table.snapshot)
+    if metadata is not None:
+        transaction.updateMetadata(metadata, False)
+    if feed is not None and table.has_change_feed:
+        # Delta's writer puts rows with a change type into files of the change feed, and the others into the table.
+        rows = rows.withColumn(CHANGE, F.lit(None).cast("string")).unionByName(feed)
+    # Tasks hand each other the rows of a date: without it each task would write a file of its own for each date.
+    options = jvm_of(spark).scala.Option.apply(delta_options(spark, {"optimizeWrite": "true"}))
+    written = transaction.writeFiles(rows._jdf, options, scala_seq(spark, []))
+    actions = [written.apply(i) for i in range(written.size())]
+    parsed = [json.loads(action.json()) for action in actions]
+    now = int(time.time() * 1000)
+    removals = [add.removeWithTimestamp(now, True) for add in removed]
+    adds = [action["add"] for action in parsed if "add" in action]
+    schema = str((metadata if metadata is not None else table.snapshot.metadata()).schemaString())
+    counted = count_rows(adds, physical_name("date", schema))
+    staged = Staged(
+        actions=scala_seq(spark, [*actions, *removals]),
+        files=tuple(
+            unquote((action.get("add") or action["cdc"])["path"]) for action in parsed if action.keys() & {"add", "cdc"}
+        ),
+        rows_by_date=counted.by_date,
+        bytes=sum(add["size"] for add in adds),
+        metadata=metadata,
+        replaces=frozenset(str(add.path()) for add in removed),
+    )
+    return staged, counted

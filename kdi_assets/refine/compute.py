@@ -1,0 +1,73 @@
+"""Compute: the change of a plan, as the table's mode says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kdi_assets.refine.aggregate import aggregate_change
+from kdi_assets.refine.deduplicate import deduplicate_change
+from kdi_assets.refine.deletes import record_deletes, recorded_deletes
+from kdi_assets.refine.errors import NullKeys
+from kdi_assets.refine.inputs import Inputs
+from kdi_assets.refine.table_change import Everything, Nothing, OfDates, OfKeys, TableChange
+from kdi_assets.refine.upsert import FROM, SEQUENCE, upsert_change
+from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The change of a plan, and the version of the table of deletes that belongs to it."""
+
+    change: TableChange
+    deletes: int | None = None
+
+
+def compute(inputs: Inputs, lake: str) -> Computed:
+    """The change that brings the table to the plan's upstream versions; lazy, except for the deletes of upserts.
+
+    Raises:
+        NullKeys: Changes have no keys or no sequence.
+        KdiError: As ``transform``.
+    """
+    mode: Mode = inputs.table.mode
+    match mode:
+        case Append() | ReplaceDates():
+            return Computed(_rows_as_they_are(inputs))
+        case Deduplicate():
+            return Computed(deduplicate_change(inputs, mode))
+        case Aggregate():
+            return Computed(aggregate_change(inputs, mode))
+        case Upsert():
+            return _upserted(inputs, mode, lake)
+
+
+def _rows_as_they_are(inputs: Inputs) -> TableChange:
+    if inputs.plan.kind == "rebuild":
+        return TableChange(inputs.all_rows(), Everything())
+    if inputs.plan.kind == "dates":
+        return TableChange(inputs.rows_of(inputs.plan.dates), OfDates(inputs.plan.dates))
+    return TableChange(inputs.new_rows(), Nothing())
+
+
+def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:
+    plan, uri = inputs.plan, inputs.table.deletes_uri(lake)
+    change, deletes = upsert_change(inputs, mode, recorded_deletes(inputs.spark, uri, plan.deletes))
+    sequence = SEQUENCE if mode.scd_type == 1 else FROM
+    _refuse_null_keys(inputs, change.rows, deletes, (*mode.keys, sequence))
+    again = change.replaces.keys if isinstance(change.replaces, OfKeys) and not inputs.only_added else None
+    version = record_deletes(uri, deletes, pinned=plan.deletes, attempt_id=plan.attempt_id, again=again)
+    return Computed(change, version)
+
+
+def _refuse_null_keys(inputs: Inputs, rows: DataFrame, deletes: DataFrame, columns: tuple[str, ...]) -> None:
+    null = " OR ".join(f"`{column}` IS NULL" for column in columns)
+    nullable = {f.name for frame in (rows,) for f in frame.schema.fields if f.nullable}
+    if not nullable.intersection(columns):
+        return
+    of_deletes = null.replace(f"`{FROM}`", f"`{SEQUENCE}`")
+    if found := rows.where(null).count() + deletes.where(of_deletes).count():
+        raise NullKeys(table=inputs.table.name, rows=found)

@@ -1,0 +1,123 @@
+"""For hand-written assets: what is new in a table since an asset's last commit, and the commit that binds both.
+
+The bookmark is in the log of the table that the asset writes, in the commit of its rows; ``refine.bookmarks`` says how.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_after
+from kdi_assets.ledger.table_files import TableAt
+from kdi_assets.refine.bookmarks import bookmark_transactions, read_bookmarks
+from kdi_assets.refine.entry import RefineEntry, refine_entry_to_json
+from kdi_assets.refine.errors import AnotherRefinementActive, UpstreamMissing
+from kdi_assets.refine.read import appended_rows, change_rows, rows_at
+from kdi_assets.refine.report import Consumed, Kind
+from kdi_assets.refine.stage import create_table, stage_change
+from kdi_assets.refine.table_change import Everything, Nothing, OfDates, TableChange
+from kdi_assets.refine.upstream import UpstreamChanges, changes_since
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RowsKind = Literal["appended", "changed", "everything"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """What is new in a table, for one consumer. Call one of the three commits, once.
+
+    Attributes:
+        kind: ``appended``: ``rows`` are rows that were added. ``changed``: they are those of the change feed, with
+            ``_change_type``, ``_commit_version`` and ``_commit_timestamp``. ``everything``: all rows of the table,
+            because it is the first time, or what is new can no longer be told.
+        rows: The upstream table's columns. Lazy.
+        dates: The dates of these rows; ``None``: unknown, or the table has no date partitions.
+        version: The upstream table's version up to which they are, inclusive.
+    """
+
+    kind: RowsKind
+    rows: DataFrame
+    dates: frozenset[date] | None
+    version: int
+    consumer: str
+    changes: UpstreamChanges
+    output: str
+    output_version: int
+    output_id: str
+
+    def append(self, rows: DataFrame) -> int:
+        """Add rows to the consumer's table, with the bookmark, and return the table's version."""
+        return self._commit(TableChange(rows, Nothing()), "changes")
+
+    def replace_dates(self, rows: DataFrame, dates: Collection[date]) -> int:
+        """Replace the rows of some dates in the consumer's table, which is partitioned by ``date``."""
+        return self._commit(TableChange(rows, OfDates(frozenset(dates))), "dates")
+
+    def replace_everything(self, rows: DataFrame) -> int:
+        """Replace all rows of the consumer's table."""
+        return self._commit(TableChange(rows, Everything()), "rebuild")
+
+    def _commit(self, change: TableChange, kind: Kind) -> int:
+        spark, attempt_id = change.rows.sparkSession, str(uuid.uuid4())
+        stretch = Consumed(self.changes.table, self.changes.table_id, self.changes.since, self.version)
+        entry = RefineEntry(self.consumer, attempt_id, kind, (stretch,))
+        try:
+            version, table_id = self.output_version, self.output_id
+            if version < 0:
+                request = CommitRequest(self.output, "", attempt_id, lambda _: {}, _metadata_of(entry))
+                by_date = dict(change.rows.dtypes).get("date") == "date"
+                table_id = create_table(spark, request, change.rows.schema, {}, by_date=by_date)
+                version = 0
+            staged = stage_change(change, TableAt.open(spark, self.output, version))
+            consumed = {self.changes.table_id: self.version}
+            transactions = partial(bookmark_transactions, self.consumer, consumed)
+            request = CommitRequest(self.output, table_id, attempt_id, transactions, _metadata_of(entry))
+            return commit_after(version, spark, staged.staged, request)
+        except VersionTaken as taken:
+            detail = "another commit came after the rows were planned"
+            raise AnotherRefinementActive(table=self.consumer, detail=detail) from taken
+
+
+def new_rows(spark: SparkSession, *, upstream: str, output: str, consumer: str) -> NewRows | None:
+    """What is new in a table since the consumer's last commit; ``None`` if nothing is.
+
+    Args:
+        upstream: Path or URI of the table that is read.
+        output: Path or URI of the table that the consumer writes; it need not exist yet.
+        consumer: A name that no other consumer uses in the output table.
+
+    Raises:
+        UpstreamMissing: The upstream table does not exist.
+        BookmarksUnreadable: Commits of the output table since the consumer's last one cannot be read.
+    """
+    log = TableLog.open(upstream)
+    if log is None:
+        raise UpstreamMissing(table=consumer, upstream=upstream, uri=upstream)
+    written = TableLog.open(output)
+    since = read_bookmarks(written, consumer, alone=False).consumed(log.table_id) if written else None
+    changes = changes_since(log, since, table=upstream)
+    if changes.kind == "nothing":
+        return None
+    at = (written.version, written.table_id) if written else (-1, "")
+    kind, rows = _read(spark, changes)
+    return NewRows(kind, rows, changes.dates, changes.version, consumer, changes, output, *at)
+
+
+def _read(spark: SparkSession, changes: UpstreamChanges) -> tuple[RowsKind, DataFrame]:
+    if changes.kind == "appended":
+        return "appended", appended_rows(spark, changes)
+    if changes.has_feed:
+        return "changed", change_rows(spark, changes)
+    return "everything", rows_at(spark, changes.uri, changes.version)
+
+
+def _metadata_of(entry: RefineEntry) -> Callable[[int], str]:
+    return lambda version: refine_entry_to_json(entry)

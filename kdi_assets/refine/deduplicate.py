@@ -1,0 +1,42 @@
+"""Deduplicate: of rows with the same keys within a window of dates, the first one is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdi_assets.refine.inputs import Inputs, in_dates, with_days_after, with_days_before
+from kdi_assets.refine.table_change import Everything, OfDates, TableChange
+from kdi_assets.stream.refined_table import Deduplicate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def deduplicate_change(inputs: Inputs, mode: Deduplicate) -> TableChange:
+    """What a refinement changes: a row can be a duplicate of a row of an earlier date, so later dates change too."""
+    if inputs.plan.kind == "rebuild":
+        return TableChange(first_rows(inputs.all_rows(), mode), Everything())
+    dates = with_days_after(inputs.plan.dates, mode.window - 1)
+    candidates = inputs.rows_of(with_days_before(dates, mode.window - 1))
+    return TableChange(first_rows(candidates, mode).where(in_dates(dates)), OfDates(dates))
+
+
+def first_rows(rows: DataFrame, mode: Deduplicate) -> DataFrame:
+    """The rows that are no duplicates.
+
+    A row is a duplicate if a row with the same keys comes before it, by date and then by ``order_by``, on its own date
+    or on one of the ``window - 1`` dates before; whether that one is a duplicate itself makes no difference.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    order = F.expr(mode.order_by)
+    everything = F.struct(*(F.col(f"`{column}`") for column in rows.columns))
+    of_key = Window.partitionBy(*mode.keys)
+    # Rows that agree in all that is compared are in the order of their content: the same one is kept again.
+    before = F.lag("date").over(of_key.orderBy("date", "_kdi_order", "_kdi_content")).alias("before")
+    found = rows.select("*", order.alias("_kdi_order"), F.to_json(everything).alias("_kdi_content"))
+    marked = found.withColumn("_kdi_before", before)
+    # The row directly before is the nearest one: if it is outside of the window, so are all others.
+    first = f"_kdi_before IS NULL OR datediff(date, _kdi_before) >= {mode.window}"
+    return marked.where(first).drop("_kdi_order", "_kdi_content", "_kdi_before")

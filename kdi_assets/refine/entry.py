@@ -1,0 +1,65 @@
+"""What a refinement writes into its commit's user metadata, for history, audit and Dagster's events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from typing import Any
+
+from kdi_assets.refine.report import Consumed, Kind
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RefineEntry:
+    """One commit of a refined table.
+
+    Attributes:
+        consumer: The refined table's path.
+        attempt_id: Of the plan.
+        run_id: Dagster's run, if there is one.
+        kind: What was computed.
+        why: For ``dates`` and ``rebuild``: why.
+        upstreams: What was consumed.
+        dates: Dates whose rows changed, ascending; empty for a table without date partitions.
+        rows_added, rows_removed: Rows of the files that the commit added and removed.
+        rows_by_date: Rows of the added files, by date.
+        unmet: By expectation, how many new rows do not meet it.
+        version: The commit's version; known by the log, not written.
+    """
+
+    consumer: str
+    attempt_id: str
+    kind: Kind
+    upstreams: tuple[Consumed, ...] = ()
+    run_id: str = ""
+    why: str = ""
+    dates: tuple[date, ...] = ()
+    rows_added: int = 0
+    rows_removed: int = 0
+    rows_by_date: Mapping[date, int] = field(default_factory=dict)
+    unmet: Mapping[str, int] = field(default_factory=dict)
+    version: int = -1
+
+
+def refine_entry_to_json(entry: RefineEntry) -> str:
+    """The form in the log."""
+    written = {name: value for name, value in asdict(entry).items() if value and name != "version"}
+    written["dates"] = [day.isoformat() for day in entry.dates]
+    written["rows_by_date"] = {day.isoformat(): rows for day, rows in entry.rows_by_date.items()}
+    return json.dumps({"kdi_refine": FORMAT, **written}, separators=(",", ":"))
+
+
+def parse_refine_entry(user_metadata: str, version: int) -> RefineEntry | None:
+    """The entry in a commit's user metadata; ``None`` if the commit is not a refinement."""
+    if '"kdi_refine"' not in user_metadata:
+        return None
+    written: dict[str, Any] = json.loads(user_metadata)
+    known = {name: written[name] for name in RefineEntry.__dataclass_fields__ if name in written}
+    known["upstreams"] = tuple(Consumed(**stretch) for stretch in written.get("upstreams", ()))
+    known["dates"] = tuple(date.fromisoformat(day) for day in written.get("dates", ()))
+    known["rows_by_date"] = {date.fromisoformat(day): rows for day, rows in written.get("rows_by_date", {}).items()}
+    return RefineEntry(**{**known, "version": version})

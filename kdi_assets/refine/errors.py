@@ -1,0 +1,150 @@
+"""Errors of refining."""
+
+from __future__ import annotations
+
+from kdi_assets.errors import Terminal, Transient
+
+
+class UpstreamMissing(Transient):
+    """An upstream table does not exist yet."""
+
+    table: str
+    upstream: str
+    uri: str
+
+    what_happened = "{table}: its upstream table {upstream} does not exist: {uri}."
+    what_is_safe = "nothing was written; what comes first in it will be refined first."
+    what_to_run = "kdi drain or kdi refine for {upstream}, then kdi refine {table}"
+
+
+class AnotherRefinementActive(Transient):
+    """Other commits came first too often in a row."""
+
+    table: str
+    detail: str
+
+    what_happened = "{table}: another refinement of this table is active: {detail}"
+    what_is_safe = "this attempt committed nothing; rows and bookmarks are those of the other one."
+    what_to_run = "kdi refine {table}"
+
+
+class BookmarksUnreadable(Terminal):
+    """Commits that decide about the bookmarks cannot be read."""
+
+    table: str
+    uri: str
+    version: int
+    why: str
+
+    what_happened = "{table}: commit {version} of {uri} {why}, so it is unknown what the rows come from."
+    what_is_safe = "nothing was written; the upstream tables have all rows."
+    what_to_run = "kdi refine {table} --rebuild"
+
+
+class ChangedByOthers(Terminal):
+    """Another writer changed rows of a refined table."""
+
+    table: str
+    uri: str
+    version: int
+    operation: str
+
+    what_happened = "{table}: commit {version} ({operation}) of another writer changed rows of {uri}."
+    what_is_safe = "nothing was written; the upstream tables have all rows."
+    what_to_run = "kdi refine {table} --rebuild    (computes all rows again; the other writer's change is lost)"
+
+
+class TableNotRefined(Terminal):
+    """The path of a refined table holds rows of another writer."""
+
+    table: str
+    uri: str
+
+    what_happened = "{table}: {uri} has rows, and its log has no bookmark: another writer made the table."
+    what_is_safe = "nothing was written."
+    what_to_run = "another path in the document, or move the table away"
+
+
+class RowsNotOneByOne(Terminal):
+    """The rows of the result do not each come from one row of the upstream table."""
+
+    table: str
+    mode: str
+    found: str
+
+    what_happened = (
+        "{table}: mode {mode} takes new rows one by one, and sql has {found}, whose result depends on other rows."
+    )
+    what_is_safe = "nothing was written."
+    what_to_run = "mode: replace_dates or aggregate in the document; or sql without it"
+
+
+class DateNotKept(Terminal):
+    """The date of a row is not that of its upstream row."""
+
+    table: str
+    mode: str
+
+    what_happened = (
+        "{table}: mode {mode} needs the column date of the upstream table as it is, so that a change of one date "
+        "upstream changes the same date only; sql computes another one, or has none."
+    )
+    what_is_safe = "nothing was written."
+    what_to_run = "SELECT date, … in sql; or partition_by: null in the document"
+
+
+class QueryMistake(Terminal):
+    """The document's SQL or function does not work."""
+
+    table: str
+    field: str
+    detail: str
+
+    what_happened = "{table}: {field} does not work: {detail}"
+    what_is_safe = "nothing was written."
+    what_to_run = "kdi check"
+
+
+class RowsUnmet(Terminal):
+    """New rows do not meet an expectation that stops the run."""
+
+    table: str
+    expectation: str
+    rows: int
+
+    what_happened = "{table}: {rows:,} new rows do not meet the expectation {expectation}."
+    what_is_safe = "nothing was committed; the rows upstream stay to be refined."
+    what_to_run = "mend sql or the expectation in the document, then kdi refine {table}"
+
+
+class NoDates(Terminal):
+    """Dates were asked for, and the table is not computed date by date."""
+
+    table: str
+
+    what_happened = "{table}: it cannot be computed date by date: its mode or its document has no dates."
+    what_is_safe = "nothing was written."
+    what_to_run = "kdi refine {table} --rebuild"
+
+
+class NullKeys(Terminal):
+    """Changes have no keys."""
+
+    table: str
+    rows: int
+
+    what_happened = "{table}: {rows:,} new rows have a null key or sequence, so it is unknown what they change."
+    what_is_safe = "nothing was committed; the rows upstream stay to be refined."
+    what_to_run = "a WHERE in sql that leaves them out, or other keys; then kdi refine {table}"
+
+
+class RefiningFailed(Transient):
+    """Spark failed to read or write."""
+
+    table: str
+    doing: str
+    detail: str
+
+    what_happened = "{table}: {doing} failed: {detail}"
+    what_is_safe = "nothing was committed; the next run starts at the same bookmarks."
+    what_to_run = "kdi refine {table}"

@@ -1,0 +1,84 @@
+"""Inputs: the rows of a plan, through the document's SQL, as each mode needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING
+
+from kdi_assets.ledger.table_files import TableAt
+from kdi_assets.refine.plan import RefinePlan
+from kdi_assets.refine.read import FEED_COLUMNS, appended_rows, change_rows, rows_at
+from kdi_assets.refine.transform import transform
+from kdi_assets.stream.refined_table import RefinedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The rows that one plan computes with; every frame went through the document's SQL or function."""
+
+    spark: SparkSession
+    table: RefinedTable
+    plan: RefinePlan
+    uri: str
+
+    def all_rows(self) -> DataFrame:
+        """The result over all upstream rows, at the versions of the plan."""
+        frames = {u.view: rows_at(self.spark, u.uri, u.version) for u in self.plan.upstreams}
+        return transform(self.spark, self.table, frames)
+
+    def rows_of(self, dates: Collection[date]) -> DataFrame:
+        """The rows of some dates, of ``all_rows``."""
+        return self.all_rows().where(in_dates(dates))
+
+    def new_rows(self) -> DataFrame:
+        """The result over the rows that were added, if upstream rows were only added."""
+        (changes,) = self.plan.upstreams
+        return transform(self.spark, self.table, {changes.view: appended_rows(self.spark, changes)})
+
+    def touched_rows(self) -> DataFrame:
+        """The result over all rows that were added, changed or removed, in their old and their new form."""
+        (changes,) = self.plan.upstreams
+        if changes.kind == "appended":
+            return self.new_rows()
+        rows = change_rows(self.spark, changes).drop(*FEED_COLUMNS)
+        return transform(self.spark, self.table, {changes.view: rows})
+
+    @property
+    def only_added(self) -> bool:
+        """Whether upstream rows were only added."""
+        return all(u.kind in ("appended", "nothing") for u in self.plan.upstreams)
+
+    @property
+    def dates(self) -> frozenset[date] | None:
+        """The dates of what is new upstream; ``None`` if unknown."""
+        found: set[date] = set()
+        for upstream in self.plan.upstreams:
+            if upstream.dates is None:
+                return None
+            found |= upstream.dates
+        return frozenset(found)
+
+    def table_rows(self) -> DataFrame:
+        """The rows of the refined table itself, at the version of the plan."""
+        return TableAt.open(self.spark, self.uri, self.plan.version).rows()
+
+
+def in_dates(dates: Collection[date]) -> str:
+    """A condition on the column ``date``."""
+    listed = ", ".join(f"DATE'{day}'" for day in sorted(dates))
+    return f"date IN ({listed})" if dates else "false"
+
+
+def with_days_before(dates: Collection[date], days: int) -> frozenset[date]:
+    """The dates and the days before each of them."""
+    return frozenset(day - timedelta(days=back) for day in dates for back in range(days + 1))
+
+
+def with_days_after(dates: Collection[date], days: int) -> frozenset[date]:
+    """The dates and the days after each of them."""
+    return frozenset(day + timedelta(days=ahead) for day in dates for ahead in range(days + 1))

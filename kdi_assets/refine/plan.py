@@ -1,0 +1,157 @@
+"""Plan: what is new upstream since the bookmarks, and how it is to be computed. No JVM, no side effects."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.refine.bookmarks import Bookmarks, read_bookmarks
+from kdi_assets.refine.errors import BookmarksUnreadable, ChangedByOthers, TableNotRefined, UpstreamMissing
+from kdi_assets.refine.report import Consumed, Kind
+from kdi_assets.refine.upstream import UpstreamChanges, changes_since
+from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, RefinedTable, ReplaceDates, Upsert
+
+
+@dataclass(frozen=True, slots=True)
+class RefinePlan:
+    """One refinement.
+
+    Attributes:
+        attempt_id: New for every plan: what no commit names did not happen.
+        version: The table version that the commit must directly follow; -1: there is no table.
+        table_id: Delta's id of the table; empty if there is none.
+        upstreams: What is new in each upstream table, in the document's order.
+        kind: What is computed.
+        why: For ``dates`` and ``rebuild``: why.
+        dates: For ``dates``: which.
+        deletes: The version of the table of deletes that belongs to the rows; ``None``: there is none.
+    """
+
+    attempt_id: str
+    version: int
+    table_id: str
+    upstreams: tuple[UpstreamChanges, ...]
+    kind: Kind
+    why: str = ""
+    dates: frozenset[date] = frozenset()
+    deletes: int | None = None
+
+    @property
+    def consumed(self) -> Mapping[str, int]:
+        """By the id of each upstream table, the version up to which it is consumed after the commit."""
+        return {upstream.table_id: upstream.version for upstream in self.upstreams}
+
+    @property
+    def stretches(self) -> tuple[Consumed, ...]:
+        """The same for the report."""
+        everything = self.kind == "rebuild"
+        return tuple(Consumed(u.table, u.table_id, None if everything else u.since, u.version) for u in self.upstreams)
+
+
+def plan_refinement(table: RefinedTable, lake: str, *, definition: str, rebuild: bool = False) -> RefinePlan:
+    """Plan the next refinement, or refuse.
+
+    Args:
+        definition: Of the document, as ``RefinedTable.definition`` gives it.
+        rebuild: Compute all rows again, whatever is new.
+
+    Raises:
+        UpstreamMissing: An upstream table does not exist.
+        TableNotRefined: The table's path holds rows of another writer.
+        BookmarksUnreadable, ChangedByOthers: The table is not as our last commit left it.
+        KdiError: A log cannot be read.
+    """
+    logs = [(upstream, _existing(table, upstream.table, upstream.uri(lake))) for upstream in table.upstreams]
+    log = TableLog.open(table.table_uri(lake))
+    bookmarks = _bookmarks(table, log, rebuild=rebuild) if log else None
+    changes = tuple(
+        changes_since(
+            found,
+            bookmarks.consumed(found.table_id) if bookmarks else None,
+            view=upstream.view,
+            table=upstream.table,
+        )
+        for upstream, found in logs
+    )
+    kind, why, dates = _how(table, bookmarks, changes, definition=definition, rebuild=rebuild)
+    version, table_id = (log.version, log.table_id) if log else (-1, "")
+    deletes = bookmarks.deletes if bookmarks and kind != "rebuild" else None
+    return RefinePlan(str(uuid.uuid4()), version, table_id, changes, kind, why, dates, deletes)
+
+
+def _existing(table: RefinedTable, upstream: str, uri: str) -> TableLog:
+    log = TableLog.open(uri)
+    if log is None:
+        raise UpstreamMissing(table=table.name, upstream=upstream, uri=uri)
+    return log
+
+
+def _bookmarks(table: RefinedTable, log: TableLog, *, rebuild: bool) -> Bookmarks | None:
+    """The bookmarks; ``None`` if they do not matter, because all rows are computed again."""
+    try:
+        found = read_bookmarks(log, table.name)
+    except (BookmarksUnreadable, ChangedByOthers):
+        if rebuild:
+            return None
+        raise
+    if found.committed is None and log.data_files.num_rows:
+        raise TableNotRefined(table=table.name, uri=log.uri)
+    return found
+
+
+def _how(
+    table: RefinedTable,
+    bookmarks: Bookmarks | None,
+    changes: Sequence[UpstreamChanges],
+    *,
+    definition: str,
+    rebuild: bool,
+) -> tuple[Kind, str, frozenset[date]]:
+    if rebuild:
+        return "rebuild", "it was asked for", frozenset()
+    if bookmarks is None or bookmarks.committed is None:
+        return "rebuild", "the table is new", frozenset()
+    if not bookmarks.has_definition(definition):
+        return "rebuild", "the document computes other rows than before", frozenset()
+    fresh = [c for c in changes if c.kind != "nothing"]
+    if not fresh:
+        return "nothing", "", frozenset()
+    if lost := next((c for c in fresh if c.kind == "lost" and c.dates is None), None):
+        return "rebuild", f"{lost.table}: {lost.why}", frozenset()
+    return _by_mode(table, fresh)
+
+
+def _by_mode(table: RefinedTable, fresh: Sequence[UpstreamChanges]) -> tuple[Kind, str, frozenset[date]]:
+    """Whether changes alone, whole dates, or the whole table must be computed."""
+    lost = next((c for c in fresh if c.kind == "lost"), None)
+    appended = all(c.kind == "appended" for c in fresh)
+    feed = lost is None and all(c.kind == "appended" or c.has_feed for c in fresh)
+    match table.mode:
+        case Append():
+            changes = appended
+        case Upsert() | Aggregate():
+            changes = feed
+        case ReplaceDates() | Deduplicate():
+            changes = False
+    if changes:
+        return "changes", "", frozenset()
+    why = f"{lost.table}: {lost.why}" if lost else _why_dates(table, fresh)
+    if not date_by_date(table) or any(c.dates is None for c in fresh):
+        return "rebuild", f"{why}, and it is not computed date by date", frozenset()
+    return "dates", why, frozenset(day for c in fresh for day in c.dates or ())
+
+
+def date_by_date(table: RefinedTable) -> bool:
+    """Whether the rows of a date can be computed again on their own."""
+    grouped = not isinstance(table.mode, Aggregate) or "date" in table.mode.by
+    return table.by_date and grouped and not isinstance(table.mode, Upsert)
+
+
+def _why_dates(table: RefinedTable, fresh: Sequence[UpstreamChanges]) -> str:
+    changed = next((c for c in fresh if c.kind == "changed"), None)
+    if changed is None:
+        return "its mode computes whole dates"
+    return f"{changed.table}: rows were changed or removed" + ("" if changed.has_feed else ", without a change feed")

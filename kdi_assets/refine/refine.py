@@ -1,0 +1,223 @@
+"""Refine: plan, compute, write, commit rows and bookmarks in one version; plan again if another commit came first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kdi_assets.ledger.errors import StagedFilesGone, TableChangedUnderDrain
+from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_after
+from kdi_assets.ledger.table_files import TableAt
+from kdi_assets.refine.bookmarks import bookmark_transactions
+from kdi_assets.refine.compute import Computed, compute
+from kdi_assets.refine.entry import RefineEntry, refine_entry_to_json
+from kdi_assets.refine.errors import AnotherRefinementActive, NoDates, RefiningFailed, RowsUnmet
+from kdi_assets.refine.inputs import Inputs
+from kdi_assets.refine.plan import RefinePlan, date_by_date, plan_refinement
+from kdi_assets.refine.report import RefineReport
+from kdi_assets.refine.stage import StagedChange, create_table, same_columns, stage_change
+from kdi_assets.refine.transform import function_source
+from kdi_assets.stream.refined_table import RefinedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MOST_LOST_ATTEMPTS = 3
+"""Give up after this many lost commit races in a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefineContext:
+    """What all steps of a refinement share.
+
+    Attributes:
+        lake: Root of the tables.
+        session: Gives the Spark session; called only if there is something to do.
+        run_id: Recorded in the commit: Dagster's run, if there is one.
+        report: Called with a line about each step, for a log.
+        at: Called with the name of each point that is reached; tests stop there.
+    """
+
+    table: RefinedTable
+    lake: str
+    session: Callable[[], SparkSession]
+    run_id: str = ""
+    report: Callable[[str], None] = lambda line: None
+    at: Callable[[str], None] = lambda point: None
+
+    @property
+    def uri(self) -> str:
+        return self.table.table_uri(self.lake)
+
+
+def refine(
+    table: RefinedTable,
+    *,
+    lake: str,
+    session: Callable[[], SparkSession],
+    run_id: str = "",
+    dates: tuple[date, date] | None = None,
+    rebuild: bool = False,
+    report: Callable[[str], None] = lambda line: None,
+    at: Callable[[str], None] = lambda point: None,
+) -> RefineReport:
+    """Bring a refined table to the newest versions of its upstream tables, exactly once.
+
+    Args:
+        dates: First and last date, inclusive: these are computed again, with all that is new.
+        rebuild: Compute all rows again.
+
+    Raises:
+        AnotherRefinementActive: Other commits came first, too often in a row.
+        NoDates: ``dates`` are given, and the table is not computed date by date.
+        KdiError: Every refusal of plan and computation.
+    """
+    context = RefineContext(table=table, lake=lake, session=session, run_id=run_id, report=report, at=at)
+    if dates and not date_by_date(table):
+        raise NoDates(table=table.name)
+    definition = table.definition(function_source(table))
+    started, lost = time.monotonic(), 0
+    while True:
+        plan = plan_refinement(table, lake, definition=definition, rebuild=rebuild)
+        plan = _with_dates(plan, dates) if dates else plan
+        if plan.kind == "nothing":
+            return RefineReport(table.name, "nothing", upstreams=plan.stretches, seconds=time.monotonic() - started)
+        try:
+            return replace(_execute(plan, context, definition), seconds=time.monotonic() - started)
+        except _OtherColumns:
+            rebuild = True  # the rows gained, lost or changed a column: the definition's text alone does not show it
+        except (VersionTaken, StagedFilesGone, TableChangedUnderDrain) as overtaken:
+            lost += 1
+            if lost >= MOST_LOST_ATTEMPTS:
+                detail = str(overtaken).split("\n", 1)[0] or "other commits came first"
+                raise AnotherRefinementActive(table=table.name, detail=detail) from overtaken
+
+
+class _OtherColumns(Exception):
+    """The rows have other columns than the table."""
+
+
+def _with_dates(plan: RefinePlan, dates: tuple[date, date]) -> RefinePlan:
+    """The plan with some dates computed again, besides all that is new."""
+    if plan.kind == "rebuild":
+        return plan
+    first, last = dates
+    asked = {first + timedelta(days=n) for n in range((last - first).days + 1)}
+    new = {day for upstream in plan.upstreams for day in upstream.dates or ()}
+    if any(upstream.dates is None for upstream in plan.upstreams):
+        return replace(plan, kind="rebuild", why="dates were asked for, and it is unknown which others changed")
+    return replace(plan, kind="dates", why="it was asked for", dates=frozenset(asked | new))
+
+
+def _execute(plan: RefinePlan, context: RefineContext, definition: str) -> RefineReport:
+    table, spark = context.table, context.session()
+    context.report(_log_line(table, plan))
+    with _spark_failures(table, "computing rows"):
+        computed = compute(Inputs(spark, table, plan, context.uri), context.lake)
+    context.at("deletes recorded")
+    if plan.version < 0:
+        plan = _created(plan, context, computed)
+    at_plan = TableAt.open(spark, context.uri, plan.version)
+    if plan.kind != "rebuild" and not same_columns(computed.change.rows, at_plan):
+        raise _OtherColumns
+    unmet = _unmet(table, computed.change.rows)
+    with _spark_failures(table, "writing rows"):
+        staged = stage_change(computed.change, at_plan)
+    context.at("files written")
+    entry = _entry(plan, context, staged, unmet)
+    transactions = partial(
+        bookmark_transactions, table.name, plan.consumed, definition=definition, deletes=computed.deletes
+    )
+    request = CommitRequest(
+        context.uri, plan.table_id, plan.attempt_id, lambda version: transactions(version=version), _metadata_of(entry)
+    )
+    version = commit_after(plan.version, spark, staged.staged, request)
+    context.at("committed")
+    return RefineReport(
+        table.name,
+        plan.kind,
+        plan.why,
+        version,
+        plan.stretches,
+        staged.dates,
+        staged.rows_added,
+        staged.rows_removed,
+        staged.rows_by_date,
+        unmet,
+    )
+
+
+def _created(plan: RefinePlan, context: RefineContext, computed: Computed) -> RefinePlan:
+    """The plan for the table, which is created without rows first."""
+    entry = RefineEntry(context.table.name, plan.attempt_id, "nothing", run_id=context.run_id)
+    request = CommitRequest(context.uri, "", plan.attempt_id, lambda version: {}, _metadata_of(entry))
+    properties, schema = context.table.properties, computed.change.rows.schema
+    table_id = create_table(context.session(), request, schema, properties, by_date=context.table.by_date)
+    context.at("table created")
+    return replace(plan, version=0, table_id=table_id)
+
+
+def _entry(plan: RefinePlan, context: RefineContext, staged: StagedChange, unmet: Mapping[str, int]) -> RefineEntry:
+    return RefineEntry(
+        consumer=context.table.name,
+        attempt_id=plan.attempt_id,
+        kind=plan.kind,
+        upstreams=plan.stretches,
+        run_id=context.run_id,
+        why=plan.why,
+        dates=staged.dates,
+        rows_added=staged.rows_added,
+        rows_removed=staged.rows_removed,
+        rows_by_date=staged.rows_by_date,
+        unmet=unmet,
+    )
+
+
+def _metadata_of(entry: RefineEntry) -> Callable[[int], str]:
+    return lambda version: refine_entry_to_json(entry)
+
+
+def _unmet(table: RefinedTable, rows: DataFrame) -> dict[str, int]:
+    """How many new rows do not meet each expectation, of those that some do not meet.
+
+    Raises:
+        RowsUnmet: One of them stops the run.
+    """
+    if not table.expectations:
+        return {}
+    counts = [f"count_if(NOT coalesce({e.sql}, false)) AS {name}" for name, e in table.expectations.items()]
+    with _spark_failures(table, "counting rows that do not meet expectations"):
+        (found,) = rows.selectExpr(*counts).collect()
+    unmet = {name: int(n) for name, n in found.asDict().items() if n}
+    for name, count in unmet.items():
+        if table.expectations[name].then == "fail":
+            raise RowsUnmet(table=table.name, expectation=name, rows=count)
+    return unmet
+
+
+def _log_line(table: RefinedTable, plan: RefinePlan) -> str:
+    stretches = ", ".join(f"{s.table} {'' if s.since is None else f'({s.since}, '}{s.version}]" for s in plan.stretches)
+    what = {"changes": "what is new", "dates": f"{len(plan.dates):,} dates", "rebuild": "all rows"}[plan.kind]
+    return f"{table.name}: refining {what} of {stretches}" + (f": {plan.why}" if plan.why else "")
+
+
+@contextmanager
+def _spark_failures(table: RefinedTable, doing: str) -> Iterator[None]:
+    """Translate what Spark raises.
+
+    Raises:
+        RefiningFailed: Spark failed.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as failed:
+        detail = str(failed).strip().split("\n", 1)[0][:500]
+        raise RefiningFailed(table=table.name, doing=doing, detail=detail) from failed

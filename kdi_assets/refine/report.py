@@ -1,0 +1,58 @@
+"""What a refinement did, for logs, Dagster's events and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Literal
+
+Kind = Literal["nothing", "changes", "dates", "rebuild"]
+"""What was computed: nothing was new; only what is new; whole dates; or the whole table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """The stretch of an upstream table that a refinement consumed.
+
+    Attributes:
+        table: Path of the upstream table below the lake's root.
+        table_id: Delta's id of that table.
+        since: The version consumed before, exclusive; ``None``: the first time, or everything again.
+        version: The version up to which it is consumed now, inclusive.
+    """
+
+    table: str
+    table_id: str
+    since: int | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefineReport:
+    """One refinement of a table.
+
+    Attributes:
+        table: The refined table's path.
+        kind: What was computed.
+        why: For ``dates`` and ``rebuild``: why changes alone did not do; for a log, as a sentence's part.
+        version: The table version of the commit; ``None``: nothing was committed.
+        upstreams: What was consumed.
+        dates: Dates whose rows changed; empty for a table without date partitions.
+        rows_added, rows_removed: Rows by the files' statistics; a changed row counts in both.
+        rows_by_date: Rows added, by date.
+        unmet: By expectation, how many new rows do not meet it.
+        seconds: Wall seconds.
+    """
+
+    table: str
+    kind: Kind
+    why: str = ""
+    version: int | None = None
+    upstreams: tuple[Consumed, ...] = ()
+    dates: tuple[date, ...] = ()
+    rows_added: int = 0
+    rows_removed: int = 0
+    rows_by_date: Mapping[date, int] = field(default_factory=dict)
+    unmet: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0

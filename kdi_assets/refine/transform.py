@@ -1,0 +1,122 @@
+"""Transform: the document's SQL or function over the rows of upstream tables, and what its plan shows about it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.refine.errors import DateNotKept, QueryMistake, RowsNotOneByOne
+from kdi_assets.stream.refined_table import RefinedTable, ReplaceDates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate"})
+"""Nodes of Spark's plan whose rows each come from one row, besides the reading of the table."""
+FIRST_COLUMN = "date"
+
+
+def transform(spark: SparkSession, table: RefinedTable, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """The document's SQL or function over the rows of its upstream tables.
+
+    Args:
+        frames: By the table's name in SQL, in the document's order.
+
+    Returns:
+        Lazy: nothing runs here. With ``partition_by: date`` it has a column ``date``, of type date.
+
+    Raises:
+        QueryMistake: Spark refuses it, or the column ``date`` is missing or has another type.
+        RowsNotOneByOne: The mode takes rows one by one, and the rows of the result depend on each other.
+        DateNotKept: The mode needs the date of the upstream row, and the result has another one.
+    """
+    result = _result(spark, table, frames)
+    if table.by_date and dict(result.dtypes).get("date") != "date":
+        detail = f"partition_by is date, and the rows have no column date of type date: {', '.join(result.columns)}"
+        raise QueryMistake(table=table.name, field=_field(table), detail=detail)
+    if not isinstance(table.mode, ReplaceDates):
+        _refuse_other_rows(table, result)
+        if table.by_date and not _keeps_date(result, next(iter(frames.values()))):
+            raise DateNotKept(table=table.name, mode=_mode_name(table))
+    return result
+
+
+def function_source(table: RefinedTable) -> str:
+    """The source text of the document's function; empty without one.
+
+    Raises:
+        QueryMistake: There is no such function.
+    """
+    return inspect.getsource(_function(table)) if table.python else ""
+
+
+def _result(spark: SparkSession, table: RefinedTable, frames: Mapping[str, DataFrame]) -> DataFrame:
+    from pyspark.errors import PySparkException
+
+    try:
+        if table.python:
+            result: DataFrame = _function(table)(*frames.values())
+            result.schema  # noqa: B018  # analysed now, so that its mistake is named
+            return result
+        if not table.sql:
+            return next(iter(frames.values()))
+        for view, frame in frames.items():
+            frame.createOrReplaceTempView(view)
+        try:
+            return spark.sql(table.sql)
+        finally:
+            for view in frames:
+                spark.catalog.dropTempView(view)
+    except PySparkException as mistake:
+        detail = str(mistake).split("\n\n", 1)[0].strip()
+        raise QueryMistake(table=table.name, field=_field(table), detail=detail) from mistake
+
+
+def _function(table: RefinedTable) -> Callable[..., Any]:
+    module, _, name = table.python.partition(":")
+    try:
+        function: Callable[..., Any] = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as missing:
+        raise QueryMistake(table=table.name, field="python", detail=str(missing)) from missing
+    return function
+
+
+def _field(table: RefinedTable) -> str:
+    return "python" if table.python else "sql" if table.sql else "from"
+
+
+def _mode_name(table: RefinedTable) -> str:
+    return type(table.mode).__name__.lower()
+
+
+def _refuse_other_rows(table: RefinedTable, result: DataFrame) -> None:
+    """Refuse a plan with joins, groups, windows, limits and the like: new rows alone do not give its new rows."""
+    plan: Any = result._jdf.queryExecution().analyzed()
+    nodes = [plan]
+    while nodes:
+        node = nodes.pop()
+        name, children = str(node.nodeName()), node.children()
+        if children.size() and name not in ROW_BY_ROW:
+            raise RowsNotOneByOne(table=table.name, mode=_mode_name(table), found=name)
+        if node.subqueriesAll().size():
+            raise RowsNotOneByOne(table=table.name, mode=_mode_name(table), found="a subquery")
+        if not node.deterministic():
+            raise RowsNotOneByOne(
+                table=table.name, mode=_mode_name(table), found="a function that is not deterministic"
+            )
+        nodes += [children.apply(i) for i in range(children.size())]
+
+
+def _keeps_date(result: DataFrame, upstream: DataFrame) -> bool:
+    """Whether the column ``date`` is that of the upstream table, and not computed."""
+    return "date" in upstream.columns and _column_id(result) == _column_id(upstream)
+
+
+def _column_id(frame: DataFrame) -> str:
+    output: Any = frame._jdf.queryExecution().analyzed().output()
+    columns = [output.apply(i) for i in range(output.size())]
+    return next((str(c.exprId().id()) for c in columns if str(c.name()).lower() == "date"), "")

@@ -1,0 +1,98 @@
+"""Upsert: rows are changes of what their keys name; the table has the newest state (SCD 1) or all states (SCD 2).
+
+A change that arrives late must find what came after it, deletes included. So the table keeps the sequence of each row,
+and a table beside it keeps the keys and sequences of deletes. A delete is a fact of the upstream table: it may be
+recorded before the commit that consumes it, and recording it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdi_assets.refine.aggregate import with_keys
+from kdi_assets.refine.inputs import Inputs
+from kdi_assets.refine.table_change import Everything, OfKeys, TableChange
+from kdi_assets.stream.refined_table import Upsert
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SEQUENCE, FROM, TO = "sequence", "valid_from", "valid_to"
+_DELETES, _CONTENT = "_kdi_deletes", "_kdi_content"
+
+
+def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tuple[TableChange, DataFrame]:
+    """What a refinement changes, and the deletes to record before its commit.
+
+    Args:
+        deletes: Keys and ``sequence`` of the deletes that are recorded; ``None``: none are.
+
+    Returns:
+        The change; and keys and ``sequence`` of all deletes among the changes that were read.
+    """
+    if inputs.plan.kind == "rebuild":
+        changes = _changes(inputs.all_rows(), mode)
+        return TableChange(_states(changes, mode), Everything()), _deletes_of(changes, mode)
+    if not inputs.only_added:
+        touched = _changes(inputs.touched_rows(), mode).select(*mode.keys).distinct()
+        changes = _changes(with_keys(inputs.all_rows(), touched, mode.keys), mode)
+        return TableChange(_states(changes, mode), OfKeys(touched)), _deletes_of(changes, mode)
+    new = _changes(inputs.new_rows(), mode)
+    keys = new.select(*mode.keys).distinct()
+    known = _known_changes(with_keys(inputs.table_rows(), keys, mode.keys), new, mode)
+    if deletes is not None:
+        known = known.unionByName(_as_changes(with_keys(deletes, keys, mode.keys), new))
+    return TableChange(_states(known.unionByName(new), mode), OfKeys(keys)), _deletes_of(new, mode)
+
+
+def _changes(rows: DataFrame, mode: Upsert) -> DataFrame:
+    """The kept columns of each change, ``sequence``, and whether it deletes."""
+    from pyspark.sql import functions as F
+
+    kept = mode.column_list or tuple(c for c in rows.columns if c not in (SEQUENCE, FROM, TO))
+    columns = [F.col(f"`{c}`") for c in dict.fromkeys((*mode.keys, *kept))]
+    deletes = F.expr(f"coalesce({mode.apply_as_deletes}, false)") if mode.apply_as_deletes else F.lit(False)
+    return rows.select(*columns, F.expr(mode.sequence_by).alias(SEQUENCE), deletes.alias(_DELETES))
+
+
+def _deletes_of(changes: DataFrame, mode: Upsert) -> DataFrame:
+    return changes.where(_DELETES).select(*mode.keys, SEQUENCE).distinct()
+
+
+def _known_changes(rows: DataFrame, like: DataFrame, mode: Upsert) -> DataFrame:
+    """The changes that the rows of the table were made of, but for deletes."""
+    from pyspark.sql import functions as F
+
+    if mode.scd_type == 2:
+        rows = rows.withColumnRenamed(FROM, SEQUENCE)
+    return rows.withColumn(_DELETES, F.lit(False)).select(*like.columns)
+
+
+def _as_changes(deletes: DataFrame, like: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    columns = [
+        F.col(f"`{f.name}`") if f.name in deletes.columns else F.lit(None).cast(f.dataType).alias(f.name)
+        for f in like.schema.fields
+        if f.name != _DELETES
+    ]
+    return deletes.select(*columns, F.lit(True).alias(_DELETES))
+
+
+def _states(changes: DataFrame, mode: Upsert) -> DataFrame:
+    """The rows of the table that some changes make; ``changes`` has all changes of its keys that count."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    content = F.to_json(F.struct(*(F.col(f"`{c}`") for c in changes.columns)))
+    # A sequence that is there twice: a delete wins, and of two others always the same one.
+    newest_first = (F.col(SEQUENCE).desc(), F.col(_DELETES).desc(), F.col(_CONTENT).desc())
+    by = (*mode.keys, SEQUENCE) if mode.scd_type == 2 else mode.keys
+    number = F.row_number().over(Window.partitionBy(*by).orderBy(*newest_first))
+    ranked = changes.withColumn(_CONTENT, content).withColumn("_kdi_number", number)
+    of_table = ranked.where("_kdi_number = 1").drop("_kdi_number", _CONTENT)
+    if mode.scd_type == 1:
+        return of_table.where(f"NOT {_DELETES}").drop(_DELETES)
+    following = F.lead(SEQUENCE).over(Window.partitionBy(*mode.keys).orderBy(SEQUENCE))
+    spans = of_table.withColumn(TO, following).withColumnRenamed(SEQUENCE, FROM)
+    return spans.where(f"NOT {_DELETES}").drop(_DELETES)

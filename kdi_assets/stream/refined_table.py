@@ -1,0 +1,283 @@
+"""The typed description of a refined table: other tables' rows, transformed, kept up to date by what is new. No I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import date
+from hashlib import sha256
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+
+from kdi_assets.stream.field_types import (
+    Day,
+    Days,
+    Declared,
+    ExpectationName,
+    Owner,
+    Sql,
+    TablePath,
+    TopColumn,
+    WrittenAs,
+    full_match,
+    matching,
+    wrong,
+)
+from kdi_assets.stream.limits import FreshnessLimits, cron_expression
+from kdi_assets.stream.message_rules import Expectation
+
+ViewName = Annotated[
+    str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "is not a name for a table in SQL", "letters, digits and '_'")
+]
+_is_function = full_match(
+    r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*",
+    "is not the name of a function",
+    "module:function, e.g. my_project.silver:sessions",
+)
+
+
+def _python_function(value: str, info: ValidationInfo) -> str:
+    if value and info.data.get("sql"):
+        raise wrong("there is sql as well", "keep one of sql and python")
+    return _is_function(value) if value else value
+
+
+Function = Literal["count", "sum", "min", "max", "avg", "count_distinct", "approx_count_distinct"]
+"""What a measure computes of a group; ``approx_count_distinct`` by a sketch that can be merged."""
+MERGEABLE: frozenset[Function] = frozenset({"count", "sum", "min", "max", "avg", "approx_count_distinct"})
+"""Measures of which new rows can be added to a group without reading its old rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream(Declared):
+    """A table that is read, and its name in SQL."""
+
+    table: Annotated[TablePath, Field(examples=["bronze/web_requests"])]
+    """The table's path below the lake's root: of a stream, of another refined table, or any Delta table."""
+    name: Annotated[ViewName, Field(validation_alias="as", examples=["web_requests"])] = ""
+    """Its name in SQL; by default the last part of the path, with '_' for other characters than letters and digits."""
+
+    @property
+    def view(self) -> str:
+        """The table's name in SQL."""
+        return self.name or "".join(c if c.isalnum() else "_" for c in self.table.rpartition("/")[2])
+
+    def uri(self, lake: str) -> str:
+        """Path or URI of the table."""
+        return f"{lake.rstrip('/')}/{self.table}"
+
+
+def upstreams_of(value: object) -> object:
+    """One path, or a list of paths and mappings."""
+    tables = value if isinstance(value, list) else [value]
+    return [{"table": table} if isinstance(table, str) else table for table in tables]
+
+
+@dataclass(frozen=True, slots=True)
+class Append(Declared):
+    """New rows of the upstream table become new rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceDates(Declared):
+    """Dates that changed upstream are computed again, and replaced in one commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deduplicate(Declared):
+    """Of rows with the same keys within some dates, the first one is kept."""
+
+    keys: Annotated[tuple[TopColumn, ...], Field(min_length=1, examples=[["session_id"]])]
+    """Columns that identify a row."""
+    order_by: Annotated[Sql, Field(examples=["at"])] = "kafka.offset"
+    """Spark SQL over the rows: among rows with the same keys and date, the one with the lowest value is kept."""
+    window: Annotated[Days, Field(examples=["2 days"])] = 1
+    """A row is a duplicate of rows of its own date and of the dates before it, so many dates in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert(Declared):
+    """Rows are changes: of the rows with the same keys, the newest holds."""
+
+    keys: Annotated[tuple[TopColumn, ...], Field(min_length=1, examples=[["customer_id"]])]
+    """Columns that identify what a row is about."""
+    sequence_by: Annotated[Sql, Field(examples=["updated_at"])] = "kafka.offset"
+    """Spark SQL over the rows: of two changes, the one with the higher value is newer. Late changes are put in order by
+    it."""
+    apply_as_deletes: Annotated[str, Field(examples=["op = 'd'"])] = ""
+    """Spark SQL condition over the rows: the change deletes its keys."""
+    column_list: Annotated[tuple[str, ...], Field(examples=[["customer_id", "name", "city"]])] = ()
+    """Columns that the table keeps; by default all columns of the rows."""
+    scd_type: Annotated[Literal[1, 2], Field(examples=[2])] = 1
+    """1: one row for each key; 2: a row for each change, with valid_from and valid_to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A function of the rows of a group; ``of`` is Spark SQL over a row, ``1`` for ``count`` of all rows."""
+
+    function: Function
+    of: str = "1"
+
+
+def measure_of(value: object) -> object:
+    """A measure as documents write it: ``count``, or ``{sum: bytes}``."""
+    functions = ("count", "sum", "min", "max", "avg", "count_distinct", "approx_count_distinct")
+    match value:
+        case "count":
+            return Measure("count")
+        case dict() if len(value) == 1 and isinstance(expression := next(iter(value.values())), str):
+            (function,) = value
+            if function in functions and expression.strip():
+                return Measure(function, expression)
+    raise wrong(f"{value!r} is no measure", f"count, or e.g. {{sum: bytes}}; functions: {', '.join(functions)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate(Declared):
+    """Rows are grouped; the groups of new rows are brought up to date, others are not touched."""
+
+    by: Annotated[tuple[TopColumn | Literal["date"], ...], Field(min_length=1, examples=[["date", "host"]])]
+    """Columns of the group."""
+    measures: Annotated[
+        Mapping[
+            TopColumn, Annotated[Measure, BeforeValidator(measure_of, json_schema_input_type=str | dict[str, str])]
+        ],
+        Field(min_length=1, examples=[{"requests": "count", "errors": {"sum": "int(status >= 500)"}}]),
+    ]
+    """Column to what it holds: count, or {function: Spark SQL over a row} with sum, min, max, avg, count_distinct or
+    approx_count_distinct."""
+
+
+Mode = Append | ReplaceDates | Deduplicate | Upsert | Aggregate
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenMode(Declared):
+    """A mode by its name. Exactly one."""
+
+    append: Annotated[Append | None, Field(examples=[{}])] = None
+    """New rows of the upstream table become new rows."""
+    replace_dates: Annotated[ReplaceDates | None, Field(examples=[{}])] = None
+    """Dates that changed upstream are computed again. The rows of a date may come from rows of that date only."""
+    deduplicate: Annotated[Deduplicate | None, Field(examples=[{"keys": ["session_id"]}])] = None
+    """Of rows with the same keys within some dates, the first one is kept."""
+    upsert: Annotated[Upsert | None, Field(examples=[{"keys": ["customer_id"], "sequence_by": "updated_at"}])] = None
+    """Rows are changes: of the rows with the same keys, the newest holds."""
+    aggregate: Annotated[
+        Aggregate | None, Field(examples=[{"by": ["date", "host"], "measures": {"requests": "count"}}])
+    ] = None
+    """Rows are grouped; the groups of new rows are brought up to date."""
+
+
+def mode_by_name(value: object) -> object:
+    """A mode as documents write it: ``append`` is short for ``{append: {}}``."""
+    names = [f.name for f in fields(WrittenMode)]
+    if isinstance(value, Append):  # the default
+        return {"append": {}}
+    if isinstance(value, str) and value in names:
+        return {value: {}}
+    if isinstance(value, dict) and len(value) == 1:
+        return {name: {} if given is None else given for name, given in value.items()}
+    raise wrong(f"{value!r} is no mode", f"one of {', '.join(names)}, e.g. append, or upsert: {{keys: [id]}}")
+
+
+def _mode(written: WrittenMode, info: ValidationInfo) -> Mode:
+    mode: Mode = next(given for f in fields(written) if (given := getattr(written, f.name)) is not None)
+    if len(info.data.get("upstreams", ())) > 1 and not isinstance(mode, ReplaceDates):
+        raise wrong("reads several tables, whose rows do not arrive together", "mode: replace_dates", field="mode")
+    return mode
+
+
+def _unique_views(upstreams: tuple[Upstream, ...]) -> tuple[Upstream, ...]:
+    views = [upstream.view.lower() for upstream in upstreams]
+    if twice := next((view for view in views if views.count(view) > 1), None):
+        raise wrong(f"two tables are called {twice} in SQL", "name one of them: {table: …, as: NAME}", field="from")
+    return upstreams
+
+
+@dataclass(frozen=True, slots=True)
+class RefinedTable(Declared):
+    """A table that is made of the rows of other tables, and kept up to date by what is new in them."""
+
+    table: Annotated[TablePath, Field(examples=["silver/sessions"])]
+    """The table's path below the lake's root ($KDI_LAKE). It is the name of the refined table and its asset."""
+    upstreams: Annotated[
+        tuple[Upstream, ...],
+        BeforeValidator(upstreams_of, json_schema_input_type=Any),
+        AfterValidator(_unique_views),
+        Field(min_length=1, validation_alias="from", examples=["bronze/web_requests"]),
+    ]
+    """The tables that are read: a path, or a list of paths or of {table: PATH, as: NAME}. Each is a view in `sql`,
+    named by `as` or by the last part of its path."""
+    sql: Annotated[str, Field(examples=["SELECT date, host, session_id FROM web_requests WHERE status < 500"])] = ""
+    """Spark SQL over the tables of `from`; by default all columns of the one table."""
+    python: Annotated[str, AfterValidator(_python_function), Field(examples=["my_project.silver:sessions"])] = ""
+    """In place of `sql`: module:function of a function that gets the DataFrames of `from`, in their order, and returns
+    a DataFrame."""
+    partition_by: Annotated[Literal["date"] | None, Field(examples=["date"])] = "date"
+    """date: the rows have a column `date`, of type date, by which table and asset are partitioned; null: the table has
+    no partitions."""
+    start: Annotated[Day, Field(examples=["2020-01-01"])] = date(2020, 1, 1)
+    """The first date of the asset's partitions."""
+    expectations: Annotated[
+        Mapping[ExpectationName, Expectation],
+        Field(examples=[{"requests_are_counted": {"sql": "requests > 0", "then": "fail"}}]),
+    ] = field(default_factory=dict)
+    """What every new row should meet: name to a condition. warn counts the rows that do not; fail stops the run before
+    it commits. Rows of a refined table have no dead letters."""
+    cron: Annotated[str | None, AfterValidator(cron_expression), Field(examples=["0 * * * *"])] = None
+    """Times (UTC) at which what is new is refined. Without it, a run starts as soon as an upstream table has new
+    rows."""
+    freshness: Annotated[FreshnessLimits | None, Field(examples=[{"warn": "1 hour", "fail": "6 hours"}])] = None
+    """How old the newest materialization may be. It makes a freshness policy in Dagster."""
+    properties: Annotated[
+        Mapping[str, str], Field(examples=[{"delta.deletedFileRetentionDuration": "interval 14 days"}])
+    ] = field(default_factory=dict)
+    """Delta table properties, set when the table is created."""
+    description: Annotated[str, Field(examples=["Sessions without duplicates"])] = ""
+    """What the table holds, for its readers."""
+    owners: Annotated[tuple[Owner, ...], Field(examples=[["team:web"]])] = ()
+    """Teams (team:name) and mail addresses that own the table."""
+    # The last field: its validation needs the other fields, and pydantic knows only those that come before.
+    mode: Annotated[
+        Mode,
+        WrittenAs(
+            Annotated[WrittenMode, BeforeValidator(mode_by_name, json_schema_input_type=str | WrittenMode)], _mode
+        ),
+        Field(
+            validate_default=True, examples=["append", {"aggregate": {"by": ["date"], "measures": {"rows": "count"}}}]
+        ),
+    ] = Append()
+    """How the table follows its upstream tables: append, replace_dates, deduplicate, upsert or aggregate."""
+
+    @property
+    def name(self) -> str:
+        """The table's path: the refined table's name in commands, messages and metadata."""
+        return self.table
+
+    @property
+    def by_date(self) -> bool:
+        """Whether table and asset are partitioned by date."""
+        return self.partition_by == "date"
+
+    def table_uri(self, lake: str) -> str:
+        """Path or URI of the table."""
+        return f"{lake.rstrip('/')}/{self.table}"
+
+    def deletes_uri(self, lake: str) -> str:
+        """Path or URI of the table with the keys and sequences of deletes, which a late change must not bring back."""
+        return f"{self.table_uri(lake)}_deletes"
+
+    def definition(self, function_source: str = "") -> str:
+        """A digest of all that decides which rows the table has; another one means that all rows are computed again.
+
+        Args:
+            function_source: The source text of the function that ``python`` names.
+        """
+        mode = {"mode": type(self.mode).__name__, **asdict(self.mode)}
+        tables = [(upstream.table, upstream.view) for upstream in self.upstreams]
+        text = json.dumps([tables, self.sql, self.python, function_source, mode, self.partition_by], default=list)
+        return sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,376 @@
+"""Refined tables under crashes, races, RESTOREs and lost history: the rows stay those of a full recomputation."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdi_assets.errors import KdiError
+from kdi_assets.ledger import delta_log
+from kdi_assets.refine import aggregate as grouping
+from kdi_assets.refine import compute as computing
+from kdi_assets.refine import inputs as reading
+from kdi_assets.refine import refine as refining
+from kdi_assets.refine import stage as staging
+from kdi_assets.refine import upstream as looking
+from kdi_assets.refine.errors import (
+    AnotherRefinementActive,
+    ChangedByOthers,
+    DateNotKept,
+    QueryMistake,
+    RowsNotOneByOne,
+    RowsUnmet,
+    TableNotRefined,
+    UpstreamMissing,
+)
+from kdi_assets.refine.read import rows_at
+from kdi_assets.refine.table_change import Nothing, TableChange
+from tests.driven import Once
+from tests.refined import Lakeside, refined_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pytest import MonkeyPatch
+
+D1, D2 = date(2026, 1, 1), date(2026, 1, 2)
+FIRST = [(1, "a", 10, "i", D1), (2, "b", 20, "i", D1), (3, "a", 30, "i", D2)]
+MORE = [(4, "a", 5, "i", D2), (1, "b", 7, "u", D2)]
+COPY = refined_table(**{"table": "silver/copy", "from": "bronze/events"})
+SUMS = refined_table(
+    **{
+        "table": "gold/sums",
+        "from": "bronze/events",
+        "mode": {"aggregate": {"by": ["date", "host"], "measures": {"n": "count", "total": {"sum": "bytes"}}}},
+    }
+)
+STATE = refined_table(
+    **{
+        "table": "silver/state",
+        "from": "bronze/events",
+        "partition_by": None,
+        "mode": {"upsert": {"keys": ["id"], "sequence_by": "bytes", "apply_as_deletes": "op = 'd'"}},
+    }
+)
+POINTS = ("table created", "deletes recorded", "files written", "committed")
+
+
+class Died(BaseException):
+    """The process ended at this point."""
+
+
+def _die() -> None:
+    raise Died
+
+
+@pytest.fixture
+def lakeside(spark: SparkSession, lake: str) -> Lakeside:
+    return Lakeside(spark, lake)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_at_any_point_neither_loses_nor_doubles_a_row(lakeside: Lakeside, point: str) -> None:
+    """Purpose: rows and bookmark are one commit, and what a dead attempt left must not count.
+    Procedure: end the first and a later refinement at the point; refine again. The later rows have a delete.
+    Pass: the crash happened; the table is as computed at once.
+    """
+    died = 0
+    for rows in (FIRST, [*MORE, (2, "b", 21, "d", D2)], [(2, "b", 20, "u", D2)]):
+        lakeside.append(rows)
+        try:
+            lakeside.refine(STATE, at=Once(point, _die))
+        except Died:
+            died += 1
+        lakeside.refine(STATE)
+
+    assert died >= 1
+    lakeside.assert_as_computed_at_once(STATE)
+
+
+@pytest.mark.parametrize("table", [COPY, SUMS, STATE], ids=lambda t: t.table)
+def test_of_two_refinements_at_once_one_counts(lakeside: Lakeside, table: Any) -> None:
+    lakeside.append(FIRST)
+    lakeside.refine(table)
+    lakeside.append(MORE)
+
+    report = lakeside.refine(table, at=Once("files written", lambda: lakeside.refine(table)))
+
+    assert report.kind == "nothing"
+    lakeside.assert_as_computed_at_once(table)
+
+
+def test_a_refinement_that_is_overtaken_each_time_gives_up_and_names_the_other(lakeside: Lakeside) -> None:
+    lakeside.append(FIRST)
+
+    def overtake(point: str) -> None:
+        if point == "files written":
+            lakeside.refine(COPY)
+            lakeside.append(MORE)  # else the next plan would find nothing to do
+
+    with pytest.raises(AnotherRefinementActive, match="another refinement of this table is active"):
+        lakeside.refine(COPY, at=overtake)
+    lakeside.refine(COPY)
+
+    lakeside.assert_as_computed_at_once(COPY)
+
+
+@pytest.mark.parametrize("table", [COPY, SUMS, STATE], ids=lambda t: t.table)
+def test_a_restore_of_the_table_brings_its_bookmarks_back(lakeside: Lakeside, table: Any) -> None:
+    """Purpose: after a RESTORE the log has newer bookmarks than the rows.
+    Procedure: three refinements, RESTORE to the second and refine; RESTORE to that RESTORE and refine; RESTORE between
+    the files and the commit of a refinement.
+    Pass: each time the table is as computed at once.
+    """
+    for rows in (FIRST, MORE, [(5, "c", 40, "i", D1), (1, "a", 41, "d", D2)]):
+        lakeside.append(rows)
+        lakeside.refine(table)
+    name = table.table
+
+    lakeside.sql("RESTORE {t} TO VERSION AS OF 2", name)
+    lakeside.refine(table)
+    lakeside.assert_as_computed_at_once(table)
+
+    lakeside.sql("RESTORE {t} TO VERSION AS OF 4", name)
+    lakeside.append([(6, "d", 50, "i", D2)])
+    lakeside.refine(table)
+    lakeside.assert_as_computed_at_once(table)
+
+    lakeside.append([(7, "d", 60, "i", D2)])
+    restores = Once("files written", lambda: lakeside.sql("RESTORE {t} TO VERSION AS OF 3", name))
+    lakeside.refine(table, at=restores)
+    assert restores.happened
+    lakeside.assert_as_computed_at_once(table)
+
+
+def _cleaned_log(lakeside: Lakeside) -> None:
+    """The log of the upstream table from its newest version on, as a clean-up leaves it."""
+    from deltalake import DeltaTable
+
+    lakeside.append([(6, "b", 2, "i", D1)])  # the commit before this one goes too, and was not consumed
+    DeltaTable(lakeside.uri("bronze/events")).create_checkpoint()
+    for commit in sorted(Path(lakeside.uri("bronze/events"), "_delta_log").glob("*.json"))[:-1]:
+        commit.unlink()
+
+
+def _without_feed(lakeside: Lakeside) -> None:
+    lakeside.sql("UPDATE {t} SET bytes = bytes + 1 WHERE id = 1")
+    shutil.rmtree(Path(lakeside.uri("bronze/events"), "_change_data"))
+
+
+def _replaced(lakeside: Lakeside) -> None:
+    shutil.rmtree(lakeside.uri("bronze/events"))
+    lakeside.append(MORE)
+
+
+def _overwritten(lakeside: Lakeside) -> None:
+    frame = lakeside.spark.read.format("delta").load(lakeside.uri("bronze/events")).where("id <> 1")
+    frame.write.format("delta").mode("overwrite").save(lakeside.uri("bronze/events"))
+
+
+def _gained_column(lakeside: Lakeside) -> None:
+    lakeside.sql("ALTER TABLE {t} ADD COLUMNS (more string)")
+    lakeside.sql("INSERT INTO {t} VALUES (8, 'e', 80, 'i', DATE'2026-01-02', 'x')")
+
+
+def _other_type(lakeside: Lakeside) -> None:
+    from pyspark.sql import functions as F
+
+    frame = lakeside.spark.read.format("delta").load(lakeside.uri("bronze/events"))
+    wider = frame.withColumn("bytes", F.col("bytes").cast("decimal(20,0)"))
+    writer = wider.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    writer.partitionBy("date").save(lakeside.uri("bronze/events"))
+
+
+HISTORY: dict[str, tuple[Callable[[Lakeside], None], str]] = {
+    "log cleaned": (_cleaned_log, "no longer in its log"),
+    "change feed gone": (_without_feed, "without a change feed"),
+    "replaced": (_replaced, "nothing of it was consumed before"),
+    "overwritten": (_overwritten, ""),
+    "gained a column": (_gained_column, ""),
+    "other type": (_other_type, "changed its type"),
+}
+
+
+@pytest.mark.parametrize("history", HISTORY)
+def test_history_that_is_lost_or_changed_upstream_is_said_and_leaves_no_gap(lakeside: Lakeside, history: str) -> None:
+    happens, said = HISTORY[history]
+    for table in (COPY, SUMS):
+        lakeside.append(FIRST) if table is COPY else None
+        lakeside.refine(table)
+    lakeside.append(MORE)
+    happens(lakeside)
+
+    lines: list[str] = []
+    reports = [lakeside.refine(table, report=lines.append) for table in (COPY, SUMS)]
+
+    assert all(report.version is not None for report in reports)
+    assert all(said in report.why for report in reports), [report.why for report in reports]
+    for table in (COPY, SUMS):
+        lakeside.assert_as_computed_at_once(table)
+
+
+def test_rows_of_others_in_the_table_are_refused_until_someone_rebuilds_it(lakeside: Lakeside) -> None:
+    lakeside.append(FIRST)
+    lakeside.refine(COPY)
+    lakeside.append(FIRST[:1], COPY.table)
+    lakeside.append(MORE)
+
+    with pytest.raises(ChangedByOthers, match="kdi refine silver/copy --rebuild"):
+        lakeside.refine(COPY)
+    lakeside.refine(COPY, rebuild=True)
+
+    lakeside.assert_as_computed_at_once(COPY)
+
+
+def test_a_table_of_another_writer_is_never_taken_for_ours(lakeside: Lakeside) -> None:
+    lakeside.append(FIRST)
+    lakeside.append(MORE, COPY.table)
+
+    for rebuild in (False, True):
+        with pytest.raises(TableNotRefined):
+            lakeside.refine(COPY, rebuild=rebuild)
+
+
+def test_another_definition_computes_all_rows_again(lakeside: Lakeside) -> None:
+    lakeside.append(FIRST)
+    lakeside.refine(COPY)
+    other = replace(COPY, sql="SELECT id, date FROM events WHERE id > 1")
+
+    report = lakeside.refine(other)
+
+    assert (report.kind, report.why) == ("rebuild", "the document computes other rows than before")
+    lakeside.assert_as_computed_at_once(other)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], type[KdiError], str]] = {
+    "group": ({"sql": "SELECT date, count(*) AS n FROM events GROUP BY date"}, RowsNotOneByOne, "Aggregate"),
+    "join": ({"sql": "SELECT a.* FROM events a JOIN events b ON a.id = b.id"}, RowsNotOneByOne, "Join"),
+    "limit": ({"sql": "SELECT * FROM events LIMIT 1"}, RowsNotOneByOne, "Limit"),
+    "subquery": ({"sql": "SELECT * FROM events WHERE id = (SELECT max(id) FROM events)"}, RowsNotOneByOne, "subquery"),
+    "random": ({"sql": "SELECT *, rand() AS r FROM events"}, RowsNotOneByOne, "deterministic"),
+    "date": ({"sql": "SELECT id, date_add(date, 1) AS date FROM events"}, DateNotKept, "date"),
+    "no date": ({"sql": "SELECT id FROM events"}, QueryMistake, "no column date"),
+    "unknown column": ({"sql": "SELECT wrong, date FROM events"}, QueryMistake, "wrong"),
+    "function": ({"python": "tests.refined:no_such"}, QueryMistake, "no_such"),
+    "expectation": ({"expectations": {"small": {"sql": "bytes < 15", "then": "fail"}}}, RowsUnmet, "2 new rows"),
+}
+
+
+@pytest.mark.parametrize("mistake", REFUSED)
+def test_what_would_not_stay_equal_to_a_recomputation_is_refused(lakeside: Lakeside, mistake: str) -> None:
+    fields, error, said = REFUSED[mistake]
+    lakeside.append(FIRST)
+    table = refined_table(**{"table": "silver/wrong", "from": "bronze/events", **fields})
+
+    with pytest.raises(error, match=said):
+        lakeside.refine(table)
+
+    assert not Path(lakeside.uri("silver/wrong")).exists() or not lakeside.rows("silver/wrong")
+
+
+def test_an_upstream_table_that_does_not_exist_yet_is_waited_for(lakeside: Lakeside) -> None:
+    with pytest.raises(UpstreamMissing):
+        lakeside.refine(COPY)
+
+    lakeside.append(FIRST)
+    lakeside.refine(COPY)
+
+    lakeside.assert_as_computed_at_once(COPY)
+
+
+def _bookmark_without_rows(patch: MonkeyPatch) -> None:
+    real = staging.stage_change
+
+    def no_rows(change: TableChange, table: Any) -> Any:
+        return real(replace(change, rows=change.rows.limit(0)), table)
+
+    patch.setattr(refining, "stage_change", no_rows)
+
+
+def _inclusive_bound(patch: MonkeyPatch) -> None:
+    real = looking._Reader.changes
+    patch.setattr(looking._Reader, "changes", lambda self, base: real(replace(self, since=self.since - 1), base))
+
+
+def _optimize_is_new_rows(patch: MonkeyPatch) -> None:
+    patch.setattr(
+        looking,
+        "_row_changes",
+        lambda actions: [a for a in actions if "add" in a],  # whatever dataChange says
+    )
+
+
+def _removals_ignored(patch: MonkeyPatch) -> None:
+    patch.setattr(
+        looking, "_row_changes", lambda actions: [a for a in actions if "add" in a and a["add"].get("dataChange", True)]
+    )
+
+
+def _deletes_forgotten(patch: MonkeyPatch) -> None:
+    patch.setattr(computing, "recorded_deletes", lambda spark, uri, version: None)
+
+
+def _restores_ignored(patch: MonkeyPatch) -> None:
+    patch.setattr(delta_log.CommitInfo, "is_restore", property(lambda self: False))
+
+
+def _groups_added_again(patch: MonkeyPatch) -> None:
+    real = grouping.aggregate_change
+
+    def added(inputs: Any, mode: Any) -> TableChange:
+        change = real(inputs, mode)
+        return change if inputs.plan.kind == "rebuild" else TableChange(change.rows, Nothing())
+
+    patch.setattr(computing, "aggregate_change", added)
+
+
+def _newest_read_twice(patch: MonkeyPatch) -> None:
+    patch.setattr(reading, "appended_rows", lambda spark, changes: rows_at(spark, changes.uri, changes.version))
+
+
+MUTANTS: Sequence[Callable[[MonkeyPatch], None]] = (
+    _bookmark_without_rows,
+    _inclusive_bound,
+    _optimize_is_new_rows,
+    _removals_ignored,
+    _deletes_forgotten,
+    _restores_ignored,
+    _groups_added_again,
+    _newest_read_twice,
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__.strip("_"))
+def test_an_engine_with_a_bug_is_caught(
+    lakeside: Lakeside, monkeypatch: MonkeyPatch, mutant: Callable[[MonkeyPatch], None]
+) -> None:
+    """Purpose: the comparison with a recomputation must be able to fail.
+    Procedure: an engine with one bug refines new rows, a late change behind a delete, an OPTIMIZE, a DELETE, and
+    after a RESTORE of the table.
+    Pass: a refusal, or other rows than computed at once.
+    """
+    with pytest.raises((AssertionError, KdiError)):
+        for table in (COPY, SUMS, STATE):
+            with monkeypatch.context() as patch:
+                mutant(patch)
+                _everything_happens(lakeside, table)
+            lakeside.assert_as_computed_at_once(table)  # by the engine without the bug
+
+
+def _everything_happens(lakeside: Lakeside, table: Any) -> None:
+    lakeside.append(FIRST)
+    lakeside.refine(table)
+    for rows in ([(9, "z", 50, "d", D2)], [(9, "z", 40, "i", D2), *MORE]):
+        lakeside.append(rows)
+        lakeside.refine(table)
+    lakeside.sql("OPTIMIZE {t}")
+    lakeside.refine(table)
+    lakeside.sql("DELETE FROM {t} WHERE id = 3")
+    lakeside.refine(table)
+    lakeside.sql("RESTORE {t} TO VERSION AS OF 2", table.table)
+    lakeside.refine(table)

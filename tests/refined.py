@@ -1,0 +1,74 @@
+"""A refined table over a table that the test writes, and the comparison with a full recomputation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from deltalake import DeltaTable
+from pydantic import TypeAdapter
+
+from kdi_assets.refine.refine import refine
+from kdi_assets.refine.report import RefineReport
+from kdi_assets.stream.refined_table import RefinedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EVENTS = "id bigint, host string, bytes bigint, op string, date date"
+
+
+def refined_table(**fields: Any) -> RefinedTable:
+    """A refined table as a document describes it."""
+    table: RefinedTable = TypeAdapter(RefinedTable).validate_python(fields)
+    return table
+
+
+@dataclass(frozen=True)
+class Lakeside:
+    """Tables of one test's lake, and what refines them."""
+
+    spark: SparkSession
+    lake: str
+
+    def append(self, rows: Sequence[tuple[Any, ...]], table: str = "bronze/events", schema: str = EVENTS) -> None:
+        """Add rows to an upstream table; the first call creates it, with a change feed."""
+        frame = self.spark.createDataFrame(list(rows), schema)
+        writer = frame.write.format("delta").mode("append")
+        if "date" in frame.columns:
+            writer = writer.partitionBy("date")
+        with_feed = {"delta.enableChangeDataFeed": "true"}
+        writer.options(**with_feed).save(self.uri(table))
+
+    def sql(self, statement: str, table: str = "bronze/events") -> None:
+        """Run a statement, with ``{t}`` for the table."""
+        self.spark.sql(statement.format(t=f"delta.`{self.uri(table)}`"))
+
+    def uri(self, table: str) -> str:
+        return f"{self.lake}/{table}"
+
+    def refine(self, table: RefinedTable, **options: Any) -> RefineReport:
+        return refine(table, lake=self.lake, session=lambda: self.spark, **options)
+
+    def rows(self, table: str) -> Counter[tuple[Any, ...]]:
+        """The rows of a table, as delta-rs reads them."""
+        read = DeltaTable(self.uri(table)).to_pyarrow_table().to_pylist()
+        return Counter(tuple(sorted((name, _plain(value)) for name, value in row.items())) for row in read)
+
+    def version(self, table: str) -> int:
+        return DeltaTable(self.uri(table)).version()
+
+    def assert_as_computed_at_once(self, table: RefinedTable) -> None:
+        """The table has the rows that another table, made now of all upstream rows, has."""
+        again = replace(table, table=f"{table.table}_again_{self.version(table.table)}")
+        self.refine(again)
+        ours, theirs = self.rows(table.table), self.rows(again.table)
+        assert ours == theirs, f"missing {theirs - ours}; too many {ours - theirs}"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return tuple(sorted((k, _plain(v)) for k, v in value.items()))
+    return tuple(map(_plain, value)) if isinstance(value, list) else value
