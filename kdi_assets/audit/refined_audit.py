@@ -161,9 +161,9 @@ def _compared(
         ours, theirs = ours.where(in_dates(dates)), theirs.where(in_dates(dates))
     found = {row["day"]: row for row in _counted(ours, theirs).collect()}
     different = tuple(sorted(day for day, r in found.items() if day and r["missing"] + r["surplus"]))
-    totals = (sum(row[name] for row in found.values()) for name in ("rows", "missing", "surplus"))
+    rows, missing, surplus = (sum(row[name] for row in found.values()) for name in ("rows", "missing", "surplus"))
     stretches = tuple(replace(s, since=None) for s in plan.stretches)
-    return RefinedAudit(table.name, plan.version, stretches, dates, *totals, different)
+    return RefinedAudit(table.name, plan.version, stretches, dates, rows, missing, surplus, different)
 
 
 def _counted(ours: DataFrame, theirs: DataFrame) -> DataFrame:

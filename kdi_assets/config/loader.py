@@ -113,7 +113,8 @@ def select_refined(tables: Mapping[str, RefinedTable], names: Iterable[str]) -> 
 
 def select_table(loaded: LoadedFolder, name: str) -> Stream | RefinedTable:
     """The stream or the refined table with a name; raises like ``select_streams``."""
-    return _select({**loaded.streams, **loaded.refined}, name, "stream or refined table")
+    tables: dict[str, Stream | RefinedTable] = {**loaded.streams, **loaded.refined}
+    return _select(tables, name, "stream or refined table")
 
 
 def _select(tables: Mapping[str, AnyTable], name: str, what: str) -> AnyTable:

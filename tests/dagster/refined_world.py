@@ -22,7 +22,7 @@ from kdi_assets.refine.entry import RefineEntry
 from kdi_assets.refine.report import Consumed, RefineReport
 from kdi_assets.stream.refined_table import RefinedTable, Upstream
 from kdi_assets.stream.stream import Stream
-from tests.dagster.fakes import a_stream, materialize, range_tags, today
+from tests.dagster.fakes import Selected, a_stream, materialize, range_tags, today
 
 BRONZE = a_stream()
 
@@ -121,7 +121,7 @@ def run_refined(
 ) -> dg.ExecuteInProcessResult:
     """Materialize the tables under today's date, another one, or a range; with the first one's checks."""
     assets, first = refined_assets(refine, *tables, streams=streams), day or today()
-    selected = [*map(table_key, tables), *(refined_check_key(tables[0], name) for name in checks)]
+    selected: list[Selected] = [*map(table_key, tables), *(refined_check_key(tables[0], name) for name in checks)]
     if not tables[0].by_date:
         return materialize(instance, assets, *selected, tags=tags)
     if until:

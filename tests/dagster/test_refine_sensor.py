@@ -19,6 +19,7 @@ from kdi_assets.monitoring.refined_status import RefinedStatus
 from kdi_assets.refine.entry import refine_entry_to_json
 from kdi_assets.refine.errors import ChangedByOthers, UpstreamMissing
 from kdi_assets.refine.plan import RefinePlan
+from kdi_assets.refine.report import Kind
 from kdi_assets.stream.message_rules import Expectation
 from kdi_assets.stream.refined_table import RefinedTable
 from kdi_assets.stream.stream import Stream
@@ -67,7 +68,7 @@ class Sensor:
     def read(self, table: RefinedTable, lake: str) -> RefinedStatus:
         if refusal := self.refusals.get(table.name):
             return RefinedStatus(table, refusal=refusal)
-        kind = "changes" if table.name in self.behind else "nothing"
+        kind: Kind = "changes" if table.name in self.behind else "nothing"
         return RefinedStatus(table, RefinePlan("", self.versions.get(table.name, 1), "id", (), kind))
 
     def tick(self) -> list[dg.RunRequest]:

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from kdi_assets.definitions import defs
 from kdi_assets.settings import Settings
 from sensors.refine import NAME
-from tests.dagster.fakes import assets_of, events, materialize, today, yesterday
+from tests.dagster.fakes import Selected, assets_of, events, materialize, today, yesterday
 from tests.documents import written
 from tests.typed import Kdi, typed
 
@@ -69,7 +69,7 @@ class Location:
 
     def run(self, request: dg.RunRequest) -> None:
         """The run that a tick requested."""
-        selected = [*(request.asset_selection or ()), *(request.asset_check_keys or ())]
+        selected: list[Selected] = [*(request.asset_selection or ()), *(request.asset_check_keys or ())]
         tags = dict(request.tags)
         assert materialize(self.instance, assets_of(defs()), *selected, day=request.partition_key, tags=tags).success
 
