@@ -124,10 +124,10 @@ class Bench:
         writer = made.write.format("delta").mode("append").partitionBy("date")
         writer.option("delta.enableChangeDataFeed", "true").save(str(self.lake / table))
 
-    def refined(self, table: RefinedTable, **options: bool) -> tuple[Cost, RefineReport]:
+    def refined(self, table: RefinedTable, *, rebuild: bool = False) -> tuple[Cost, RefineReport]:
         """Refine, and what it cost."""
         meter = Meter()
-        report = refine(table, lake=str(self.lake), session=lambda: self.spark, **options)
+        report = refine(table, lake=str(self.lake), session=lambda: self.spark, rebuild=rebuild)
         used = meter.read()
         return Cost(used.wall_seconds, used.cpu_seconds, report.rows_added), report
 

@@ -12,12 +12,13 @@ from types import ModuleType
 import dagster as dg
 
 from kdi_assets.components.topics import topic_assets
-from kdi_assets.config.loader import defs_folder, load_streams
+from kdi_assets.config.loader import defs_folder, load_folder
 from resources.spark import SparkResource
 from sensors.check_tables import check_schedules, table_check_job
 from sensors.downstream import downstream_sensors
 from sensors.freshness import freshness_sensors
 from sensors.lag import lag_sensors
+from sensors.refine import refine_sensors
 
 PACKAGE_DEFS = Path(__file__).parent / "defs"
 
@@ -26,12 +27,13 @@ PACKAGE_DEFS = Path(__file__).parent / "defs"
 def defs() -> dg.Definitions:
     folder = defs_folder()
     # Before Dagster reads the documents: it would stop at the first mistake.
-    streams = load_streams(folder).values()
+    documents = load_folder(folder)
+    streams, refined = documents.streams.values(), documents.refined.values()
     checks = table_check_job(streams)
     shared = dg.Definitions(
         assets=topic_assets(streams),  # shared by streams; the components define tables and checks
         resources={"spark": SparkResource()},
-        sensors=[*lag_sensors(list(streams)), *freshness_sensors(streams)],
+        sensors=[*lag_sensors(list(streams)), *freshness_sensors(streams), *refine_sensors(refined, streams)],
         jobs=[checks],
         schedules=check_schedules(checks),
         executor=dg.in_process_executor,  # one run, many streams, one Spark session

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import dagster as dg
 from dagster import AutomationCondition
 
 from kdi_assets.components.names import dates
-from kdi_assets.config.loader import load_streams, select_streams
+from kdi_assets.components.refined_groups import refined_groups
+from kdi_assets.config.loader import load_folder, select_table
+from kdi_assets.settings import Settings
+from kdi_assets.stream.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kdi_assets.refine.consumer import NewRows
 
 LABEL = "on_new_upstream_data"
 FAILED = "failed, tried again every hour"
@@ -43,15 +53,45 @@ def _held() -> AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
     return AutomationCondition.any_deps_match(held).with_label("a blocking check failed, or is not through")
 
 
-def dates_of(stream: str) -> dg.DailyPartitionsDefinition:
-    """The date partitions of a stream's table, for an asset that is built on it date by date.
+def dates_of(table: str) -> dg.DailyPartitionsDefinition:
+    """The date partitions of a stream's table or a refined table, for an asset that is built on it date by date.
 
     Args:
-        stream: The table's path, or its last part or the topic if only one stream has it.
+        table: The table's path, or its last part, or the topic of a stream, if only one table has it.
 
     Raises:
-        UnknownStream: No stream has the name.
-        AmbiguousStream: Several streams have it.
+        UnknownStream: No table has the name.
+        AmbiguousStream: Several tables have it.
+        ValueError: The table has no date partitions.
     """
-    (selected,) = select_streams(load_streams(), [stream])
-    return dates(selected)
+    loaded = load_folder()
+    selected = select_table(loaded, table)
+    if isinstance(selected, Stream):
+        return dates(selected)
+    groups = refined_groups(loaded.refined.values(), loaded.streams.values())
+    partitions = next(group.partitions for group in groups if selected in group.tables)
+    if partitions is None:
+        raise ValueError(f"{selected.name} has no date partitions")
+    return partitions
+
+
+def new_rows(spark: SparkSession, table: str, *, into: str, consumer: str = "") -> NewRows | None:
+    """What is new in a table since the last commit of a hand-written asset; ``None`` if nothing is.
+
+    The result has the rows, their dates, and three commits: ``append``, ``replace_dates`` and ``replace_everything``
+    write rows into the asset's table and bind them to the bookmark in one version. So what is new is in the asset's
+    table exactly once, whenever the run dies and however often it is repeated.
+
+    Args:
+        table: The path of the table that is read, below the lake's root.
+        into: The path of the table that the asset writes; the first commit creates it.
+        consumer: A name for the bookmark; an asset that reads several tables needs one name for each.
+
+    Raises:
+        UpstreamMissing: The table does not exist.
+        BookmarksUnreadable: Commits of the asset's table since its last bookmark cannot be read.
+    """
+    from kdi_assets.refine.consumer import new_rows as read_new_rows
+
+    lake = Settings.from_environment().lake.rstrip("/")
+    return read_new_rows(spark, upstream=f"{lake}/{table}", output=f"{lake}/{into}", consumer=consumer or into)

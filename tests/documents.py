@@ -30,6 +30,11 @@ def stream(table: str, *, record: str = "schema: id bigint", more: str = "") -> 
     return f"type: kdi_assets.components.TopicTable\nattributes: {{{fields}}}\n"
 
 
+def refined(table: str, *, upstream: str = "bronze/web", more: str = "") -> str:
+    """The document of a refined table; ``more`` are further attributes, each after a comma."""
+    return f"type: kdi_assets.components.RefinedTable\nattributes: {{table: {table}, from: {upstream}{more}}}\n"
+
+
 def written(folder: Path, **files: str) -> Path:
     """The folder, with a document in each subfolder; ``a__b`` is a subfolder of a subfolder."""
     for name, text in files.items():

@@ -26,3 +26,14 @@ class NothingToAudit(Terminal):
             "nothing was changed.",
             f"kdi drain {self.stream}",
         )
+
+
+class NotRecomputable(Terminal):
+    """A refined table cannot be compared with a recomputation."""
+
+    table: str
+    why: str
+
+    what_happened = "{table} cannot be compared with a recomputation: {why}."
+    what_is_safe = "nothing was changed."
+    what_to_run = "kdi refine {table}, or with --rebuild, which computes all rows of what is upstream now"

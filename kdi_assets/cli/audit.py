@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamName, parse_timestamp, parse_topic_partition, selected_stream
+from kdi_assets.cli.options import AsJson, Defs, TableName, parse_timestamp, parse_topic_partition, selected_table
 from kdi_assets.cli.output import EXIT_DECIDE, print_progress, print_result
+from kdi_assets.cli.refined_output import audit_refined_table
 from kdi_assets.cli.session import LazySession, stream_session
 from kdi_assets.settings import Settings
+from kdi_assets.stream.refined_table import RefinedTable
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 from kdi_assets.wording import counted
 
@@ -32,17 +34,23 @@ AgainstKafka = Annotated[
     bool, typer.Option("--against-kafka", help="Read again what Kafka still holds, and compare every message.")
 ]
 
+Everything = Annotated[bool, typer.Option("--all", help="Of a refined table, compare all rows.")]
+
 
 def audit(
-    stream: StreamName,
+    stream: TableName,
     topic_partition: OnlyPartition = None,
     start: Start = None,
     end: End = None,
     against_kafka: AgainstKafka = False,
+    everything: Everything = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
     """Account for every offset from the first position to the current one.
+
+    Of a refined table, some dates are compared with a recomputation: those of
+    --from and --to, all with --all, or three by chance.
 
     Needs Spark within bounds, with --against-kafka, and where counts and a
     digest do not prove that every offset is there.
@@ -55,7 +63,14 @@ def audit(
     """
     from kdi_assets.audit import audit as audits
 
-    chosen, lake = selected_stream(stream, defs), Settings.from_environment().lake
+    chosen, lake = selected_table(stream, defs), Settings.from_environment().lake
+    if isinstance(chosen, RefinedTable):
+        if topic_partition or against_kafka:
+            raise typer.BadParameter("a refined table has no offsets", param_hint=f"{PARTITION}, --against-kafka")
+        audit_refined_table(chosen, everything=everything, start=start, end=end, as_json=as_json)
+        return
+    if everything:
+        raise typer.BadParameter("only for refined tables: all offsets of a stream are audited", param_hint="--all")
     only = parse_topic_partition(topic_partition, chosen)
     with stream_session(chosen, "audit", as_json=as_json) as session:
         bounds = _typed_bounds(chosen, lake, only, start, end)

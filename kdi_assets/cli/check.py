@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from kdi_assets.cli.check_refined import check_refined
 from kdi_assets.cli.options import AsJson, Defs
 from kdi_assets.cli.output import EXIT_DECIDE, exit_code, print_json, print_refusal
 from kdi_assets.cli.session import lazy_session
+from kdi_assets.cli.spark_findings import SparkFindings
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.stream.message_rules import ROUTE
 
@@ -43,7 +45,10 @@ PLAIN_DATE = "current_date()"
 
 
 def check(defs: Defs = None, as_json: AsJson = False) -> None:
-    """Check every document: fields, clusters and tables; with Spark also schemas and expressions.
+    """Check every document: fields, clusters and tables; with Spark also schemas, expressions and SQL.
+
+    The SQL of a refined table is checked over its upstream tables, or over the
+    columns that their documents describe.
 
     A table that others made is compared with its document until the stream's
     first commit to it. Prints every mistake with file, line, field, and what
@@ -58,7 +63,7 @@ def check(defs: Defs = None, as_json: AsJson = False) -> None:
     loaded = read_streams(defs or defs_folder())
     if not as_json:
         _print_mistakes(sorted_mistakes(loaded.mistakes))  # before Spark starts: it may not start
-    found = check_with_spark(loaded) if loaded.streams else SparkFindings()
+    found = check_with_spark(loaded) if loaded.streams or loaded.refined else SparkFindings()
     if as_json:
         _print_json(loaded, sorted_mistakes([*loaded.mistakes, *found.mistakes]), found)
     else:
@@ -70,22 +75,8 @@ def check(defs: Defs = None, as_json: AsJson = False) -> None:
         raise typer.Exit(code)
 
 
-@dataclass
-class SparkFindings:
-    """What Spark and the schema registries found in the streams.
-
-    Attributes:
-        refusals: Why a registry or the lake did not answer, by its name.
-        unchecked: The streams whose schemas or tables are there.
-    """
-
-    mistakes: list[DocumentMistake] = field(default_factory=list)
-    refusals: dict[str, KdiError] = field(default_factory=dict)
-    unchecked: list[str] = field(default_factory=list)
-
-
 def check_with_spark(loaded: LoadedFolder) -> SparkFindings:
-    """What Spark and the schema registries do not understand in the streams.
+    """What Spark and the schema registries do not understand in the streams and refined tables.
 
     A registry that did not answer is not asked again: each attempt takes seconds.
 
@@ -96,6 +87,8 @@ def check_with_spark(loaded: LoadedFolder) -> SparkFindings:
     with lazy_session("check") as session:
         for name, stream in loaded.streams.items():
             _check_stream(stream, loaded.documents[name], session(), findings)
+        if loaded.refined:
+            check_refined(loaded, session(), findings)
     return findings
 
 
@@ -191,16 +184,25 @@ def _print_mistakes(mistakes: Iterable[DocumentMistake]) -> None:
 
 
 def _print_summary(loaded: LoadedFolder, *, mistakes: int, unchecked: int) -> None:
-    if not loaded.streams and not mistakes:
+    if not loaded.streams and not loaded.refined and not mistakes:
         typer.echo("no document describes a stream")
         return
     skipped = f", not checked, a registry or the lake did not answer: {unchecked}" if unchecked else ""
-    typer.echo(f"streams: {len(loaded.streams)}, mistakes: {mistakes}{skipped}")
+    refined = f", refined tables: {len(loaded.refined)}" if loaded.refined else ""
+    typer.echo(f"streams: {len(loaded.streams)}{refined}, mistakes: {mistakes}{skipped}")
 
 
 def _print_json(loaded: LoadedFolder, mistakes: Iterable[DocumentMistake], found: SparkFindings) -> None:
     from dataclasses import asdict
 
     streams = [{"stream": name, "file": d.file, "line": d.line} for name, d in sorted(loaded.documents.items())]
+    refined = [{"table": n, "file": d.file, "line": d.line} for n, d in sorted(loaded.refined_documents.items())]
     skipped = {"unchecked": found.unchecked, "errors": list(found.refusals.values())} if found.refusals else {}
-    print_json({"streams": streams, "mistakes": [asdict(mistake) for mistake in mistakes], **skipped})
+    print_json(
+        {
+            "streams": streams,
+            "refined_tables": refined,
+            "mistakes": [asdict(mistake) for mistake in mistakes],
+            **skipped,
+        }
+    )

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamName, selected_stream
+from kdi_assets.cli.options import AsJson, Defs, TableName, selected_table
 from kdi_assets.cli.output import print_result, printable, refusal_in_json, table_text, utc_text
+from kdi_assets.cli.refined_output import print_refined_history
 from kdi_assets.settings import Settings
+from kdi_assets.stream.refined_table import RefinedTable
 
 if TYPE_CHECKING:
     from kdi_assets.monitoring.commit_history import HistoryEntry
@@ -25,15 +27,15 @@ _ENTRY_FIELDS: dict[str, object] = {
 
 
 def history(
-    stream: StreamName,
+    stream: TableName,
     count: Annotated[int, typer.Option(min=1, help="Show so many of the newest commits.")] = 30,
-    decisions: Annotated[bool, typer.Option("--decisions", help="Leave out plain drains.")] = False,
+    decisions: Annotated[bool, typer.Option("--decisions", help="Leave out plain drains and refinements.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the commits of a stream's table, the newest first.
+    """Show the commits of a table, the newest first.
 
-    Drains, replays, decisions, and commits of others: RESTORE, OPTIMIZE, DELETE.
+    Drains, replays, decisions, refinements, and commits of others: RESTORE, OPTIMIZE, DELETE.
     A commit that a RESTORE undid is marked [undone]; [undone?] means that this
     is unknown. Needs neither Spark nor a broker.
 
@@ -41,7 +43,10 @@ def history(
     """
     from kdi_assets.monitoring.commit_history import commit_history
 
-    chosen = selected_stream(stream, defs)
+    chosen = selected_table(stream, defs)
+    if isinstance(chosen, RefinedTable):
+        print_refined_history(chosen, count=count, decisions=decisions, as_json=as_json)
+        return
     with refusal_in_json(chosen.name, as_json=as_json):
         newest = commit_history(chosen, Settings.from_environment().lake)
         events = list(islice((e for e in newest if not (decisions and e.operation == "drain")), count))

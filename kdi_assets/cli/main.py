@@ -27,6 +27,7 @@ from kdi_assets.cli import (
     new,
     peek,
     plan,
+    refine,
     replay,
     resolve,
     status,
@@ -49,6 +50,7 @@ app.command()(status.status)
 app.command()(freshness.freshness)
 app.command()(plan.plan)
 app.command()(drain.drain)
+app.command()(refine.refine)
 app.command()(audit.audit)
 app.command()(peek.peek)
 app.command()(history.history)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kdi_assets.stream.refined_table import RefinedTable
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 
@@ -23,6 +24,9 @@ def _also_before_the_command(context: typer.Context, parameter: typer.CallbackPa
 
 DATE = "%Y-%m-%d"
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The table's path, its last part, or the topic.")]
+TableName = Annotated[
+    str, typer.Argument(metavar="TABLE", help="The path of a stream's or refined table, its last part, or a topic.")
+]
 StreamNames = Annotated[
     list[str] | None, typer.Argument(metavar="STREAM", help="Tables' paths, last parts, or topics; default: all.")
 ]
@@ -55,6 +59,13 @@ def selected_streams(names: Sequence[str], defs: Path | None) -> list[Stream]:
 def selected_stream(name: str, defs: Path | None) -> Stream:
     """The stream with this name; raises like ``selected_streams``."""
     return selected_streams([name], defs)[0]
+
+
+def selected_table(name: str, defs: Path | None) -> Stream | RefinedTable:
+    """The stream or the refined table with this name; raises like ``selected_streams``."""
+    from kdi_assets.config.loader import load_folder, select_table
+
+    return select_table(load_folder(defs), name)
 
 
 def parse_topic_partition(text: str | None, stream: Stream) -> TopicPartition | None:

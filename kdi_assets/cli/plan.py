@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdi_assets.cli.options import AsJson, Defs, StreamName, selected_stream
+from kdi_assets.cli.options import AsJson, Defs, TableName, selected_table
 from kdi_assets.cli.output import print_result, refusal_in_json, table_text
+from kdi_assets.cli.refined_output import print_refined_plan
 from kdi_assets.cli.session import lazy_session
 from kdi_assets.settings import Settings
+from kdi_assets.stream.refined_table import RefinedTable
 from kdi_assets.wording import byte_size, counted
 
 if TYPE_CHECKING:
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
     from kdi_assets.stream.stream import Stream
 
 
-def plan(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> None:
-    """Show what `kdi drain` would do first: commit positions, read ranges, or refuse. Changes nothing.
+def plan(stream: TableName, defs: Defs = None, as_json: AsJson = False) -> None:
+    """Show what `kdi drain` or `kdi refine` would do first, or why it refuses. Changes nothing.
 
     Needs no Spark, except for a table that others made: before the first commit
     to it, its columns are compared with the document.
@@ -28,7 +30,10 @@ def plan(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> None
     """
     from kdi_assets.drain.snapshot import take_snapshot
 
-    chosen = selected_stream(stream, defs)
+    chosen = selected_table(stream, defs)
+    if isinstance(chosen, RefinedTable):
+        print_refined_plan(chosen, as_json=as_json)
+        return
     lake = Settings.from_environment().lake
     with refusal_in_json(chosen.name, as_json=as_json):
         snapshot = take_snapshot(chosen, lake)

@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
-from kdi_assets.cli.options import DATE, AsJson, Defs, StreamName, refuse_reversed_dates, selected_stream
+from kdi_assets.cli.options import DATE, AsJson, Defs, TableName, refuse_reversed_dates, selected_table
+from kdi_assets.cli.refined_output import replay_refined
 from kdi_assets.cli.replay_output import print_replay
 from kdi_assets.cli.session import stream_session
 from kdi_assets.settings import Settings
+from kdi_assets.stream.refined_table import RefinedTable
 
 RowsFrom = Annotated[datetime, typer.Option("--from", metavar="DATE", formats=[DATE], help="First date of rows, UTC.")]
 RowsTo = Annotated[datetime, typer.Option("--to", metavar="DATE", formats=[DATE], help="The last date, inclusive.")]
@@ -26,7 +28,7 @@ AcceptDeadLetters = Annotated[
 
 
 def replay(
-    stream: StreamName,
+    stream: TableName,
     first: RowsFrom,
     last: RowsTo,
     dry_run: DryRun = False,
@@ -42,10 +44,18 @@ def replay(
     letters produced on them. One commit replaces old rows with new ones, which
     may have other dates. Positions do not move, and drains may run meanwhile.
 
+    The rows of a refined table are computed again from its upstream tables.
+
     Exit codes: 0 done or shown; 1 someone must decide; 75 a retry helps.
     """
-    chosen, lake = selected_stream(stream, defs), Settings.from_environment().lake
+    chosen, lake = selected_table(stream, defs), Settings.from_environment().lake
     refuse_reversed_dates(first, last)
+    if isinstance(chosen, RefinedTable):
+        if into is not None or leave_missing or accept_dead_letters:
+            hint = "--into, --leave-missing, --accept-dead-letters"
+            raise typer.BadParameter("a refined table has no messages", param_hint=hint)
+        replay_refined(chosen, first.date(), last.date(), dry_run=dry_run, as_json=as_json)
+        return
     show_only = dry_run or into is not None
     if show_only and (leave_missing or accept_dead_letters):
         raise typer.BadParameter("not with --dry-run or --into", param_hint="--leave-missing, --accept-dead-letters")

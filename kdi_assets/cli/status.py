@@ -8,17 +8,23 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamNames, selected_streams
+from kdi_assets.cli.options import AsJson, Defs, StreamNames
 from kdi_assets.cli.output import EXIT_RETRY, print_json, short_duration, table_text, utc_text
+from kdi_assets.cli.refined_output import refined_status_fields, refined_status_text
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State, state_of
 from kdi_assets.monitoring.table_facts import TableFacts, TableWatch
 from kdi_assets.settings import Settings
+from kdi_assets.stream.refined_table import RefinedTable
 from kdi_assets.stream.stream import Stream
+
+if TYPE_CHECKING:
+    from kdi_assets.monitoring.refined_status import RefinedStatus
 
 HEAD = ("STREAM", "BACKLOG", "LAG", "CLOSES IN", "LOSS IN", "DEAD, 24 H", "SMALL FILES", "LAST COMMIT", "STATE")
 ALIGN = "<>>>>>>><"
@@ -31,7 +37,7 @@ def status(
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show each stream's backlog, lag and refusals. Needs no Spark.
+    """Show each stream's backlog, lag and refusals, and what refined tables wait for. Needs no Spark.
 
     BACKLOG counts offsets. LAG is the age of the oldest waiting message.
     CLOSES IN: the time until a drain that starts now has caught up. LOSS IN:
@@ -53,15 +59,17 @@ def status(
     Exit codes: 0 shown, refusals too; 1 the documents are wrong; 75 no broker
     answered for any stream; 130 after Ctrl-C.
     """
-    read = status_reader(selected_streams(streams or (), defs), Settings.from_environment().lake)
+    selected, refined = _selected(streams or (), defs)
+    lake = Settings.from_environment().lake
+    read = status_reader(selected, lake)
     began, statuses = time.monotonic(), read()
-    _print(statuses, as_json=as_json)
+    _print(statuses, refined, lake, as_json=as_json)
     while watch:
         time.sleep(max(0.0, began + WATCH_SECONDS - time.monotonic()))
         began, statuses = time.monotonic(), read()
         if sys.stdout.isatty():
             typer.echo(CLEAR, nl=False)
-        _print(statuses, as_json=as_json)
+        _print(statuses, refined, lake, as_json=as_json)
     if statuses and all(isinstance(one.backlog.refusal, Transient) for one in statuses):
         raise typer.Exit(EXIT_RETRY)
 
@@ -80,12 +88,31 @@ def status_reader(streams: Sequence[Stream], lake: str) -> Callable[[], list[Str
     return read
 
 
-def _print(statuses: Sequence[StreamStatus], *, as_json: bool) -> None:
+def _selected(names: Sequence[str], defs: Path | None) -> tuple[list[Stream], list[RefinedTable]]:
+    """The streams and the refined tables with these names; without names, all."""
+    from kdi_assets.config.loader import load_folder, select_table
+
+    loaded = load_folder(defs)
+    tables = [select_table(loaded, name) for name in names] or [*loaded.streams.values(), *loaded.refined.values()]
+    unique = {table.name: table for table in tables}.values()
+    return [t for t in unique if isinstance(t, Stream)], [t for t in unique if isinstance(t, RefinedTable)]
+
+
+def _print(statuses: Sequence[StreamStatus], tables: Sequence[RefinedTable], lake: str, *, as_json: bool) -> None:
+    refined = _refined_statuses(tables, lake)
     if as_json:
-        for one in statuses:
-            print_json(one.fields())
-    else:
-        typer.echo(text(statuses, datetime.now(UTC)))
+        for fields in [*(one.fields() for one in statuses), *map(refined_status_fields, refined)]:
+            print_json(fields)
+        return
+    now = datetime.now(UTC)
+    parts = [text(statuses, now)] if statuses or not refined else []
+    typer.echo("\n\n".join([*parts, *([refined_status_text(refined, now)] if refined else ())]))
+
+
+def _refined_statuses(tables: Sequence[RefinedTable], lake: str) -> list[RefinedStatus]:
+    from kdi_assets.monitoring.refined_status import read_refined_status
+
+    return [read_refined_status(table, lake) for table in tables]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -31,6 +32,13 @@ class ColumnFacts:
 
 
 def column_facts(stream: Stream, lake: str, *, version: int, days: Collection[date]) -> ColumnFacts:
+    """The facts of a stream's table, with descriptions of the columns that the document adds."""
+    return table_facts(stream.table_uri(lake), version=version, days=days, descriptions=_column_descriptions(stream))
+
+
+def table_facts(
+    uri: str, *, version: int, days: Collection[date], descriptions: Mapping[str, str] = MappingProxyType({})
+) -> ColumnFacts:
     """Location, columns, and files and rows of ``days``, at ``version``.
 
     The location alone if ``deltalake`` cannot open the table (widened types, unknown features) or the storage fails:
@@ -38,12 +46,12 @@ def column_facts(stream: Stream, lake: str, *, version: int, days: Collection[da
     """
     from deltalake.exceptions import DeltaError
 
-    uri = stream.table_uri(lake)
     location = {"dagster/uri": uri}
     try:
         table = open_delta_table(uri, version)
-        schema = column_schema(table, descriptions=_column_descriptions(stream))
-        return ColumnFacts({**location, "dagster/column_schema": schema}, date_facts(table, days))
+        schema = column_schema(table, descriptions=descriptions)
+        by_date = date_facts(table, days) if days else {}
+        return ColumnFacts({**location, "dagster/column_schema": schema}, by_date)
     except (DeltaError, OSError):
         return ColumnFacts(location)
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from hashlib import sha256
 
 import dagster as dg
 
+from kdi_assets.stream.refined_table import RefinedTable
 from kdi_assets.stream.stream import CheckName, Cluster, Stream
 
 
-def table_key(stream: Stream) -> dg.AssetKey:
-    """The asset of the stream's table: its path below the lake's root."""
-    return dg.AssetKey(stream.table.split("/"))
+def path_key(path: str) -> dg.AssetKey:
+    """The asset of a table with this path below the lake's root."""
+    return dg.AssetKey(path.split("/"))
+
+
+def table_key(table: Stream | RefinedTable) -> dg.AssetKey:
+    """The asset of a stream's table, or of a refined table: its path below the lake's root."""
+    return path_key(table.table)
 
 
 def letters_key(stream: Stream) -> dg.AssetKey:
@@ -37,9 +44,14 @@ def check_key(stream: Stream, check: CheckName) -> dg.AssetCheckKey:
 
 def dates(stream: Stream) -> dg.DailyPartitionsDefinition:
     """The date partitions of the stream's table and of its dead letters, in UTC: the stream's date window."""
+    return daily_partitions(stream.date_window.start, stream.date_window.ahead_days)
+
+
+def daily_partitions(start: date, ahead_days: int) -> dg.DailyPartitionsDefinition:
+    """Dates in UTC from ``start`` to so many days after today, both inclusive."""
     return dg.DailyPartitionsDefinition(
-        start_date=stream.date_window.start.isoformat(),
-        end_offset=1 + stream.date_window.ahead_days,  # 0 ends with yesterday
+        start_date=start.isoformat(),
+        end_offset=1 + ahead_days,  # 0 ends with yesterday
         timezone="UTC",
     )
 
@@ -70,7 +82,7 @@ def pool(stream: Stream) -> str:
     return f"stream_{op_name(stream)}"
 
 
-def group(stream: Stream) -> str | None:
+def group(table: Stream | RefinedTable) -> str | None:
     """The first folder of the table's path; ``None`` (Dagster's default group) for a table directly below the root."""
-    folder, separator, _ = stream.table.partition("/")
+    folder, separator, _ = table.table.partition("/")
     return identifier(folder) if separator else None

@@ -74,7 +74,7 @@ class TableRun:
         """What the run does with its dates."""
         keys = self.context.partition_key_range
         first, last = date.fromisoformat(keys.start), date.fromisoformat(keys.end)
-        return run_dates(first, last, requested=self._requested_at())
+        return run_dates(first, last, requested=requested_at(self.context))
 
     def execute(self, dates: RunDates, *, drain: Drain, replay: ReplayDates) -> None:
         """Drain, then replay: new messages do not wait for old ones.
@@ -87,7 +87,7 @@ class TableRun:
         if dates.replays:
             self._replay(*dates.replays, replay)
         if BACKFILL_TAG in self.context.run.tags:
-            self._log_unchanged_dates()
+            log_unchanged_dates(self.context, table_key(self.stream))
 
     def log_commit(self, commit: Commit) -> None:
         """Log the materializations of one commit, of the table and of its dead letters."""
@@ -115,10 +115,7 @@ class TableRun:
 
     def logged_dates(self) -> set[str | None]:
         """The dates of the table with a materialization of this run so far."""
-        of_type = dg.DagsterEventType.ASSET_MATERIALIZATION
-        records = self.context.instance.get_records_for_run(self.context.run.run_id, of_type=of_type).records
-        logged = (record.event_log_entry.asset_materialization for record in records)
-        return {e.partition for e in logged if e is not None and e.asset_key == table_key(self.stream)}
+        return logged_dates(self.context, table_key(self.stream))
 
     def _drain(self, day: date, drain: Drain) -> None:
         """Log materializations after each commit, and one observation of the drain at ``day``."""
@@ -154,32 +151,41 @@ class TableRun:
         self.context.log_event(dg.AssetObservation(table_key(self.stream), partition=str(last), metadata=metadata))
         self.context.log.info(materializations.replay_summary(report))
 
-    def _log_unchanged_dates(self) -> None:
-        """Log a materialization of each date without a change; for backfills only.
 
-        Dagster counts a date of a backfill without an event as failed, and the backfill with it.
-        """
-        logged = self.logged_dates()
-        for day in self.context.partition_keys:
-            if day not in logged:
-                # No attempt and no data version: the event is of no commit, and the date did not change.
-                event = dg.AssetMaterialization(table_key(self.stream), partition=day, metadata={"rows_added": 0})
-                self.context.log_event(event)
+def logged_dates(context: dg.AssetExecutionContext, key: dg.AssetKey) -> set[str | None]:
+    """The dates of an asset with a materialization of this run so far."""
+    of_type = dg.DagsterEventType.ASSET_MATERIALIZATION
+    records = context.instance.get_records_for_run(context.run.run_id, of_type=of_type).records
+    logged = (record.event_log_entry.asset_materialization for record in records)
+    return {e.partition for e in logged if e is not None and e.asset_key == key}
 
-    def _requested_at(self) -> datetime:
-        """When the root run, or the backfill that it is part of, was requested, in UTC."""
-        instance: dg.DagsterInstance = self.context.instance
-        run = self.context.run
-        root = instance.get_run_record_by_id(run.root_run_id or run.run_id)
-        record = root or instance.get_run_record_by_id(run.run_id)  # the root may be deleted
-        if record is None:
-            return datetime.now(UTC)
-        tags = record.dagster_run.tags
-        if tag := tags.get(REQUESTED_TAG):
-            return datetime.fromisoformat(tag)
-        if (backfill_id := tags.get(BACKFILL_TAG)) and (backfill := instance.get_backfill(backfill_id)):
-            return datetime.fromtimestamp(backfill.backfill_timestamp, UTC)
-        return record.create_timestamp.astimezone(UTC)
+
+def log_unchanged_dates(context: dg.AssetExecutionContext, key: dg.AssetKey) -> None:
+    """Log a materialization of each date of the run without a change; for backfills only.
+
+    Dagster counts a date of a backfill without an event as failed, and the backfill with it.
+    """
+    logged = logged_dates(context, key)
+    for day in context.partition_keys:
+        if day not in logged:
+            # No attempt and no data version: the event is of no commit, and the date did not change.
+            context.log_event(dg.AssetMaterialization(key, partition=day, metadata={"rows_added": 0}))
+
+
+def requested_at(context: dg.AssetExecutionContext) -> datetime:
+    """When the root run, or the backfill that it is part of, was requested, in UTC."""
+    instance: dg.DagsterInstance = context.instance
+    run = context.run
+    root = instance.get_run_record_by_id(run.root_run_id or run.run_id)
+    record = root or instance.get_run_record_by_id(run.run_id)  # the root may be deleted
+    if record is None:
+        return datetime.now(UTC)
+    tags = record.dagster_run.tags
+    if tag := tags.get(REQUESTED_TAG):
+        return datetime.fromisoformat(tag)
+    if (backfill_id := tags.get(BACKFILL_TAG)) and (backfill := instance.get_backfill(backfill_id)):
+        return datetime.fromtimestamp(backfill.backfill_timestamp, UTC)
+    return record.create_timestamp.astimezone(UTC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,16 @@ from typing import Any, ClassVar, Self
 import dagster as dg
 from pydantic import BaseModel, RootModel
 
+from kdi_assets.components.refined_asset import refined_definitions
 from kdi_assets.components.table_asset import stream_definitions
 from kdi_assets.config.errors import DocumentMistake, Mistakes
 from kdi_assets.config.folder import display_path
-from kdi_assets.config.loader import cached_streams
+from kdi_assets.config.loader import LoadedFolder, cached_streams
 from kdi_assets.config.validation import json_schema
 from kdi_assets.config.yaml_documents import sorted_mistakes
 from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Cluster, Registry
+from kdi_assets.stream.refined_table import RefinedTable as RefinedTableModel
 from kdi_assets.stream.stream import Stream
 
 
@@ -69,10 +71,27 @@ class TopicTable(_DocumentComponent):
         loaded = cached_streams(context.component_tree.defs_module_path, Settings.from_environment().kafka)
         stream = loaded.streams.get(str(self.attributes.get("table")))
         if stream is None:
-            message, right = "no document of the folder describes this table", "reload the code location"
-            file = display_path(context.path)
-            changed = DocumentMistake(file=file, line=1, field="table", message=message, right=right)
-            raise Mistakes(mistakes=sorted_mistakes(loaded.mistakes) or (changed,))
+            raise _not_described(loaded, context)
         # The streams of a route group need each other.
         group = [s for s in loaded.streams.values() if stream.route_group and s.route_group == stream.route_group]
         return stream_definitions(stream, group=group)
+
+
+class RefinedTable(_DocumentComponent):
+    """A table made of the rows of other tables, kept up to date by what is new in them: an asset and its checks."""
+
+    describes = RefinedTableModel
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        loaded = cached_streams(context.component_tree.defs_module_path, Settings.from_environment().kafka)
+        table = loaded.refined.get(str(self.attributes.get("table")))
+        if table is None:
+            raise _not_described(loaded, context)
+        return refined_definitions(table, loaded.refined.values(), loaded.streams.values())
+
+
+def _not_described(loaded: LoadedFolder, context: dg.ComponentLoadContext) -> Mistakes:
+    """All mistakes of the folder; without one, the document changed after the folder was read."""
+    message, right = "no document of the folder describes this table", "reload the code location"
+    changed = DocumentMistake(file=display_path(context.path), line=1, field="table", message=message, right=right)
+    return Mistakes(mistakes=sorted_mistakes(loaded.mistakes) or (changed,))

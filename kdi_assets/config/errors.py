@@ -54,16 +54,17 @@ class DefsFolderMissing(Terminal):
 
 
 class UnknownStream(Terminal):
-    """A command names a stream that no document describes."""
+    """A command names a stream or a refined table that no document describes."""
 
     name: str
     known: tuple[str, ...]
+    what: str = "stream"
 
     def message_parts(self) -> tuple[str, str, str]:
         return (
-            f"no stream is called {self.name}{self._guess()}",
+            f"no {self.what} is called {self.name}{self._guess()}",
             NOTHING_STARTED,
-            "the same command with one of: " + (", ".join(self.known) or "(no document describes a stream)"),
+            "the same command with one of: " + (", ".join(self.known) or f"(no document describes a {self.what})"),
         )
 
     def _guess(self) -> str:
@@ -75,7 +76,7 @@ class UnknownStream(Terminal):
 
 
 class AmbiguousStream(Terminal):
-    """A command names a stream by a topic, or by the last part of a table's path, that several streams share."""
+    """A command names a table by a topic, or by the last part of its path, that several documents share."""
 
     name: str
     candidates: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The streams of a folder: one loader for the command line and the code location, and one list of mistakes."""
+"""What the documents of a folder describe: one loader for command line and code location, one list of mistakes."""
 
 from __future__ import annotations
 
@@ -6,26 +6,31 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TypeVar
 
 from kdi_assets.config.errors import AmbiguousStream, DocumentMistake, Mistakes, UnknownStream
 from kdi_assets.config.folder import read_folder
 from kdi_assets.config.format_files import read_format
+from kdi_assets.config.refined_documents import cycle_mistakes, read_refined_table
 from kdi_assets.config.route_groups import link_routes, route_groups, route_mistakes
+from kdi_assets.config.table_paths import BESIDE_REFINED_TABLE, BESIDE_STREAM, TablePaths
 from kdi_assets.config.validation import validate_document
 from kdi_assets.config.yaml_documents import Documents, YamlDocument, file_mistake, sorted_mistakes
 from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Cluster, Registry
 from kdi_assets.stream.fields import References
+from kdi_assets.stream.refined_table import RefinedTable
 from kdi_assets.stream.stream import Stream
 from kdi_assets.wording import did_you_mean
 
 ClusterOrRegistry = TypeVar("ClusterOrRegistry", Cluster, Registry)
+AnyTable = TypeVar("AnyTable", Stream, RefinedTable, Stream | RefinedTable)
 
 TOPIC_TABLE = "kdi_assets.components.TopicTable"
 KAFKA_CLUSTER = "kdi_assets.components.KafkaCluster"
 SCHEMA_REGISTRY = "kdi_assets.components.SchemaRegistry"
+REFINED_TABLE = "kdi_assets.components.RefinedTable"
 MAIN = "main"
 
 
@@ -35,10 +40,13 @@ class LoadedFolder:
 
     Attributes:
         documents: By the name of the stream.
+        refined_documents: By the name of the refined table.
     """
 
     streams: dict[str, Stream] = field(default_factory=dict)
+    refined: dict[str, RefinedTable] = field(default_factory=dict)
     documents: dict[str, YamlDocument] = field(default_factory=dict)
+    refined_documents: dict[str, YamlDocument] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
     registries: dict[str, Registry] = field(default_factory=dict)
     mistakes: list[DocumentMistake] = field(default_factory=list)
@@ -58,10 +66,21 @@ def load_streams(folder: Path | None = None) -> Mapping[str, Stream]:
         Mistakes: Documents are wrong; it names every mistake of every document.
         DefsFolderMissing: The folder does not exist.
     """
+    return load_folder(folder).streams
+
+
+def load_refined(folder: Path | None = None) -> Mapping[str, RefinedTable]:
+    """The refined tables of a folder, by name in alphabetical order; raises like ``load_streams``."""
+    return load_folder(folder).refined
+
+
+def load_folder(folder: Path | None = None) -> LoadedFolder:
+    """All that the documents of a folder describe, in alphabetical order; raises like ``load_streams``."""
     loaded = read_streams(folder or defs_folder())
     if loaded.mistakes:
         raise Mistakes(mistakes=sorted_mistakes(loaded.mistakes))
-    return dict(sorted(loaded.streams.items()))
+    streams, refined = dict(sorted(loaded.streams.items())), dict(sorted(loaded.refined.items()))
+    return replace(loaded, streams=streams, refined=refined)
 
 
 def select_streams(streams: Mapping[str, Stream], names: Iterable[str]) -> list[Stream]:
@@ -75,18 +94,37 @@ def select_streams(streams: Mapping[str, Stream], names: Iterable[str]) -> list[
         UnknownStream: No stream has the name.
         AmbiguousStream: Several streams have it, and none as its whole path.
     """
-    selected = (_select(streams, name) for name in names)
+    selected = (_select(streams, name, "stream") for name in names)
     return list({stream.name: stream for stream in selected}.values())
 
 
-def _select(streams: Mapping[str, Stream], name: str) -> Stream:
-    if name in streams:
-        return streams[name]
-    candidates = [s for s in streams.values() if name == s.topic or s.table.endswith(f"/{name}")]
+def select_refined(tables: Mapping[str, RefinedTable], names: Iterable[str]) -> list[RefinedTable]:
+    """The refined tables with these names, each once, in the order of the names.
+
+    Args:
+        names: A table's path, or its last part if only one refined table has it.
+
+    Raises:
+        UnknownStream, AmbiguousStream: As ``select_streams``.
+    """
+    selected = (_select(tables, name, "refined table") for name in names)
+    return list({table.name: table for table in selected}.values())
+
+
+def select_table(loaded: LoadedFolder, name: str) -> Stream | RefinedTable:
+    """The stream or the refined table with a name; raises like ``select_streams``."""
+    tables: dict[str, Stream | RefinedTable] = {**loaded.streams, **loaded.refined}
+    return _select(tables, name, "stream or refined table")
+
+
+def _select(tables: Mapping[str, AnyTable], name: str, what: str) -> AnyTable:
+    if name in tables:
+        return tables[name]
+    candidates = [t for t in tables.values() if t.name.endswith(f"/{name}") or getattr(t, "topic", "") == name]
     if len(candidates) > 1:
-        raise AmbiguousStream(name=name, candidates=tuple(sorted(s.name for s in candidates)))
+        raise AmbiguousStream(name=name, candidates=tuple(sorted(t.name for t in candidates)))
     if not candidates:
-        raise UnknownStream(name=name, known=tuple(sorted(streams)))
+        raise UnknownStream(name=name, known=tuple(sorted(tables)), what=what)
     return candidates[0]
 
 
@@ -113,8 +151,10 @@ def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Doc
     # Names of wrong documents stay known, as None: a stream that refers to one needs no mistake of its own.
     clusters = dict.fromkeys(_names(by_type[KAFKA_CLUSTER])) | loaded.clusters
     registries = dict.fromkeys(_names(by_type[SCHEMA_REGISTRY])) | loaded.registries
-    _add_streams(by_type[TOPIC_TABLE], loaded, clusters=clusters, registries=registries)
+    paths = TablePaths()
+    _add_streams(by_type[TOPIC_TABLE], loaded, paths, clusters=clusters, registries=registries)
     _link_routes(by_type[TOPIC_TABLE], loaded)
+    _add_refined_tables(by_type[REFINED_TABLE], loaded, paths)
     return loaded
 
 
@@ -125,7 +165,9 @@ def cached_streams(folder: Path, main_servers: str) -> LoadedFolder:
 
 
 def _by_type(documents: Iterable[YamlDocument], mistakes: list[DocumentMistake]) -> Mapping[str, list[YamlDocument]]:
-    by_type: dict[str, list[YamlDocument]] = {TOPIC_TABLE: [], KAFKA_CLUSTER: [], SCHEMA_REGISTRY: []}
+    by_type: dict[str, list[YamlDocument]] = {
+        type_: [] for type_ in (TOPIC_TABLE, KAFKA_CLUSTER, SCHEMA_REGISTRY, REFINED_TABLE)
+    }
     for document in documents:
         if document.type in by_type:
             by_type[document.type].append(document)
@@ -160,18 +202,28 @@ def _read_connections(
 def _add_streams(
     documents: Sequence[YamlDocument],
     loaded: LoadedFolder,
+    paths: TablePaths,
     *,
     clusters: Mapping[str, Cluster | None],
     registries: Mapping[str, Registry | None],
 ) -> None:
-    paths = _TablePaths()
     for document in documents:
         read = partial(read_format, folder=Path(document.file).parent, registries=registries)
         stream = validate_document(Stream, document, references=References(clusters, read))
-        mistakes = stream if isinstance(stream, list) else paths.add(stream.table, document)
+        mistakes = stream if isinstance(stream, list) else paths.add(stream.table, document, beside=BESIDE_STREAM)
         if isinstance(stream, Stream) and not mistakes:
             loaded.streams[stream.name], loaded.documents[stream.name] = stream, document
         loaded.mistakes += mistakes
+
+
+def _add_refined_tables(documents: Sequence[YamlDocument], loaded: LoadedFolder, paths: TablePaths) -> None:
+    for document in documents:
+        table = read_refined_table(document)
+        mistakes = table if isinstance(table, list) else paths.add(table.table, document, beside=BESIDE_REFINED_TABLE)
+        if isinstance(table, RefinedTable) and not mistakes:
+            loaded.refined[table.name], loaded.refined_documents[table.name] = table, document
+        loaded.mistakes += mistakes
+    loaded.mistakes += cycle_mistakes(loaded.refined, loaded.refined_documents)
 
 
 def _link_routes(documents: Sequence[YamlDocument], loaded: LoadedFolder) -> None:
@@ -181,29 +233,3 @@ def _link_routes(documents: Sequence[YamlDocument], loaded: LoadedFolder) -> Non
     for group in route_groups(loaded.streams.values()):
         loaded.mistakes += route_mistakes(group, loaded.documents, complete=group[0].topic not in unread)
         loaded.streams.update({stream.name: stream for stream in link_routes(group)})
-
-
-class _TablePaths:
-    """The paths in the lake that tables use; no table may lie at or below a path of another stream."""
-
-    def __init__(self) -> None:
-        self._used: dict[str, str] = {}
-        self._folders: dict[str, str] = {}
-
-    def add(self, table: str, document: YamlDocument) -> list[DocumentMistake]:
-        """Reserve the paths of a stream's table and the tables beside it, or return the clash."""
-        place = document.place("table")
-        names = (f"{table}_dead_letters", f"{table}_ledger", f"{table}_removed")
-        own = {table: f"the table of {place}", **dict.fromkeys(names, f"kept for the stream of {place}")}
-        for path in own:
-            other = next((p for p in (path, *_parents(path)) if p in self._used), self._folders.get(path))
-            if other is not None:
-                message = f"{path} clashes with {other}, {self._used[other]}"
-                return [document.mistake("table", message, "a path that no other table uses")]
-        self._used |= own
-        self._folders |= dict.fromkeys(_parents(table), table)  # the tables beside it lie in the same folders
-        return []
-
-
-def _parents(path: str) -> list[str]:
-    return [str(parent) for parent in PurePosixPath(path).parents][:-1]

@@ -19,7 +19,7 @@ from kdi_assets.refine.bookmarks import bookmark_transactions, read_bookmarks
 from kdi_assets.refine.entry import RefineEntry, refine_entry_to_json
 from kdi_assets.refine.errors import AnotherRefinementActive, UpstreamMissing
 from kdi_assets.refine.read import appended_rows, change_rows, rows_at
-from kdi_assets.refine.report import Consumed, Kind
+from kdi_assets.refine.report import Consumed, RefineKind
 from kdi_assets.refine.stage import create_table, stage_change
 from kdi_assets.refine.table_change import Everything, Nothing, OfDates, TableChange
 from kdi_assets.refine.upstream import UpstreamChanges, changes_since
@@ -65,7 +65,7 @@ class NewRows:
         """Replace all rows of the consumer's table."""
         return self._commit(TableChange(rows, Everything()), "rebuild")
 
-    def _commit(self, change: TableChange, kind: Kind) -> int:
+    def _commit(self, change: TableChange, kind: RefineKind) -> int:
         spark, attempt_id = change.rows.sparkSession, str(uuid.uuid4())
         stretch = Consumed(self.changes.table, self.changes.table_id, self.changes.since, self.version)
         entry = RefineEntry(self.consumer, attempt_id, kind, (stretch,))

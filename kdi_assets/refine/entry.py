@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any
 
-from kdi_assets.refine.report import Consumed, Kind
+from kdi_assets.refine.report import Consumed, RefineKind
 
 FORMAT = 1
 
@@ -33,7 +33,7 @@ class RefineEntry:
 
     consumer: str
     attempt_id: str
-    kind: Kind
+    kind: RefineKind
     upstreams: tuple[Consumed, ...] = ()
     run_id: str = ""
     why: str = ""

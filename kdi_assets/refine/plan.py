@@ -10,7 +10,7 @@ from datetime import date
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.refine.bookmarks import Bookmarks, read_bookmarks
 from kdi_assets.refine.errors import BookmarksUnreadable, ChangedByOthers, TableNotRefined, UpstreamMissing
-from kdi_assets.refine.report import Consumed, Kind
+from kdi_assets.refine.report import Consumed, RefineKind
 from kdi_assets.refine.upstream import UpstreamChanges, changes_since
 from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, RefinedTable, ReplaceDates, Upsert
 
@@ -34,7 +34,7 @@ class RefinePlan:
     version: int
     table_id: str
     upstreams: tuple[UpstreamChanges, ...]
-    kind: Kind
+    kind: RefineKind
     why: str = ""
     dates: frozenset[date] = frozenset()
     deletes: int | None = None
@@ -109,7 +109,7 @@ def _how(
     *,
     definition: str,
     rebuild: bool,
-) -> tuple[Kind, str, frozenset[date]]:
+) -> tuple[RefineKind, str, frozenset[date]]:
     if rebuild:
         return "rebuild", "it was asked for", frozenset()
     if bookmarks is None or bookmarks.committed is None:
@@ -124,7 +124,7 @@ def _how(
     return _by_mode(table, fresh)
 
 
-def _by_mode(table: RefinedTable, fresh: Sequence[UpstreamChanges]) -> tuple[Kind, str, frozenset[date]]:
+def _by_mode(table: RefinedTable, fresh: Sequence[UpstreamChanges]) -> tuple[RefineKind, str, frozenset[date]]:
     """Whether changes alone, whole dates, or the whole table must be computed."""
     lost = next((c for c in fresh if c.kind == "lost"), None)
     appended = all(c.kind == "appended" for c in fresh)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Literal
 
-Kind = Literal["nothing", "changes", "dates", "rebuild"]
+RefineKind = Literal["nothing", "changes", "dates", "rebuild"]
 """What was computed: nothing was new; only what is new; whole dates; or the whole table."""
 
 
@@ -46,7 +46,7 @@ class RefineReport:
     """
 
     table: str
-    kind: Kind
+    kind: RefineKind
     why: str = ""
     version: int | None = None
     upstreams: tuple[Consumed, ...] = ()

@@ -38,9 +38,16 @@ _is_function = full_match(
 )
 
 
-def _python_function(value: str, info: ValidationInfo) -> str:
+def _sql_in_a_file(value: str, info: ValidationInfo) -> str:
     if value and info.data.get("sql"):
-        raise wrong("there is sql as well", "keep one of sql and python")
+        raise wrong("there is sql as well", "keep one of sql and sql_file")
+    return value
+
+
+def _python_function(value: str, info: ValidationInfo) -> str:
+    for other in ("sql", "sql_file"):
+        if value and info.data.get(other):
+            raise wrong(f"there is {other} as well", f"keep one of {other} and python")
     return _is_function(value) if value else value
 
 
@@ -214,6 +221,8 @@ class RefinedTable(Declared):
     named by `as` or by the last part of its path."""
     sql: Annotated[str, Field(examples=["SELECT date, host, session_id FROM web_requests WHERE status < 500"])] = ""
     """Spark SQL over the tables of `from`; by default all columns of the one table."""
+    sql_file: Annotated[str, AfterValidator(_sql_in_a_file), Field(examples=["sessions.sql"])] = ""
+    """In place of `sql`: a file with it; the path begins at the folder of this document."""
     python: Annotated[str, AfterValidator(_python_function), Field(examples=["my_project.silver:sessions"])] = ""
     """In place of `sql`: module:function of a function that gets the DataFrames of `from`, in their order, and returns
     a DataFrame."""

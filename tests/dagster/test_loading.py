@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 from dagster.components.core.package_entry import discover_package_objects
 
-from kdi_assets.components import KafkaCluster, SchemaRegistry, TopicTable
+from kdi_assets.components import KafkaCluster, RefinedTable, SchemaRegistry, TopicTable
 from kdi_assets.config.errors import Mistakes
 from kdi_assets.config.loader import load_streams
 from kdi_assets.definitions import component_definitions, defs
@@ -161,8 +161,9 @@ def test_two_folders_can_be_loaded_in_one_process(tmp_path: Path) -> None:
 def test_dagster_finds_all_components_with_every_field_described() -> None:
     found = {key.name: obj for key, obj in discover_package_objects(["kdi_assets.components"]).items()}
 
-    assert found == {"KafkaCluster": KafkaCluster, "SchemaRegistry": SchemaRegistry, "TopicTable": TopicTable}
-    for component in (TopicTable, KafkaCluster, SchemaRegistry):
+    components = (TopicTable, RefinedTable, KafkaCluster, SchemaRegistry)
+    assert found == {component.__name__: component for component in components}
+    for component in components:
         schema = component.model().model_json_schema()
         assert [name for name, field in schema["properties"].items() if not field.get("description")] == []
     assert {"schema", "date", "table"} <= TopicTable.model().model_json_schema()["properties"].keys()

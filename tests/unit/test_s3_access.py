@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 
 from kdi_assets.dev.s3_server import REGION, S3Server
-from kdi_assets.ledger import commit
+from kdi_assets.ledger import single_commit
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import Staged
-from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.latest_version import LatestVersions
 from kdi_assets.ledger.object_storage import object_storage
+from kdi_assets.ledger.single_commit import CommitRequest
 from kdi_assets.ledger.storage import table_folder
 from kdi_assets.runtime.errors import CredentialsMissing, CredentialsRefused, OtherLock
 from kdi_assets.runtime.s3_access import delta_rs_options, s3_client
@@ -184,11 +184,11 @@ def test_a_commit_whose_answer_is_lost_keeps_its_error_if_the_log_cannot_be_read
     def unanswered(*_: object) -> int:
         raise ConnectionError("the answer was lost")
 
-    monkeypatch.setattr(commit, "send_commit", unanswered)
-    entry = LedgerEntry(1, "start", "t", "try", "t", "id", "table", {})
+    monkeypatch.setattr(single_commit, "send_commit", unanswered)
+    request = CommitRequest(TABLE, "table", "try", lambda version: {}, lambda version: "")
 
     with pytest.raises(ConnectionError, match="the answer was lost"):
-        commit._commit_once(cast("Any", None), None, Staged(), entry, TABLE)
+        single_commit.commit_once(cast("Any", None), None, Staged(), request, 1)
 
 
 def test_a_table_elsewhere_needs_no_options_and_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,112 @@
+"""`kdi refine`: bring refined tables up to date, each after those that it is made of."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kdi_assets.cli.options import DATE, AsJson, Defs, refuse_reversed_dates
+from kdi_assets.cli.output import exit_code, print_progress, print_refusal, print_result
+from kdi_assets.cli.session import LazySession, lazy_session
+from kdi_assets.errors import KdiError
+from kdi_assets.settings import Settings
+from kdi_assets.wording import counted
+
+if TYPE_CHECKING:
+    from kdi_assets.refine.report import RefineReport
+    from kdi_assets.stream.refined_table import RefinedTable
+
+Dates = Annotated[
+    tuple[datetime, datetime] | None,
+    typer.Option("--dates", metavar="FROM TO", formats=[DATE], help="Compute these dates again, both inclusive."),
+]
+
+
+def refine(
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="TABLE", help="Refined tables' paths, or their last parts.")
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Refine every refined table that a document describes.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Compute all rows again.")] = False,
+    dates: Dates = None,
+    defs: Defs = None,
+    as_json: AsJson = False,
+) -> None:
+    """Refine what is new in the upstream tables of refined tables, exactly once.
+
+    A table is refined after the tables that it is made of, if these are among
+    the tables of the command. A refused table does not stop the others.
+
+    Exit codes: 0 all were refined; 1 a table was refused, and someone must
+    decide; 75 tables were refused, and a retry helps.
+    """
+    if bool(tables) == all_:
+        raise typer.BadParameter("name tables, or give --all" if not all_ else "give --all, or names, not both")
+    if rebuild and (all_ or dates):
+        raise typer.BadParameter("name the tables, without --dates", param_hint="--rebuild")
+    refuse_reversed_dates(*dates) if dates else None
+    from kdi_assets.config.loader import load_refined, select_refined
+    from kdi_assets.config.refined_documents import upstream_first
+
+    known = load_refined(defs)
+    chosen = upstream_first(select_refined(known, tables) if tables else list(known.values()))
+    span = (dates[0].date(), dates[1].date()) if dates else None
+    refusals: list[KdiError] = []
+    with lazy_session("refine") as session:
+        for table in chosen:
+            if refusal := refine_and_print(table, session, dates=span, rebuild=rebuild, as_json=as_json):
+                refusals.append(refusal)
+    if refusals:
+        raise typer.Exit(exit_code(refusals))
+
+
+def refine_and_print(
+    table: RefinedTable, session: LazySession, *, dates: tuple[date, date] | None, rebuild: bool, as_json: bool
+) -> KdiError | None:
+    """Refine one table, print the result, and return its refusal."""
+    from kdi_assets.refine.refine import refine as refine_table
+
+    report: RefineReport | None = None
+    refusal: KdiError | None = None
+    lake = Settings.from_environment().lake
+    try:
+        with session.watched():
+            report = refine_table(
+                table, lake=lake, session=session, dates=dates, rebuild=rebuild, report=print_progress
+            )
+    except KdiError as refused:
+        refusal = refused
+        print_refusal(refused)
+    text = _text(report) if report else f"{table.name}: not refined"
+    print_result(text, _fields(table, report), as_json=as_json, error=refusal)
+    return refusal
+
+
+def _text(report: RefineReport) -> str:
+    if report.version is None:
+        return f"{report.table}: nothing is new upstream ({report.seconds:.1f} s)"
+    facts = [f"{counted(report.rows_added, 'row')} added", f"{report.rows_removed:,} removed", f"v{report.version}"]
+    facts += [f"{unmet:,} not meeting {expected}" for expected, unmet in report.unmet.items() if unmet]
+    because = f"; {report.kind}: {report.why}" if report.why else ""
+    width = max((len(f"{rows:,}") for rows in report.rows_by_date.values()), default=0)
+    lines = [f"  {day}  {rows:>{width},}" for day, rows in sorted(report.rows_by_date.items())]
+    return "\n".join([f"{report.table}: {', '.join(facts)}, {report.seconds:.1f} s{because}", *lines])
+
+
+def _fields(table: RefinedTable, report: RefineReport | None) -> dict[str, Any]:
+    upstreams = report.upstreams if report else ()
+    return {
+        "table": table.name,
+        "refined": report.kind if report else None,
+        "why": report.why if report else None,
+        "version": report.version if report else None,
+        "upstreams": [{"table": c.table, "since": c.since, "version": c.version} for c in upstreams],
+        "dates": report.dates if report else None,
+        "rows_added": report.rows_added if report else None,
+        "rows_removed": report.rows_removed if report else None,
+        "rows_by_date": report.rows_by_date if report else None,
+        "expectations_not_met": report.unmet if report else None,
+        "seconds": report.seconds if report else None,
+    }

@@ -1,0 +1,189 @@
+"""What `kdi plan`, `status`, `history`, `replay` and `audit` do for a refined table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, date, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import typer
+
+from kdi_assets.cli.output import (
+    EXIT_DECIDE,
+    exit_code,
+    print_result,
+    printable,
+    refusal_in_json,
+    short_duration,
+    table_text,
+    utc_text,
+)
+from kdi_assets.cli.refine import refine_and_print
+from kdi_assets.cli.session import lazy_session
+from kdi_assets.settings import Settings
+from kdi_assets.wording import counted
+
+if TYPE_CHECKING:
+    from kdi_assets.audit.refined_audit import RefinedAudit
+    from kdi_assets.monitoring.refined_history import RefinedCommit
+    from kdi_assets.monitoring.refined_status import RefinedStatus
+    from kdi_assets.refine.plan import RefinePlan
+    from kdi_assets.stream.refined_table import RefinedTable
+
+STATUS_HEAD = ("REFINED TABLE", "NEW UPSTREAM", "WAITS", "VERSION", "LAST COMMIT", "STATE")
+STATUS_ALIGN = "<>>>><"
+MARKS = {True: "", False: "[undone]", None: "[undone?]"}
+
+
+def print_refined_plan(table: RefinedTable, *, as_json: bool) -> None:
+    """Show what `kdi refine` would do."""
+    from kdi_assets.monitoring.refined_status import plan_of
+
+    with refusal_in_json(table.name, as_json=as_json):
+        plan = plan_of(table, Settings.from_environment().lake)
+    fields = {
+        "table": table.name,
+        "refined": plan.kind,
+        "why": plan.why,
+        "table_version": plan.version if plan.version >= 0 else None,
+        "dates": sorted(plan.dates),
+        "upstreams": [
+            {"table": u.table, "new": u.kind, "since": u.since, "version": u.version, "why": u.why}
+            for u in plan.upstreams
+        ],
+    }
+    print_result(_plan_text(table, plan), fields, as_json=as_json)
+
+
+def _plan_text(table: RefinedTable, plan: RefinePlan) -> str:
+    if plan.kind == "nothing":
+        return f"{table.name}: nothing to refine; v{plan.version} has every upstream version"
+    what = {"changes": "what is new", "dates": counted(len(plan.dates), "date"), "rebuild": "all rows"}[plan.kind]
+    after = f"directly after v{plan.version}" if plan.version >= 0 else "as a new table"
+    head = f"{table.name}: would compute {what}, {after}" + (f": {plan.why}" if plan.why else "")
+    rows = [(u.table, u.since, u.version, u.kind) for u in plan.upstreams]
+    lines = [head, table_text(("UPSTREAM TABLE", "CONSUMED", "NEWEST", "NEW"), rows, align="<>><")]
+    return "\n".join([*lines, *([f"dates: {', '.join(map(str, sorted(plan.dates)))}"] if plan.dates else ())])
+
+
+def refined_status_text(statuses: Sequence[RefinedStatus], now: datetime) -> str:
+    """The table of refined tables; after it every refusal in full."""
+    table = table_text(STATUS_HEAD, [_status_cells(one, now) for one in statuses], align=STATUS_ALIGN)
+    return "\n".join([table, *dict.fromkeys(str(one.refusal) for one in statuses if one.refusal)])
+
+
+def _status_cells(one: RefinedStatus, now: datetime) -> tuple[str, ...]:
+    if one.plan is None:
+        return (one.table.name, "?", "?", "?", "-", "refused")
+    new = sum(1 for u in one.plan.upstreams if u.kind != "nothing")
+    waits = one.waiting_seconds(now)
+    return (
+        one.table.name,
+        f"{new} of {len(one.plan.upstreams)}" if new else "-",
+        "-" if not one.is_behind else "?" if waits is None else short_duration(waits),
+        f"v{one.plan.version}" if one.plan.version >= 0 else "-",
+        "-" if one.refined_at is None else utc_text(one.refined_at, date=now - one.refined_at > timedelta(hours=20)),
+        f"behind: {one.plan.kind}" if one.is_behind else "OK",
+    )
+
+
+def refined_status_fields(one: RefinedStatus) -> dict[str, object]:
+    """The fields of a status for ``--json``."""
+    plan = one.plan
+    return {
+        "table": one.table.name,
+        "state": "refused" if plan is None else "behind" if one.is_behind else "OK",
+        "refined": plan.kind if plan else None,
+        "why": plan.why if plan else None,
+        "waiting_seconds": one.waiting_seconds(datetime.now(UTC)),
+        "table_version": plan.version if plan and plan.version >= 0 else None,
+        "upstreams": [{"table": u.table, "since": u.since, "version": u.version} for u in plan.upstreams]
+        if plan
+        else None,
+        "refined_at": one.refined_at,
+        "error": one.refusal,
+    }
+
+
+def print_refined_history(table: RefinedTable, *, count: int, decisions: bool, as_json: bool) -> None:
+    """Show the newest commits of a refined table; with ``decisions``, those that are no plain refinement."""
+    from kdi_assets.monitoring.refined_history import refined_history
+
+    with refusal_in_json(table.name, as_json=as_json):
+        commits = refined_history(table, Settings.from_environment().lake)
+        plain = (c for c in commits if not (decisions and c.entry and c.entry.kind == "changes"))
+        newest = list(islice(plain, count))
+    text = _history_text(newest) if newest else f"{table.name}: no commit yet; the table does not exist"
+    print_result(text, {"table": table.name, "commits": [_commit_fields(c) for c in newest]}, as_json=as_json)
+
+
+def _history_text(commits: Sequence[RefinedCommit]) -> str:
+    rows = []
+    for c in commits:
+        when = utc_text(c.committed_at, date=True) if c.committed_at else "-"
+        detail = " ".join(filter(None, [printable(c.description), MARKS[c.live]]))
+        rows.append((f"v{c.version}", when, c.operation, detail))
+    return table_text(("VERSION", "TIME", "WHAT", "DETAIL"), rows, align="><<<")
+
+
+def _commit_fields(c: RefinedCommit) -> dict[str, object]:
+    entry = asdict(c.entry) if c.entry else {}
+    return {
+        "version": c.version,
+        "committed_at": c.committed_at,
+        "what": c.operation,
+        "live": c.live,
+        "told": c.description,
+        **{name: entry.get(name) for name in ("kind", "why", "run_id", "upstreams", "dates", "rows_by_date")},
+    }
+
+
+def replay_refined(table: RefinedTable, first: date, last: date, *, dry_run: bool, as_json: bool) -> None:
+    """Compute the rows of some dates again; with ``dry_run``, only compare them."""
+    if dry_run:
+        _audit(table, everything=False, dates=_days(first, last), as_json=as_json)
+        return
+    with lazy_session("replay") as session:
+        refusal = refine_and_print(table, session, dates=(first, last), rebuild=False, as_json=as_json)
+    if refusal:
+        raise typer.Exit(exit_code([refusal]))
+
+
+def audit_refined_table(
+    table: RefinedTable, *, everything: bool, start: str | None, end: str | None, as_json: bool
+) -> None:
+    """Compare a refined table with a recomputation: of some dates, or of all rows."""
+    try:
+        bounds = [date.fromisoformat(text) for text in (start, end) if text]
+    except ValueError:
+        raise typer.BadParameter("a refined table takes dates, e.g. 2026-01-31", param_hint="--from, --to") from None
+    if len(bounds) == 1 or (bounds and everything) or bounds != sorted(bounds):
+        raise typer.BadParameter("give both, in order, and not with --all", param_hint="--from, --to")
+    _audit(table, everything=everything, dates=_days(*bounds) if bounds else None, as_json=as_json)
+
+
+def _days(first: date, last: date) -> list[date]:
+    return [first + timedelta(days=n) for n in range((last - first).days + 1)]
+
+
+def _audit(table: RefinedTable, *, everything: bool, dates: list[date] | None, as_json: bool) -> None:
+    from kdi_assets.audit.refined_audit import audit_refined
+
+    lake = Settings.from_environment().lake
+    with refusal_in_json(table.name, as_json=as_json), lazy_session("audit") as session, session.watched():
+        found = audit_refined(table, lake=lake, session=session, everything=everything, dates=dates)
+    print_result(_audit_text(found), {**asdict(found), "equal": found.equal}, as_json=as_json)
+    if not found.equal:
+        raise typer.Exit(EXIT_DECIDE)
+
+
+def _audit_text(found: RefinedAudit) -> str:
+    of = "all dates" if found.dates is None else ", ".join(map(str, found.dates)) or "no date"
+    upstream = ", ".join(f"{c.table} v{c.version}" for c in found.upstreams)
+    result = "equal" if found.equal else f"{found.missing:,} missing, {found.surplus:,} too many"
+    line = (
+        f"audit of {found.table} at v{found.version}, {of}: {found.rows:,} rows; recomputed from {upstream}: {result}"
+    )
+    return "\n".join([line, *(f"  different: {day}" for day in found.different_dates)])

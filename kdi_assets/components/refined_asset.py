@@ -1,0 +1,123 @@
+"""Refined tables in Dagster: one op for tables that are made of each other, and an asset with checks for each."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
+from collections.abc import Collection, Iterator
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+
+from kdi_assets.audit.refined_audit import audit_refined
+from kdi_assets.components import names
+from kdi_assets.components.asset_checks import check_result
+from kdi_assets.components.refined_checks import check_names, make_check, refined_check_key, refined_check_specs
+from kdi_assets.components.refined_groups import RefinedGroup, refined_groups
+from kdi_assets.components.refined_run import RefinedRun, RefineEngine
+from kdi_assets.components.run_failures import refusals_as_failures
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.monitoring.refined_lineage import refined_lineage
+from kdi_assets.monitoring.refined_status import read_refined_status
+from kdi_assets.refine.entry import RefineEntry, parse_refine_entry
+from kdi_assets.refine.refine import refine
+from kdi_assets.settings import Settings
+from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.stream import Stream
+from resources.spark import SparkResource
+
+
+def read_entry(table: RefinedTable, lake: str, version: int) -> RefineEntry:
+    """The entry of a commit of ours.
+
+    Raises:
+        CommitUnreadable: The commit cannot be read.
+    """
+    commit = TableLog.existing(table.table_uri(lake)).commit(version)
+    entry = parse_refine_entry(commit.user_metadata, version)
+    if entry is None:
+        raise AssertionError(f"{table.name}: v{version} is no refinement")
+    return entry
+
+
+ENGINE = RefineEngine(refine, read_entry, refined_lineage, read_refined_status, audit_refined)
+
+
+def refined_definitions(
+    table: RefinedTable, tables: Collection[RefinedTable], streams: Collection[Stream]
+) -> dg.Definitions:
+    """The assets of the table's group, if it is the first table of it by name; otherwise nothing.
+
+    Dagster loads documents one by one, and the tables of a group share an op.
+    """
+    groups = refined_groups(tables, streams)
+    own = [group for group in groups if table.name == min(member.name for member in group.tables)]
+    return dg.Definitions(assets=[refined_asset(group, engine=ENGINE) for group in own])
+
+
+def refined_asset(group: RefinedGroup, *, engine: RefineEngine) -> dg.AssetsDefinition:
+    """One op for the tables of a group; a run selects any of them, and any check.
+
+    A run takes all that is new upstream, whatever its date. Of dates before the day of the request, which only a person
+    asks for, it computes all rows again.
+    """
+    dated: dict[str, Any] = {}
+    if group.window:
+        dated = {"partitions_def": group.partitions, "backfill_policy": dg.BackfillPolicy.single_run()}
+
+    @dg.multi_asset(
+        name=group.name,
+        specs=[refined_spec(table, group) for table in group.tables],
+        check_specs=[spec for table in group.tables for spec in refined_check_specs(table)],
+        can_subset=True,
+        pool=group.pool,
+        **dated,
+    )
+    def refined(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[dg.AssetCheckResult]:
+        run = RefinedRun(context, group, Settings.from_environment().lake, spark.session, engine)
+        with refusals_as_failures(context), spark.watched():
+            run.execute()
+            # Checks of a refused table too: Dagster counts a selected check without a result as failed.
+            for table in group.tables:
+                for name in check_names(table):
+                    if refined_check_key(table, name) in context.selected_asset_check_keys:
+                        yield check_result(make_check(run, table, name))
+            if refusal := run.refusal():
+                raise refusal
+
+    return refined
+
+
+def refined_spec(table: RefinedTable, group: RefinedGroup) -> dg.AssetSpec:
+    """What the UI shows of the table before the first run."""
+    upstreams = ", ".join(upstream.table for upstream in table.upstreams)
+    written = {"sql": dg.MetadataValue.md(f"```sql\n{table.sql.strip()}\n```")} if table.sql else {}
+    return dg.AssetSpec(
+        names.table_key(table),
+        deps=group.deps(table),
+        skippable=True,  # a run logs the events of the dates that it touched, perhaps of none
+        description=table.description or f"Made of {upstreams}: {mode_name(table)}.",
+        group_name=names.group(table),
+        kinds={"deltalake", "spark"},
+        owners=table.owners,
+        freshness_policy=_freshness_policy(table),
+        metadata={
+            "dagster/table_name": table.table.replace("/", "."),
+            "mode": mode_name(table),
+            "refined_when": f"at {table.cron} (cron, UTC)" if table.cron else "something is new upstream",
+            **written,
+            **({"python": table.python} if table.python else {}),
+        },
+    )
+
+
+def mode_name(table: RefinedTable) -> str:
+    """The mode as documents write it."""
+    name = type(table.mode).__name__
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
+
+
+def _freshness_policy(table: RefinedTable) -> dg.FreshnessPolicy | None:
+    """Dagster's own policy, which goes by the latest materialization."""
+    if table.freshness is None:
+        return None
+    fail, warn = (timedelta(seconds=s) for s in (table.freshness.fail_seconds, table.freshness.warn_seconds))
+    return dg.FreshnessPolicy.time_window(fail_window=fail, warn_window=warn)

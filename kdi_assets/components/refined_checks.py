@@ -1,0 +1,106 @@
+"""Checks of a refined table: expectations, is it up to date, does a recomputation have the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from kdi_assets.audit.refined_audit import RefinedAudit
+from kdi_assets.components.asset_checks import latest_evaluation
+from kdi_assets.components.names import table_key
+from kdi_assets.components.refined_run import RefinedRun
+from kdi_assets.errors import KdiError
+from kdi_assets.monitoring.checks.finding import CheckResult, not_checked
+from kdi_assets.monitoring.refined_status import up_to_date
+from kdi_assets.refine.errors import RowsUnmet
+from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.wording import counted
+
+EXPECTATIONS, UP_TO_DATE, EQUAL = "expectations", "up_to_date", "equal_to_recomputation"
+DESCRIPTIONS: Mapping[str, str] = {
+    EXPECTATIONS: "All rows of the last refinement met the document's expectations.",
+    UP_TO_DATE: "Nothing that is new upstream waits for longer than `freshness` allows.",
+    EQUAL: "Some dates, computed again from the upstream tables, have the same rows. Needs Spark, and is made only on "
+    "demand.",
+}
+
+
+def check_names(table: RefinedTable) -> list[str]:
+    """The checks of the table."""
+    names = [EXPECTATIONS] if table.expectations else []
+    return [*names, *([UP_TO_DATE] if table.freshness else []), EQUAL]
+
+
+def refined_check_key(table: RefinedTable, name: str) -> dg.AssetCheckKey:
+    """One of the table's checks."""
+    return dg.AssetCheckKey(table_key(table), name)
+
+
+def refined_check_specs(table: RefinedTable) -> list[dg.AssetCheckSpec]:
+    """The table's checks; none blocks what is downstream."""
+    return [
+        dg.AssetCheckSpec(name, asset=table_key(table), description=DESCRIPTIONS[name]) for name in check_names(table)
+    ]
+
+
+def checks_of_each_run(table: RefinedTable) -> list[dg.AssetCheckKey]:
+    """The checks that a run makes which the sensor requests: those that need no Spark."""
+    return [refined_check_key(table, name) for name in check_names(table) if name != EQUAL]
+
+
+def make_check(run: RefinedRun, table: RefinedTable, name: str) -> dg.AssetCheckEvaluation:
+    """Make a check at the end of a run."""
+    if name == EXPECTATIONS:
+        return _expectations(run, table)
+    if name == UP_TO_DATE:
+        return refined_evaluation(table, name, up_to_date(run.engine.status(table, run.lake), datetime.now(UTC)))
+    try:
+        return refined_evaluation(table, name, _equal(run.engine.audit(table, lake=run.lake, session=run.session)))
+    except KdiError as refusal:
+        return refined_evaluation(table, name, not_checked(refusal))
+
+
+def refined_evaluation(table: RefinedTable, name: str, result: CheckResult) -> dg.AssetCheckEvaluation:
+    """The result as an event."""
+    lists = {key: "\n".join(lines) for key, lines in result.lists.items() if lines}
+    return dg.AssetCheckEvaluation(
+        asset_key=table_key(table),
+        check_name=name,
+        passed=result.passed,
+        severity=dg.AssetCheckSeverity.WARN if result.level == "warn" else dg.AssetCheckSeverity.ERROR,
+        description=result.description,
+        metadata={**result.numbers, **lists},
+    )
+
+
+def _expectations(run: RefinedRun, table: RefinedTable) -> dg.AssetCheckEvaluation:
+    """Of the rows of this run; without new rows, the latest result again."""
+    entry, refusal = run.entries.get(table.name), run.refusals.get(table.name)
+    if isinstance(refusal, RowsUnmet):
+        result = CheckResult("error", refusal.message_parts()[0], {refusal.expectation: refusal.rows})
+        return refined_evaluation(table, EXPECTATIONS, result)
+    if entry is None:
+        latest = _latest(run.context.instance, table)
+        return latest or refined_evaluation(table, EXPECTATIONS, CheckResult("passed", "no row is new"))
+    unmet = {name: count for name, count in entry.unmet.items() if count}
+    numbers = {name: entry.unmet.get(name, 0) for name in table.expectations}
+    if not unmet:
+        return refined_evaluation(table, EXPECTATIONS, CheckResult("passed", "all new rows meet them", numbers))
+    text = "; ".join(f"{counted(count, 'row')} not meeting {name}" for name, count in unmet.items())
+    return refined_evaluation(table, EXPECTATIONS, CheckResult("warn", text, numbers))
+
+
+def _latest(instance: DagsterInstance, table: RefinedTable) -> dg.AssetCheckEvaluation | None:
+    return latest_evaluation(instance, refined_check_key(table, EXPECTATIONS))
+
+
+def _equal(audit: RefinedAudit) -> CheckResult:
+    numbers = {"rows": audit.rows, "missing": audit.missing, "surplus": audit.surplus}
+    of = "all rows" if audit.dates is None else counted(len(audit.dates), "date")
+    if audit.equal:
+        return CheckResult("passed", f"{of} of v{audit.version} equal a recomputation", numbers)
+    text = f"{of} of v{audit.version}: {counted(audit.missing, 'row')} missing, {audit.surplus:,} too many"
+    return CheckResult("error", text, numbers, {"dates": tuple(map(str, audit.different_dates))})

@@ -1,0 +1,93 @@
+"""Is a refined table up to date: what is new upstream, since when it waits, and why it is refused. No JVM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from kdi_assets.errors import KdiError
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.errors import CommitUnreadable
+from kdi_assets.monitoring.checks.finding import CheckResult
+from kdi_assets.refine.plan import RefinePlan, plan_refinement
+from kdi_assets.refine.transform import function_source
+from kdi_assets.refine.upstream import UpstreamChanges
+from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.wording import duration
+
+
+@dataclass(frozen=True, slots=True)
+class RefinedStatus:
+    """What is known of a refined table at one moment.
+
+    Attributes:
+        plan: The next refinement; ``None``: it is refused.
+        refusal: Why.
+        waiting_since: The time of the oldest commit upstream that is not consumed; ``None``: nothing waits, or unknown.
+        refined_at: The time of the newest commit of the table; ``None``: there is none.
+    """
+
+    table: RefinedTable
+    plan: RefinePlan | None = None
+    refusal: KdiError | None = None
+    waiting_since: datetime | None = None
+    refined_at: datetime | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a refinement has something to do."""
+        return self.plan is not None and self.plan.kind != "nothing"
+
+    def waiting_seconds(self, now: datetime) -> float | None:
+        """How long the oldest commit upstream waits; 0 if nothing waits, ``None`` if unknown."""
+        if self.plan is None or (self.is_behind and self.waiting_since is None):
+            return None
+        return (now - self.waiting_since).total_seconds() if self.waiting_since else 0.0
+
+
+def plan_of(table: RefinedTable, lake: str, *, rebuild: bool = False) -> RefinePlan:
+    """The plan of the next refinement by the document as it is; raises like ``plan_refinement``."""
+    return plan_refinement(table, lake, definition=table.definition(function_source(table)), rebuild=rebuild)
+
+
+def read_refined_status(table: RefinedTable, lake: str) -> RefinedStatus:
+    """Read logs only; a refusal is part of the status."""
+    try:
+        plan = plan_of(table, lake)
+        waits = min((at for u in plan.upstreams if (at := _first_new_commit(u))), default=None)
+        return RefinedStatus(table, plan, waiting_since=waits, refined_at=_committed_at(table.table_uri(lake)))
+    except KdiError as refusal:
+        return RefinedStatus(table, refusal=refusal)
+
+
+def up_to_date(status: RefinedStatus, now: datetime) -> CheckResult:
+    """The check ``up_to_date``: nothing upstream waits for longer than ``freshness`` allows."""
+    limits, waits = status.table.freshness, status.waiting_seconds(now)
+    if status.refusal:
+        return CheckResult("error", status.refusal.message_parts()[0])
+    if not status.is_behind:
+        return CheckResult("passed", "every version upstream is consumed", {"waiting_seconds": 0.0})
+    if waits is None or limits is None:
+        return CheckResult("passed", "something is new upstream; it is unknown since when")
+    text = f"what is new upstream waits for {duration(waits)}"
+    level = "error" if waits >= limits.fail_seconds else "warn" if waits >= limits.warn_seconds else "passed"
+    return CheckResult(level, text, {"waiting_seconds": round(waits, 1)})  # type: ignore[arg-type]
+
+
+def _first_new_commit(changes: UpstreamChanges) -> datetime | None:
+    """The time of the first commit that is not consumed; ``None`` if nothing is new, or it is unknown."""
+    if changes.kind == "nothing" or changes.since is None:
+        return None
+    try:
+        return TableLog.existing(changes.uri).commit(changes.since + 1).committed_at
+    except CommitUnreadable:
+        return None
+
+
+def _committed_at(uri: str) -> datetime | None:
+    """The time of a table's newest commit; ``None`` without a table, or if it is unknown."""
+    log = TableLog.open(uri)
+    try:
+        return log.commit(log.version).committed_at if log else None
+    except CommitUnreadable:
+        return None

@@ -1,0 +1,128 @@
+"""Compares Dagster's events with the log of a refined table, and returns the events that are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from kdi_assets.components.materializations import ATTEMPT_TAG, DATA_VERSION_TAG
+from kdi_assets.components.names import table_key
+from kdi_assets.components.refined_events import refined_materialization, touched_partitions
+from kdi_assets.errors import KdiError
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.errors import CommitUnreadable
+from kdi_assets.refine.entry import RefineEntry, parse_refine_entry
+from kdi_assets.stream.field_types import Declared
+from kdi_assets.stream.refined_table import RefinedTable
+
+COMMITS_PER_TICK = 200
+EVENTS_READ = 1000
+LOGGED_BY = "told_by"
+
+
+@dataclass(frozen=True, slots=True)
+class RefinedMemory(Declared):
+    """The sensor's hints for one refined table. The field names are keys of the cursor; times in seconds.
+
+    Attributes:
+        progress: Of the table when a run was last requested; unchanged after the run: it committed nothing.
+        requested_at: When that was.
+        futile: Requests in a row, before the last one, whose runs committed nothing.
+        looked_at: When the table was last looked at; its next cron time counts from here.
+        table_id: The table whose log was compared with Dagster's events.
+        reconciled: Its version up to which the log was compared, inclusive; -1: none yet.
+    """
+
+    progress: str = ""
+    requested_at: float = 0.0
+    futile: int = 0
+    looked_at: float = 0.0
+    table_id: str = ""
+    reconciled: int = -1
+
+
+def missing_refined_events(
+    table: RefinedTable,
+    lake: str,
+    instance: DagsterInstance,
+    memory: RefinedMemory,
+    *,
+    partitions: dg.DailyPartitionsDefinition | None,
+) -> tuple[list[dg.AssetMaterialization], RefinedMemory]:
+    """The events of commits that Dagster lacks, oldest first, and the memory once they are logged."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        log = TableLog.open(table.table_uri(lake))
+        if log is None:
+            return [], memory
+        known = memory.reconciled if log.table_id == memory.table_id else -1
+        if log.version == known:
+            return [], memory
+        entries, through = _new_entries(log, known)
+    except (KdiError, DeltaError, OSError):
+        return [], memory  # the status of the table has the refusal
+    events = _missing(table, entries, instance, partitions)
+    return events, replace(memory, table_id=log.table_id, reconciled=through)
+
+
+def _new_entries(log: TableLog, after: int) -> tuple[list[RefineEntry], int]:
+    entries, through = [], min(log.version, after + COMMITS_PER_TICK)
+    for version in range(after + 1, through + 1):
+        try:
+            entry = parse_refine_entry(log.commit(version).user_metadata, version)
+        except CommitUnreadable:
+            continue  # cleaned up, and with it the entry
+        if entry is not None and entry.kind != "nothing":
+            entries.append(entry)
+    return entries, through
+
+
+def _missing(
+    table: RefinedTable,
+    entries: Sequence[RefineEntry],
+    instance: DagsterInstance,
+    partitions: dg.DailyPartitionsDefinition | None,
+) -> list[dg.AssetMaterialization]:
+    if not entries:
+        return []
+    attempts, versions = _recorded(instance, table, since=entries[0].version)
+    missing = []
+    for entry in entries:
+        by = dg.MetadataValue.dagster_run(entry.run_id) if entry.run_id and instance.has_run(entry.run_id) else None
+        origin: dict[str, Any] = {LOGGED_BY: "reconcile", "refined_by": by or entry.run_id or "kdi refine"}
+        for day in touched_partitions(entry, partitions):
+            key = day.isoformat() if day else ""
+            if (entry.attempt_id, key) not in attempts:
+                # A late event must not set the date's data version back.
+                version = versions.get(key, -1)
+                missing.append(refined_materialization(table, entry, day, metadata=origin, data_version=version))
+    return missing
+
+
+def _recorded(
+    instance: DagsterInstance, table: RefinedTable, *, since: int
+) -> tuple[set[tuple[str, str]], dict[str, int]]:
+    """Pairs of attempt and date with an event, and the newest table version of each date, back to ``since``."""
+    attempts: set[tuple[str, str]] = set()
+    versions: dict[str, int] = {}
+    cursor: str | None = None
+    while True:
+        page = instance.fetch_materializations(table_key(table), limit=EVENTS_READ, cursor=cursor)
+        for event in filter(None, (record.asset_materialization for record in page.records)):
+            tags, day = event.tags or {}, event.partition or ""
+            if ATTEMPT_TAG not in tags:
+                continue  # not ours, e.g. "Report materialization" in the UI
+            version = int(tags[DATA_VERSION_TAG])
+            attempts.add((tags[ATTEMPT_TAG], day))
+            versions[day] = max(versions.get(day, -1), version)
+            # A run logs a commit's events before any later event of the table, so all events before are older.
+            if LOGGED_BY not in event.metadata and version < since:
+                return attempts, versions
+        if not page.has_more:
+            return attempts, versions
+        cursor = page.cursor

@@ -1,0 +1,129 @@
+"""Refined tables in Dagster with an engine that only reports: for tests about Dagster's behaviour alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from kdi_assets.audit.refined_audit import RefinedAudit
+from kdi_assets.components.names import table_key
+from kdi_assets.components.refined_asset import refined_asset
+from kdi_assets.components.refined_checks import refined_check_key
+from kdi_assets.components.refined_groups import refined_groups
+from kdi_assets.components.refined_run import RefineEngine
+from kdi_assets.errors import KdiError
+from kdi_assets.monitoring.refined_status import RefinedStatus
+from kdi_assets.refine.entry import RefineEntry
+from kdi_assets.refine.report import Consumed, RefineReport
+from kdi_assets.stream.refined_table import RefinedTable, Upstream
+from kdi_assets.stream.stream import Stream
+from tests.dagster.fakes import Selected, a_stream, materialize, range_tags, today
+
+BRONZE = a_stream()
+
+
+def a_refined_table(table: str = "silver/sessions", *upstream: str, **fields: Any) -> RefinedTable:
+    """A refined table of the bronze table, or of others."""
+    return RefinedTable(table, tuple(Upstream(path) for path in upstream or (BRONZE.table,)), **fields)
+
+
+SILVER = a_refined_table()
+GOLD = a_refined_table("gold/daily", "silver/sessions")
+
+
+@dataclass
+class ScriptedRefine:
+    """Reports what a refinement would have done.
+
+    Attributes:
+        rows: By table, the rows that it adds by date; a table that is missing has nothing new.
+        endings: By table, how it is refused.
+        asked: Tables and dates, in the order of the calls.
+    """
+
+    rows: Mapping[str, Mapping[date, int]] = field(default_factory=dict)
+    endings: Mapping[str, KdiError] = field(default_factory=dict)
+    unmet: Mapping[str, int] = field(default_factory=dict)
+    version: int = 7
+    status: RefinedStatus = field(default_factory=lambda: RefinedStatus(SILVER))
+    audited: RefinedAudit = field(default_factory=lambda: RefinedAudit(SILVER.name, 7, (), None, 10, 0, 0))
+    asked: list[tuple[str, tuple[date, date] | None]] = field(default_factory=list)
+
+    def engine(self) -> RefineEngine:
+        return RefineEngine(self, self.entry, self.lineage, lambda *_: self.status, lambda *_, **__: self.audited)
+
+    def __call__(
+        self, table: RefinedTable, *, dates: tuple[date, date] | None = None, **_unused: object
+    ) -> RefineReport:
+        self.asked.append((table.name, dates))
+        if ending := self.endings.get(table.name):
+            raise ending
+        if table.name not in self.rows:
+            return RefineReport(table.name, "nothing")
+        entry = self.entry(table, "", self.version)
+        return RefineReport(
+            table.name,
+            entry.kind,
+            entry.why,
+            entry.version,
+            entry.upstreams,
+            entry.dates,
+            entry.rows_added,
+            entry.rows_removed,
+            entry.rows_by_date,
+            entry.unmet,
+            seconds=1.5,
+        )
+
+    def entry(self, table: RefinedTable, lake: str, version: int) -> RefineEntry:
+        return an_entry(table, self.rows[table.name], version=version, unmet=self.unmet)
+
+    def lineage(self, table: RefinedTable, lake: str, session: object) -> Mapping[str, Sequence[tuple[str, str]]]:
+        return {"date": [(upstream.table, "date") for upstream in table.upstreams]}
+
+
+def an_entry(table: RefinedTable, rows: Mapping[date, int], *, version: int, **fields: Any) -> RefineEntry:
+    return RefineEntry(
+        consumer=table.name,
+        attempt_id=f"{table.name.replace('/', '-')}-{version}",
+        kind="changes",
+        upstreams=tuple(Consumed(upstream.table, "u", 3, 5) for upstream in table.upstreams),
+        dates=tuple(sorted(rows)),
+        rows_added=sum(rows.values()),
+        rows_removed=1,
+        rows_by_date=rows,
+        version=version,
+        **fields,
+    )
+
+
+def refined_assets(
+    refine: ScriptedRefine, *tables: RefinedTable, streams: Sequence[Stream] = (BRONZE,)
+) -> list[dg.AssetsDefinition]:
+    """The assets of the tables, with this engine."""
+    return [refined_asset(group, engine=refine.engine()) for group in refined_groups(tables, streams)]
+
+
+def run_refined(
+    instance: DagsterInstance,
+    refine: ScriptedRefine,
+    *tables: RefinedTable,
+    day: date | None = None,
+    until: date | None = None,
+    checks: Sequence[str] = (),
+    tags: Mapping[str, str] | None = None,
+    streams: Sequence[Stream] = (BRONZE,),
+) -> dg.ExecuteInProcessResult:
+    """Materialize the tables under today's date, another one, or a range; with the first one's checks."""
+    assets, first = refined_assets(refine, *tables, streams=streams), day or today()
+    selected: list[Selected] = [*map(table_key, tables), *(refined_check_key(tables[0], name) for name in checks)]
+    if not tables[0].by_date:
+        return materialize(instance, assets, *selected, tags=tags)
+    if until:
+        return materialize(instance, assets, *selected, tags={**(tags or {}), **range_tags(first, until)})
+    return materialize(instance, assets, *selected, day=first, tags=tags)

@@ -1,0 +1,289 @@
+"""The refine sensor: which tables share a run, what waits, and which events a crash left out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from datetime import date
+
+import dagster as dg
+import pytest
+from dagster import DagsterInstance
+from deltalake import CommitProperties, write_deltalake
+
+from kdi_assets.components.names import table_key
+from kdi_assets.components.refined_checks import refined_check_key
+from kdi_assets.downstream import on_new_upstream_data
+from kdi_assets.errors import KdiError
+from kdi_assets.monitoring.refined_status import RefinedStatus
+from kdi_assets.refine.entry import refine_entry_to_json
+from kdi_assets.refine.errors import ChangedByOthers, UpstreamMissing
+from kdi_assets.refine.plan import RefinePlan
+from kdi_assets.refine.report import RefineKind
+from kdi_assets.stream.message_rules import Expectation
+from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.stream import Stream
+from resources.spark import SparkResource
+from sensors.refine import NAME, StatusReader, refine_sensor
+from tests.dagster.built_on_bronze import BRONZE as AUDITED
+from tests.dagster.built_on_bronze import World
+from tests.dagster.fakes import events, materialize, today, yesterday
+from tests.dagster.refined_world import (
+    BRONZE,
+    GOLD,
+    SILVER,
+    ScriptedRefine,
+    a_refined_table,
+    an_entry,
+    refined_assets,
+    run_refined,
+)
+
+pytestmark = pytest.mark.usefixtures("lake_in_environment")
+core = pytest.mark.core
+
+OLD = date(2021, 3, 4)
+MISSING = UpstreamMissing(table=SILVER.name, upstream=BRONZE.table, uri="/lake/bronze")
+DECIDE = ChangedByOthers(table=SILVER.name, uri="/lake", version=4, operation="DELETE")
+
+
+@dataclass
+class Sensor:
+    """Ticks over tables whose logs the test makes up.
+
+    Attributes:
+        behind: Tables with something new upstream.
+        versions: Of the tables; a run that commits makes one higher.
+    """
+
+    instance: DagsterInstance
+    tables: tuple[RefinedTable, ...] = (SILVER, GOLD)
+    streams: tuple[Stream, ...] = (BRONZE,)
+    behind: set[str] = field(default_factory=set)
+    refusals: dict[str, KdiError] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    cursor: str | None = None
+    said: str | None = None
+
+    def read(self, table: RefinedTable, lake: str) -> RefinedStatus:
+        if refusal := self.refusals.get(table.name):
+            return RefinedStatus(table, refusal=refusal)
+        kind: RefineKind = "changes" if table.name in self.behind else "nothing"
+        return RefinedStatus(table, RefinePlan("", self.versions.get(table.name, 1), "id", (), kind))
+
+    def tick(self) -> list[dg.RunRequest]:
+        """The requests of a tick."""
+        sensor = refine_sensor(self.tables, self.streams, read=self.read)
+        assets = refined_assets(ScriptedRefine(), *self.tables, streams=self.streams)
+        defs = dg.Definitions(assets=assets, sensors=[sensor], resources={"spark": SparkResource()})
+        context = dg.build_sensor_context(self.instance, cursor=self.cursor, definitions=defs, sensor_name=NAME)
+        result = defs.get_repository_def().get_sensor_def(NAME).evaluate_tick(context)
+        self.cursor, self.said = result.cursor, result.skip_message
+        for event in result.asset_events:
+            self.instance.report_runless_asset_event(event)
+        return list(result.run_requests or ())
+
+    def selected(self) -> list[set[str]]:
+        """The tables of each run that a tick requests."""
+        return [{key.to_user_string() for key in request.asset_selection or ()} for request in self.tick()]
+
+    def later(self, seconds: float) -> None:
+        """Set the times of the cursor back, as if so much time had passed."""
+        memories = json.loads(self.cursor or "{}")
+        for memory in memories.values():
+            for name in ("requested_at", "looked_at"):
+                memory[name] = memory.get(name, 0.0) - seconds
+        self.cursor = json.dumps(memories)
+
+
+@pytest.fixture
+def sensor(instance: DagsterInstance) -> Sensor:
+    return Sensor(instance)
+
+
+@core
+def test_one_run_takes_a_table_that_is_behind_and_all_that_is_made_of_it(sensor: Sensor) -> None:
+    """However many dates are new: a run refines all of them."""
+    known = a_refined_table(expectations={"known": Expectation("host IS NOT NULL")})
+    sensor.tables = (GOLD, known, a_refined_table("silver/other"))
+    sensor.behind = {SILVER.name}
+
+    (request,) = sensor.tick()
+
+    assert set(request.asset_selection or ()) == {table_key(SILVER), table_key(GOLD)}
+    assert request.partition_key == today().isoformat()
+    assert request.asset_check_keys == [refined_check_key(known, "expectations")], "no recomputation"
+    assert request.tags["kdi/why"] == "silver/sessions: changes: new rows"
+
+
+def test_a_tick_without_anything_new_requests_nothing_and_says_so(sensor: Sensor) -> None:
+    assert sensor.tick() == []
+    assert sensor.said == "every refined table is up to date"
+
+
+def test_tables_of_other_dates_have_a_run_of_their_own(sensor: Sensor) -> None:
+    whole = a_refined_table("gold/whole", SILVER.name, partition_by=None)
+    sensor.tables = (SILVER, GOLD, whole)
+    sensor.behind = {SILVER.name, whole.name}
+
+    requests = sensor.tick()
+
+    keys = {frozenset(k.to_user_string() for k in r.asset_selection or ()): r.partition_key for r in requests}
+    assert keys == {
+        frozenset({SILVER.name, GOLD.name}): today().isoformat(),
+        frozenset({whole.name}): None,
+    }
+
+
+@core
+def test_a_run_that_committed_nothing_is_requested_again_later_and_alone(sensor: Sensor) -> None:
+    other = a_refined_table("silver/other")
+    sensor.tables, sensor.behind = (SILVER, GOLD, other), {SILVER.name, other.name}
+    assert sensor.selected() == [{SILVER.name, GOLD.name, other.name}]
+    sensor.versions[other.name] = 2
+
+    at_once = sensor.selected()
+    sensor.later(11)
+    second = sensor.selected()
+    sensor.later(11)
+    too_early = sensor.selected()
+    sensor.later(10)
+    third = sensor.selected()
+
+    assert at_once == [{other.name}], "it committed, and is behind again"
+    assert {SILVER.name} in second and {SILVER.name} in third
+    assert {SILVER.name} not in too_early
+
+
+@pytest.mark.parametrize(("refusal", "requested"), [(MISSING, []), (DECIDE, [{SILVER.name, GOLD.name}])])
+def test_a_refusal_that_someone_must_decide_makes_a_run_that_shows_it(
+    sensor: Sensor, refusal: KdiError, requested: list[set[str]]
+) -> None:
+    sensor.refusals[SILVER.name] = refusal
+
+    assert sensor.selected() == requested
+    if not requested:
+        assert sensor.said == refusal.message_parts()[0]
+
+
+def test_a_table_with_a_cron_is_looked_at_after_each_of_its_times_and_not_before(sensor: Sensor) -> None:
+    hourly = a_refined_table(cron="0 * * * *")
+    sensor.tables, sensor.behind = (hourly,), {hourly.name}
+
+    first = sensor.tick()
+    sensor.later(3600)
+    after_the_hour = sensor.selected()
+    sensor.versions[hourly.name] = 2
+    again = sensor.tick()
+
+    assert (first, after_the_hour, again) == ([], [{hourly.name}], [])
+
+
+def test_what_is_made_of_a_table_and_has_a_cron_waits_for_it(sensor: Sensor) -> None:
+    sensor.tables = (SILVER, replace(GOLD, cron="0 0 1 1 *"))
+    sensor.behind = {SILVER.name}
+
+    assert sensor.selected() == [{SILVER.name}]
+
+
+@core
+def test_a_failed_blocking_check_upstream_holds_the_table_until_it_passes(instance: DagsterInstance) -> None:
+    silver = a_refined_table(SILVER.name, AUDITED.table)
+    sensor = Sensor(instance, (silver, GOLD), (AUDITED,), {SILVER.name})
+    bronze = World(instance, on_new_upstream_data())
+    bronze.audit(complete=False)
+
+    held = sensor.tick()
+    said = sensor.said
+    bronze.audit(complete=True)
+
+    assert (held, said) == ([], f"silver/sessions: held: a blocking check of {AUDITED.table} failed")
+    assert sensor.selected() == [{SILVER.name, GOLD.name}]
+
+
+def committed(lake: str, table: RefinedTable, rows: dict[date, int], *, version: int) -> None:
+    """A commit of ours that nobody logged."""
+    import pyarrow as pa
+
+    entry = refine_entry_to_json(an_entry(table, rows, version=version))
+    days = pa.array([day for day, count in rows.items() for _ in range(count)], pa.date32())
+    write_deltalake(
+        table.table_uri(lake),
+        pa.table({"date": days}),
+        mode="append",
+        commit_properties=CommitProperties(custom_metadata={"userMetadata": entry}),
+    )
+
+
+@core
+def test_a_commit_without_events_is_told_at_the_next_tick_and_once(
+    sensor: Sensor, lake_in_environment: str, instance: DagsterInstance
+) -> None:
+    committed(lake_in_environment, SILVER, {OLD: 3, yesterday(): 2}, version=0)
+
+    sensor.tick()
+    told = events(instance, table_key(SILVER))
+    sensor.tick()
+    sensor.cursor = None  # lost: the events are there all the same
+    sensor.tick()
+
+    assert {day: (said["rows_added"], said["delta_version"]) for day, said in told.items()} == {
+        OLD.isoformat(): (3, 0),
+        yesterday().isoformat(): (2, 0),
+    }
+    assert told[OLD.isoformat()]["told_by"] == "reconcile"
+    assert len(instance.fetch_materializations(table_key(SILVER), limit=10).records) == 2
+
+
+def test_a_commit_whose_run_logged_it_is_not_told_again(
+    sensor: Sensor, lake_in_environment: str, instance: DagsterInstance
+) -> None:
+    run_refined(instance, ScriptedRefine({SILVER.name: {OLD: 3}}, version=0), SILVER)
+    committed(lake_in_environment, SILVER, {OLD: 3}, version=0)
+
+    sensor.tick()
+
+    assert len(instance.fetch_materializations(table_key(SILVER), limit=10).records) == 1
+
+
+@core
+def test_a_late_row_requests_its_date_of_an_asset_that_is_built_on_gold_and_no_other(instance: DagsterInstance) -> None:
+    refine = ScriptedRefine({SILVER.name: {OLD: 1}, GOLD.name: {OLD: 1}})
+    report = dg.AssetKey(["report"])
+
+    @dg.asset(
+        key=report,
+        deps=[table_key(GOLD)],
+        partitions_def=dg.DailyPartitionsDefinition("2020-01-01", end_offset=3),
+        automation_condition=on_new_upstream_data(),
+    )
+    def built() -> None: ...
+
+    assets = [*refined_assets(refine, SILVER, GOLD), built]
+    defs = dg.Definitions(assets=assets, resources={"spark": SparkResource()})
+    first = dg.evaluate_automation_conditions(defs, instance, dg.AssetSelection.all())
+    materialize(instance, assets, table_key(SILVER), table_key(GOLD), day=today())
+
+    second = dg.evaluate_automation_conditions(defs, instance, dg.AssetSelection.all(), cursor=first.cursor)
+
+    assert set(second.get_requested_partitions(report)) == {OLD.isoformat()}
+
+
+def test_a_status_is_read_again_only_after_a_commit(lake_in_environment: str) -> None:
+    committed(lake_in_environment, SILVER, {OLD: 1}, version=0)
+    reads: list[str] = []
+
+    def read(table: RefinedTable, lake: str) -> RefinedStatus:
+        reads.append(table.name)
+        return RefinedStatus(table, RefinePlan("", len(reads) - 1, "id", (), "nothing"))
+
+    reader = StatusReader(read)
+    for _ in range(3):
+        reader(SILVER, lake_in_environment)
+    assert len(reads) == 1
+    committed(lake_in_environment, SILVER, {OLD: 1}, version=1)
+
+    for _ in range(3):
+        reader(SILVER, lake_in_environment)
+
+    assert len(reads) == 2

@@ -1,0 +1,134 @@
+"""`kdi check` of refined tables: mistakes in SQL are found over the columns that upstream tables have, or will have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+
+from kdi_assets.cli.check import check
+from kdi_assets.settings import Settings
+
+DOCUMENTS = """type: kdi_assets.components.KafkaCluster
+attributes: {name: main, bootstrap_servers: "localhost:9092"}
+---
+type: kdi_assets.components.TopicTable
+attributes: {topic: web, table: bronze/web, schema: "id bigint, host string, at string", date: to_date(at)}
+---
+type: kdi_assets.components.RefinedTable
+attributes:
+  table: silver/web
+  from: bronze/web
+  sql: SELECT date, id, host FROM web
+  mode: {upsert: {keys: [id], sequence_by: id}}
+  partition_by: null
+  expectations: {known: {sql: host IS NOT NULL}}
+---
+type: kdi_assets.components.RefinedTable
+attributes:
+  table: gold/daily
+  from: silver/web
+  mode: {aggregate: {by: [date, host], measures: {ids: {count_distinct: id}, last: {max: sequence}}}}
+---
+type: kdi_assets.components.RefinedTable
+attributes:
+  table: gold/joined
+  from: [gold/daily, {table: made/elsewhere, as: other}]
+  sql: SELECT d.date, d.ids, o.name FROM daily d JOIN other o ON o.host = d.host
+  mode: replace_dates
+"""
+
+
+@pytest.fixture(autouse=True)
+def _one_jvm(spark: SparkSession, settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command opens its session in the JVM of the test process; a table of the lake has no document."""
+    monkeypatch.setenv("KDI_DRIVER", settings.driver)
+    monkeypatch.setenv("KDI_HOME", str(settings.home))
+    monkeypatch.setenv("KDI_LAKE", lake)
+    spark.createDataFrame([], "host string, name string").write.format("delta").save(f"{lake}/made/elsewhere")
+
+
+def checked(folder: Path, text: str) -> Result:
+    folder.mkdir(exist_ok=True)
+    (folder / "defs.yaml").write_text(text, encoding="utf-8")
+    app = typer.Typer()
+    app.command()(check)
+    return CliRunner().invoke(app, ["--defs", str(folder)])
+
+
+def test_sql_over_tables_that_are_not_there_yet_is_checked_by_the_documents(tmp_path: Path) -> None:
+    result = checked(tmp_path / "defs", DOCUMENTS)
+
+    assert (result.exit_code, result.stdout) == (0, "streams: 1, refined tables: 3, mistakes: 0\n"), result.stdout
+
+
+@pytest.mark.core
+@pytest.mark.parametrize(
+    ("right", "wrong", "line", "field", "said"),
+    [
+        ("SELECT date, id, host", "SELECT date, id, hots", 11, "sql", "`hots`"),
+        ("FROM web", "FROM wbe", 11, "sql", "`wbe`"),
+        ("sequence_by: id", "sequence_by: di", 12, "mode.upsert.sequence_by", "`di`"),
+        ("keys: [id]", "keys: [key]", 12, "mode.upsert.keys.0", "`key`"),
+        ("host IS NOT NULL", "host IS NOT NUL", 14, "expectations.known", "NUL"),
+        ("by: [date, host]", "by: [date, hots]", 20, "mode.aggregate.by.1", "`hots`"),
+        ("count_distinct: id", "count_distinct: idd", 20, "mode.aggregate.measures.ids", "`idd`"),
+        ("max: sequence", "max: sequel", 20, "mode.aggregate.measures.last", "`sequel`"),
+        ("o.name", "o.nmae", 26, "sql", "nmae"),
+        (
+            "table: made/elsewhere",
+            "table: made/elsewhre",
+            25,
+            "from",
+            "no table lies there; known: bronze/web",
+        ),
+        (
+            "SELECT date, id, host FROM web",
+            "SELECT DISTINCT date, id, host FROM web",
+            12,
+            "mode",
+            "takes new rows one by one",
+        ),
+    ],
+)
+def test_a_mistake_is_found_before_anything_runs(
+    tmp_path: Path, right: str, wrong: str, line: int, field: str, said: str
+) -> None:
+    assert DOCUMENTS.count(right) == 1
+
+    result = checked(tmp_path / "defs", DOCUMENTS.replace(right, wrong))
+
+    first, *_ = result.stdout.splitlines()
+    place, _, message = first.partition(" ")
+    assert result.exit_code == 1
+    assert place.endswith(f"defs.yaml:{line}") and message.startswith(f"{field}: "), result.stdout
+    assert said in message
+
+
+def test_columns_are_traced_to_the_upstream_tables(lake: str, spark: SparkSession) -> None:
+    from kdi_assets.monitoring.refined_lineage import refined_lineage
+    from kdi_assets.refine.refine import refine
+    from tests.refined import Lakeside, refined_table
+
+    side = Lakeside(spark, lake)
+    side.append([(1, "a", 2, "i", None)])
+    side.append([("a", "A")], "bronze/names", "host string, name string")
+    query = (
+        "WITH named AS (SELECT e.id, upper(n.name) AS name, e.bytes FROM events e JOIN names n ON n.host = e.host) "
+        "SELECT id, concat(name, id) AS label, bytes * 8 AS bits, 1 AS one FROM named"
+    )
+    fields: dict[str, Any] = {"mode": "replace_dates", "partition_by": None}
+    table = refined_table(table="gold/labels", **{"from": ["bronze/events", "bronze/names"]}, sql=query, **fields)
+    refine(table, lake=lake, session=lambda: spark)
+
+    lineage = refined_lineage(table, lake, lambda: spark)
+
+    assert lineage == {
+        "id": [("bronze/events", "id")],
+        "label": [("bronze/events", "id"), ("bronze/names", "name")],
+        "bits": [("bronze/events", "bytes")],
+    }

@@ -1,0 +1,113 @@
+"""Commands about refined tables that need no Spark: wrong options, plan, status and history."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from kdi_assets.monitoring.checks.finding import Level
+from kdi_assets.monitoring.refined_status import RefinedStatus, up_to_date
+from kdi_assets.refine.errors import ChangedByOthers
+from kdi_assets.refine.plan import RefinePlan
+from kdi_assets.refine.report import RefineKind
+from kdi_assets.stream.limits import FreshnessLimits
+from kdi_assets.stream.refined_table import RefinedTable, Upstream
+from tests.documents import refined, written
+from tests.typed import Kdi
+
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+DAILY = RefinedTable("gold/daily", (Upstream("made/elsewhere"),), freshness=FreshnessLimits(60, 600))
+REFUSED = ChangedByOthers(table="gold/daily", uri="/lake", version=4, operation="DELETE")
+
+
+@pytest.fixture(autouse=True)
+def _document(kdi: Kdi, tmp_path: Path) -> None:
+    """One refined table, beside the stream of ``kdi``."""
+    written(tmp_path, gold=refined("gold/daily", upstream="made/elsewhere"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["refine"], "name tables, or give --all"),
+        (["refine", "daily", "--all"], "give --all, or names, not both"),
+        (["refine", "--all", "--rebuild"], "name the tables, without --dates"),
+        (["refine", "daily", "--dates", "2026-03-02", "2026-03-01"], "2026-03-02 is later than --to"),
+        (["refine", "orders"], "no refined table is called orders"),
+        (["audit", "orders", "--all"], "only for refined tables"),
+        (["audit", "daily", "--against-kafka"], "a refined table has no offsets"),
+        (["audit", "daily", "--from", "7", "--to", "9"], "a refined table takes dates"),
+        (["audit", "daily", "--from", "2026-03-01"], "give both, in order, and not with --all"),
+        (
+            ["replay", "daily", "--from", "2026-03-01", "--to", "2026-03-01", "--leave-missing"],
+            "a refined table has no messages",
+        ),
+    ],
+)
+def test_what_was_typed_wrong_is_named(kdi: Kdi, arguments: list[str], said: str) -> None:
+    answer = kdi(*arguments)
+
+    assert answer.code == 2
+    assert said in re.sub(r"[\s│]+", " ", answer.err)
+    assert answer.out == "" and "starting Spark" not in answer.err
+
+
+def test_an_upstream_table_that_is_missing_is_said_by_every_command(kdi: Kdi) -> None:
+    planned, status, history = kdi("plan", "daily", "--json"), kdi("status", "daily"), kdi("history", "daily")
+
+    assert planned.code == 75 and planned.objects[0]["error"]["type"] == "UpstreamMissing"
+    head, line, refusal, *_ = status.out.splitlines()
+    assert (status.code, head.split()[0], line.split()[-1]) == (0, "REFINED", "refused")
+    assert refusal.startswith("gold/daily: its upstream table made/elsewhere does not exist")
+    assert history.out == "gold/daily: no commit yet; the table does not exist\n"
+
+
+def test_the_first_refinement_is_planned_without_spark(kdi: Kdi, lake: str) -> None:
+    write_deltalake(f"{lake}/made/elsewhere", pa.table({"date": pa.array([date(2026, 1, 1)], pa.date32())}))
+
+    planned, in_json = kdi("plan", "gold/daily"), kdi("plan", "gold/daily", "--json")
+    status = kdi("status", "--json")
+
+    assert planned.out == (
+        "gold/daily: would compute all rows, as a new table: the table is new\n"
+        "UPSTREAM TABLE  CONSUMED  NEWEST  NEW\n"
+        "made/elsewhere         -       0  lost\n"
+    )
+    assert in_json.objects[0]["upstreams"] == [
+        {
+            "table": "made/elsewhere",
+            "new": "lost",
+            "since": None,
+            "version": 0,
+            "why": "nothing of it was consumed before",
+        }
+    ]
+    assert [(o.get("stream"), o.get("table"), o["state"]) for o in status.objects][1] == (None, "gold/daily", "behind")
+
+
+@pytest.mark.parametrize(
+    ("kind", "waits", "level"),
+    [
+        ("nothing", None, "passed"),
+        ("changes", 30, "passed"),
+        ("changes", 90, "warn"),
+        ("dates", 700, "error"),
+        ("rebuild", None, "passed"),
+    ],
+)
+def test_a_table_is_up_to_date_as_long_as_freshness_allows(kind: RefineKind, waits: int | None, level: Level) -> None:
+    plan = RefinePlan("", 1, "id", (), kind)
+    since = None if waits is None else NOW - timedelta(seconds=waits)
+
+    assert up_to_date(RefinedStatus(DAILY, plan, waiting_since=since), NOW).level == level
+
+
+def test_a_refused_table_is_not_up_to_date() -> None:
+    found = up_to_date(RefinedStatus(DAILY, refusal=REFUSED), NOW)
+
+    assert (found.level, found.description) == ("error", REFUSED.message_parts()[0])
