@@ -25,7 +25,7 @@ from kdi_assets.refine.refine import refine
 from kdi_assets.refine.report import RefineReport
 from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,7 +124,7 @@ class Bench:
         writer = made.write.format("delta").mode("append").partitionBy("date")
         writer.option("delta.enableChangeDataFeed", "true").save(str(self.lake / table))
 
-    def refined(self, table: RefinedTable, *, rebuild: bool = False) -> tuple[Cost, RefineReport]:
+    def refined(self, table: RefinedTableSpec, *, rebuild: bool = False) -> tuple[Cost, RefineReport]:
         """Refine, and what it cost."""
         meter = Meter()
         report = refine(table, lake=str(self.lake), session=lambda: self.spark, rebuild=rebuild)
@@ -172,10 +172,10 @@ class Bench:
         )
 
 
-def table_of(mode: str) -> RefinedTable:
+def table_of(mode: str) -> RefinedTableSpec:
     """The refined table of a mode."""
     written = {"table": f"gold/{mode}", "from": {"table": BRONZE, "as": "requests"}, **TABLES[mode]}
-    table: RefinedTable = TypeAdapter(RefinedTable).validate_python(written)
+    table: RefinedTableSpec = TypeAdapter(RefinedTableSpec).validate_python(written)
     return table
 
 

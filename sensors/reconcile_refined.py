@@ -17,7 +17,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.refine.entry import RefineEntry, parse_refine_entry
 from kdi_assets.stream.field_types import Declared
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 
 COMMITS_PER_TICK = 200
 EVENTS_READ = 1000
@@ -46,7 +46,7 @@ class RefinedMemory(Declared):
 
 
 def missing_refined_events(
-    table: RefinedTable,
+    table: RefinedTableSpec,
     lake: str,
     instance: DagsterInstance,
     memory: RefinedMemory,
@@ -83,7 +83,7 @@ def _new_entries(log: TableLog, after: int) -> tuple[list[RefineEntry], int]:
 
 
 def _missing(
-    table: RefinedTable,
+    table: RefinedTableSpec,
     entries: Sequence[RefineEntry],
     instance: DagsterInstance,
     partitions: dg.DailyPartitionsDefinition | None,
@@ -105,7 +105,7 @@ def _missing(
 
 
 def _recorded(
-    instance: DagsterInstance, table: RefinedTable, *, since: int
+    instance: DagsterInstance, table: RefinedTableSpec, *, since: int
 ) -> tuple[set[tuple[str, str]], dict[str, int]]:
     """Pairs of attempt and date with an event, and the newest table version of each date, back to ``since``."""
     attempts: set[tuple[str, str]] = set()

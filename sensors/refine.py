@@ -23,7 +23,7 @@ from kdi_assets.errors import Transient
 from kdi_assets.ledger.latest_version import LatestVersions, LogCache
 from kdi_assets.monitoring.refined_status import RefinedStatus, read_refined_status
 from kdi_assets.settings import Settings
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import Stream
 from kdi_assets.wording import duration
 from sensors.in_flight import assets_in_flight
@@ -41,17 +41,17 @@ from sensors.refine_policy import (
 
 NAME = "refine"
 TICK_SECONDS = 1  # Dagster's daemon looks every 5 s
-ReadStatus = Callable[[RefinedTable, str], RefinedStatus]
+ReadStatus = Callable[[RefinedTableSpec, str], RefinedStatus]
 _CURSOR = TypeAdapter(dict[str, RefinedMemory])
 
 
-def refine_sensors(tables: Collection[RefinedTable], streams: Collection[Stream]) -> list[dg.SensorDefinition]:
+def refine_sensors(tables: Collection[RefinedTableSpec], streams: Collection[Stream]) -> list[dg.SensorDefinition]:
     """The sensor of all refined tables; an empty list without any."""
     return [refine_sensor(tables, streams, read=StatusReader())] if tables else []
 
 
 def refine_sensor(
-    tables: Collection[RefinedTable], streams: Collection[Stream], *, read: ReadStatus
+    tables: Collection[RefinedTableSpec], streams: Collection[Stream], *, read: ReadStatus
 ) -> dg.SensorDefinition:
     """The sensor that requests runs for refined tables that are behind, or whose ``cron`` has come."""
     tick = _Tick(upstream_first(tables), {s.table: s for s in streams}, refined_groups(tables, streams), read)
@@ -77,7 +77,7 @@ class StatusReader:
         self._read, self._versions = read, LogCache[int](LatestVersions())
         self._known: dict[str, RefinedStatus] = {}
 
-    def __call__(self, table: RefinedTable, lake: str) -> RefinedStatus:
+    def __call__(self, table: RefinedTableSpec, lake: str) -> RefinedStatus:
         known = self._known.get(table.name)
         if known and known.plan and not known.is_behind and self._unchanged(known, lake):
             return known
@@ -104,7 +104,7 @@ class _Tick:
 
     def __init__(
         self,
-        tables: Sequence[RefinedTable],
+        tables: Sequence[RefinedTableSpec],
         streams: Mapping[str, Stream],
         groups: Sequence[RefinedGroup],
         read: ReadStatus,
@@ -179,7 +179,7 @@ class _Tick:
 
     def _decide(
         self,
-        table: RefinedTable,
+        table: RefinedTableSpec,
         status: RefinedStatus,
         memory: RefinedMemory,
         instance: dg.DagsterInstance,
@@ -199,14 +199,14 @@ class _Tick:
         text = what_happened(status.refusal, table) if status.refusal else why_due(status)
         return Decision(text, due=True, suspect=suspect, progress=now_at)
 
-    def _held_by(self, table: RefinedTable, instance: dg.DagsterInstance) -> str:
+    def _held_by(self, table: RefinedTableSpec, instance: dg.DagsterInstance) -> str:
         """An upstream table whose blocking check failed; empty if there is none."""
         streams = (self._streams[u.table] for u in table.upstreams if u.table in self._streams)
         return next((s.table for s in streams if failed_blocking_checks(instance, s)), "")
 
     def _requests(self, decisions: Mapping[str, Decision], now: datetime) -> Iterable[dg.RunRequest]:
         """One run for all tables of the same dates, and one for each that may fail again."""
-        healthy: dict[object, list[RefinedTable]] = {}
+        healthy: dict[object, list[RefinedTableSpec]] = {}
         for group in self._groups:
             wanted = with_downstream(group, decisions)
             for table in wanted:
@@ -228,7 +228,7 @@ def read_refined_cursor(cursor: str | None) -> dict[str, RefinedMemory]:
 
 
 def _request(
-    group: RefinedGroup, tables: Sequence[RefinedTable], decisions: Mapping[str, Decision], now: datetime
+    group: RefinedGroup, tables: Sequence[RefinedTableSpec], decisions: Mapping[str, Decision], now: datetime
 ) -> dg.RunRequest:
     # No run key: Dagster never forgets a key, and would drop the second request after a failed run.
     today = now.date().isoformat()

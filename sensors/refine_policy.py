@@ -13,7 +13,7 @@ from kdi_assets.components.refined_groups import RefinedGroup
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.refined_status import RefinedStatus
 from kdi_assets.stream.limits import last_time
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from sensors.reconcile_refined import RefinedMemory
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 10.0, 600.0
@@ -40,7 +40,7 @@ class Decision:
     progress: str = ""
 
 
-def is_time(table: RefinedTable, memory: RefinedMemory, now: datetime) -> bool:
+def is_time(table: RefinedTableSpec, memory: RefinedMemory, now: datetime) -> bool:
     """Whether the table is looked at: always without a cron; otherwise once after each of its times."""
     if table.cron is None:
         return True
@@ -69,14 +69,14 @@ def why_due(status: RefinedStatus) -> str:
     return f"{plan.kind}: {plan.why or 'new rows'}" + (f" ({', '.join(new)})" if new else "")
 
 
-def what_happened(refusal: KdiError, table: RefinedTable) -> str:
+def what_happened(refusal: KdiError, table: RefinedTableSpec) -> str:
     """The refusal in one sentence, without the table's name."""
     return refusal.message_parts()[0].removeprefix(f"{table.name}: ")
 
 
-def with_downstream(group: RefinedGroup, decisions: Mapping[str, Decision]) -> list[RefinedTable]:
+def with_downstream(group: RefinedGroup, decisions: Mapping[str, Decision]) -> list[RefinedTableSpec]:
     """The due tables of a group, and those that are made of them and need not wait for their cron."""
-    wanted: dict[str, RefinedTable] = {}
+    wanted: dict[str, RefinedTableSpec] = {}
     for table in group.tables:  # each after those that it is made of
         follows = table.cron is None and any(
             upstream.table in wanted and not decisions[upstream.table].suspect for upstream in table.upstreams
@@ -87,7 +87,7 @@ def with_downstream(group: RefinedGroup, decisions: Mapping[str, Decision]) -> l
 
 
 def remembered(
-    table: RefinedTable,
+    table: RefinedTableSpec,
     decision: Decision,
     memory: RefinedMemory,
     requested: Collection[dg.AssetKey],

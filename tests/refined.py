@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from kdi_assets.refine.refine import refine
 from kdi_assets.refine.report import RefineReport
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 EVENTS = "id bigint, host string, bytes bigint, op string, date date"
 
 
-def refined_table(**fields: Any) -> RefinedTable:
+def refined_table(**fields: Any) -> RefinedTableSpec:
     """A refined table as a document describes it."""
-    table: RefinedTable = TypeAdapter(RefinedTable).validate_python(fields)
+    table: RefinedTableSpec = TypeAdapter(RefinedTableSpec).validate_python(fields)
     return table
 
 
@@ -49,7 +49,7 @@ class Lakeside:
     def uri(self, table: str) -> str:
         return f"{self.lake}/{table}"
 
-    def refine(self, table: RefinedTable, **options: Any) -> RefineReport:
+    def refine(self, table: RefinedTableSpec, **options: Any) -> RefineReport:
         return refine(table, lake=self.lake, session=lambda: self.spark, **options)
 
     def rows(self, table: str) -> Counter[tuple[Any, ...]]:
@@ -60,7 +60,7 @@ class Lakeside:
     def version(self, table: str) -> int:
         return DeltaTable(self.uri(table)).version()
 
-    def assert_as_computed_at_once(self, table: RefinedTable) -> None:
+    def assert_as_computed_at_once(self, table: RefinedTableSpec) -> None:
         """The table has the rows that another table, made now of all upstream rows, has."""
         again = replace(table, table=f"{table.table}_again_{self.version(table.table)}")
         self.refine(again)

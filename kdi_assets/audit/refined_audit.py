@@ -21,7 +21,7 @@ from kdi_assets.refine.report import Consumed
 from kdi_assets.refine.transform import function_source
 from kdi_assets.refine.upsert import upsert_change
 from kdi_assets.refine.upstream import UpstreamChanges
-from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, RefinedTable, ReplaceDates, Upsert
+from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, RefinedTableSpec, ReplaceDates, Upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,7 +60,7 @@ class RefinedAudit:
 
 
 def audit_refined(
-    table: RefinedTable,
+    table: RefinedTableSpec,
     *,
     lake: str,
     session: Callable[[], SparkSession],
@@ -95,7 +95,7 @@ def audit_refined(
         raise
 
 
-def rows_by_mode(table: RefinedTable, rows: DataFrame) -> DataFrame:
+def rows_by_mode(table: RefinedTableSpec, rows: DataFrame) -> DataFrame:
     """The rows of the table that a rebuild makes of all rows of the query; lazy, and without any side effect."""
     match table.mode:
         case Append() | ReplaceDates():
@@ -120,7 +120,7 @@ class _OfQuery(Inputs):
         return self.query
 
 
-def _bookmarks(table: RefinedTable, lake: str) -> Bookmarks:
+def _bookmarks(table: RefinedTableSpec, lake: str) -> Bookmarks:
     log = TableLog.open(table.table_uri(lake))
     # Changes of other writers are what the comparison shall show.
     bookmarks = read_bookmarks(log, table.name, alone=False) if log else None
@@ -131,7 +131,7 @@ def _bookmarks(table: RefinedTable, lake: str) -> Bookmarks:
     return bookmarks
 
 
-def _consumed(table: RefinedTable, path: str, view: str, uri: str, bookmarks: Bookmarks) -> UpstreamChanges:
+def _consumed(table: RefinedTableSpec, path: str, view: str, uri: str, bookmarks: Bookmarks) -> UpstreamChanges:
     """The upstream table at the version up to which it is consumed."""
     log = TableLog.open(uri)
     version = bookmarks.consumed(log.table_id) if log else None
@@ -155,7 +155,7 @@ def _sample(log: TableLog, seed: int | None) -> list[date]:
 
 
 def _compared(
-    table: RefinedTable, plan: RefinePlan, ours: DataFrame, theirs: DataFrame, dates: tuple[date, ...] | None
+    table: RefinedTableSpec, plan: RefinePlan, ours: DataFrame, theirs: DataFrame, dates: tuple[date, ...] | None
 ) -> RefinedAudit:
     if dates is not None:
         ours, theirs = ours.where(in_dates(dates)), theirs.where(in_dates(dates))

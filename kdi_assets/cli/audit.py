@@ -12,7 +12,7 @@ from kdi_assets.cli.output import EXIT_DECIDE, print_progress, print_result
 from kdi_assets.cli.refined_output import audit_refined_table
 from kdi_assets.cli.session import LazySession, stream_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 from kdi_assets.wording import counted
 
@@ -34,7 +34,7 @@ AgainstKafka = Annotated[
     bool, typer.Option("--against-kafka", help="Read again what Kafka still holds, and compare every message.")
 ]
 
-Everything = Annotated[bool, typer.Option("--all", help="Of a refined table, compare all rows.")]
+AllRows = Annotated[bool, typer.Option("--all", help="Of a refined table, compare all rows.")]
 
 
 def audit(
@@ -43,7 +43,7 @@ def audit(
     start: Start = None,
     end: End = None,
     against_kafka: AgainstKafka = False,
-    everything: Everything = False,
+    everything: AllRows = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
@@ -64,7 +64,7 @@ def audit(
     from kdi_assets.audit import audit as audits
 
     chosen, lake = selected_table(stream, defs), Settings.from_environment().lake
-    if isinstance(chosen, RefinedTable):
+    if isinstance(chosen, RefinedTableSpec):
         if topic_partition or against_kafka:
             raise typer.BadParameter("a refined table has no offsets", param_hint=f"{PARTITION}, --against-kafka")
         audit_refined_table(chosen, everything=everything, start=start, end=end, as_json=as_json)

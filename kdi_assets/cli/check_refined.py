@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.settings import Settings
-from kdi_assets.stream.refined_table import Aggregate, Deduplicate, RefinedTable, Upsert
+from kdi_assets.stream.refined_table import Aggregate, Deduplicate, RefinedTableSpec, Upsert
 from kdi_assets.wording import did_you_mean
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class _Checker:
     lake: str
     known: dict[str, StructType | None] = field(default_factory=dict)
 
-    def mistakes(self, table: RefinedTable) -> Iterator[Mistake]:
+    def mistakes(self, table: RefinedTableSpec) -> Iterator[Mistake]:
         """The mistakes of one table."""
         self.known[table.name] = None
         found = {upstream.view: self._columns(upstream.table) for upstream in table.upstreams}
@@ -95,7 +95,7 @@ class _Checker:
                 self.known[path] = None
         return self.known[path]
 
-    def _of_query(self, table: RefinedTable, frames: dict[str, DataFrame]) -> Iterator[Mistake]:
+    def _of_query(self, table: RefinedTableSpec, frames: dict[str, DataFrame]) -> Iterator[Mistake]:
         from kdi_assets.refine.errors import DateNotKept, QueryMistake, RowsNotOneByOne
         from kdi_assets.refine.transform import transform
 
@@ -114,7 +114,7 @@ class _Checker:
         if not wrong:
             yield from self._of_rows(table, rows)
 
-    def _of_rows(self, table: RefinedTable, rows: DataFrame) -> Iterator[Mistake]:
+    def _of_rows(self, table: RefinedTableSpec, rows: DataFrame) -> Iterator[Mistake]:
         """Of the columns and expressions over the rows as the mode makes them."""
         made = _as_the_mode_makes_them(table, rows)
         self.known[table.name] = made.schema
@@ -123,7 +123,7 @@ class _Checker:
                 yield f"expectations.{name}", said, SQL_OVER_ROWS
 
 
-def _expressions(table: RefinedTable) -> Iterator[tuple[str, str]]:
+def _expressions(table: RefinedTableSpec) -> Iterator[tuple[str, str]]:
     """What the mode evaluates over the rows of the query, by field."""
     match table.mode:
         case Aggregate(by, measures):
@@ -140,7 +140,7 @@ def _expressions(table: RefinedTable) -> Iterator[tuple[str, str]]:
                 yield "mode.upsert.apply_as_deletes", mode.apply_as_deletes
 
 
-def _as_the_mode_makes_them(table: RefinedTable, rows: DataFrame) -> DataFrame:
+def _as_the_mode_makes_them(table: RefinedTableSpec, rows: DataFrame) -> DataFrame:
     from kdi_assets.audit.refined_audit import rows_by_mode
 
     return rows_by_mode(table, rows)

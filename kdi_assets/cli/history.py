@@ -11,7 +11,7 @@ from kdi_assets.cli.options import AsJson, Defs, TableName, selected_table
 from kdi_assets.cli.output import print_result, printable, refusal_in_json, table_text, utc_text
 from kdi_assets.cli.refined_output import print_refined_history
 from kdi_assets.settings import Settings
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 
 if TYPE_CHECKING:
     from kdi_assets.monitoring.commit_history import HistoryEntry
@@ -44,7 +44,7 @@ def history(
     from kdi_assets.monitoring.commit_history import commit_history
 
     chosen = selected_table(stream, defs)
-    if isinstance(chosen, RefinedTable):
+    if isinstance(chosen, RefinedTableSpec):
         print_refined_history(chosen, count=count, decisions=decisions, as_json=as_json)
         return
     with refusal_in_json(chosen.name, as_json=as_json):

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 
@@ -61,7 +61,7 @@ def selected_stream(name: str, defs: Path | None) -> Stream:
     return selected_streams([name], defs)[0]
 
 
-def selected_table(name: str, defs: Path | None) -> Stream | RefinedTable:
+def selected_table(name: str, defs: Path | None) -> Stream | RefinedTableSpec:
     """The stream or the refined table with this name; raises like ``selected_streams``."""
     from kdi_assets.config.loader import load_folder, select_table
 

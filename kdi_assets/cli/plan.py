@@ -9,7 +9,7 @@ from kdi_assets.cli.output import print_result, refusal_in_json, table_text
 from kdi_assets.cli.refined_output import print_refined_plan
 from kdi_assets.cli.session import lazy_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.wording import byte_size, counted
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def plan(stream: TableName, defs: Defs = None, as_json: AsJson = False) -> None:
     from kdi_assets.drain.snapshot import take_snapshot
 
     chosen = selected_table(stream, defs)
-    if isinstance(chosen, RefinedTable):
+    if isinstance(chosen, RefinedTableSpec):
         print_refined_plan(chosen, as_json=as_json)
         return
     lake = Settings.from_environment().lake

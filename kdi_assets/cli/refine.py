@@ -16,7 +16,7 @@ from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
     from kdi_assets.refine.report import RefineReport
-    from kdi_assets.stream.refined_table import RefinedTable
+    from kdi_assets.stream.refined_table import RefinedTableSpec
 
 Dates = Annotated[
     tuple[datetime, datetime] | None,
@@ -63,7 +63,7 @@ def refine(
 
 
 def refine_and_print(
-    table: RefinedTable, session: LazySession, *, dates: tuple[date, date] | None, rebuild: bool, as_json: bool
+    table: RefinedTableSpec, session: LazySession, *, dates: tuple[date, date] | None, rebuild: bool, as_json: bool
 ) -> KdiError | None:
     """Refine one table, print the result, and return its refusal."""
     from kdi_assets.refine.refine import refine as refine_table
@@ -95,7 +95,7 @@ def _text(report: RefineReport) -> str:
     return "\n".join([f"{report.table}: {', '.join(facts)}, {report.seconds:.1f} s{because}", *lines])
 
 
-def _fields(table: RefinedTable, report: RefineReport | None) -> dict[str, Any]:
+def _fields(table: RefinedTableSpec, report: RefineReport | None) -> dict[str, Any]:
     upstreams = report.upstreams if report else ()
     return {
         "table": table.name,

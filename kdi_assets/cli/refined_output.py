@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from kdi_assets.monitoring.refined_history import RefinedCommit
     from kdi_assets.monitoring.refined_status import RefinedStatus
     from kdi_assets.refine.plan import RefinePlan
-    from kdi_assets.stream.refined_table import RefinedTable
+    from kdi_assets.stream.refined_table import RefinedTableSpec
 
 STATUS_HEAD = ("REFINED TABLE", "NEW UPSTREAM", "WAITS", "VERSION", "LAST COMMIT", "STATE")
 STATUS_ALIGN = "<>>>><"
 MARKS = {True: "", False: "[undone]", None: "[undone?]"}
 
 
-def print_refined_plan(table: RefinedTable, *, as_json: bool) -> None:
+def print_refined_plan(table: RefinedTableSpec, *, as_json: bool) -> None:
     """Show what `kdi refine` would do."""
     from kdi_assets.monitoring.refined_status import plan_of
 
@@ -57,7 +57,7 @@ def print_refined_plan(table: RefinedTable, *, as_json: bool) -> None:
     print_result(_plan_text(table, plan), fields, as_json=as_json)
 
 
-def _plan_text(table: RefinedTable, plan: RefinePlan) -> str:
+def _plan_text(table: RefinedTableSpec, plan: RefinePlan) -> str:
     if plan.kind == "nothing":
         return f"{table.name}: nothing to refine; v{plan.version} has every upstream version"
     what = {"changes": "what is new", "dates": counted(len(plan.dates), "date"), "rebuild": "all rows"}[plan.kind]
@@ -107,7 +107,7 @@ def refined_status_fields(one: RefinedStatus) -> dict[str, object]:
     }
 
 
-def print_refined_history(table: RefinedTable, *, count: int, decisions: bool, as_json: bool) -> None:
+def print_refined_history(table: RefinedTableSpec, *, count: int, decisions: bool, as_json: bool) -> None:
     """Show the newest commits of a refined table; with ``decisions``, those that are no plain refinement."""
     from kdi_assets.monitoring.refined_history import refined_history
 
@@ -140,7 +140,7 @@ def _commit_fields(c: RefinedCommit) -> dict[str, object]:
     }
 
 
-def replay_refined(table: RefinedTable, first: date, last: date, *, dry_run: bool, as_json: bool) -> None:
+def replay_refined(table: RefinedTableSpec, first: date, last: date, *, dry_run: bool, as_json: bool) -> None:
     """Compute the rows of some dates again; with ``dry_run``, only compare them."""
     if dry_run:
         _audit(table, everything=False, dates=_days(first, last), as_json=as_json)
@@ -152,7 +152,7 @@ def replay_refined(table: RefinedTable, first: date, last: date, *, dry_run: boo
 
 
 def audit_refined_table(
-    table: RefinedTable, *, everything: bool, start: str | None, end: str | None, as_json: bool
+    table: RefinedTableSpec, *, everything: bool, start: str | None, end: str | None, as_json: bool
 ) -> None:
     """Compare a refined table with a recomputation: of some dates, or of all rows."""
     try:
@@ -168,7 +168,7 @@ def _days(first: date, last: date) -> list[date]:
     return [first + timedelta(days=n) for n in range((last - first).days + 1)]
 
 
-def _audit(table: RefinedTable, *, everything: bool, dates: list[date] | None, as_json: bool) -> None:
+def _audit(table: RefinedTableSpec, *, everything: bool, dates: list[date] | None, as_json: bool) -> None:
     from kdi_assets.audit.refined_audit import audit_refined
 
     lake = Settings.from_environment().lake

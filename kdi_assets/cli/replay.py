@@ -12,7 +12,7 @@ from kdi_assets.cli.refined_output import replay_refined
 from kdi_assets.cli.replay_output import print_replay
 from kdi_assets.cli.session import stream_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 
 RowsFrom = Annotated[datetime, typer.Option("--from", metavar="DATE", formats=[DATE], help="First date of rows, UTC.")]
 RowsTo = Annotated[datetime, typer.Option("--to", metavar="DATE", formats=[DATE], help="The last date, inclusive.")]
@@ -50,7 +50,7 @@ def replay(
     """
     chosen, lake = selected_table(stream, defs), Settings.from_environment().lake
     refuse_reversed_dates(first, last)
-    if isinstance(chosen, RefinedTable):
+    if isinstance(chosen, RefinedTableSpec):
         if into is not None or leave_missing or accept_dead_letters:
             hint = "--into, --leave-missing, --accept-dead-letters"
             raise typer.BadParameter("a refined table has no messages", param_hint=hint)

@@ -20,7 +20,7 @@ from kdi_assets.errors import KdiError, Transient
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State, state_of
 from kdi_assets.monitoring.table_facts import TableFacts, TableWatch
 from kdi_assets.settings import Settings
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -88,17 +88,17 @@ def status_reader(streams: Sequence[Stream], lake: str) -> Callable[[], list[Str
     return read
 
 
-def _selected(names: Sequence[str], defs: Path | None) -> tuple[list[Stream], list[RefinedTable]]:
+def _selected(names: Sequence[str], defs: Path | None) -> tuple[list[Stream], list[RefinedTableSpec]]:
     """The streams and the refined tables with these names; without names, all."""
     from kdi_assets.config.loader import load_folder, select_table
 
     loaded = load_folder(defs)
     tables = [select_table(loaded, name) for name in names] or [*loaded.streams.values(), *loaded.refined.values()]
     unique = {table.name: table for table in tables}.values()
-    return [t for t in unique if isinstance(t, Stream)], [t for t in unique if isinstance(t, RefinedTable)]
+    return [t for t in unique if isinstance(t, Stream)], [t for t in unique if isinstance(t, RefinedTableSpec)]
 
 
-def _print(statuses: Sequence[StreamStatus], tables: Sequence[RefinedTable], lake: str, *, as_json: bool) -> None:
+def _print(statuses: Sequence[StreamStatus], tables: Sequence[RefinedTableSpec], lake: str, *, as_json: bool) -> None:
     refined = _refined_statuses(tables, lake)
     if as_json:
         for fields in [*(one.fields() for one in statuses), *map(refined_status_fields, refined)]:
@@ -109,7 +109,7 @@ def _print(statuses: Sequence[StreamStatus], tables: Sequence[RefinedTable], lak
     typer.echo("\n\n".join([*parts, *([refined_status_text(refined, now)] if refined else ())]))
 
 
-def _refined_statuses(tables: Sequence[RefinedTable], lake: str) -> list[RefinedStatus]:
+def _refined_statuses(tables: Sequence[RefinedTableSpec], lake: str) -> list[RefinedStatus]:
     from kdi_assets.monitoring.refined_status import read_refined_status
 
     return [read_refined_status(table, lake) for table in tables]

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import dagster as dg
 
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import CheckName, Cluster, Stream
 
 
@@ -17,7 +17,7 @@ def path_key(path: str) -> dg.AssetKey:
     return dg.AssetKey(path.split("/"))
 
 
-def table_key(table: Stream | RefinedTable) -> dg.AssetKey:
+def table_key(table: Stream | RefinedTableSpec) -> dg.AssetKey:
     """The asset of a stream's table, or of a refined table: its path below the lake's root."""
     return path_key(table.table)
 
@@ -82,7 +82,7 @@ def pool(stream: Stream) -> str:
     return f"stream_{op_name(stream)}"
 
 
-def group(table: Stream | RefinedTable) -> str | None:
+def group(table: Stream | RefinedTableSpec) -> str | None:
     """The first folder of the table's path; ``None`` (Dagster's default group) for a table directly below the root."""
     folder, separator, _ = table.table.partition("/")
     return identifier(folder) if separator else None

@@ -20,12 +20,12 @@ from kdi_assets.monitoring.refined_status import read_refined_status
 from kdi_assets.refine.entry import RefineEntry, parse_refine_entry
 from kdi_assets.refine.refine import refine
 from kdi_assets.settings import Settings
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import Stream
 from resources.spark import SparkResource
 
 
-def read_entry(table: RefinedTable, lake: str, version: int) -> RefineEntry:
+def read_entry(table: RefinedTableSpec, lake: str, version: int) -> RefineEntry:
     """The entry of a commit of ours.
 
     Raises:
@@ -42,7 +42,7 @@ ENGINE = RefineEngine(refine, read_entry, refined_lineage, read_refined_status, 
 
 
 def refined_definitions(
-    table: RefinedTable, tables: Collection[RefinedTable], streams: Collection[Stream]
+    table: RefinedTableSpec, tables: Collection[RefinedTableSpec], streams: Collection[Stream]
 ) -> dg.Definitions:
     """The assets of the table's group, if it is the first table of it by name; otherwise nothing.
 
@@ -86,7 +86,7 @@ def refined_asset(group: RefinedGroup, *, engine: RefineEngine) -> dg.AssetsDefi
     return refined
 
 
-def refined_spec(table: RefinedTable, group: RefinedGroup) -> dg.AssetSpec:
+def refined_spec(table: RefinedTableSpec, group: RefinedGroup) -> dg.AssetSpec:
     """What the UI shows of the table before the first run."""
     upstreams = ", ".join(upstream.table for upstream in table.upstreams)
     written = {"sql": dg.MetadataValue.md(f"```sql\n{table.sql.strip()}\n```")} if table.sql else {}
@@ -109,13 +109,13 @@ def refined_spec(table: RefinedTable, group: RefinedGroup) -> dg.AssetSpec:
     )
 
 
-def mode_name(table: RefinedTable) -> str:
+def mode_name(table: RefinedTableSpec) -> str:
     """The mode as documents write it."""
     name = type(table.mode).__name__
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
 
 
-def _freshness_policy(table: RefinedTable) -> dg.FreshnessPolicy | None:
+def _freshness_policy(table: RefinedTableSpec) -> dg.FreshnessPolicy | None:
     """Dagster's own policy, which goes by the latest materialization."""
     if table.freshness is None:
         return None

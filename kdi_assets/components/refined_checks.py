@@ -16,7 +16,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.checks.finding import CheckResult, not_checked
 from kdi_assets.monitoring.refined_status import up_to_date
 from kdi_assets.refine.errors import RowsUnmet
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.wording import counted
 
 EXPECTATIONS, UP_TO_DATE, EQUAL = "expectations", "up_to_date", "equal_to_recomputation"
@@ -28,30 +28,30 @@ DESCRIPTIONS: Mapping[str, str] = {
 }
 
 
-def check_names(table: RefinedTable) -> list[str]:
+def check_names(table: RefinedTableSpec) -> list[str]:
     """The checks of the table."""
     names = [EXPECTATIONS] if table.expectations else []
     return [*names, *([UP_TO_DATE] if table.freshness else []), EQUAL]
 
 
-def refined_check_key(table: RefinedTable, name: str) -> dg.AssetCheckKey:
+def refined_check_key(table: RefinedTableSpec, name: str) -> dg.AssetCheckKey:
     """One of the table's checks."""
     return dg.AssetCheckKey(table_key(table), name)
 
 
-def refined_check_specs(table: RefinedTable) -> list[dg.AssetCheckSpec]:
+def refined_check_specs(table: RefinedTableSpec) -> list[dg.AssetCheckSpec]:
     """The table's checks; none blocks what is downstream."""
     return [
         dg.AssetCheckSpec(name, asset=table_key(table), description=DESCRIPTIONS[name]) for name in check_names(table)
     ]
 
 
-def checks_of_each_run(table: RefinedTable) -> list[dg.AssetCheckKey]:
+def checks_of_each_run(table: RefinedTableSpec) -> list[dg.AssetCheckKey]:
     """The checks that a run makes which the sensor requests: those that need no Spark."""
     return [refined_check_key(table, name) for name in check_names(table) if name != EQUAL]
 
 
-def make_check(run: RefinedRun, table: RefinedTable, name: str) -> dg.AssetCheckEvaluation:
+def make_check(run: RefinedRun, table: RefinedTableSpec, name: str) -> dg.AssetCheckEvaluation:
     """Make a check at the end of a run."""
     if name == EXPECTATIONS:
         return _expectations(run, table)
@@ -63,7 +63,7 @@ def make_check(run: RefinedRun, table: RefinedTable, name: str) -> dg.AssetCheck
         return refined_evaluation(table, name, not_checked(refusal))
 
 
-def refined_evaluation(table: RefinedTable, name: str, result: CheckResult) -> dg.AssetCheckEvaluation:
+def refined_evaluation(table: RefinedTableSpec, name: str, result: CheckResult) -> dg.AssetCheckEvaluation:
     """The result as an event."""
     lists = {key: "\n".join(lines) for key, lines in result.lists.items() if lines}
     return dg.AssetCheckEvaluation(
@@ -76,7 +76,7 @@ def refined_evaluation(table: RefinedTable, name: str, result: CheckResult) -> d
     )
 
 
-def _expectations(run: RefinedRun, table: RefinedTable) -> dg.AssetCheckEvaluation:
+def _expectations(run: RefinedRun, table: RefinedTableSpec) -> dg.AssetCheckEvaluation:
     """Of the rows of this run; without new rows, the latest result again."""
     entry, refusal = run.entries.get(table.name), run.refusals.get(table.name)
     if isinstance(refusal, RowsUnmet):
@@ -93,7 +93,7 @@ def _expectations(run: RefinedRun, table: RefinedTable) -> dg.AssetCheckEvaluati
     return refined_evaluation(table, EXPECTATIONS, CheckResult("warn", text, numbers))
 
 
-def _latest(instance: DagsterInstance, table: RefinedTable) -> dg.AssetCheckEvaluation | None:
+def _latest(instance: DagsterInstance, table: RefinedTableSpec) -> dg.AssetCheckEvaluation | None:
     return latest_evaluation(instance, refined_check_key(table, EXPECTATIONS))
 
 

@@ -12,7 +12,7 @@ from kdi_assets.components.materializations import ATTEMPT_TAG, DATA_VERSION_TAG
 from kdi_assets.components.names import table_key
 from kdi_assets.refine.entry import RefineEntry
 from kdi_assets.refine.report import Consumed, RefineReport
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 
 
 def touched_partitions(entry: RefineEntry, partitions: dg.DailyPartitionsDefinition | None) -> list[date | None]:
@@ -26,7 +26,7 @@ def touched_partitions(entry: RefineEntry, partitions: dg.DailyPartitionsDefinit
 
 
 def refined_materialization(
-    table: RefinedTable,
+    table: RefinedTableSpec,
     entry: RefineEntry,
     day: date | None,
     *,

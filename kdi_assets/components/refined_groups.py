@@ -11,7 +11,7 @@ import dagster as dg
 
 from kdi_assets.components.names import daily_partitions, identifier, path_key, table_key
 from kdi_assets.config.refined_documents import upstream_first
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import DateWindow, Stream
 
 Window = tuple[date, int]
@@ -31,7 +31,7 @@ class RefinedGroup:
         dated: The paths of all tables with date partitions, streams' tables too.
     """
 
-    tables: tuple[RefinedTable, ...]
+    tables: tuple[RefinedTableSpec, ...]
     window: Window | None
     dated: frozenset[str]
 
@@ -50,7 +50,7 @@ class RefinedGroup:
         """Dagster's partitions of the group's assets."""
         return daily_partitions(*self.window) if self.window else None
 
-    def deps(self, table: RefinedTable) -> list[dg.AssetDep]:
+    def deps(self, table: RefinedTableSpec) -> list[dg.AssetDep]:
         """What the asset depends on: a date on the same date of each table with date partitions."""
         return [self._dep(upstream.table) for upstream in table.upstreams]
 
@@ -64,7 +64,7 @@ class RefinedGroup:
         return dg.AssetDep(path_key(path))
 
 
-def refined_groups(tables: Collection[RefinedTable], streams: Collection[Stream]) -> list[RefinedGroup]:
+def refined_groups(tables: Collection[RefinedTableSpec], streams: Collection[Stream]) -> list[RefinedGroup]:
     """The tables in groups, by the name of the first table of each.
 
     Args:
@@ -78,7 +78,7 @@ def refined_groups(tables: Collection[RefinedTable], streams: Collection[Stream]
     return sorted(found, key=lambda group: group.name)
 
 
-def _windows(ordered: Collection[RefinedTable], streams: Collection[Stream]) -> Mapping[str, Window | None]:
+def _windows(ordered: Collection[RefinedTableSpec], streams: Collection[Stream]) -> Mapping[str, Window | None]:
     known: dict[str, Window | None] = {s.table: (s.date_window.start, s.date_window.ahead_days) for s in streams}
     for table in ordered:
         upstream = [window for u in table.upstreams if (window := known.get(u.table))]
@@ -88,9 +88,11 @@ def _windows(ordered: Collection[RefinedTable], streams: Collection[Stream]) -> 
     return {table.name: known[table.name] for table in ordered}
 
 
-def _connected(ordered: Collection[RefinedTable], windows: Mapping[str, Window | None]) -> list[list[RefinedTable]]:
+def _connected(
+    ordered: Collection[RefinedTableSpec], windows: Mapping[str, Window | None]
+) -> list[list[RefinedTableSpec]]:
     """The tables of one window that are made of each other, directly or through others of the window."""
-    groups: list[list[RefinedTable]] = []
+    groups: list[list[RefinedTableSpec]] = []
     for table in ordered:
         upstream = {u.table for u in table.upstreams}
         joined = [

@@ -24,7 +24,7 @@ from kdi_assets.errors import KdiError, Terminal
 from kdi_assets.monitoring.refined_status import RefinedStatus
 from kdi_assets.refine.entry import RefineEntry
 from kdi_assets.refine.report import RefineReport
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,9 +46,9 @@ class RefineEngine:
     """
 
     refine: Callable[..., RefineReport]
-    read_entry: Callable[[RefinedTable, str, int], RefineEntry]
-    lineage: Callable[[RefinedTable, str, Callable[[], SparkSession]], Mapping[str, Sequence[tuple[str, str]]]]
-    status: Callable[[RefinedTable, str], RefinedStatus]
+    read_entry: Callable[[RefinedTableSpec, str, int], RefineEntry]
+    lineage: Callable[[RefinedTableSpec, str, Callable[[], SparkSession]], Mapping[str, Sequence[tuple[str, str]]]]
+    status: Callable[[RefinedTableSpec, str], RefinedStatus]
     audit: Callable[..., RefinedAudit]
 
 
@@ -96,7 +96,7 @@ class RefinedRun:
         first, last = date.fromisoformat(keys.start), date.fromisoformat(keys.end)
         return run_dates(first, last, requested=requested_at(self.context))
 
-    def _refine(self, table: RefinedTable, dates: RunDates) -> None:
+    def _refine(self, table: RefinedTableSpec, dates: RunDates) -> None:
         context = self.context
         options: dict[str, Any] = {"dates": dates.replays} if dates.replays else {}
         report = self.engine.refine(
@@ -117,7 +117,7 @@ class RefinedRun:
         if BACKFILL_TAG in context.run.tags and self.group.window is not None:
             log_unchanged_dates(context, table_key(table))
 
-    def _log_commit(self, table: RefinedTable, entry: RefineEntry) -> None:
+    def _log_commit(self, table: RefinedTableSpec, entry: RefineEntry) -> None:
         """Log the materialization of each touched date, right after the commit."""
         context, partitions = self.context, self.group.partitions
         facts = table_facts(table.table_uri(self.lake), version=entry.version, days=entry.dates)
@@ -129,7 +129,7 @@ class RefinedRun:
         if hidden := len(entry.dates) - len(days) if partitions else 0:
             context.log.warning(f"{table.name}: {hidden:,} touched dates are outside the partitions of the asset")
 
-    def _column_lineage(self, table: RefinedTable) -> dict[str, dg.MetadataValue[Any]]:
+    def _column_lineage(self, table: RefinedTableSpec) -> dict[str, dg.MetadataValue[Any]]:
         """Dagster's metadata of the upstream columns of each column; empty if they cannot be derived."""
         try:
             origins = self.engine.lineage(table, self.lake, self.session)

@@ -16,7 +16,7 @@ from kdi_assets.config.validation import json_schema
 from kdi_assets.config.yaml_documents import sorted_mistakes
 from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Cluster, Registry
-from kdi_assets.stream.refined_table import RefinedTable as RefinedTableModel
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import Stream
 
 
@@ -80,7 +80,7 @@ class TopicTable(_DocumentComponent):
 class RefinedTable(_DocumentComponent):
     """A table made of the rows of other tables, kept up to date by what is new in them: an asset and its checks."""
 
-    describes = RefinedTableModel
+    describes = RefinedTableSpec
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         loaded = cached_streams(context.component_tree.defs_module_path, Settings.from_environment().kafka)

@@ -20,12 +20,12 @@ from kdi_assets.config.yaml_documents import Documents, YamlDocument, file_mista
 from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Cluster, Registry
 from kdi_assets.stream.fields import References
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import Stream
 from kdi_assets.wording import did_you_mean
 
 ClusterOrRegistry = TypeVar("ClusterOrRegistry", Cluster, Registry)
-AnyTable = TypeVar("AnyTable", Stream, RefinedTable, Stream | RefinedTable)
+AnyTable = TypeVar("AnyTable", Stream, RefinedTableSpec, Stream | RefinedTableSpec)
 
 TOPIC_TABLE = "kdi_assets.components.TopicTable"
 KAFKA_CLUSTER = "kdi_assets.components.KafkaCluster"
@@ -44,7 +44,7 @@ class LoadedFolder:
     """
 
     streams: dict[str, Stream] = field(default_factory=dict)
-    refined: dict[str, RefinedTable] = field(default_factory=dict)
+    refined: dict[str, RefinedTableSpec] = field(default_factory=dict)
     documents: dict[str, YamlDocument] = field(default_factory=dict)
     refined_documents: dict[str, YamlDocument] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
@@ -69,7 +69,7 @@ def load_streams(folder: Path | None = None) -> Mapping[str, Stream]:
     return load_folder(folder).streams
 
 
-def load_refined(folder: Path | None = None) -> Mapping[str, RefinedTable]:
+def load_refined(folder: Path | None = None) -> Mapping[str, RefinedTableSpec]:
     """The refined tables of a folder, by name in alphabetical order; raises like ``load_streams``."""
     return load_folder(folder).refined
 
@@ -98,7 +98,7 @@ def select_streams(streams: Mapping[str, Stream], names: Iterable[str]) -> list[
     return list({stream.name: stream for stream in selected}.values())
 
 
-def select_refined(tables: Mapping[str, RefinedTable], names: Iterable[str]) -> list[RefinedTable]:
+def select_refined(tables: Mapping[str, RefinedTableSpec], names: Iterable[str]) -> list[RefinedTableSpec]:
     """The refined tables with these names, each once, in the order of the names.
 
     Args:
@@ -111,9 +111,9 @@ def select_refined(tables: Mapping[str, RefinedTable], names: Iterable[str]) -> 
     return list({table.name: table for table in selected}.values())
 
 
-def select_table(loaded: LoadedFolder, name: str) -> Stream | RefinedTable:
+def select_table(loaded: LoadedFolder, name: str) -> Stream | RefinedTableSpec:
     """The stream or the refined table with a name; raises like ``select_streams``."""
-    tables: dict[str, Stream | RefinedTable] = {**loaded.streams, **loaded.refined}
+    tables: dict[str, Stream | RefinedTableSpec] = {**loaded.streams, **loaded.refined}
     return _select(tables, name, "stream or refined table")
 
 
@@ -220,7 +220,7 @@ def _add_refined_tables(documents: Sequence[YamlDocument], loaded: LoadedFolder,
     for document in documents:
         table = read_refined_table(document)
         mistakes = table if isinstance(table, list) else paths.add(table.table, document, beside=BESIDE_REFINED_TABLE)
-        if isinstance(table, RefinedTable) and not mistakes:
+        if isinstance(table, RefinedTableSpec) and not mistakes:
             loaded.refined[table.name], loaded.refined_documents[table.name] = table, document
         loaded.mistakes += mistakes
     loaded.mistakes += cycle_mistakes(loaded.refined, loaded.refined_documents)

@@ -11,12 +11,12 @@ from kdi_assets.config.errors import DocumentMistake
 from kdi_assets.config.folder import display_path
 from kdi_assets.config.validation import validate_document
 from kdi_assets.config.yaml_documents import YamlDocument
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 
 
-def read_refined_table(document: YamlDocument) -> RefinedTable | list[DocumentMistake]:
+def read_refined_table(document: YamlDocument) -> RefinedTableSpec | list[DocumentMistake]:
     """The refined table that a document describes, with the text of its SQL file; or every mistake in it."""
-    table = validate_document(RefinedTable, document)
+    table = validate_document(RefinedTableSpec, document)
     if isinstance(table, list) or not table.sql_file:
         return table
     path = Path(document.file).parent / table.sql_file
@@ -31,7 +31,7 @@ def read_refined_table(document: YamlDocument) -> RefinedTable | list[DocumentMi
 
 
 def cycle_mistakes(
-    tables: Mapping[str, RefinedTable], documents: Mapping[str, YamlDocument]
+    tables: Mapping[str, RefinedTableSpec], documents: Mapping[str, YamlDocument]
 ) -> Iterator[DocumentMistake]:
     """A mistake for each circle of tables that are made of each other, at the first table of it.
 
@@ -47,14 +47,14 @@ def cycle_mistakes(
         left = {name: upstream - set(circle) for name, upstream in left.items() if name not in circle}
 
 
-def upstream_first(tables: Collection[RefinedTable]) -> list[RefinedTable]:
+def upstream_first(tables: Collection[RefinedTableSpec]) -> list[RefinedTableSpec]:
     """The tables, each after those that it is made of; otherwise by name."""
     by_name = {table.name: table for table in sorted(tables, key=lambda table: table.name)}
     needs = {name: upstream_names(table) & by_name.keys() for name, table in by_name.items()}
     return [by_name[name] for name in TopologicalSorter(needs).static_order()]
 
 
-def upstream_names(table: RefinedTable) -> set[str]:
+def upstream_names(table: RefinedTableSpec) -> set[str]:
     """The paths of the tables that it is made of."""
     return {upstream.table for upstream in table.upstreams}
 

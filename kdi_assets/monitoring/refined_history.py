@@ -10,7 +10,7 @@ from kdi_assets.audit.foreign_changes import deleted_row_count, predicate
 from kdi_assets.ledger.delta_log import CommitInfo, TableLog
 from kdi_assets.ledger.history import removes_rows, walk_back
 from kdi_assets.refine.entry import RefineEntry, parse_refine_entry
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.wording import counted
 
 
@@ -32,7 +32,7 @@ class RefinedCommit:
     entry: RefineEntry | None = None
 
 
-def refined_history(table: RefinedTable, lake: str) -> Iterator[RefinedCommit]:
+def refined_history(table: RefinedTableSpec, lake: str) -> Iterator[RefinedCommit]:
     """The commits in the table's log, the newest first; none without a table. Lazy.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.refine.transform import transform
 from kdi_assets.refine.upsert import FROM, SEQUENCE
-from kdi_assets.stream.refined_table import Aggregate, RefinedTable, Upsert
+from kdi_assets.stream.refined_table import Aggregate, RefinedTableSpec, Upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,7 @@ PASSING_ON = frozenset(
 """Nodes of Spark's plan whose columns are those of their children, or named expressions over these."""
 
 
-def refined_lineage(table: RefinedTable, lake: str, session: Callable[[], SparkSession]) -> dict[str, list[Origin]]:
+def refined_lineage(table: RefinedTableSpec, lake: str, session: Callable[[], SparkSession]) -> dict[str, list[Origin]]:
     """The origins of each column of the table; columns without one are missing. Reads logs, no rows.
 
     Empty if they cannot be derived, as of a UNION.
@@ -41,7 +41,7 @@ def refined_lineage(table: RefinedTable, lake: str, session: Callable[[], SparkS
     return {name: sorted(origins) for name, origins in found.items() if name in kept}
 
 
-def _shaped(table: RefinedTable, result: DataFrame) -> DataFrame:
+def _shaped(table: RefinedTableSpec, result: DataFrame) -> DataFrame:
     """The result with the columns that the mode adds: measures of groups, the sequence of changes."""
     mode = table.mode
     if isinstance(mode, Aggregate):
@@ -53,7 +53,7 @@ def _shaped(table: RefinedTable, result: DataFrame) -> DataFrame:
     return result
 
 
-def _columns(table: RefinedTable, lake: str) -> list[str]:
+def _columns(table: RefinedTableSpec, lake: str) -> list[str]:
     log = TableLog.existing(table.table_uri(lake))
     return [field["name"] for field in log.schema["fields"]]
 

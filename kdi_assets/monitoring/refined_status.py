@@ -12,7 +12,7 @@ from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.refine.plan import RefinePlan, plan_refinement
 from kdi_assets.refine.transform import function_source
 from kdi_assets.refine.upstream import UpstreamChanges
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.wording import duration
 
 
@@ -27,7 +27,7 @@ class RefinedStatus:
         refined_at: The time of the newest commit of the table; ``None``: there is none.
     """
 
-    table: RefinedTable
+    table: RefinedTableSpec
     plan: RefinePlan | None = None
     refusal: KdiError | None = None
     waiting_since: datetime | None = None
@@ -45,12 +45,12 @@ class RefinedStatus:
         return (now - self.waiting_since).total_seconds() if self.waiting_since else 0.0
 
 
-def plan_of(table: RefinedTable, lake: str, *, rebuild: bool = False) -> RefinePlan:
+def plan_of(table: RefinedTableSpec, lake: str, *, rebuild: bool = False) -> RefinePlan:
     """The plan of the next refinement by the document as it is; raises like ``plan_refinement``."""
     return plan_refinement(table, lake, definition=table.definition(function_source(table)), rebuild=rebuild)
 
 
-def read_refined_status(table: RefinedTable, lake: str) -> RefinedStatus:
+def read_refined_status(table: RefinedTableSpec, lake: str) -> RefinedStatus:
     """Read logs only; a refusal is part of the status."""
     try:
         plan = plan_of(table, lake)

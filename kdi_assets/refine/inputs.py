@@ -11,7 +11,7 @@ from kdi_assets.ledger.table_files import TableAt
 from kdi_assets.refine.plan import RefinePlan
 from kdi_assets.refine.read import FEED_COLUMNS, appended_rows, change_rows, rows_at
 from kdi_assets.refine.transform import transform
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +22,7 @@ class Inputs:
     """The rows that one plan computes with; every frame went through the document's SQL or function."""
 
     spark: SparkSession
-    table: RefinedTable
+    table: RefinedTableSpec
     plan: RefinePlan
     uri: str
 

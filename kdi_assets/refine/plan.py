@@ -12,7 +12,7 @@ from kdi_assets.refine.bookmarks import Bookmarks, read_bookmarks
 from kdi_assets.refine.errors import BookmarksUnreadable, ChangedByOthers, TableNotRefined, UpstreamMissing
 from kdi_assets.refine.report import Consumed, RefineKind
 from kdi_assets.refine.upstream import UpstreamChanges, changes_since
-from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, RefinedTable, ReplaceDates, Upsert
+from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, RefinedTableSpec, ReplaceDates, Upsert
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class RefinePlan:
         return tuple(Consumed(u.table, u.table_id, None if everything else u.since, u.version) for u in self.upstreams)
 
 
-def plan_refinement(table: RefinedTable, lake: str, *, definition: str, rebuild: bool = False) -> RefinePlan:
+def plan_refinement(table: RefinedTableSpec, lake: str, *, definition: str, rebuild: bool = False) -> RefinePlan:
     """Plan the next refinement, or refuse.
 
     Args:
-        definition: Of the document, as ``RefinedTable.definition`` gives it.
+        definition: Of the document, as ``RefinedTableSpec.definition`` gives it.
         rebuild: Compute all rows again, whatever is new.
 
     Raises:
@@ -82,14 +82,14 @@ def plan_refinement(table: RefinedTable, lake: str, *, definition: str, rebuild:
     return RefinePlan(str(uuid.uuid4()), version, table_id, changes, kind, why, dates, deletes)
 
 
-def _existing(table: RefinedTable, upstream: str, uri: str) -> TableLog:
+def _existing(table: RefinedTableSpec, upstream: str, uri: str) -> TableLog:
     log = TableLog.open(uri)
     if log is None:
         raise UpstreamMissing(table=table.name, upstream=upstream, uri=uri)
     return log
 
 
-def _bookmarks(table: RefinedTable, log: TableLog, *, rebuild: bool) -> Bookmarks | None:
+def _bookmarks(table: RefinedTableSpec, log: TableLog, *, rebuild: bool) -> Bookmarks | None:
     """The bookmarks; ``None`` if they do not matter, because all rows are computed again."""
     try:
         found = read_bookmarks(log, table.name)
@@ -103,7 +103,7 @@ def _bookmarks(table: RefinedTable, log: TableLog, *, rebuild: bool) -> Bookmark
 
 
 def _how(
-    table: RefinedTable,
+    table: RefinedTableSpec,
     bookmarks: Bookmarks | None,
     changes: Sequence[UpstreamChanges],
     *,
@@ -124,7 +124,7 @@ def _how(
     return _by_mode(table, fresh)
 
 
-def _by_mode(table: RefinedTable, fresh: Sequence[UpstreamChanges]) -> tuple[RefineKind, str, frozenset[date]]:
+def _by_mode(table: RefinedTableSpec, fresh: Sequence[UpstreamChanges]) -> tuple[RefineKind, str, frozenset[date]]:
     """Whether changes alone, whole dates, or the whole table must be computed."""
     lost = next((c for c in fresh if c.kind == "lost"), None)
     appended = all(c.kind == "appended" for c in fresh)
@@ -144,13 +144,13 @@ def _by_mode(table: RefinedTable, fresh: Sequence[UpstreamChanges]) -> tuple[Ref
     return "dates", why, frozenset(day for c in fresh for day in c.dates or ())
 
 
-def date_by_date(table: RefinedTable) -> bool:
+def date_by_date(table: RefinedTableSpec) -> bool:
     """Whether the rows of a date can be computed again on their own."""
     grouped = not isinstance(table.mode, Aggregate) or "date" in table.mode.by
     return table.by_date and grouped and not isinstance(table.mode, Upsert)
 
 
-def _why_dates(table: RefinedTable, fresh: Sequence[UpstreamChanges]) -> str:
+def _why_dates(table: RefinedTableSpec, fresh: Sequence[UpstreamChanges]) -> str:
     changed = next((c for c in fresh if c.kind == "changed"), None)
     if changed is None:
         return "its mode computes whole dates"

@@ -22,7 +22,7 @@ from kdi_assets.refine.plan import RefinePlan, date_by_date, plan_refinement
 from kdi_assets.refine.report import RefineReport
 from kdi_assets.refine.stage import StagedChange, create_table, same_columns, stage_change
 from kdi_assets.refine.transform import function_source
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +43,7 @@ class RefineContext:
         at: Called with the name of each point that is reached; tests stop there.
     """
 
-    table: RefinedTable
+    table: RefinedTableSpec
     lake: str
     session: Callable[[], SparkSession]
     run_id: str = ""
@@ -56,7 +56,7 @@ class RefineContext:
 
 
 def refine(
-    table: RefinedTable,
+    table: RefinedTableSpec,
     *,
     lake: str,
     session: Callable[[], SparkSession],
@@ -182,7 +182,7 @@ def _metadata_of(entry: RefineEntry) -> Callable[[int], str]:
     return lambda version: refine_entry_to_json(entry)
 
 
-def _unmet(table: RefinedTable, rows: DataFrame) -> dict[str, int]:
+def _unmet(table: RefinedTableSpec, rows: DataFrame) -> dict[str, int]:
     """How many new rows do not meet each expectation, of those that some do not meet.
 
     Raises:
@@ -200,14 +200,14 @@ def _unmet(table: RefinedTable, rows: DataFrame) -> dict[str, int]:
     return unmet
 
 
-def _log_line(table: RefinedTable, plan: RefinePlan) -> str:
+def _log_line(table: RefinedTableSpec, plan: RefinePlan) -> str:
     stretches = ", ".join(f"{s.table} {'' if s.since is None else f'({s.since}, '}{s.version}]" for s in plan.stretches)
     what = {"changes": "what is new", "dates": f"{len(plan.dates):,} dates", "rebuild": "all rows"}[plan.kind]
     return f"{table.name}: refining {what} of {stretches}" + (f": {plan.why}" if plan.why else "")
 
 
 @contextmanager
-def _spark_failures(table: RefinedTable, doing: str) -> Iterator[None]:
+def _spark_failures(table: RefinedTableSpec, doing: str) -> Iterator[None]:
     """Translate what Spark raises.
 
     Raises:

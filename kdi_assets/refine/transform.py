@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.refine.errors import DateNotKept, QueryMistake, RowsNotOneByOne
-from kdi_assets.stream.refined_table import RefinedTable, ReplaceDates
+from kdi_assets.stream.refined_table import RefinedTableSpec, ReplaceDates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate"
 FIRST_COLUMN = "date"
 
 
-def transform(spark: SparkSession, table: RefinedTable, frames: Mapping[str, DataFrame]) -> DataFrame:
+def transform(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str, DataFrame]) -> DataFrame:
     """The document's SQL or function over the rows of its upstream tables.
 
     Args:
@@ -45,7 +45,7 @@ def transform(spark: SparkSession, table: RefinedTable, frames: Mapping[str, Dat
     return result
 
 
-def function_source(table: RefinedTable) -> str:
+def function_source(table: RefinedTableSpec) -> str:
     """The source text of the document's function; empty without one.
 
     Raises:
@@ -54,7 +54,7 @@ def function_source(table: RefinedTable) -> str:
     return inspect.getsource(_function(table)) if table.python else ""
 
 
-def _result(spark: SparkSession, table: RefinedTable, frames: Mapping[str, DataFrame]) -> DataFrame:
+def _result(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str, DataFrame]) -> DataFrame:
     from pyspark.errors import PySparkException
 
     try:
@@ -76,7 +76,7 @@ def _result(spark: SparkSession, table: RefinedTable, frames: Mapping[str, DataF
         raise QueryMistake(table=table.name, field=_field(table), detail=detail) from mistake
 
 
-def _function(table: RefinedTable) -> Callable[..., Any]:
+def _function(table: RefinedTableSpec) -> Callable[..., Any]:
     module, _, name = table.python.partition(":")
     try:
         function: Callable[..., Any] = getattr(import_module(module), name)
@@ -85,15 +85,15 @@ def _function(table: RefinedTable) -> Callable[..., Any]:
     return function
 
 
-def _field(table: RefinedTable) -> str:
+def _field(table: RefinedTableSpec) -> str:
     return "python" if table.python else "sql" if table.sql else "from"
 
 
-def _mode_name(table: RefinedTable) -> str:
+def _mode_name(table: RefinedTableSpec) -> str:
     return type(table.mode).__name__.lower()
 
 
-def _refuse_other_rows(table: RefinedTable, result: DataFrame) -> None:
+def _refuse_other_rows(table: RefinedTableSpec, result: DataFrame) -> None:
     """Refuse a plan with joins, groups, windows, limits and the like: new rows alone do not give its new rows."""
     plan: Any = result._jdf.queryExecution().analyzed()
     nodes = [plan]

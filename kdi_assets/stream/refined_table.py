@@ -206,7 +206,7 @@ def _unique_views(upstreams: tuple[Upstream, ...]) -> tuple[Upstream, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class RefinedTable(Declared):
+class RefinedTableSpec(Declared):
     """A table that is made of the rows of other tables, and kept up to date by what is new in them."""
 
     table: Annotated[TablePath, Field(examples=["silver/sessions"])]

@@ -20,16 +20,16 @@ from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.refined_status import RefinedStatus
 from kdi_assets.refine.entry import RefineEntry
 from kdi_assets.refine.report import Consumed, RefineReport
-from kdi_assets.stream.refined_table import RefinedTable, Upstream
+from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
 from kdi_assets.stream.stream import Stream
 from tests.dagster.fakes import Selected, a_stream, materialize, range_tags, today
 
 BRONZE = a_stream()
 
 
-def a_refined_table(table: str = "silver/sessions", *upstream: str, **fields: Any) -> RefinedTable:
+def a_refined_table(table: str = "silver/sessions", *upstream: str, **fields: Any) -> RefinedTableSpec:
     """A refined table of the bronze table, or of others."""
-    return RefinedTable(table, tuple(Upstream(path) for path in upstream or (BRONZE.table,)), **fields)
+    return RefinedTableSpec(table, tuple(Upstream(path) for path in upstream or (BRONZE.table,)), **fields)
 
 
 SILVER = a_refined_table()
@@ -58,7 +58,7 @@ class ScriptedRefine:
         return RefineEngine(self, self.entry, self.lineage, lambda *_: self.status, lambda *_, **__: self.audited)
 
     def __call__(
-        self, table: RefinedTable, *, dates: tuple[date, date] | None = None, **_unused: object
+        self, table: RefinedTableSpec, *, dates: tuple[date, date] | None = None, **_unused: object
     ) -> RefineReport:
         self.asked.append((table.name, dates))
         if ending := self.endings.get(table.name):
@@ -80,14 +80,14 @@ class ScriptedRefine:
             seconds=1.5,
         )
 
-    def entry(self, table: RefinedTable, lake: str, version: int) -> RefineEntry:
+    def entry(self, table: RefinedTableSpec, lake: str, version: int) -> RefineEntry:
         return an_entry(table, self.rows[table.name], version=version, unmet=self.unmet)
 
-    def lineage(self, table: RefinedTable, lake: str, session: object) -> Mapping[str, Sequence[tuple[str, str]]]:
+    def lineage(self, table: RefinedTableSpec, lake: str, session: object) -> Mapping[str, Sequence[tuple[str, str]]]:
         return {"date": [(upstream.table, "date") for upstream in table.upstreams]}
 
 
-def an_entry(table: RefinedTable, rows: Mapping[date, int], *, version: int, **fields: Any) -> RefineEntry:
+def an_entry(table: RefinedTableSpec, rows: Mapping[date, int], *, version: int, **fields: Any) -> RefineEntry:
     return RefineEntry(
         consumer=table.name,
         attempt_id=f"{table.name.replace('/', '-')}-{version}",
@@ -103,7 +103,7 @@ def an_entry(table: RefinedTable, rows: Mapping[date, int], *, version: int, **f
 
 
 def refined_assets(
-    refine: ScriptedRefine, *tables: RefinedTable, streams: Sequence[Stream] = (BRONZE,)
+    refine: ScriptedRefine, *tables: RefinedTableSpec, streams: Sequence[Stream] = (BRONZE,)
 ) -> list[dg.AssetsDefinition]:
     """The assets of the tables, with this engine."""
     return [refined_asset(group, engine=refine.engine()) for group in refined_groups(tables, streams)]
@@ -112,7 +112,7 @@ def refined_assets(
 def run_refined(
     instance: DagsterInstance,
     refine: ScriptedRefine,
-    *tables: RefinedTable,
+    *tables: RefinedTableSpec,
     day: date | None = None,
     until: date | None = None,
     checks: Sequence[str] = (),

@@ -21,7 +21,7 @@ from kdi_assets.refine.errors import ChangedByOthers, UpstreamMissing
 from kdi_assets.refine.plan import RefinePlan
 from kdi_assets.refine.report import RefineKind
 from kdi_assets.stream.message_rules import Expectation
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import Stream
 from resources.spark import SparkResource
 from sensors.refine import NAME, StatusReader, refine_sensor
@@ -57,7 +57,7 @@ class Sensor:
     """
 
     instance: DagsterInstance
-    tables: tuple[RefinedTable, ...] = (SILVER, GOLD)
+    tables: tuple[RefinedTableSpec, ...] = (SILVER, GOLD)
     streams: tuple[Stream, ...] = (BRONZE,)
     behind: set[str] = field(default_factory=set)
     refusals: dict[str, KdiError] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Sensor:
     cursor: str | None = None
     said: str | None = None
 
-    def read(self, table: RefinedTable, lake: str) -> RefinedStatus:
+    def read(self, table: RefinedTableSpec, lake: str) -> RefinedStatus:
         if refusal := self.refusals.get(table.name):
             return RefinedStatus(table, refusal=refusal)
         kind: RefineKind = "changes" if table.name in self.behind else "nothing"
@@ -201,7 +201,7 @@ def test_a_failed_blocking_check_upstream_holds_the_table_until_it_passes(instan
     assert sensor.selected() == [{SILVER.name, GOLD.name}]
 
 
-def committed(lake: str, table: RefinedTable, rows: dict[date, int], *, version: int) -> None:
+def committed(lake: str, table: RefinedTableSpec, rows: dict[date, int], *, version: int) -> None:
     """A commit of ours that nobody logged."""
     import pyarrow as pa
 
@@ -273,7 +273,7 @@ def test_a_status_is_read_again_only_after_a_commit(lake_in_environment: str) ->
     committed(lake_in_environment, SILVER, {OLD: 1}, version=0)
     reads: list[str] = []
 
-    def read(table: RefinedTable, lake: str) -> RefinedStatus:
+    def read(table: RefinedTableSpec, lake: str) -> RefinedStatus:
         reads.append(table.name)
         return RefinedStatus(table, RefinePlan("", len(reads) - 1, "id", (), "nothing"))
 

@@ -17,7 +17,7 @@ from kdi_assets.monitoring.refined_status import RefinedStatus
 from kdi_assets.refine.errors import ChangedByOthers, RefiningFailed, RowsUnmet
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.message_rules import Expectation
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import DateWindow
 from tests.dagster.fakes import a_stream, events, failure, materialize, observed, will_retry, yesterday
 from tests.dagster.refined_world import (
@@ -38,7 +38,7 @@ DECIDE = ChangedByOthers(table=SILVER.name, uri="/lake", version=4, operation="D
 AGAIN = RefiningFailed(table=SILVER.name, doing="reading", detail="gone")
 
 
-def materialized(instance: DagsterInstance, table: RefinedTable) -> set[str]:
+def materialized(instance: DagsterInstance, table: RefinedTableSpec) -> set[str]:
     return instance.get_materialized_partitions(table_key(table))
 
 

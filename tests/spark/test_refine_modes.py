@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.stream.refined_table import RefinedTable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from tests.refined import Lakeside, refined_table
 
 if TYPE_CHECKING:
@@ -73,11 +73,11 @@ def lakeside(spark: SparkSession, lake: str) -> Lakeside:
 
 
 @pytest.fixture(params=MODES)
-def table(request: pytest.FixtureRequest) -> RefinedTable:
+def table(request: pytest.FixtureRequest) -> RefinedTableSpec:
     return refined_table(**{"table": "silver/t", "from": "bronze/events", **MODES[request.param]})
 
 
-def test_what_happened_upstream_is_in_the_table_once(lakeside: Lakeside, table: RefinedTable) -> None:
+def test_what_happened_upstream_is_in_the_table_once(lakeside: Lakeside, table: RefinedTableSpec) -> None:
     """Purpose: increments of every kind must give what one computation of all rows gives.
     Procedure: refine after first rows, more rows, late rows, an UPDATE, a DELETE, an OPTIMIZE, a RESTORE.
     Pass: after each step the table equals the same table computed at once; nothing new commits nothing.

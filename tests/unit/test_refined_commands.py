@@ -16,12 +16,12 @@ from kdi_assets.refine.errors import ChangedByOthers
 from kdi_assets.refine.plan import RefinePlan
 from kdi_assets.refine.report import RefineKind
 from kdi_assets.stream.limits import FreshnessLimits
-from kdi_assets.stream.refined_table import RefinedTable, Upstream
+from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
 from tests.documents import refined, written
 from tests.typed import Kdi
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
-DAILY = RefinedTable("gold/daily", (Upstream("made/elsewhere"),), freshness=FreshnessLimits(60, 600))
+DAILY = RefinedTableSpec("gold/daily", (Upstream("made/elsewhere"),), freshness=FreshnessLimits(60, 600))
 REFUSED = ChangedByOthers(table="gold/daily", uri="/lake", version=4, operation="DELETE")
 
 

@@ -14,7 +14,7 @@ from kdi_assets.config.loader import load_folder, load_refined, select_refined, 
 from kdi_assets.config.refined_documents import upstream_first
 from kdi_assets.config.validation import json_schema
 from kdi_assets.downstream import dates_of
-from kdi_assets.stream.refined_table import Aggregate, Append, Measure, RefinedTable, ReplaceDates, Upstream
+from kdi_assets.stream.refined_table import Aggregate, Append, Measure, RefinedTableSpec, ReplaceDates, Upstream
 from tests.conftest import CHECKOUT
 from tests.documents import CLUSTER, mistakes_of, refined, stream, written
 
@@ -56,7 +56,7 @@ def test_sql_may_lie_in_a_file_beside_the_document(tmp_path: Path) -> None:
     (table,) = load_refined(tmp_path).values()
 
     assert table.sql == "SELECT date FROM web\n"
-    assert table.definition() == RefinedTable("silver/a", (Upstream("bronze/web"),), table.sql).definition()
+    assert table.definition() == RefinedTableSpec("silver/a", (Upstream("bronze/web"),), table.sql).definition()
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_commands_find_a_refined_table_by_its_path_or_the_last_part(tmp_path: Pa
 
 
 def test_every_field_has_a_description_and_an_example_and_a_line_in_the_documentation() -> None:
-    schema = json_schema(RefinedTable)
+    schema = json_schema(RefinedTableSpec)
     page = (CHECKOUT / "docs" / "refined-tables.md").read_text()
     lines = page.partition("## Fields")[2].partition("## Modes")[0]
 
@@ -164,7 +164,7 @@ def test_every_field_has_a_description_and_an_example_and_a_line_in_the_document
 
 
 def test_the_schema_that_dagster_shows_takes_what_documents_say() -> None:
-    validator = jsonschema_rs.validator_for(json_schema(RefinedTable))
+    validator = jsonschema_rs.validator_for(json_schema(RefinedTableSpec))
     shortest = {"table": "silver/a", "from": "bronze/a"}
     aggregate = {"mode": {"aggregate": {"by": ["date"], "measures": {"n": "count", "b": {"sum": "b"}}}}}
 
@@ -174,7 +174,7 @@ def test_the_schema_that_dagster_shows_takes_what_documents_say() -> None:
 
 
 def test_the_examples_of_the_fields_make_a_right_document(tmp_path: Path) -> None:
-    examples = {name: said["examples"][0] for name, said in json_schema(RefinedTable)["properties"].items()}
+    examples = {name: said["examples"][0] for name, said in json_schema(RefinedTableSpec)["properties"].items()}
     for other in ("sql_file", "python"):  # in place of sql
         del examples[other]
     document = {"type": "kdi_assets.components.RefinedTable", "attributes": examples}
