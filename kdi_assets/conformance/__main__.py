@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -120,6 +121,8 @@ def _progress(line: str) -> None:
 
 def main() -> None:
     """Run the command line; an error is printed in its three parts."""
+    # As Ctrl-C does: writers, service and broker are stopped, topics are deleted.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         app(prog_name="python -m kdi_assets.conformance")
     except KdiError as refusal:

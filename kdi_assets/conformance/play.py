@@ -39,6 +39,8 @@ ATTEMPTS = 5
 MOMENTS: Sequence[Moment] = ("started", "started", "file", "commit")
 TRIES = 3
 """At most so many starts for each kill that hits."""
+SETTLED_SECONDS = 2.0
+"""A writer that runs until it is stopped is stopped so long after its last commit, if everything is there."""
 LATEST_SECONDS = 0.05
 """A kill at a file or a commit comes so much later, at most."""
 
@@ -175,10 +177,11 @@ class Player:
         adapter = self._writer.adapter
         until, quiet_since, version = time.monotonic() + adapter.start_seconds, time.monotonic(), None
         while time.monotonic() < until and not all(start.ended() for start in starts):
-            layout = self._writer.layout()
-            if (newest := table_version(layout.rows.uri)) != version:
+            if (newest := table_version(self._writer.layout().rows.uri)) != version:
                 version, quiet_since = newest, time.monotonic()
-            if not self._account().lost or time.monotonic() - quiet_since > adapter.quiet_seconds:
+            # A writer that repeats messages goes on after everything is there.
+            enough = adapter.quiet_seconds if self._account().lost else SETTLED_SECONDS
+            if time.monotonic() - quiet_since > enough:
                 break
             time.sleep(0.5)
         for start in starts:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 
@@ -61,6 +61,7 @@ class Suite:
 
     def run(self, adapters: Sequence[Adapter], scenarios: Sequence[Scenario]) -> Iterator[Result]:
         """Play every scenario with every adapter."""
+        sources()
         for adapter in adapters:
             with self._service(adapter) as service:
                 for scenario in scenarios:
@@ -141,6 +142,7 @@ JUDGING = ("messages.py", "oracle.py", "play.py", "topic.py", "verdict.py", "wri
 """The files that decide about a result."""
 
 
+@cache  # as they were when the run began
 def sources() -> str:
     """A hash of the files that decide about a result."""
     seen, here = hashlib.sha256(), Path(__file__).parent
