@@ -96,9 +96,13 @@ def _letters(letters: Letters) -> Iterator[Found]:
 
 def _value(letter: Mapping[str, Any], columns: Sequence[LetterValue]) -> bytes | None:
     for each in columns:
-        value = _at(letter, each.column)
-        if value is not None:
-            return {"bytes": bytes, "text": lambda text: text.encode(), "base64": b64decode}[each.encoding](value)
+        match _at(letter, each.column), each.encoding:
+            case bytes(value), "bytes":
+                return value
+            case str(text), "text":
+                return text.encode()
+            case str(text), "base64":
+                return b64decode(text)
     return None
 
 

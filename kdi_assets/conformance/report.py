@@ -29,7 +29,7 @@ def added_to(file: Path, results: Iterable[Result]) -> list[Result]:
 
 
 def _result(saved: Mapping[str, Any]) -> Result:
-    verdict = {name: tuple(v) if isinstance(v, list) else v for name, v in saved["verdict"].items()}
+    verdict: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in saved["verdict"].items()}
     return Result(**{**saved, "verdict": Verdict(**verdict)})
 
 
@@ -83,7 +83,7 @@ def _behind(results: Sequence[Result], order: Sequence[str]) -> list[str]:
         verdict = result.verdict
         said = [f"it ended with “{error}”" for error in verdict.errors[:2]]
         said += [f"decided: `{decision}`" for decision in verdict.decisions[:2]]
-        said += [f"first difference: {verdict.first[0]}"] if verdict.first else []
+        said += [f"first difference: {verdict.first[0]}"] if verdict.first and "waiting" not in verdict.counts else []
         said += [f"{verdict.kills} of {verdict.starts} starts were killed while they ran"] if verdict.kills else []
         if said:
             lines.append(f"* {result.scenario_title}, {result.adapter_title}: {'; '.join(said)}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -209,7 +209,7 @@ class Scenario(FileModel):
         return self
 
 
-def _last(names: list[str], name: str) -> int:
+def _last(names: Sequence[str], name: str) -> int:
     return len(names) - 1 - names[::-1].index(name)
 
 

@@ -126,7 +126,7 @@ class Topic:
                 if error is not None:
                     refused.append(error)
                 else:
-                    place: Any = message.partition(), message.offset()
+                    place: tuple[Any, Any] = message.partition(), message.offset()
                     self.sent.append(Sent(self._number, *place, value=value, fate=fate_of(value)))
 
             return on_delivery

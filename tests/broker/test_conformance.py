@@ -97,8 +97,10 @@ def test_a_right_writer_survives_kills_that_hit_it(judge: Judge, tmp_path: Path)
 def test_a_writer_that_runs_until_it_is_stopped_is_judged_like_the_others(judge: Judge, tmp_path: Path) -> None:
     adapter = small_writer("daemon", tmp_path, runs="until stopped")
 
-    assert judge(adapter, "poison").verdict.words == ("right",)
-    assert judge(adapter, "two-writers").verdict.words == ("right",)
+    poison, restored = judge(adapter, "poison").verdict, judge(adapter, "restore").verdict
+
+    assert poison.words == ("right",), poison
+    assert restored.words == ("silent loss",), restored
 
 
 @pytest.mark.parametrize(
