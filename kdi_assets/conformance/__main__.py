@@ -19,6 +19,7 @@ from kdi_assets.conformance.scenario import Scenario, load_scenario, scenario_na
 from kdi_assets.conformance.suite import Result, Suite
 from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, start_broker
 from kdi_assets.errors import KdiError
+from kdi_assets.runtime.jars import locked_jars
 from kdi_assets.settings import Settings
 
 # Otherwise scenarios would wait for what a broker does every ten seconds or less often.
@@ -65,7 +66,8 @@ def run(
         played = list(_each_saved(suite, adapters, scenarios, results))
     if write:
         command = "python -m kdi_assets.conformance " + " ".join(f"--adapter {shlex.quote(name)}" for name in adapter)
-        write_page(write, added_to(results, ()) if results else played, command=command)
+        everything = added_to(results, ()) if results else played
+        write_page(write, everything, command=command, broker=_broker_name(kafka))
     if not all(result.verdict.passed for result in played):
         raise typer.Exit(EXIT_FAILED)
 
@@ -113,6 +115,11 @@ def _broker(kafka: str, folder: Path, settings: Settings) -> Iterator[str]:
         yield broker.bootstrap_servers
     finally:
         broker.stop()
+
+
+def _broker_name(kafka: str) -> str:
+    (version,) = (jar.coordinate.split(":")[2] for jar in locked_jars("broker") if ":kafka_2.13:" in jar.coordinate)
+    return "a broker that was there before" if kafka else f"a Kafka {version} of the suite's own"
 
 
 def _progress(line: str) -> None:

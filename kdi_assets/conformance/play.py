@@ -57,6 +57,7 @@ class Played:
         decisions: What the adapter's ``decide`` did.
         stands: Whether the writer still ended with an error at the end.
         expired: Messages that Kafka deleted by their age before the writer caught up with them.
+        errors_before: So many of the errors came before that.
         account: What became of the messages.
     """
 
@@ -67,6 +68,7 @@ class Played:
     decisions: list[str] = field(default_factory=list)
     stands: bool = False
     expired: frozenset[Sent] = frozenset()
+    errors_before: int = 0
     account: Account | None = None
 
 
@@ -129,6 +131,7 @@ class Player:
                 self._compacted |= self._topic.compact() - self._required
             case Expire():
                 self.played.expired |= self._topic.expire(keep=step.keep) - self._required
+                self.played.errors_before = len(self.played.errors)
             case Recreate():
                 self._topic.recreate()
             case Mark():

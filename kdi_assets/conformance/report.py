@@ -33,14 +33,21 @@ def _result(saved: Mapping[str, Any]) -> Result:
     return Result(**{**saved, "verdict": Verdict(**verdict)})
 
 
-def write_page(page: Path, results: Sequence[Result], *, command: str) -> None:
+def write_page(page: Path, results: Sequence[Result], *, command: str, broker: str) -> None:
     """Put the table between the page's marks."""
     before, _, rest = page.read_text().partition(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n\n{as_markdown(results, command=command)}\n\n{END}{rest.partition(END)[2]}")
+    page.write_text(
+        f"{before}{BEGIN}\n\n{as_markdown(results, command=command, broker=broker)}\n\n{END}{rest.partition(END)[2]}"
+    )
 
 
-def as_markdown(results: Sequence[Result], *, command: str) -> str:
-    """The table, one column for each writer, and what is behind its cells."""
+def as_markdown(results: Sequence[Result], *, command: str, broker: str) -> str:
+    """The table, one column for each writer, and what is behind its cells.
+
+    Args:
+        command: By which it was measured.
+        broker: Which broker it was.
+    """
     writers = {r.adapter: r.adapter_title for r in results}
     cells = {(r.scenario, r.adapter): r for r in results}
     order = [*scenario_names(), *sorted({r.scenario for r in results} - {*scenario_names()})]
@@ -52,7 +59,7 @@ def as_markdown(results: Sequence[Result], *, command: str) -> str:
             rows.append([title, *(cell_text(r.verdict) if r else "not run" for r in found)])
     versions = "; ".join(sorted({f"{r.adapter_title}: {r.versions}" for r in results}))
     seeds = ", ".join(sorted({str(r.seed) for r in results}))
-    lines = [f"Measured by `{command}`, seed {seeds}. {versions}.", ""]
+    lines = [f"Measured by `{command}`, seed {seeds}, with {broker}. {versions}.", ""]
     lines += [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([*lines, "", *_behind(results, order)])
 

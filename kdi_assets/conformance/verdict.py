@@ -81,17 +81,14 @@ def _expired(played: Played, account: Account) -> list[Sent]:
 
 
 def _words(scenario: Scenario, played: Played, account: Account) -> tuple[str, ...]:
-    gone = _expired(played, account)
-    missing = bool(account.lost) or (bool(gone) and not played.errors)
+    gone, said = _expired(played, account), played.errors[played.errors_before :]
+    missing = bool(account.lost) or (bool(gone) and not said)
     wrong = bool(account.changed or account.doubled or account.invented)
-    refuses = played.stands or bool(played.decisions)
-    if not missing and not wrong:
-        if refuses or gone:
-            return (REFUSED,) if scenario.may_refuse else (STOPPED,) if played.stands else (RIGHT,)
-        return (RIGHT,)
-    if played.stands and not wrong:
-        return (REFUSED,) if scenario.may_refuse else (STOPPED,)
-    words = [LOST if played.errors else SILENT] if missing or account.changed else []
+    if not wrong and (played.stands or not missing):
+        if scenario.may_refuse and (played.stands or played.decisions or gone):
+            return (REFUSED,)
+        return (STOPPED,) if played.stands else (RIGHT,)
+    words = [LOST if said else SILENT] if missing or account.changed else []
     words += [DOUBLED] if account.doubled else []
     words += [INVENTED] if account.invented else []
     return tuple(words)

@@ -58,6 +58,12 @@ def played(account: Account = WHOLE, **happened: object) -> Played:
             ("refused loudly",),
             True,
         ),
+        (
+            UNDECIDABLE,
+            played(Account(10, 9, unreachable=(GONE,)), expired=frozenset({GONE}), errors=["busy"], errors_before=1),
+            ("silent loss",),
+            False,
+        ),
         (PLAIN, played(Account(10, 9, unreachable=(GONE,))), ("right",), True),  # removed by compaction
     ],
 )
@@ -86,7 +92,7 @@ def test_the_table_has_a_column_for_each_writer_and_a_line_for_what_is_behind_a_
     page = tmp_path / "page.md"
     page.write_text("<!-- what the suite measured -->\n\n<!-- by hand -->\nafter")
 
-    write_page(page, results, command="the command")
+    write_page(page, results, command="the command", broker="Kafka 4")
 
     text = page.read_text()
     assert "| scenario | the a | the b |" in text
@@ -106,4 +112,4 @@ def test_results_are_kept_by_cell_until_the_suite_changes(tmp_path: Path) -> Non
     kept = added_to(file, [result("a", "kills", right)])
 
     assert {(r.scenario, r.verdict.words) for r in kept} == {("kills", ("right",)), ("restore", ("right",))}
-    assert "doubled" not in as_markdown(kept, command="c")
+    assert "doubled" not in as_markdown(kept, command="c", broker="b")
