@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -103,13 +105,26 @@ def test_the_commands_of_every_adapter_become_command_lines() -> None:
 
 @pytest.mark.parametrize("name", ["structured-streaming", "kafka-delta-ingest"])
 def test_what_an_adapter_prints_about_its_tables_is_a_layout(name: str) -> None:
-    import json
-
     command, text = filled(load_adapter(name).table, {"table": "/lake/orders"})
 
     layout = validated(json.loads(text), Layout, place="table")
 
     assert (command, layout.rows.uri) == ("echo", "/lake/orders")
+
+
+def test_the_script_gives_up_lost_data_only_if_its_error_proposes_it(tmp_path: Path) -> None:
+    work = tmp_path / "with a space"
+    work.mkdir()
+    decide = load_adapter("structured-streaming").decide or ()
+    words = {"work": work, "output": work / "start-1.log"}
+
+    codes = []
+    for error in ("CAST_INVALID_INPUT", "set the source option failOnDataLoss to false"):
+        (work / "start-1.log").write_text(error)
+        codes.append(subprocess.run(filled(decide, words), check=False).returncode)
+
+    assert codes == [1, 0]
+    assert (work / "checkpoint.loss-accepted").exists()
 
 
 def test_a_layout_with_half_of_the_coordinates_is_refused() -> None:
