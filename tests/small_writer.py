@@ -79,7 +79,9 @@ def drain(way: str, kafka: str, topic: str, table: str) -> None:
     at_rows, at_letters = (of_file, of_file) if by_file else (positions(table), positions(letters_uri))
     starts = {p: min(at_rows.get(p, 0), at_letters.get(p, 0)) for p in {*at_rows, *at_letters}}
     isolation = "read_uncommitted" if way == "reads uncommitted" else "read_committed"
-    rows, letters, ends = [], [], dict[int, int]()
+    rows: list[dict[str, Any]] = []
+    letters: list[dict[str, Any]] = []
+    ends: dict[int, int] = {}
     for message in messages(kafka, topic, starts, isolation=isolation):
         partition, offset, value = message.partition() or 0, message.offset() or 0, message.value()
         ends[partition] = offset + 1

@@ -138,7 +138,7 @@ def test_the_command_prints_saves_and_writes_the_table(broker: Broker, settings:
 
     done = [
         subprocess.run(
-            [sys.executable, "-m", "kdi_assets.conformance", *options, "--adapter", small_writer(way, tmp_path)],
+            [sys.executable, "-m", "kdi_assets.conformance", *options, "--adapter", str(small_writer(way, tmp_path))],
             cwd=CHECKOUT,
             capture_output=True,
             text=True,
