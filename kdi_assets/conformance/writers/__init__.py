@@ -1,0 +1,1 @@
+"""The commands of the adapters that come with the suite; each module runs as a program of its own."""
