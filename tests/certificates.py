@@ -1,4 +1,6 @@
-"""Certificates that nobody else trusts: an authority, a server called localhost, a client whose key has a password."""
+"""Certificates that nobody else trusts: an authority, a server called localhost, a client below another authority,
+whose key has a password, and a stranger, whom the authority does not know.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-KEY_PASSWORD = "locked"
+KEY_PASSWORD = "hush-key-password"
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Certificates:
     server: Path
     client: Path
     client_key: Path
+    stranger: Path
 
     def server_context(self, *, client_wanted: bool = False) -> ssl.SSLContext:
         """For the server's sockets."""
@@ -46,23 +49,34 @@ class Certificates:
 def make_certificates(folder: Path) -> Certificates:
     """Make all of them in ``folder``, valid for a day."""
     authority = generate_private_key(SECP256R1())
-    made = Certificates(folder / "ca.pem", folder / "server.pem", folder / "client.pem", folder / "client.key")
+    names = ("ca.pem", "server.pem", "client.pem", "client.key", "stranger.pem")
+    made = Certificates(*(folder / name for name in names))
     made.ca.write_bytes(_pem(_certificate("authority", authority, signer=authority, authority=True)))
     server, client = generate_private_key(SECP256R1()), generate_private_key(SECP256R1())
     made.server.write_bytes(_key(server) + _pem(_certificate("localhost", server, signer=authority)))
-    made.client.write_bytes(_pem(_certificate("client", client, signer=authority)))
+    between = generate_private_key(SECP256R1())
+    chain = _certificate("between", between, signer=authority, authority=True)
+    own = _certificate("client", client, signer=between, issuer="between")
+    made.client.write_bytes(_pem(own) + _pem(chain))
+    stranger = generate_private_key(SECP256R1())
+    made.stranger.write_bytes(_key(stranger) + _pem(_certificate("authority", stranger, signer=stranger)))
     made.client_key.write_bytes(_key(client, BestAvailableEncryption(KEY_PASSWORD.encode())))
     return made
 
 
 def _certificate(
-    name: str, key: EllipticCurvePrivateKey, *, signer: EllipticCurvePrivateKey, authority: bool = False
+    name: str,
+    key: EllipticCurvePrivateKey,
+    *,
+    signer: EllipticCurvePrivateKey,
+    issuer: str = "authority",
+    authority: bool = False,
 ) -> x509.Certificate:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(_name(name))
-        .issuer_name(_name("authority"))
+        .issuer_name(_name(issuer))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))

@@ -51,12 +51,22 @@ PROPERTIES = {
 class Broker:
     """A running broker; ``restart`` keeps its port and data."""
 
-    def __init__(self, data: Path, *, home: Path, port: int, jvm_options: Sequence[str], properties: Mapping[str, str]):
+    def __init__(
+        self,
+        data: Path,
+        *,
+        home: Path,
+        port: int,
+        jvm_options: Sequence[str],
+        properties: Mapping[str, str],
+        class_path: Sequence[Path] = (),
+    ):
         self.data = data
         self.port = port
         self._home = home
         self._jvm_options = tuple(jvm_options)
         self._properties = dict(properties)
+        self._class_path = tuple(class_path)
         self._child = self._start()
 
     @property
@@ -100,7 +110,7 @@ class Broker:
     def _start(self) -> Child:
         self.data.mkdir(parents=True, exist_ok=True)
         java: list[str | Path] = [find_java(self._home) / "bin" / "java", *self._jvm_options]
-        class_path = os.pathsep.join(str(jar) for jar in jar_paths(self._home / "jars", "broker"))
+        class_path = os.pathsep.join(map(str, (*jar_paths(self._home / "jars", "broker"), *self._class_path)))
         java += [f"-Dlog4j2.configurationFile={LOGGING}", "-cp", class_path]
         if not self._logs.is_dir():
             self._format(java)
@@ -164,6 +174,7 @@ def start_broker(
     home: Path | None = None,
     jvm_options: Sequence[str] = JVM_OPTIONS,
     properties: Mapping[str, str] | None = None,
+    class_path: Sequence[Path] = (),
 ) -> Broker:
     """Start a broker and wait until it answers; it ends at the latest with this process.
 
@@ -172,6 +183,7 @@ def start_broker(
         port: The preferred port; if it is taken, and by default, a free one (``Broker.port``).
         home: Folder with the jars; by default ``KDI_HOME``.
         properties: Broker properties that extend and override ``PROPERTIES``.
+        class_path: Jars and folders of classes that ``properties`` name, besides the broker's own.
 
     Raises:
         BrokerDied: It does not start.
@@ -180,7 +192,12 @@ def start_broker(
     """
     home = home or Settings.from_environment().home
     return Broker(
-        data.absolute(), home=home, port=free_port(port), jvm_options=jvm_options, properties=properties or {}
+        data.absolute(),
+        home=home,
+        port=free_port(port),
+        jvm_options=jvm_options,
+        properties=properties or {},
+        class_path=class_path,
     )
 
 

@@ -10,6 +10,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog_reader import Backlog, read_backlogs
 from kdi_assets.sources.kafka.errors import AccessRefused
 from kdi_assets.sources.kafka.probe import ask_brokers, try_reading
+from kdi_assets.sources.kafka.security import java_properties
 from kdi_assets.sources.kafka.topic import TopicState, read_topics
 from kdi_assets.sources.kafka.topic_config import (
     TRANSACTIONS,
@@ -31,8 +32,10 @@ def brokers(cluster: Cluster) -> Iterator[Finding]:
     Raises:
         BrokerUnreachable, AccessRefused, AdvertisedUnreachable: One does not.
         EnvironmentVariableMissing: A property of the cluster names a variable that is not set.
+        KeyNotPkcs8: Spark's client cannot read the key of our certificate.
     """
     answer = ask_brokers(cluster)
+    java_properties(cluster)  # what Spark's client cannot take would only be found by a drain
     seconds, addresses = answer.latency_seconds, answer.addresses
     found = f"{counted(len(addresses), 'broker')}, {seconds * 1000:.0f} ms: {', '.join(addresses)}"
     yield fine("brokers", cluster.name, found, addresses=addresses, latency_seconds=seconds)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from pydantic import TypeAdapter
+
 from kdi_assets.config.loader import KAFKA_CLUSTER, SCHEMA_REGISTRY
+from kdi_assets.predecessor.cluster_fields import FIELDS, IMPLIED, PropertyValue, cluster_fields
 from kdi_assets.predecessor.command import REFERENCE, Given, IngestCommand
 from kdi_assets.predecessor.option_notes import OptionNote, note, undecided
-from kdi_assets.stream.connections import (
-    OWNED_CLIENT_PROPERTIES,
-    Cluster,
-    EnvironmentProperties,
-    FromEnvironment,
-    Registry,
-)
+from kdi_assets.stream.client_values import EnvironmentProperties
+from kdi_assets.stream.connections import OWNED_CLIENT_PROPERTIES, Cluster, Registry
+from kdi_assets.stream.sasl import EVENT_HUBS_USER
 
-EVENT_HUBS_USER = "$ConnectionString"
-"""The user of Azure Event Hubs is this text, and no variable."""
 _SECRET = re.compile(r"password|secret|jaas|\.pem$|token(?!\.endpoint)|oauthbearer\.config")
 _OF_GROUPS = re.compile(
     r"group\..*|heartbeat\..*|session\.timeout\.ms|max\.poll\..*|partition\.assignment\.strategy|auto\.commit\..*|"
@@ -32,8 +29,7 @@ _OF_ITS_CLIENT = re.compile(
 _PEM = {"CERT": "ssl.certificate.pem", "KEY": "ssl.key.pem", "CA": "ssl.ca.pem"}
 SCRAM = "KAFKA_DELTA_INGEST_SCRAM_JSON"
 
-PropertyValue = str | dict[str, str]
-"""A property as documents write it: text, or ``{env: NAME}``."""
+TO_CLUSTER = "KafkaCluster: "
 
 
 @dataclass
@@ -63,8 +59,10 @@ def cluster_of(command: IngestCommand, known: Mapping[str, Cluster]) -> Imported
     servers = ",".join(_host_and_port(server.strip()) for server in command.value("kafka").split(","))
     found = ImportedConnection("", KAFKA_CLUSTER)
     properties: dict[str, PropertyValue] = {}
-    for given in command.options.get("kafka_setting", ()):
-        _add_setting(given, properties, found)
+    settings = command.options.get("kafka_setting", ())
+    with_endpoint = any("sasl.oauthbearer.token.endpoint.url" in given.value for given in settings)
+    for given in settings:
+        _add_setting(given, properties, found, with_endpoint=with_endpoint)
     for name, property in _PEM.items():
         if f"KAFKA_DELTA_INGEST_{name}" in command.variables:
             _add_variable(f"KAFKA_DELTA_INGEST_{name}", property, command, properties, found)
@@ -73,11 +71,12 @@ def cluster_of(command: IngestCommand, known: Mapping[str, Cluster]) -> Imported
         found.secrets |= {f"KAFKA_{key.upper()}": f"`{key}` in {SCRAM}" for key in ("username", "password")}
         here = "KafkaCluster: sasl.username and sasl.password, each from a variable of its own"
         found.notes.append(OptionNote(SCRAM, command.variables[SCRAM].where, here))
-    same = (c.name for c in known.values() if c.bootstrap_servers == servers and _written(c) == properties)
-    found.name = next(same, "") or _free_name(known, servers)
+    attributes = cluster_fields(servers, properties)
+    if "tls" in attributes or "sasl" in attributes:
+        found.notes = [replace(n, here=_by_field(n.here)) for n in found.notes]
+    found.name = next((c.name for c in known.values() if _same(c, attributes)), "") or _free_name(known, servers)
     if found.name not in known:
-        found.attributes = {"name": found.name, "bootstrap_servers": servers}
-        found.attributes |= {"properties": properties} if properties else {}
+        found.attributes = {"name": found.name, **attributes}
     given_servers = command.given("kafka") or Given("--kafka", servers, "its default")
     found.notes.insert(0, note(given_servers, f"KafkaCluster {found.name}: bootstrap_servers"))
     return found
@@ -111,7 +110,9 @@ def _host_and_port(server: str) -> str:
     return server if re.search(r":\d+$", server) else f"{server}:9092"
 
 
-def _add_setting(given: Given, properties: dict[str, PropertyValue], found: ImportedConnection) -> None:
+def _add_setting(
+    given: Given, properties: dict[str, PropertyValue], found: ImportedConnection, *, with_endpoint: bool
+) -> None:
     """One ``-K property=value``."""
     property, equals, value = (part.strip() for part in given.value.partition("="))
     is_secret = bool(_SECRET.search(property))
@@ -122,8 +123,8 @@ def _add_setting(given: Given, properties: dict[str, PropertyValue], found: Impo
     if reason := _no_counterpart(property, value):
         found.notes.append(note(given, reason, shown=shown))
         return
-    if property.startswith("sasl.oauthbearer") or value == "OAUTHBEARER":
-        why = "OAUTHBEARER is not translated for Spark's Java client; use SCRAM or PLAIN, or client certificates"
+    if value == "OAUTHBEARER" and not with_endpoint:
+        why = "OAUTHBEARER needs a token endpoint here: sasl.oauthbearer.token.endpoint.url, client.id, client.secret"
         found.notes.append(undecided(given, why, shown=shown))
         return
     reference = None if value == EVENT_HUBS_USER else REFERENCE.fullmatch(value)
@@ -133,14 +134,14 @@ def _add_setting(given: Given, properties: dict[str, PropertyValue], found: Impo
         )
         properties[property] = {"env": variable}
         found.secrets[variable] = f"the value of {given.option} {property} ({given.where})"
-        found.notes.append(note(given, f"KafkaCluster: {property}: {{env: {variable}}}", shown=shown))
+        found.notes.append(note(given, f"{TO_CLUSTER}{property}: {{env: {variable}}}", shown=shown))
     elif value != EVENT_HUBS_USER and REFERENCE.search(value):
         found.notes.append(
             undecided(given, "a variable is part of the value: write the value, or make all of it one variable")
         )
     else:
         properties[property] = value
-        found.notes.append(note(given, f"KafkaCluster: {property}"))
+        found.notes.append(note(given, f"{TO_CLUSTER}{property}"))
 
 
 def _no_counterpart(property: str, value: str) -> str:
@@ -168,14 +169,29 @@ def _add_variable(
 ) -> None:
     properties[property] = {"env": variable}
     found.secrets[variable] = "as before, PEM"
-    found.notes.append(OptionNote(variable, command.variables[variable].where, f"KafkaCluster: {property}"))
+    found.notes.append(OptionNote(variable, command.variables[variable].where, f"{TO_CLUSTER}{property}"))
 
 
-def _written(cluster: Cluster) -> dict[str, PropertyValue]:
+def _by_field(here: str) -> str:
+    """A note of a property that became a field."""
+    name, colon, rest = here.removeprefix(TO_CLUSTER).partition(":")
+    fields = {**FIELDS, **dict.fromkeys(IMPLIED, "sasl.mechanism"), "security.protocol": "tls"}
+    if not here.startswith(TO_CLUSTER) or name not in fields:
+        return here
+    return f"{TO_CLUSTER}{fields[name]}{colon}{rest}"
+
+
+def _same(cluster: Cluster, attributes: Mapping[str, Any]) -> bool:
+    """Whether a document's cluster is the one that the attributes describe."""
+    other: Cluster = TypeAdapter(Cluster).validate_python({"name": cluster.name, **attributes})
+    fields = (cluster.bootstrap_servers, cluster.tls, cluster.sasl, _written(cluster))
+    return fields == (other.bootstrap_servers, other.tls, other.sasl, _written(other))
+
+
+def _written(cluster: Cluster) -> dict[str, object]:
     """The properties of a cluster as its document writes them."""
     properties = cluster.properties
-    written: Mapping[str, Any] = properties.written if isinstance(properties, EnvironmentProperties) else properties
-    return {name: {"env": v.env} if isinstance(v, FromEnvironment) else v for name, v in written.items()}
+    return dict(properties.written if isinstance(properties, EnvironmentProperties) else properties)
 
 
 def _free_name(known: Iterable[str], host: str) -> str:

@@ -29,7 +29,7 @@ _VARIABLES = (
     (r"AZURE_\w+", "the same variable for delta-rs; Spark needs fs.azure.… in its own configuration"),
     (r"RUST_LOG|SENTRY_DSN|KDI_METRICS_INPUT_QUEUE_SIZE", "none: a setting of its process"),
     (r"KDI_METRICS_PREFIX", "`kdi metrics serve --statsd-prefix`, or the same variable"),
-    (r"SSL_CERT_FILE", "KafkaCluster: ssl.ca.location, if the authority is not the system's"),
+    (r"SSL_CERT_FILE", "KafkaCluster: tls.ca, if the authority is not the system's"),
 )  # fmt: skip
 
 

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic_core import core_schema
 
-from kdi_assets.errors import Terminal
 from kdi_assets.stream.aws_secrets import FromSecretsManager
+from kdi_assets.stream.client_values import ClientValue, EnvironmentProperties, FromEnvironment, client_value
 from kdi_assets.stream.field_types import ClusterName, Declared, RegistryName, WrittenAs, full_match, matching, wrong
+from kdi_assets.stream.sasl import Sasl
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
 
 HOST = r"(\[[0-9A-Fa-f:]+\]|[^\s/:?#@\[\]]+)"
+DECIDED_BY_FIELDS = re.compile(
+    r"security\.protocol|(https|ssl)\.ca\.\w+|ssl\.(certificate|key|keystore|truststore)\..+"
+    r"|sasl\.(mechanisms?|username|password|jaas\.config|login\.callback\.handler\.class)"
+    r"|sasl\.oauthbearer\.(method|config|client\..+|token\.endpoint\.url|scope|extensions)"
+    r"|enable\.sasl\.oauthbearer\.unsecure\.jwt"
+)
+"""Client properties that ``tls`` and ``sasl`` of a cluster decide together."""
 OWNED_CLIENT_PROPERTIES = {
     "bootstrap.servers": "write it as bootstrap_servers",
     "isolation.level": "remove it: only committed messages are read",
@@ -22,83 +34,13 @@ OWNED_CLIENT_PROPERTIES = {
 }
 
 
-class EnvironmentVariableMissing(Terminal):
-    """A client property comes from an environment variable that is not set."""
-
-    of: str
-    property: str
-    variable: str
-
-    what_happened = "{of}: {property} comes from the environment variable {variable}, which is not set."
-    what_is_safe = "no request was sent; no topic and no table was touched."
-    what_to_run = "the same command with {variable} set"
-
-
-@dataclass(frozen=True, slots=True)
-class FromEnvironment(Declared):
-    """A value from an environment variable: for secrets, which belong in no file."""
-
-    env: Annotated[str, Field(examples=["KAFKA_PASSWORD"])]
-    """Name of the environment variable."""
-
-
-def _client_value(value: object) -> object:
-    """Text, ``{env: NAME}`` or ``{aws_secret: NAME}``; pydantic would report a mistake for each of the forms."""
-    if value is None or isinstance(value, bool | int | float | list):
-        raise wrong(f"takes text, not {value!r}", "put it in quotes, or write {env: NAME} for a secret")
-    if not isinstance(value, dict):
-        return value
-    written = all(text and isinstance(text, str) for text in value.values())
-    if not written or value.keys() not in ({"env"}, {"aws_secret"}, {"aws_secret", "key"}):
-        right = "e.g. {env: KAFKA_PASSWORD}, or {aws_secret: prod/kafka, key: password}"
-        raise wrong(f"{value!r} names no environment variable", right)
-    return value
-
-
 def _client_property(name: str) -> str:
     if name in OWNED_CLIENT_PROPERTIES:
         raise wrong("is not a property to set here", OWNED_CLIENT_PROPERTIES[name])
     return name
 
 
-ClientValue = Annotated[str | FromEnvironment | FromSecretsManager, BeforeValidator(_client_value)]
 ClientProperties = dict[Annotated[str, AfterValidator(_client_property)], ClientValue]
-
-
-@dataclass(frozen=True)
-class EnvironmentProperties(Mapping[str, str]):
-    """Client properties; those from the environment and from Secrets Manager are read when they are used.
-
-    So ``kdi check`` needs no secrets, and no log that shows the cluster or the registry can show a secret.
-
-    Attributes:
-        of: The owner, for the error: ``cluster main``, ``registry main``.
-    """
-
-    of: str
-    written: Mapping[str, str | FromEnvironment | FromSecretsManager]
-
-    def __getitem__(self, name: str) -> str:
-        """The value of a property.
-
-        Raises:
-            EnvironmentVariableMissing: It comes from a variable that is not set.
-            SecretUnreadable, SecretUnanswered: Secrets Manager does not give it.
-        """
-        value = self.written[name]
-        if isinstance(value, str):
-            return value
-        if isinstance(value, FromSecretsManager):
-            return value.read()
-        if value.env not in os.environ:
-            raise EnvironmentVariableMissing(of=self.of, property=name, variable=value.env)
-        return os.environ[value.env]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.written)
-
-    def __len__(self) -> int:
-        return len(self.written)
 
 
 def _of_cluster(
@@ -117,8 +59,50 @@ _broker = full_match(r"(\[[0-9A-Fa-f:]+\]|[^\s,:/]+):\d{1,5}", "is not host:port
 
 
 @dataclass(frozen=True, slots=True)
+class Tls(Declared):
+    """Certificates of a TLS connection, each the path of a PEM file or its text ({env: NAME}, {aws_secret: NAME})."""
+
+    ca: Annotated[ClientValue, Field(examples=["/etc/kdi/ca.pem"])] = ""
+    """Certificates of the trusted authorities; by default those of the system."""
+    certificate: Annotated[ClientValue, Field(examples=["/etc/kdi/client.pem"])] = ""
+    """The client's certificate, followed by its chain."""
+    key: Annotated[ClientValue, Field(examples=["/etc/kdi/client.key"])] = ""
+    """The key of the client's certificate; by default it is in the certificate's file. For Kafka: PKCS #8."""
+    key_password: Annotated[ClientValue, Field(examples=[{"env": "REGISTRY_KEY_PASSWORD"}])] = ""
+    """Password of the key."""
+
+    @model_validator(mode="after")
+    def _key_has_a_certificate(self) -> Tls:
+        if (self.key or self.key_password) and not self.certificate:
+            raise wrong("there is a key and no certificate", "give tls.certificate as well")
+        for name in ("certificate", "key"):
+            if "PRIVATE KEY-----" in str(getattr(self, name)):
+                right = "the path of a file, {env: NAME}, or {aws_secret: NAME, key: KEY}"
+                raise wrong("holds a private key, which belongs in no document", right, field=f"tls.{name}")
+        return self
+
+    @property
+    def values(self) -> dict[str, str | FromEnvironment | FromSecretsManager]:
+        """The given fields, by name."""
+        return {name: value for name in self.__dataclass_fields__ if (value := getattr(self, name))}
+
+
+class OnOrOff:
+    """A field that documents write as true, false, or a mapping; pydantic would report a mistake for each form."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        tls = handler.generate_schema(Tls)
+        written = core_schema.union_schema([core_schema.bool_schema(), tls])
+        return core_schema.no_info_wrap_validator_function(_on_or_off, tls, json_schema_input_schema=written)
+
+
+def _on_or_off(value: object, read: Callable[[object], Any]) -> Any:
+    return value if isinstance(value, bool) else read(value)
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster(Declared):
-    """A Kafka cluster: its brokers and client properties. Spark gets the Java form of ``properties``."""
+    """A Kafka cluster: its brokers, and how to connect to them. Spark gets the Java form of all of it."""
 
     name: Annotated[ClusterName, Field(examples=["main"])]
     """The name that streams use for the cluster. For `main`, KDI_KAFKA overrides bootstrap_servers."""
@@ -127,30 +111,42 @@ class Cluster(Declared):
     properties: Annotated[
         Mapping[str, str],
         WrittenAs(ClientProperties, _of_cluster),
-        Field(examples=[{"security.protocol": "SASL_SSL", "sasl.password": {"env": "KAFKA_PASSWORD"}}]),
+        Field(examples=[{"socket.keepalive.enable": "true"}]),
     ] = field(default_factory=dict)
-    """Client properties as librdkafka names them. A secret is {env: NAME}: the environment variable NAME holds it; or
-    {aws_secret: NAME, key: KEY}: AWS Secrets Manager does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tls(Declared):
-    """Certificates of a TLS connection; files are PEM."""
-
-    ca: Annotated[str, Field(examples=["/etc/kdi/ca.pem"])] = ""
-    """Certificates of the trusted authorities; by default those of the system."""
-    certificate: Annotated[str, Field(examples=["/etc/kdi/client.pem"])] = ""
-    """The client's certificate, followed by its chain."""
-    key: Annotated[str, Field(examples=["/etc/kdi/client.key"])] = ""
-    """The key of the client's certificate; by default it is in the certificate's file."""
-    key_password: Annotated[ClientValue, Field(examples=[{"env": "REGISTRY_KEY_PASSWORD"}])] = ""
-    """Password of the key."""
+    """Other client properties, as librdkafka names them. A secret is {env: NAME}: the environment variable NAME holds
+    it; or {aws_secret: NAME, key: KEY}: AWS Secrets Manager does."""
+    tls: Annotated[Tls | bool | None, OnOrOff(), Field(examples=[{"ca": "/etc/kdi/ca.pem"}])] = None
+    """Certificates; true for the authorities of the system, false for plain text. By default true with `sasl`, else
+    false."""
+    sasl: Annotated[Sasl | None, Field(examples=[{"mechanism": "AWS_MSK_IAM", "region": "eu-central-1"}])] = None
+    """How to log in; by default not at all."""
 
     @model_validator(mode="after")
-    def _key_has_a_certificate(self) -> Tls:
-        if (self.key or self.key_password) and not self.certificate:
-            raise wrong("there is a key and no certificate", "give tls.certificate as well")
+    def _properties_leave_the_fields_alone(self) -> Cluster:
+        if self.connects_by_fields:
+            for name in filter(DECIDED_BY_FIELDS.fullmatch, self.properties):
+                right = "remove it, or write all of the connection as properties, without tls and sasl"
+                raise wrong("is decided by tls and sasl", right, field=f"properties.{name}")
         return self
+
+    @property
+    def connects_by_fields(self) -> bool:
+        """Whether ``tls`` or ``sasl`` say how to connect; else the properties do."""
+        return self.tls is not None or self.sasl is not None
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections use TLS, as ``tls`` and ``sasl`` say it."""
+        return self.sasl is not None if self.tls is None else self.tls is not False
+
+    @property
+    def credentials(self) -> Mapping[str, str]:
+        """The given values of ``tls`` and ``sasl``, by name, such as ``tls.ca``."""
+        tls = self.tls.values if isinstance(self.tls, Tls) else {}
+        sasl = self.sasl.values if self.sasl else {}
+        given = {f"tls.{name}": value for name, value in tls.items()}
+        given |= {f"sasl.{name}": value for name, value in sasl.items()}
+        return EnvironmentProperties(f"cluster {self.name}", given)
 
 
 def _no_credentials(value: str) -> str:
@@ -160,7 +156,7 @@ def _no_credentials(value: str) -> str:
 
 
 def _proxy(value: object) -> object:
-    return _is_proxy(value) if isinstance(value, str) else _client_value(value)
+    return _is_proxy(value) if isinstance(value, str) else client_value(value)
 
 
 _is_proxy = full_match(
@@ -206,7 +202,6 @@ class Registry(Declared):
     @property
     def properties(self) -> Mapping[str, str]:
         """User, proxy and certificates that are given, by name, such as ``tls.ca``."""
-        given = {"username": self.username, "password": self.password, "proxy": self.proxy} | {
-            f"tls.{name}": getattr(self.tls, name) for name in ("ca", "certificate", "key", "key_password")
-        }
-        return EnvironmentProperties(f"registry {self.name}", {name: value for name, value in given.items() if value})
+        own = {name: value for name in ("username", "password", "proxy") if (value := getattr(self, name))}
+        given = own | {f"tls.{name}": value for name, value in self.tls.values.items()}
+        return EnvironmentProperties(f"registry {self.name}", given)

@@ -11,6 +11,7 @@ import pytest
 from dagster.components.core.package_entry import discover_package_objects
 
 from kdi_assets.components import KafkaCluster, RefinedTable, SchemaRegistry, TopicTable
+from kdi_assets.components.topics import topic_assets
 from kdi_assets.config.errors import Mistakes
 from kdi_assets.config.loader import load_streams
 from kdi_assets.definitions import component_definitions, defs
@@ -49,6 +50,19 @@ def specs(folder: Path) -> dict[str, dg.AssetSpec]:
     shared = dg.Definitions(resources={"spark": SparkResource()})
     merged = dg.Definitions.merge(component_definitions(folder), shared)
     return {spec.key.to_user_string(): spec for spec in merged.resolve_all_asset_specs()}
+
+
+def test_definitions_show_the_brokers_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tls = "tls: {certificate: {env: KDI_T_ANY}, key: {env: KDI_T_ANY}, key_password: {env: KDI_T_ANY}}"
+    sasl = "sasl: {mechanism: PLAIN, username: {env: KDI_T_ANY}, password: {env: KDI_T_ANY}}"
+    monkeypatch.setenv("KDI_T_ANY", "hush")
+    written(tmp_path, kafka=CLUSTER.replace('"}', f'", {tls}, {sasl}}}'), s=stream("s"))
+
+    topics = [spec for asset in topic_assets(load_streams(tmp_path).values()) for spec in asset.specs]
+    shown = repr([*topics, *specs(tmp_path).values()])
+
+    assert "localhost:9092" in shown
+    assert "hush" not in shown
 
 
 def test_the_code_location_holds_tables_topics_sensors_schedules_and_resource() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kdi_assets.config.loader import read_streams
+from kdi_assets.predecessor.cluster_fields import PropertyValue, cluster_fields
 from kdi_assets.predecessor.command import Given
 from kdi_assets.predecessor.message_fields import ddl_lines
 from kdi_assets.predecessor.transforms import translate_transforms
@@ -92,7 +94,7 @@ def test_what_has_no_translation_is_named_by_option_and_place_and_nothing_is_wri
         "-t status": "is not PROPERTY: SOURCE",
         "-t 'method: kafka.key'": "it reads the message's own field `kafka`",
         "-t 'session_id: items[?x]'": "`[?…]` filters an array; write it by hand as Spark SQL in `columns`",
-        "-K sasl.mechanism=OAUTHBEARER": "OAUTHBEARER is not translated",
+        "-K sasl.mechanism=OAUTHBEARER": "OAUTHBEARER needs a token endpoint here",
         "-K ssl.key.location=/a/$B": "a variable is part of the value",
         "--soe-avro nowhere": "there is no such file here",
         "-o middle": "is neither earliest nor latest",
@@ -226,3 +228,49 @@ def test_a_text_of_any_form_may_give_the_date(source: str, date: str, declared: 
     said = [*ddl_lines(found.fields.record), *(note.here for note in found.notes)]
     assert declared in "\n".join(said)
     assert found.columns.get("born") == (None if source == "payload" else "coalesce(payload.born, born)")
+
+
+PASSWORD = {"sasl.username": "kdi", "sasl.password": {"env": "P"}}
+
+
+@pytest.mark.parametrize(
+    ("properties", "attributes"),
+    [
+        ({}, {}),
+        ({"security.protocol": "ssl"}, {"tls": True}),
+        (
+            {"security.protocol": "SSL", "ssl.ca.location": "/ca.pem", "ssl.key.pem": {"env": "K"},
+             "ssl.certificate.pem": {"env": "C"}},
+            {"tls": {"ca": "/ca.pem", "key": {"env": "K"}, "certificate": {"env": "C"}}},
+        ),
+        (
+            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "SCRAM-SHA-256", **PASSWORD},
+            {"tls": False, "sasl": {"mechanism": "SCRAM-SHA-256", "username": "kdi", "password": {"env": "P"}}},
+        ),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc",
+             "sasl.oauthbearer.token.endpoint.url": "https://l/t", "sasl.oauthbearer.client.id": "kdi",
+             "sasl.oauthbearer.client.secret": {"env": "S"}, "metadata.max.age.ms": "180000"},
+            {"sasl": {"mechanism": "OAUTHBEARER", "token_endpoint": "https://l/t", "client_id": "kdi",
+                      "client_secret": {"env": "S"}},
+             "properties": {"metadata.max.age.ms": "180000"}},
+        ),
+    ],
+)  # fmt: skip
+def test_a_connection_becomes_fields(properties: dict[str, PropertyValue], attributes: dict[str, Any]) -> None:
+    assert cluster_fields("b:9092", properties) == {"bootstrap_servers": "b:9092", **attributes}
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"ssl.ca.location": "/ca.pem"},  # nothing says that the connection uses TLS
+        {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI", "sasl.username": "kdi"},
+        {"security.protocol": "SASL_SSL", **PASSWORD},
+        {"security.protocol": "SSL", "ssl.keystore.location": "/client.p12"},
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "ssl.ca.location": "/ca.pem", **PASSWORD},
+    ],
+    ids=str,
+)
+def test_a_connection_that_the_fields_cannot_say_stays_as_it_is(properties: dict[str, PropertyValue]) -> None:
+    assert cluster_fields("b:9092", properties) == {"bootstrap_servers": "b:9092", "properties": properties}

@@ -50,13 +50,14 @@ def test_a_password_with_quotes_reaches_the_java_client_whole() -> None:
 
 
 def test_executors_get_certificates_and_keys_and_not_the_path_of_a_file_of_the_driver(tmp_path: Path) -> None:
+    key = "-----BEGIN PRIVATE KEY-----"
     (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----")
-    properties = {"ssl.ca.location": str(tmp_path / "ca.pem"), "ssl.certificate.pem": "chain", "ssl.key.pem": "key"}
+    properties = {"ssl.ca.location": str(tmp_path / "ca.pem"), "ssl.certificate.pem": "chain", "ssl.key.pem": key}
     config = java_client_config(Cluster("main", "nowhere:1", properties))
 
     assert (config["ssl.truststore.type"], config["ssl.keystore.type"]) == ("PEM", "PEM")
     assert config["ssl.truststore.certificates"] == "-----BEGIN CERTIFICATE-----"
-    assert (config["ssl.keystore.certificate.chain"], config["ssl.keystore.key"]) == ("chain", "key")
+    assert (config["ssl.keystore.certificate.chain"], config["ssl.keystore.key"]) == ("chain", key)
     assert str(tmp_path) not in str(config)
     assert not config.keys() & properties.keys()
 

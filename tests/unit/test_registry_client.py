@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic
 
 import pytest
@@ -146,10 +148,13 @@ def test_a_certificate_is_trusted_of_a_named_authority_and_host_alone(certificat
             RegistryClient(replace(named, url=named.url.replace("localhost", "127.0.0.1"))).types()
 
 
-def test_a_registry_that_asks_for_our_certificate_gets_it(certificates: Certificates) -> None:
+@pytest.mark.parametrize("written", [str, Path.read_text], ids=["files", "texts"])
+def test_a_registry_that_asks_for_our_certificate_gets_it(
+    certificates: Certificates, written: Callable[[Path], str]
+) -> None:
     with fake_registry(certificates.server_context(client_wanted=True)) as registry:
-        ours = {"tls__certificate": str(certificates.client), "tls__key": str(certificates.client_key)}
-        ca = str(certificates.ca)
+        ours = {"tls__certificate": written(certificates.client), "tls__key": written(certificates.client_key)}
+        ca = written(certificates.ca)
 
         assert RegistryClient(registry.described(tls__ca=ca, **ours, tls__key_password=KEY_PASSWORD)).types()
         with pytest.raises(RegistryAccessRefused):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import ssl
+import tempfile
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from kdi_assets.formats.errors import (
     RegistrySettingRefused,
     RegistryUnavailable,
 )
+from kdi_assets.stream.client_values import is_pem
 from kdi_assets.stream.connections import Registry
 
 if TYPE_CHECKING:
@@ -205,13 +207,29 @@ def _basic(username: str, password: str) -> str:
 def _tls(registry: Registry) -> ssl.SSLContext:
     properties = registry.properties
     with _setting(registry, "tls.ca"):
-        context = ssl.create_default_context(cafile=properties.get("tls.ca"))
+        ca = properties.get("tls.ca", "")
+        context = ssl.create_default_context(
+            cafile=None if is_pem(ca) else ca or None, cadata=ca if is_pem(ca) else None
+        )
     if "tls.certificate" in properties:
         with _setting(registry, "tls.certificate"):
             # Without a password OpenSSL would ask for one on the terminal.
             password = properties.get("tls.key_password", "")
-            context.load_cert_chain(properties["tls.certificate"], properties.get("tls.key"), lambda: password)
+            with _as_file(properties["tls.certificate"]) as certificate, _as_file(properties.get("tls.key", "")) as key:
+                context.load_cert_chain(certificate, key or None, lambda: password)
     return context
+
+
+@contextmanager
+def _as_file(pem: str) -> Iterator[str]:
+    """The path of the file; Python's TLS takes certificates and keys of a client from files only."""
+    if not is_pem(pem):
+        yield pem
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # only we may read it
+        file.write(pem)
+        file.flush()
+        yield file.name
 
 
 @contextmanager
@@ -219,5 +237,6 @@ def _setting(registry: Registry, name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as refused:  # ssl.SSLError is an OSError
-        detail = f"{registry.properties.get(name, '')}: {_short(refused)}"
+        value = registry.properties.get(name, "")
+        detail = f"{'text in PEM' if is_pem(value) else value}: {_short(refused)}"
         raise RegistrySettingRefused(registry=registry.name, setting=name, detail=detail) from refused

@@ -17,6 +17,7 @@ from kdi_assets.sources.kafka.errors import (
     AccessRefused,
     CertificateNotTrusted,
     ClientCertificateMissing,
+    ClientCertificateRefused,
     HostNameDiffers,
     MechanismNotEnabled,
     PasswordRefused,
@@ -24,6 +25,7 @@ from kdi_assets.sources.kafka.errors import (
     SecurityProtocolDiffers,
     TokenRefused,
 )
+from kdi_assets.sources.kafka.security import client_properties
 from kdi_assets.stream.stream import Cluster
 
 Refusal = TypeVar("Refusal", bound=AccessRefused)
@@ -31,8 +33,11 @@ Refusal = TypeVar("Refusal", bound=AccessRefused)
 ASK_SECONDS = 1.0
 """How long a port may take to answer; it is asked only after a client failed."""
 
-NO_CLIENT_CERTIFICATE = re.compile(r"alert certificate required|alert number 116")
-"""TLS 1.3 has an alert of its own for a client without a certificate."""
+CLIENT_CERTIFICATE_REFUSED = re.compile(
+    r"alert ((bad|unsupported) certificate|certificate (required|unknown|expired|revoked)|unknown ca|number 116)"
+)
+"""Alerts of brokers about the client's certificate. In TLS 1.3 they come after the handshake, as a lost connection;
+Kafka's own brokers say of a missing certificate that it is bad."""
 
 _ADDRESS = re.compile(r"\w+://(\[[^\]]+\]|[^\s:/]+):(\d+)/")
 _HOST_DIFFERS = (62, 64)  # OpenSSL: X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
@@ -53,10 +58,13 @@ def authentication_error(cluster: Cluster, detail: str) -> AccessRefused:
         return _error(PasswordRefused, cluster, "authentication", detail)
     if "certificate verify failed" in detail:
         return _certificate_error(cluster, detail)
+    without = not any(name.startswith(("ssl.certificate", "ssl.keystore")) for name in client_properties(cluster))
+    refused = CLIENT_CERTIFICATE_REFUSED.search(detail)
     # Before TLS 1.3 the alert does not say what was wrong.
-    without = not any(name.startswith(("ssl.certificate", "ssl.keystore")) for name in cluster.properties)
-    if NO_CLIENT_CERTIFICATE.search(detail) or ("alert handshake failure" in detail and without):
+    if without and (refused or "alert handshake failure" in detail):
         return _error(ClientCertificateMissing, cluster, "authentication", detail)
+    if refused:
+        return _error(ClientCertificateRefused, cluster, "authentication", detail)
     return _error(AccessRefused, cluster, "authentication", detail)
 
 
@@ -67,7 +75,7 @@ def authorization_error(cluster: Cluster, detail: str) -> AccessRefused:
 
 def protocol_error(cluster: Cluster) -> SecurityProtocolDiffers | None:
     """The error if a bootstrap server speaks TLS and we do not, or the other way round."""
-    protocol = cluster.properties.get("security.protocol", "PLAINTEXT").upper()
+    protocol = client_properties(cluster).get("security.protocol", "PLAINTEXT").upper()
     ours = protocol.endswith("SSL")
     for server in cluster.bootstrap_servers.split(","):
         host, _, port = server.strip().rpartition(":")
@@ -85,7 +93,7 @@ def protocol_error(cluster: Cluster) -> SecurityProtocolDiffers | None:
 
 def mechanism_of(cluster: Cluster) -> str:
     """The SASL mechanism of a cluster; empty if it has none."""
-    properties = cluster.properties
+    properties = client_properties(cluster)
     return properties.get("sasl.mechanisms") or properties.get("sasl.mechanism") or ""
 
 
@@ -111,7 +119,7 @@ def _certificate_error(cluster: Cluster, detail: str) -> AccessRefused:
 
 
 def _context(cluster: Cluster) -> ssl.SSLContext:
-    properties = cluster.properties
+    properties = client_properties(cluster)
     return ssl.create_default_context(cafile=properties.get("ssl.ca.location"), cadata=properties.get("ssl.ca.pem"))
 
 

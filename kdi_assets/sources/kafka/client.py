@@ -9,8 +9,11 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.sources.kafka.access import NO_CLIENT_CERTIFICATE, authentication_error, protocol_error
+from kdi_assets.sources.kafka.access import CLIENT_CERTIFICATE_REFUSED, authentication_error, protocol_error
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, PropertyRefused
+from kdi_assets.sources.kafka.msk import fresh_token, signing_keys
+from kdi_assets.sources.kafka.security import client_properties
+from kdi_assets.stream.sasl import AWS_MSK_IAM
 from kdi_assets.stream.stream import Cluster, TopicPartition
 
 if TYPE_CHECKING:
@@ -44,8 +47,9 @@ class ClientErrors:
         """The client calls this while it is polled."""
         from confluent_kafka import KafkaError
 
-        no_certificate = bool(NO_CLIENT_CERTIFICATE.search(error.str()))  # in TLS 1.3 reported as a lost connection
-        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL) or no_certificate:
+        # In TLS 1.3 a refused certificate is reported as a lost connection.
+        by_certificate = bool(CLIENT_CERTIFICATE_REFUSED.search(error.str()))
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL) or by_certificate:
             self._refused = error.str()
         self._all_down = self._all_down or error.code() == KafkaError._ALL_BROKERS_DOWN
         if error.code() in (KafkaError._TRANSPORT, KafkaError._RESOLVE) and (named := _ADVERTISED.match(error.str())):
@@ -69,14 +73,22 @@ def broker_unreachable(cluster: Cluster, detail: str) -> BrokerUnreachable:
 
 
 def client_config(cluster: Cluster, **extra: object) -> dict[str, Any]:
-    """librdkafka's configuration: the cluster's properties, then ours, which they cannot override."""
-    return {
+    """librdkafka's configuration: the cluster's connection and properties, then ours, which they cannot override.
+
+    Raises:
+        EnvironmentVariableMissing, SecretUnreadable, SecretUnanswered, AwsCredentialsMissing: A value cannot be had.
+    """
+    config = {
         "socket.timeout.ms": int(REQUEST_SECONDS * 1000),
         "log_level": 0,
-        **cluster.properties,
+        **client_properties(cluster),
         "bootstrap.servers": cluster.bootstrap_servers,
         **extra,
     }
+    if cluster.sasl and cluster.sasl.mechanism == AWS_MSK_IAM:
+        signing_keys(cluster)  # an error inside of the callback would be librdkafka's
+        config["oauth_cb"] = lambda _: fresh_token(cluster)
+    return config
 
 
 class Admin:

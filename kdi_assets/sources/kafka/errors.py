@@ -54,7 +54,7 @@ class AccessRefused(Terminal):
     what_happened = "Kafka cluster {cluster}: {bootstrap_servers} refuses {refused} ({detail})."
     what_is_safe = "nothing was committed; positions stay as they are."
     what_to_run = (
-        "correct the sasl.* and ssl.* properties of the cluster's document, the environment variables that it names, "
+        "correct tls and sasl (or the properties) of the cluster's document, the environment variables that it names, "
         "or the user's rights at the broker; then repeat the command"
     )
 
@@ -64,8 +64,8 @@ class CertificateNotTrusted(AccessRefused):
 
     what_happened = "Kafka cluster {cluster}: the certificate of a broker is not trusted ({detail})."
     what_to_run = (
-        "give the authority that signed it as ssl.ca.location (a PEM file) or ssl.ca.pem of the cluster's document; if "
-        "it has expired, renew it at the broker; then kdi doctor"
+        "give the authority that signed it as tls.ca of the cluster's document (as a property: ssl.ca.location or "
+        "ssl.ca.pem); if it has expired, renew it at the broker; then kdi doctor"
     )
 
 
@@ -84,9 +84,32 @@ class ClientCertificateMissing(AccessRefused):
 
     what_happened = "Kafka cluster {cluster}: {bootstrap_servers} asks for a client certificate ({detail})."
     what_to_run = (
-        "give ssl.certificate and ssl.key, each with .location (a PEM file) or .pem, in the cluster's document; then "
-        "kdi doctor"
+        "give tls.certificate and tls.key in the cluster's document (as properties: ssl.certificate and ssl.key, each "
+        "with .location or .pem); then kdi doctor"
     )
+
+
+class ClientCertificateRefused(AccessRefused):
+    """The brokers do not trust our certificate, or it has expired."""
+
+    what_happened = "Kafka cluster {cluster}: {bootstrap_servers} refuses our client certificate ({detail})."
+    what_to_run = (
+        "give a certificate of an authority that the brokers trust as tls.certificate of the cluster's document (as a "
+        "property: ssl.certificate), or renew it; then kdi doctor"
+    )
+
+
+class KeyNotPkcs8(Terminal):
+    """The key of our client certificate has a form that only librdkafka reads."""
+
+    cluster: str
+    found: str
+
+    what_happened = (
+        "Kafka cluster {cluster}: the key of our certificate is not PKCS #8, as Spark's client needs ({found})."
+    )
+    what_is_safe = "nothing was read and nothing was written."
+    what_to_run = "openssl pkcs8 -topk8 -in KEY -out NEW    (give the new key as tls.key); then kdi doctor"
 
 
 class PasswordRefused(AccessRefused):
@@ -102,7 +125,10 @@ class MechanismNotEnabled(AccessRefused):
     """The brokers do not offer the SASL mechanism."""
 
     what_happened = "Kafka cluster {cluster}: {bootstrap_servers} does not offer the SASL mechanism ({detail})."
-    what_to_run = "write a mechanism that they offer as sasl.mechanisms of the cluster's document; then kdi doctor"
+    what_to_run = (
+        "write a mechanism that they offer as sasl.mechanism of the cluster's document (as a property: "
+        "sasl.mechanisms); then kdi doctor"
+    )
 
 
 class TokenRefused(AccessRefused):
@@ -110,8 +136,21 @@ class TokenRefused(AccessRefused):
 
     what_happened = "Kafka cluster {cluster}: there is no token that {bootstrap_servers} accepts ({detail})."
     what_to_run = (
-        "correct the sasl.oauthbearer.* properties of the cluster's document, or what the token endpoint and the "
-        "brokers allow this client; then kdi doctor"
+        "correct sasl of the cluster's document (as properties: sasl.oauthbearer.*), or what the token endpoint, AWS "
+        "and the brokers allow this client; then kdi doctor"
+    )
+
+
+class AwsCredentialsMissing(Transient):
+    """A cluster wants a login by IAM, and AWS gives us no keys, or not now."""
+
+    cluster: str
+    detail: str
+
+    what_happened = "Kafka cluster {cluster}: sasl.mechanism is AWS_MSK_IAM, and there are no keys of AWS ({detail})."
+    what_is_safe = "no broker was asked; nothing was read and nothing was written."
+    what_to_run = (
+        "give this machine a role, or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; then kdi doctor"
     )
 
 
@@ -126,8 +165,8 @@ class SecurityProtocolDiffers(AccessRefused):
 
     what_happened = "Kafka cluster {cluster}: {detail}."
     what_to_run = (
-        "correct security.protocol of the cluster's document (PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL), or the "
-        "port; then kdi doctor"
+        "correct tls of the cluster's document (true or false; as a property: security.protocol), or the port; then "
+        "kdi doctor"
     )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from kdi_assets.sources.kafka.security import java_properties
 from kdi_assets.stream.stream import Cluster, OffsetRange
 
 if TYPE_CHECKING:
@@ -20,19 +19,6 @@ ANSWER_SECONDS = 20
 """How long Spark's clients wait for an answer without messages; a broker hands over its leaders in less."""
 MESSAGE_SECONDS = 60
 """How long a task waits for the next message of its range; a broker restarts in less."""
-
-_JAAS_MODULE = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-}
-
-_PEM = {
-    "ssl.certificate": ("ssl.keystore", "ssl.keystore.certificate.chain"),
-    "ssl.key": ("ssl.keystore", "ssl.keystore.key"),
-    "ssl.ca": ("ssl.truststore", "ssl.truststore.certificates"),
-}
-"""librdkafka's name of a certificate or key, to the Java client's store and property, which holds the text of it."""
 
 
 def read_ranges(spark: SparkSession, cluster: Cluster, ranges: Sequence[OffsetRange]) -> DataFrame:
@@ -55,7 +41,7 @@ def read_ranges(spark: SparkSession, cluster: Cluster, ranges: Sequence[OffsetRa
     topic_partition = jvm.org.apache.kafka.common.TopicPartition
     # A new group for each read: executors cache fetched messages by group and offset, and a recreated or truncated
     # topic has other messages at the same offsets.
-    properties = jvm.PythonUtils.toScalaMap(java_client_config(cluster))
+    properties = jvm.PythonUtils.toScalaMap(_with_open_key(jvm, java_client_config(cluster)))
     executors = kafka.KafkaSourceProvider.kafkaParamsForExecutors(properties, f"kdi-{uuid4()}")
     tasks = -(-sum(r.offset_count for r in ranges) // OFFSETS_PER_TASK)
     parts = [
@@ -84,13 +70,21 @@ def _parts(r: OffsetRange, ranges: Sequence[OffsetRange], tasks: int) -> list[Of
     return [OffsetRange(r.topic_partition, start, end) for start, end in pairwise(edges)]
 
 
+def _with_open_key(jvm: Any, config: dict[str, str]) -> dict[str, str]:
+    """The same without the key's password: not every Java lets Kafka's client open the key."""
+    if "ssl.keystore.key" not in config or "ssl.key.password" not in config:
+        return config
+    password = config.pop("ssl.key.password")
+    return config | {"ssl.keystore.key": jvm.kdi.kafka.ClientKey.opened(config["ssl.keystore.key"], password)}
+
+
 def java_client_config(cluster: Cluster) -> dict[str, str]:
-    """The Java client's form of the cluster's librdkafka properties."""
-    properties = dict(cluster.properties)
-    mechanism = properties.pop("sasl.mechanisms", None) or properties.get("sasl.mechanism")
-    user, password = properties.pop("sasl.username", None), properties.pop("sasl.password", None)
-    certificates = _certificates(properties)
-    properties.pop("group.id", None)  # each read has its own
+    """The Java client's form of the cluster's connection and properties.
+
+    Raises:
+        EnvironmentVariableMissing, SecretUnreadable, SecretUnanswered, AwsCredentialsMissing: A value cannot be had.
+        KeyNotPkcs8: The Java client cannot read the key.
+    """
     config = {
         # All messages of a range exist already. Spark asks for a partition's bounds after every fetch, on the same
         # connection where the next fetch waits for new messages: by default 0.5 s for each topic partition and read.
@@ -99,25 +93,11 @@ def java_client_config(cluster: Cluster) -> dict[str, str]:
         "max.partition.fetch.bytes": str(4 << 20),
         "max.poll.records": "5000",
         "request.timeout.ms": str(ANSWER_SECONDS * 1000),
-        **properties,
+        **java_properties(cluster),
         "bootstrap.servers": cluster.bootstrap_servers,
         "isolation.level": "read_committed",
     }
+    config.pop("group.id", None)  # each read has its own
     # The Java client refuses an API timeout that is shorter than its request timeout.
     config["default.api.timeout.ms"] = str(max(ANSWER_SECONDS * 1000, int(config["request.timeout.ms"])))
-    if mechanism:
-        config["sasl.mechanism"] = mechanism
-    if mechanism in _JAAS_MODULE and user is not None:
-        options = " ".join(f"{k}={json.dumps(v)}" for k, v in (("username", user), ("password", password or "")))
-        config["sasl.jaas.config"] = f"{_JAAS_MODULE[mechanism]} required {options};"
-    return config | certificates
-
-
-def _certificates(properties: dict[str, str]) -> dict[str, str]:
-    """Take certificates and key out of the properties; as texts, because executors do not see the driver's files."""
-    found: dict[str, str] = {}
-    for name, (store, property) in _PEM.items():
-        text, location = properties.pop(f"{name}.pem", None), properties.pop(f"{name}.location", None)
-        if text or location:
-            found |= {f"{store}.type": "PEM", property: text or Path(str(location)).read_text()}
-    return found
+    return config
