@@ -27,8 +27,10 @@ from kdi_assets.cli import (
     new,
     peek,
     plan,
+    psql,
     replay,
     resolve,
+    serve,
     status,
     upkeep,
 )
@@ -49,6 +51,7 @@ app.command()(status.status)
 app.command()(freshness.freshness)
 app.command()(plan.plan)
 app.command()(drain.drain)
+app.command()(serve.serve)
 app.command()(audit.audit)
 app.command()(peek.peek)
 app.command()(history.history)
@@ -63,6 +66,7 @@ app.add_typer(broker.app, name="broker")
 app.add_typer(driver.app, name="driver")
 app.add_typer(metrics.app, name="metrics")
 app.command()(generate.generate)
+app.command()(psql.psql)
 
 
 @app.callback()

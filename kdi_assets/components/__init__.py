@@ -1,4 +1,4 @@
-"""The Dagster components: KafkaCluster, SchemaRegistry and TopicTable, and the assets and checks they become.
+"""The Dagster components, one for each type of document, and the assets and checks they become.
 
 The components are imported on first use, because they import Dagster; the command line reads the same documents
 without Dagster.
@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kdi_assets.components.topic_table import KafkaCluster, SchemaRegistry, TopicTable
+    from kdi_assets.components.topic_table import KafkaCluster, SchemaRegistry, ServedTable, TopicTable
 
-__all__ = ["KafkaCluster", "SchemaRegistry", "TopicTable"]
+__all__ = ["KafkaCluster", "SchemaRegistry", "ServedTable", "TopicTable"]
 
 
 def __getattr__(name: str) -> object:

@@ -7,14 +7,17 @@ from typing import Any, ClassVar, Self
 import dagster as dg
 from pydantic import BaseModel, RootModel
 
+from kdi_assets.components.served_asset import served_asset
 from kdi_assets.components.table_asset import stream_definitions
 from kdi_assets.config.errors import DocumentMistake, Mistakes
 from kdi_assets.config.folder import display_path
 from kdi_assets.config.loader import cached_streams
+from kdi_assets.config.served_documents import written_name
 from kdi_assets.config.validation import json_schema
 from kdi_assets.config.yaml_documents import sorted_mistakes
 from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Cluster, Registry
+from kdi_assets.stream.served_table import ServedTable as ServedTableModel
 from kdi_assets.stream.stream import Stream
 
 
@@ -76,3 +79,16 @@ class TopicTable(_DocumentComponent):
         # The streams of a route group need each other.
         group = [s for s in loaded.streams.values() if stream.route_group and s.route_group == stream.route_group]
         return stream_definitions(stream, group=group)
+
+
+class ServedTable(_DocumentComponent):
+    """A table in a database that follows a Delta table: an asset without partitions."""
+
+    describes = ServedTableModel
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        loaded = cached_streams(context.component_tree.defs_module_path, Settings.from_environment().kafka)
+        served = loaded.served.get(written_name(self.attributes))
+        if served is None:
+            raise Mistakes(mistakes=sorted_mistakes(loaded.mistakes))
+        return dg.Definitions(assets=[served_asset(served)])

@@ -13,11 +13,13 @@ from kdi_assets.config.errors import AmbiguousStream, DocumentMistake, Mistakes,
 from kdi_assets.config.folder import read_folder
 from kdi_assets.config.format_files import read_format
 from kdi_assets.config.route_groups import link_routes, route_groups, route_mistakes
+from kdi_assets.config.served_documents import read_served_tables
 from kdi_assets.config.validation import validate_document
 from kdi_assets.config.yaml_documents import Documents, YamlDocument, file_mistake, sorted_mistakes
 from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Cluster, Registry
 from kdi_assets.stream.fields import References
+from kdi_assets.stream.served_table import ServedTable
 from kdi_assets.stream.stream import Stream
 from kdi_assets.wording import did_you_mean
 
@@ -26,6 +28,7 @@ ClusterOrRegistry = TypeVar("ClusterOrRegistry", Cluster, Registry)
 TOPIC_TABLE = "kdi_assets.components.TopicTable"
 KAFKA_CLUSTER = "kdi_assets.components.KafkaCluster"
 SCHEMA_REGISTRY = "kdi_assets.components.SchemaRegistry"
+SERVED_TABLE = "kdi_assets.components.ServedTable"
 MAIN = "main"
 
 
@@ -39,6 +42,7 @@ class LoadedFolder:
 
     streams: dict[str, Stream] = field(default_factory=dict)
     documents: dict[str, YamlDocument] = field(default_factory=dict)
+    served: dict[str, ServedTable] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
     registries: dict[str, Registry] = field(default_factory=dict)
     mistakes: list[DocumentMistake] = field(default_factory=list)
@@ -62,6 +66,14 @@ def load_streams(folder: Path | None = None) -> Mapping[str, Stream]:
     if loaded.mistakes:
         raise Mistakes(mistakes=sorted_mistakes(loaded.mistakes))
     return dict(sorted(loaded.streams.items()))
+
+
+def load_served(folder: Path | None = None) -> Mapping[str, ServedTable]:
+    """The served tables of a folder, by name in alphabetical order; raises like ``load_streams``."""
+    loaded = read_streams(folder or defs_folder())
+    if loaded.mistakes:
+        raise Mistakes(mistakes=sorted_mistakes(loaded.mistakes))
+    return dict(sorted(loaded.served.items()))
 
 
 def select_streams(streams: Mapping[str, Stream], names: Iterable[str]) -> list[Stream]:
@@ -115,6 +127,7 @@ def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Doc
     registries = dict.fromkeys(_names(by_type[SCHEMA_REGISTRY])) | loaded.registries
     _add_streams(by_type[TOPIC_TABLE], loaded, clusters=clusters, registries=registries)
     _link_routes(by_type[TOPIC_TABLE], loaded)
+    loaded.served = read_served_tables(by_type[SERVED_TABLE], loaded.mistakes)
     return loaded
 
 
@@ -125,7 +138,7 @@ def cached_streams(folder: Path, main_servers: str) -> LoadedFolder:
 
 
 def _by_type(documents: Iterable[YamlDocument], mistakes: list[DocumentMistake]) -> Mapping[str, list[YamlDocument]]:
-    by_type: dict[str, list[YamlDocument]] = {TOPIC_TABLE: [], KAFKA_CLUSTER: [], SCHEMA_REGISTRY: []}
+    by_type: dict[str, list[YamlDocument]] = {TOPIC_TABLE: [], KAFKA_CLUSTER: [], SCHEMA_REGISTRY: [], SERVED_TABLE: []}
     for document in documents:
         if document.type in by_type:
             by_type[document.type].append(document)

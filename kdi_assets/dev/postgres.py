@@ -21,10 +21,12 @@ class EmbeddedPostgres:
 
     Attributes:
         url: Of the database ``postgres``, for the user ``postgres``.
+        data: Folder of its data.
         psql: Path of its psql.
     """
 
     url: str
+    data: Path
     psql: Path
     _cleanup: Callable[[], None]
 
@@ -54,4 +56,4 @@ def start_postgres(data: Path) -> EmbeddedPostgres:
     except (OSError, subprocess.SubprocessError, AssertionError) as failed:
         raise PostgresDied(data=data, detail=f"it did not start: {failed}") from failed
     psql = Path(postgres_server.POSTGRES_BIN_PATH) / "psql"
-    return EmbeddedPostgres(server.get_uri(), psql, server._cleanup)
+    return EmbeddedPostgres(server.get_uri(), data, psql, server._cleanup)

@@ -25,7 +25,7 @@ class ServeReport:
         seconds: Wall seconds in all.
         publish_seconds: Wall seconds of the publishing transaction.
         sql: A query that shows the table.
-        shell: A command that opens the database, without a password.
+        client: A command that opens the database, without a password.
     """
 
     target: str
@@ -39,4 +39,4 @@ class ServeReport:
     seconds: float = 0.0
     publish_seconds: float = 0.0
     sql: str = ""
-    shell: str = ""
+    client: str = ""

@@ -49,4 +49,4 @@ def serve(
         return PostgresServing(served, served.into, database, lake, session, report, at).run(rebuild=rebuild)
     from kdi_assets.serve.duckdb_file import DuckDbServing
 
-    return DuckDbServing(served, served.into, folder, lake, session, report, at).run(rebuild=rebuild)
+    return DuckDbServing(served, served.into, folder, lake, report, at).run(rebuild=rebuild)

@@ -51,7 +51,7 @@ class Database:
         return f"{place}/{of.get('dbname') or of.get('user', '')}"
 
     @property
-    def shell(self) -> str:
+    def client(self) -> str:
         """A command that opens the database, without a password."""
         if self.server.startswith("the embedded"):
             return "kdi psql"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -65,9 +65,10 @@ class Publisher:
     at: Callable[[str], None]
 
     def version_only(self) -> Published:
-        """Record a version without changed rows."""
+        """Record a version without changed rows, perhaps with other columns."""
         with self._transaction():
-            return Published()
+            added = self._fit_table()
+        return Published(columns_added=added)
 
     def changes(self, staging: Staging) -> Published:
         """Delete and upsert the staged changes.
@@ -183,9 +184,9 @@ class Publisher:
                    FROM {}"""
         several, new, changed, removed, contradictory = self._row(query, staging.table)
         if several or contradictory:
-            where = "WHERE _kdi_net NOT BETWEEN -1 AND 1 OR (_kdi_present AND _kdi_net = -1)"
-            example = self._example(staging, where + " OR (NOT _kdi_present AND _kdi_net = 1)")
-            raise self._not_unique(several + contradictory, example)
+            query = """SELECT {} FROM {} WHERE _kdi_net NOT BETWEEN -1 AND 1 OR _kdi_present AND _kdi_net = -1
+                       OR NOT _kdi_present AND _kdi_net = 1 LIMIT 1"""
+            raise self._not_unique(several + contradictory, self._row(query, self._keys(), staging.table))
         return new, changed, removed
 
     def _delete(self, staging: Staging) -> int:
@@ -236,17 +237,19 @@ class Publisher:
             raise self._several(staging) from twice
 
     def _several(self, staging: Staging) -> KeysNotUnique:
-        again = "GROUP BY {} HAVING count(*) > 1"
-        query = "SELECT count(*) FROM (SELECT FROM {} " + again + ") AS several"
-        (count,) = self._row(query, staging.table, self._keys())
-        return self._not_unique(count, self._example(staging, again, self._keys()))
+        keys = self._keys()
+        query = "SELECT count(*) FROM (SELECT FROM {} GROUP BY {} HAVING count(*) > 1) AS several"
+        (count,) = self._row(query, staging.table, keys)
+        example = self._row("SELECT {} FROM {} GROUP BY {} HAVING count(*) > 1 LIMIT 1", keys, staging.table, keys)
+        return self._not_unique(count, example)
 
-    def _not_unique(self, count: int, example: str) -> KeysNotUnique:
-        return KeysNotUnique(target=self.expected.target, keys=tuple(self.expected.keys), count=count, example=example)
-
-    def _example(self, staging: Staging, rest: str, *parts: Composable) -> str:
-        row = self._row("SELECT {} FROM {} " + rest + " LIMIT 1", self._keys(), staging.table, *parts)
-        return "(" + ", ".join(str(value)[:100] for value in row) + ")"
+    def _not_unique(self, count: int, example: Sequence[object]) -> KeysNotUnique:
+        return KeysNotUnique(
+            target=self.expected.target,
+            keys=tuple(self.expected.keys),
+            count=count,
+            example="(" + ", ".join(str(value)[:100] for value in example) + ")",
+        )
 
     def _copy_rights(self, staging: Staging) -> None:
         """Give the new table the rights that others have on the old one."""

@@ -19,7 +19,6 @@ from kdi_assets.serve.postgres.served_versions import Consumed, prepare_schema, 
 from kdi_assets.serve.postgres.staging import Staging, drop_dead_attempts, new_attempt
 from kdi_assets.serve.postgres.target_table import (
     Expected,
-    TargetTable,
     read_target_table,
     refuse_table_of_others,
 )
@@ -113,31 +112,27 @@ class PostgresServing:
         if consumed is None:
             refuse_table_of_others(self.served.name, self.target.schema, self.target.table, found)
             return Plan(changes, consumed, "load", "it is the first time")
-        if rebuild:
-            return Plan(changes, consumed, "load", "a rebuild was asked for")
         if found is None:
             return Plan(changes, consumed, "load", "the table is no longer in the database")
-        if consumed.definition != self.served.definition:
-            return Plan(changes, consumed, "load", "the document has other keys or columns")
-        if not same:
-            return Plan(changes, consumed, "load", "the Delta table was replaced by another one")
+        fits = found.fits(self._types(log), self.served.keys)
+        if why := self._reason_for_all_rows(consumed, same=same, rebuild=rebuild):
+            return Plan(changes, consumed, "difference" if fits else "load", why)
+        if not fits and _went_back(log, consumed.version):
+            return Plan(changes, consumed, "load", "a RESTORE or an overwrite changed the columns of the Delta table")
         if changes.kind == "nothing":
             return Plan(changes, consumed, "version")
         if changes.kind == "lost":
-            way: Way = "load" if self._has_older_columns(log, consumed, found) else "difference"
-            return Plan(changes, consumed, way, changes.why)
+            return Plan(changes, consumed, "difference", changes.why)
         if changes.kind == "changed" and not changes.has_feed:
             return Plan(changes, consumed, "difference", "the Delta table has no change feed of these changes")
         return Plan(changes, consumed, "changes")
 
-    def _has_older_columns(self, log: TableLog, consumed: Consumed, found: TargetTable) -> bool:
-        """Whether the columns differ because the Delta table went back to an older version, or was overwritten."""
-        if found.columns == self._types(log):
-            return False
-        try:
-            return any(commit.replaces_rows for commit in log.commits(after=consumed.version))
-        except CommitUnreadable:
-            return True
+    def _reason_for_all_rows(self, consumed: Consumed, *, same: bool, rebuild: bool) -> str:
+        if rebuild:
+            return "a rebuild was asked for"
+        if consumed.definition != self.served.definition:
+            return "the document has other keys or columns"
+        return "" if same else "the Delta table was replaced by another one"
 
     def _types(self, log: TableLog) -> dict[str, str]:
         """The columns in the database, name to type."""
@@ -214,6 +209,14 @@ class PostgresServing:
             columns_added=published.columns_added,
             seconds=now - began,
             publish_seconds=now - started,
-            sql=f'SELECT * FROM "{self.target.schema}"."{self.target.table}" LIMIT 10;',
-            shell=self.database.shell,
+            sql=f"TABLE {self.target.schema}.{self.target.table} LIMIT 10;",
+            client=self.database.client,
         )
+
+
+def _went_back(log: TableLog, since: int) -> bool:
+    """Whether the Delta table was restored or overwritten since a version, and may have older columns than then."""
+    try:
+        return any(commit.replaces_rows for commit in log.commits(after=since))
+    except CommitUnreadable:
+        return True

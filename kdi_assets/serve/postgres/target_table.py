@@ -28,6 +28,10 @@ class TargetTable:
     columns: Mapping[str, str]
     primary_key: Sequence[str]
 
+    def fits(self, columns: Mapping[str, str], keys: Sequence[str]) -> bool:
+        """Whether it is a table with exactly these columns, types and keys."""
+        return self.kind == "table" and self.columns == columns and set(self.primary_key) == set(keys)
+
 
 @dataclass(frozen=True, slots=True)
 class Expected:
