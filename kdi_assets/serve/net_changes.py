@@ -33,8 +33,12 @@ def net_changes(changes: DataFrame, columns: Sequence[Column], keys: Sequence[Co
     by_key = Window.partitionBy(*(F.col(key.sql) for key in keys))
     last = by_key.orderBy(F.col("_commit_version").desc(), F.col(PRESENT.name).desc())
     has_null = F.expr(" OR ".join(f"{key.sql} IS NULL" for key in keys))
+    # Of a row that is gone only the keys are needed; its values would be shuffled and sorted for nothing.
+    is_key = {key.name for key in keys}
+    values = {c.name: F.when(adds, F.col(c.sql)) for c in columns if c.name not in is_key}
     return (
         changes.withColumn(PRESENT.name, adds)
+        .withColumns(values)
         .withColumn(NET.name, F.sum(F.when(adds, 1).otherwise(-1)).over(by_key))
         .withColumn("_kdi_rank", F.row_number().over(last))
         .where((F.col("_kdi_rank") == 1) | has_null)
