@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dagster as dg
 
-from kdi_assets.components.automation import LABEL, on_new_upstream_data
+from kdi_assets.components.automation import FAILED, LABEL, on_new_upstream_data
 from kdi_assets.components.names import dates
 from kdi_assets.config.loader import load_streams, select_streams
 
-__all__ = ["LABEL", "dates_of", "on_new_upstream_data"]
+__all__ = ["FAILED", "LABEL", "dates_of", "on_new_upstream_data"]
 
 
 def dates_of(stream: str) -> dg.DailyPartitionsDefinition:

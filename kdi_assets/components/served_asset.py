@@ -42,10 +42,6 @@ def served_asset(served: ServedTable, *, serve: Serve = serve) -> dg.AssetsDefin
 
 def served_spec(served: ServedTable) -> dg.AssetSpec:
     """What the UI shows of the table before the first run."""
-    freshness = served.freshness
-    policy = freshness and dg.FreshnessPolicy.time_window(
-        fail_window=timedelta(seconds=freshness.fail_seconds), warn_window=timedelta(seconds=freshness.warn_seconds)
-    )
     in_postgres = isinstance(served.into, Postgres)
     return dg.AssetSpec(
         dg.AssetKey(served.into.path),
@@ -54,10 +50,17 @@ def served_spec(served: ServedTable) -> dg.AssetSpec:
         group_name="served",
         kinds={"deltalake", "postgres" if in_postgres else "duckdb"},
         owners=served.owners,
-        freshness_policy=policy,
+        freshness_policy=_freshness_policy(served),
         automation_condition=at_times(served.cron) if served.cron else on_new_upstream_data(),
         metadata={"dagster/table_name": ".".join(served.into.path[1:]), "keys": ", ".join(served.keys)},
     )
+
+
+def _freshness_policy(served: ServedTable) -> dg.FreshnessPolicy | None:
+    if served.freshness is None:
+        return None
+    fail, warn = (timedelta(seconds=s) for s in (served.freshness.fail_seconds, served.freshness.warn_seconds))
+    return dg.FreshnessPolicy.time_window(fail_window=fail, warn_window=warn)
 
 
 def serve_metadata(report: ServeReport) -> Mapping[str, dg.MetadataValue | str | int | float]:

@@ -48,6 +48,7 @@ def start_postgres(data: Path) -> EmbeddedPostgres:
     runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         with patch.dict(os.environ, {"XDG_RUNTIME_DIR": str(runtime)}):
+            import pgserver
             from pgserver import postgres_server
 
             server = postgres_server.get_server(data)
@@ -55,5 +56,5 @@ def start_postgres(data: Path) -> EmbeddedPostgres:
         raise PostgresDied(data=data, detail=str(missing)) from missing
     except (OSError, subprocess.SubprocessError, AssertionError) as failed:
         raise PostgresDied(data=data, detail=f"it did not start: {failed}") from failed
-    psql = Path(postgres_server.POSTGRES_BIN_PATH) / "psql"
+    psql = Path(pgserver.__file__).parent / "pginstall" / "bin" / "psql"
     return EmbeddedPostgres(server.get_uri(), data, psql, server._cleanup)

@@ -21,8 +21,8 @@ def net_changes(changes: DataFrame, columns: Sequence[Column], keys: Sequence[Co
 
     Returns:
         ``columns``, ``_kdi_present: boolean`` (the key has a row after the last change) and ``_kdi_net: bigint`` (by
-        how many rows it has more than before the first change: 1, 0 or -1 if keys are unique). Rows with a null key
-        are all there, so that they can be counted.
+        how many rows it has more than before the first change: 1, 0 or -1 if keys are unique). Keys with a null are
+        left out if none of their rows stayed.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -41,7 +41,8 @@ def net_changes(changes: DataFrame, columns: Sequence[Column], keys: Sequence[Co
         .withColumns(values)
         .withColumn(NET.name, F.sum(F.when(adds, 1).otherwise(-1)).over(by_key))
         .withColumn("_kdi_rank", F.row_number().over(last))
-        .where((F.col("_kdi_rank") == 1) | has_null)
+        .where(F.col("_kdi_rank") == 1)
+        .where(~has_null | (F.col(NET.name) > 0))
         .select(*(F.col(column.sql) for column in (*columns, PRESENT, NET)))
     )
 

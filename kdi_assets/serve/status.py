@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.serve.errors import SourceMissing
 from kdi_assets.stream.served_table import Postgres, ServedTable
+
+if TYPE_CHECKING:
+    from kdi_assets.serve.duckdb_file import ConsumedByFile
+    from kdi_assets.serve.postgres.served_versions import Consumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,7 @@ def read_served_status(served: ServedTable, *, lake: str, home: Path) -> ServedS
 
 
 def _consumed(served: ServedTable, table_id: str, home: Path) -> tuple[int | None, datetime | None]:
+    found: Consumed | ConsumedByFile | None
     if isinstance(served.into, Postgres):
         from kdi_assets.serve.postgres.connection import database_of
         from kdi_assets.serve.postgres.served_versions import read_consumed

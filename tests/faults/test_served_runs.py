@@ -53,8 +53,12 @@ def serve_until(point: str, seconds: float, served: ServedTable, settings: Setti
         if reached == point:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def after_a_while() -> None:
+        time.sleep(seconds)
+        os.kill(os.getpid(), signal.SIGKILL)
+
     if not point:
-        Thread(target=lambda: (time.sleep(seconds), os.kill(os.getpid(), signal.SIGKILL)), daemon=True).start()
+        Thread(target=after_a_while, daemon=True).start()
     serve(served, lake=settings.lake, session=lambda: session, at=at)
     close_session(session)
     os._exit(MISSED)

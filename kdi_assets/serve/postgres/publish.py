@@ -20,7 +20,7 @@ from kdi_assets.serve.postgres.target_table import (
 
 if TYPE_CHECKING:
     import psycopg
-    from psycopg.sql import Composable, Identifier
+    from psycopg.sql import Composable, Composed, Identifier
 
 
 class PublishedMeanwhile(Transient):
@@ -165,12 +165,14 @@ class Publisher:
             raise PublishedMeanwhile(target=self.expected.target)  # dropped since this run was planned
         new = self.expected.columns_to_add(found)
         for name, type_ in new.items():
-            self._execute("ALTER TABLE {} ADD COLUMN {} {}", self._table, self._name(name), sql.SQL(type_))  # type: ignore[arg-type]
+            self._execute("ALTER TABLE {} ADD COLUMN {} {}", self._table, self._name(name), sql.SQL(type_))
         return tuple(new)
 
     def _refuse_null_keys(self, staging: Staging) -> None:
         null = self._joined(" OR ", [self._format("{} IS NULL", self._name(key)) for key in self.expected.keys])
-        (rows,) = self._row("SELECT count(*) FROM {} WHERE {}", staging.table, null)
+        # Of changes there is one for each key.
+        count = self._format("coalesce(sum(_kdi_net), 0)::bigint" if staging.changes else "count(*)")
+        (rows,) = self._row("SELECT {} FROM {} WHERE {}", count, staging.table, null)
         if rows:
             raise NullKeys(target=self.expected.target, keys=tuple(self.expected.keys), rows=rows)
 
@@ -290,15 +292,15 @@ class Publisher:
     def _joined(self, between: str, parts: Sequence[Composable]) -> Composable:
         from psycopg import sql
 
-        return sql.SQL(between).join(parts)  # type: ignore[arg-type]
+        return sql.SQL(between).join(parts)
 
-    def _format(self, query: str, *parts: Composable) -> Composable:
+    def _format(self, query: str, *parts: Composable) -> Composed:
         from psycopg import sql
 
-        return sql.SQL(query).format(*parts)  # type: ignore[arg-type]
+        return sql.SQL(query).format(*parts)
 
     def _execute(self, query: str, *parts: Composable) -> psycopg.Cursor[Any]:
-        return self.connection.execute(self._format(query, *parts))  # type: ignore[arg-type]
+        return self.connection.execute(self._format(query, *parts))
 
     def _row(self, query: str, *parts: Composable) -> tuple[Any, ...]:
-        return one_row(self.connection, query, *parts)  # type: ignore[arg-type]
+        return one_row(self.connection, query, *parts)

@@ -50,8 +50,9 @@ def prepare_schema(connection: psycopg.Connection, schema: str, table: str) -> N
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
         if not _exists(connection, "SELECT to_regclass(%s) WHERE to_regclass(%s) IS NOT NULL", served, served):
             connection.execute(sql.SQL(_CREATE).format(served))
-        insert = sql.SQL("INSERT INTO {} (target) VALUES (%s) ON CONFLICT DO NOTHING").format(served)
-        connection.execute(insert, [table])
+        # Not ON CONFLICT, which would wait for a run that publishes at this moment.
+        if connection.execute(sql.SQL("SELECT FROM {} WHERE target = %s").format(served), [table]).rowcount == 0:
+            connection.execute(sql.SQL("INSERT INTO {} (target) VALUES (%s)").format(served), [table])
 
 
 def read_consumed(connection: psycopg.Connection, schema: str, table: str, *, lock: bool = False) -> Consumed | None:

@@ -63,10 +63,7 @@ class Staging:
         from psycopg import sql
 
         types = {**self.columns, **(CHANGE_COLUMNS if self.changes else {})}
-        defined = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(t))
-            for n, t in types.items()  # type: ignore[arg-type]
-        )
+        defined = sql.SQL(", ").join(sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(t)) for n, t in types.items())
         kind = sql.SQL("TABLE" if logged else "UNLOGGED TABLE")
         connection.execute("SELECT pg_advisory_lock(%s)", [_lock_key(self.attempt)])
         connection.execute(sql.SQL("CREATE {} {} ({})").format(kind, self.table, defined))
@@ -97,7 +94,7 @@ class Staging:
         for result in results:
             if result["sqlstate"] is not None:
                 raise self.database.error(result["sqlstate"] or None, result["message"])
-        copied = sum(result["rows"] for result in results)
+        copied = int(sum(result["rows"] for result in results))
         if (found := self.count(connection)) != copied:
             raise StagedRowsMissing(target=self.database.target, copied=copied, found=found)
         return copied
@@ -176,7 +173,7 @@ def one_row(connection: psycopg.Connection, query: str, *parts: Composed | Ident
     """The only row of a query with identifiers in it."""
     from psycopg import sql
 
-    row = connection.execute(sql.SQL(query).format(*parts)).fetchone()  # type: ignore[arg-type]
+    row = connection.execute(sql.SQL(query).format(*parts)).fetchone()
     if row is None:
         raise AssertionError(f"no row: {query}")
     return tuple(row)

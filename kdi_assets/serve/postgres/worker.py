@@ -65,7 +65,7 @@ def _copy_part(task: CopyTask, part: int, batches: Iterator[pa.RecordBatch]) -> 
     with psycopg.connect(**task.parameters) as connection, connection.cursor() as cursor:  # type: ignore[arg-type]
         # The publishing transaction is durable, and with it all that was written to the log before it.
         cursor.execute("SET synchronous_commit = off")
-        rows = first.num_rows
+        rows = int(first.num_rows)
         with cursor.copy(task.copy.encode()) as copy:
             copy.write(_text(first))
             for batch in batches:
