@@ -128,6 +128,7 @@ class Publisher:
             names = [self._name(f"{name}_pkey") for name in (staging.name, self.expected.table)]
             index = self._identifier(self.expected.schema, f"{staging.name}_pkey")
             self._execute("ALTER INDEX {} RENAME TO {}", index, names[1])
+        self._execute("ANALYZE {}", self._table)  # a new table has no statistics, and queries would be planned badly
         return Published(upserted=rows)
 
     @contextmanager
