@@ -52,6 +52,16 @@ class AnotherServerActive(Transient):
     what_to_run = "kdi serve {target}"
 
 
+class PublishedMeanwhile(Transient):
+    """Another run published after this one had planned; the caller plans again."""
+
+    target: str
+
+    what_happened = "{target}: another run published first."
+    what_is_safe = "this attempt changed nothing."
+    what_to_run = "kdi serve {target}"
+
+
 class ReadFailed(Transient):
     """Spark failed while it read the changes or copied them."""
 

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.errors import Transient
-from kdi_assets.serve.errors import KeysNotUnique, NullKeys, RowsDisagree
+from kdi_assets.serve.errors import KeysNotUnique, NullKeys, PublishedMeanwhile, RowsDisagree
 from kdi_assets.serve.postgres.served_versions import Consumed, read_consumed, write_consumed
 from kdi_assets.serve.postgres.staging import Staging, one_row
 from kdi_assets.serve.postgres.target_table import (
@@ -21,16 +20,6 @@ from kdi_assets.serve.postgres.target_table import (
 if TYPE_CHECKING:
     import psycopg
     from psycopg.sql import Composable, Composed, Identifier
-
-
-class PublishedMeanwhile(Transient):
-    """Another run published after this one had planned; the caller plans again."""
-
-    target: str
-
-    what_happened = "{target}: another run published first."
-    what_is_safe = "this attempt changed nothing."
-    what_to_run = "kdi serve {target}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +113,8 @@ class Publisher:
             if old is not None:
                 self._copy_rights(staging)
                 self._execute("DROP TABLE {}", self._table)
-            self._execute("ALTER TABLE {} RENAME TO {}", staging.table, self._name(self.expected.table))
-            names = [self._name(f"{name}_pkey") for name in (staging.name, self.expected.table)]
+            self._execute("ALTER TABLE {} RENAME TO {}", staging.table, self._identifier(self.expected.table))
+            names = [self._identifier(f"{name}_pkey") for name in (staging.name, self.expected.table)]
             index = self._identifier(self.expected.schema, f"{staging.name}_pkey")
             self._execute("ALTER INDEX {} RENAME TO {}", index, names[1])
         self._execute("ANALYZE {}", self._table)  # a new table has no statistics, and queries would be planned badly
@@ -166,11 +155,11 @@ class Publisher:
             raise PublishedMeanwhile(target=self.expected.target)  # dropped since this run was planned
         new = self.expected.columns_to_add(found)
         for name, type_ in new.items():
-            self._execute("ALTER TABLE {} ADD COLUMN {} {}", self._table, self._name(name), sql.SQL(type_))
+            self._execute("ALTER TABLE {} ADD COLUMN {} {}", self._table, self._identifier(name), sql.SQL(type_))
         return tuple(new)
 
     def _refuse_null_keys(self, staging: Staging) -> None:
-        null = self._joined(" OR ", [self._format("{} IS NULL", self._name(key)) for key in self.expected.keys])
+        null = self._joined(" OR ", [self._format("{} IS NULL", self._identifier(key)) for key in self.expected.keys])
         # Of changes there is one for each key.
         count = self._format("coalesce(sum(_kdi_net), 0)::bigint" if staging.changes else "count(*)")
         (rows,) = self._row("SELECT {} FROM {} WHERE {}", count, staging.table, null)
@@ -198,7 +187,7 @@ class Publisher:
 
     def _upsert(self, staging: Staging, where: Composable | None = None) -> tuple[int, int]:
         """Insert or update; how many were inserted, and how many updated."""
-        sets = [self._format("{0} = EXCLUDED.{0}", self._name(name)) for name in self.expected.columns]
+        sets = [self._format("{0} = EXCLUDED.{0}", self._identifier(name)) for name in self.expected.columns]
         query = """WITH done AS (
                      INSERT INTO {} ({}) SELECT {} FROM {} s {} ON CONFLICT ({}) DO UPDATE SET {}
                      RETURNING (xmax = 0) AS inserted)
@@ -271,12 +260,12 @@ class Publisher:
         return self._identifier(self.expected.schema, self.expected.table)
 
     def _keys(self) -> Composable:
-        return self._joined(", ", [self._name(key) for key in self.expected.keys])
+        return self._joined(", ", [self._identifier(key) for key in self.expected.keys])
 
     def _columns(self, of: str = "") -> Composable:
         """The columns' names, with an alias before them if there is one."""
         names = self.expected.columns
-        return self._joined(", ", [self._identifier(of, name) if of else self._name(name) for name in names])
+        return self._joined(", ", [self._identifier(of, name) if of else self._identifier(name) for name in names])
 
     def _same_key(self, one: str, other: str) -> Composable:
         pairs = [(self._identifier(one, key), self._identifier(other, key)) for key in self.expected.keys]
@@ -286,9 +275,6 @@ class Publisher:
         from psycopg import sql
 
         return sql.Identifier(*names)
-
-    def _name(self, name: str) -> Identifier:
-        return self._identifier(name)
 
     def _joined(self, between: str, parts: Sequence[Composable]) -> Composable:
         from psycopg import sql

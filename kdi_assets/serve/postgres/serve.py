@@ -11,10 +11,10 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.refine.upstream import UpstreamChanges, changes_since
 from kdi_assets.serve.columns import Column, key_columns, served_columns
-from kdi_assets.serve.errors import AnotherServerActive, SourceMissing
+from kdi_assets.serve.errors import AnotherServerActive, PublishedMeanwhile, SourceMissing
 from kdi_assets.serve.net_changes import NET, PRESENT, appended_as_changes, net_changes
 from kdi_assets.serve.postgres.connection import Database
-from kdi_assets.serve.postgres.publish import Published, PublishedMeanwhile, Publisher
+from kdi_assets.serve.postgres.publish import Published, Publisher
 from kdi_assets.serve.postgres.served_versions import Consumed, prepare_schema, read_consumed
 from kdi_assets.serve.postgres.staging import Staging, drop_dead_attempts, new_attempt
 from kdi_assets.serve.postgres.target_table import (
