@@ -75,7 +75,8 @@ def test_a_database_follows_several_versions_and_a_restore_and_a_second_run_find
     steps: Steps = [
         ([], ("load", 100, 0)),
         (several, ("changes", 2, 6)),
-        (["RESTORE {t} TO VERSION AS OF 1"], ("changes", 100, 2)),
+        # A RESTORE changes the rows of the files that it takes back: one of two.
+        (["RESTORE {t} TO VERSION AS OF 1"], ("changes", 50, 2)),
         ([], ("nothing", 0, 0)),
     ]
 
