@@ -19,7 +19,7 @@ from kdi_assets.serve.postgres.types import csv_line
 
 if TYPE_CHECKING:
     import psycopg
-    from psycopg.sql import Composed, Identifier
+    from psycopg.sql import Composable, Identifier
     from pyspark.sql import DataFrame
 
 PREFIX, PARTS = "kdi_stage_", "_parts"
@@ -169,7 +169,7 @@ def drop_dead_attempts(connection: psycopg.Connection, schema: str) -> list[str]
     return dropped
 
 
-def one_row(connection: psycopg.Connection, query: str, *parts: Composed | Identifier) -> tuple[Any, ...]:
+def one_row(connection: psycopg.Connection, query: str, *parts: Composable) -> tuple[Any, ...]:
     """The only row of a query with identifiers in it."""
     from psycopg import sql
 
