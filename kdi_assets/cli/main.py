@@ -27,9 +27,11 @@ from kdi_assets.cli import (
     new,
     peek,
     plan,
+    psql,
     refine,
     replay,
     resolve,
+    serve,
     status,
     upkeep,
 )
@@ -51,6 +53,7 @@ app.command()(freshness.freshness)
 app.command()(plan.plan)
 app.command()(drain.drain)
 app.command()(refine.refine)
+app.command()(serve.serve)
 app.command()(audit.audit)
 app.command()(peek.peek)
 app.command()(history.history)
@@ -65,6 +68,7 @@ app.add_typer(broker.app, name="broker")
 app.add_typer(driver.app, name="driver")
 app.add_typer(metrics.app, name="metrics")
 app.command()(generate.generate)
+app.command()(psql.psql)
 
 
 @app.callback()

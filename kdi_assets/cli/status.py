@@ -16,6 +16,7 @@ import typer
 from kdi_assets.cli.options import AsJson, Defs, StreamNames
 from kdi_assets.cli.output import EXIT_RETRY, print_json, short_duration, table_text, utc_text
 from kdi_assets.cli.refined_output import refined_status_fields, refined_status_text
+from kdi_assets.cli.served_output import print_served
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State, state_of
 from kdi_assets.monitoring.table_facts import TableFacts, TableWatch
@@ -52,6 +53,9 @@ def status(
     by the document; refused: someone must decide; unreachable: the broker or
     the storage.
 
+    Without names, served tables follow: the version of the Delta table that the
+    database has, and how many newer ones there are.
+
     --json has raw numbers with units in the keys, and every topic partition;
     null is unknown or infinite. With --watch, every repetition prints its
     objects.
@@ -64,12 +68,16 @@ def status(
     read = status_reader(selected, lake)
     began, statuses = time.monotonic(), read()
     _print(statuses, refined, lake, as_json=as_json)
+    if not streams:
+        print_served(defs, as_json=as_json)
     while watch:
         time.sleep(max(0.0, began + WATCH_SECONDS - time.monotonic()))
         began, statuses = time.monotonic(), read()
         if sys.stdout.isatty():
             typer.echo(CLEAR, nl=False)
         _print(statuses, refined, lake, as_json=as_json)
+        if not streams:
+            print_served(defs, as_json=as_json)
     if statuses and all(isinstance(one.backlog.refusal, Transient) for one in statuses):
         raise typer.Exit(EXIT_RETRY)
 

@@ -8,15 +8,18 @@ import dagster as dg
 from pydantic import BaseModel, RootModel
 
 from kdi_assets.components.refined_asset import refined_definitions
+from kdi_assets.components.served_asset import served_asset
 from kdi_assets.components.table_asset import stream_definitions
 from kdi_assets.config.errors import DocumentMistake, Mistakes
 from kdi_assets.config.folder import display_path
 from kdi_assets.config.loader import LoadedFolder, cached_streams
+from kdi_assets.config.served_documents import written_name
 from kdi_assets.config.validation import json_schema
 from kdi_assets.config.yaml_documents import sorted_mistakes
 from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Cluster, Registry
 from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream
 
 
@@ -95,3 +98,16 @@ def _not_described(loaded: LoadedFolder, context: dg.ComponentLoadContext) -> Mi
     message, right = "no document of the folder describes this table", "reload the code location"
     changed = DocumentMistake(file=display_path(context.path), line=1, field="table", message=message, right=right)
     return Mistakes(mistakes=sorted_mistakes(loaded.mistakes) or (changed,))
+
+
+class ServedTable(_DocumentComponent):
+    """A table in a database that follows a Delta table: an asset without partitions."""
+
+    describes = ServedTableSpec
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        loaded = cached_streams(context.component_tree.defs_module_path, Settings.from_environment().kafka)
+        served = loaded.served.get(written_name(self.attributes))
+        if served is None:
+            raise Mistakes(mistakes=sorted_mistakes(loaded.mistakes))
+        return dg.Definitions(assets=[served_asset(served)])

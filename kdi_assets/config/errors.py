@@ -75,6 +75,17 @@ class UnknownStream(Terminal):
         return f": did you mean {close[0]}?" if close else "."
 
 
+class UnknownServedTable(UnknownStream):
+    """A command names a served table that no document describes, or several describe."""
+
+    def message_parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.name} does not name one served table.",
+            NOTHING_STARTED,
+            "the same command with one of: " + (", ".join(self.known) or "(no document describes a served table)"),
+        )
+
+
 class AmbiguousStream(Terminal):
     """A command names a table by a topic, or by the last part of its path, that several documents share."""
 

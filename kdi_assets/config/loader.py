@@ -14,6 +14,7 @@ from kdi_assets.config.folder import read_folder
 from kdi_assets.config.format_files import read_format
 from kdi_assets.config.refined_documents import cycle_mistakes, read_refined_table
 from kdi_assets.config.route_groups import link_routes, route_groups, route_mistakes
+from kdi_assets.config.served_documents import read_served_tables
 from kdi_assets.config.table_paths import BESIDE_REFINED_TABLE, BESIDE_STREAM, TablePaths
 from kdi_assets.config.validation import validate_document
 from kdi_assets.config.yaml_documents import Documents, YamlDocument, file_mistake, sorted_mistakes
@@ -21,6 +22,7 @@ from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Cluster, Registry
 from kdi_assets.stream.fields import References
 from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream
 from kdi_assets.wording import did_you_mean
 
@@ -31,6 +33,7 @@ TOPIC_TABLE = "kdi_assets.components.TopicTable"
 KAFKA_CLUSTER = "kdi_assets.components.KafkaCluster"
 SCHEMA_REGISTRY = "kdi_assets.components.SchemaRegistry"
 REFINED_TABLE = "kdi_assets.components.RefinedTable"
+SERVED_TABLE = "kdi_assets.components.ServedTable"
 MAIN = "main"
 
 
@@ -47,6 +50,7 @@ class LoadedFolder:
     refined: dict[str, RefinedTableSpec] = field(default_factory=dict)
     documents: dict[str, YamlDocument] = field(default_factory=dict)
     refined_documents: dict[str, YamlDocument] = field(default_factory=dict)
+    served: dict[str, ServedTableSpec] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
     registries: dict[str, Registry] = field(default_factory=dict)
     mistakes: list[DocumentMistake] = field(default_factory=list)
@@ -81,6 +85,11 @@ def load_folder(folder: Path | None = None) -> LoadedFolder:
         raise Mistakes(mistakes=sorted_mistakes(loaded.mistakes))
     streams, refined = dict(sorted(loaded.streams.items())), dict(sorted(loaded.refined.items()))
     return replace(loaded, streams=streams, refined=refined)
+
+
+def load_served(folder: Path | None = None) -> Mapping[str, ServedTableSpec]:
+    """The served tables of a folder, by name in alphabetical order; raises like ``load_streams``."""
+    return dict(sorted(load_folder(folder).served.items()))
 
 
 def select_streams(streams: Mapping[str, Stream], names: Iterable[str]) -> list[Stream]:
@@ -155,6 +164,7 @@ def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Doc
     _add_streams(by_type[TOPIC_TABLE], loaded, paths, clusters=clusters, registries=registries)
     _link_routes(by_type[TOPIC_TABLE], loaded)
     _add_refined_tables(by_type[REFINED_TABLE], loaded, paths)
+    loaded.served = read_served_tables(by_type[SERVED_TABLE], loaded.mistakes)
     return loaded
 
 
@@ -165,9 +175,8 @@ def cached_streams(folder: Path, main_servers: str) -> LoadedFolder:
 
 
 def _by_type(documents: Iterable[YamlDocument], mistakes: list[DocumentMistake]) -> Mapping[str, list[YamlDocument]]:
-    by_type: dict[str, list[YamlDocument]] = {
-        type_: [] for type_ in (TOPIC_TABLE, KAFKA_CLUSTER, SCHEMA_REGISTRY, REFINED_TABLE)
-    }
+    types = (TOPIC_TABLE, KAFKA_CLUSTER, SCHEMA_REGISTRY, REFINED_TABLE, SERVED_TABLE)
+    by_type: dict[str, list[YamlDocument]] = {type_: [] for type_ in types}
     for document in documents:
         if document.type in by_type:
             by_type[document.type].append(document)

@@ -1,0 +1,46 @@
+"""When assets that are built on tables run: as soon as their tables have new data, or at fixed times."""
+
+from __future__ import annotations
+
+import dagster as dg
+from dagster import AutomationCondition
+
+LABEL = "on_new_upstream_data"
+FAILED = "failed, tried again every hour"
+EVERY_HOUR = "0 * * * *"
+
+
+def on_new_upstream_data() -> AutomationCondition[dg.AssetKey]:
+    """Request a partition of an asset (a date, a week, or the whole table) when its upstream table has new data.
+
+    Data from before the first evaluation of the asset requests nothing. While a blocking check of an upstream table
+    fails, requests wait until it passes. A date whose run failed is requested again at every full hour;
+    ``.replace("failed, tried again every hour", …)`` replaces that by another condition.
+    """
+    # Neither `eager()` nor `any_deps_updated()`: both lose an update that comes while the asset is requested or runs.
+    # This `any_deps_match` takes no other condition inside: Dagster compares the times of update and request, and its
+    # boolean conditions do not pass the times on.
+    new_data = AutomationCondition.any_deps_match(AutomationCondition.newly_updated()).since(
+        AutomationCondition.newly_requested()
+    )
+    failed = AutomationCondition.execution_failed() & AutomationCondition.cron_tick_passed(EVERY_HOUR)
+    wanted = new_data.with_label("new upstream data") | failed.with_label(FAILED)
+    # In progress and held are outside of `since`: inside, an update that is not requested now would be forgotten.
+    condition = wanted & ~AutomationCondition.in_progress() & ~_held()
+    return condition.with_label(LABEL)
+
+
+def _held() -> AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
+    """A blocking check of a direct upstream failed, or is being made.
+
+    Not "has not passed", as in Dagster's ``all_deps_blocking_checks_passed``: not every drain is audited.
+    """
+    no_result = AutomationCondition.in_progress() | AutomationCondition.execution_failed()
+    held = AutomationCondition.any_checks_match(AutomationCondition.check_failed() | no_result, blocking_only=True)
+    return AutomationCondition.any_deps_match(held).with_label("a blocking check failed, or is not through")
+
+
+def at_times(cron: str) -> AutomationCondition[dg.AssetKey]:
+    """Request an asset at each time of a cron expression (UTC), by the same sensor."""
+    due = AutomationCondition.cron_tick_passed(cron, "UTC")
+    return (due & ~AutomationCondition.in_progress()).with_label(LABEL)

@@ -1,0 +1,89 @@
+"""A served table as a Dagster asset without partitions: materializing it serves what changed."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+import dagster as dg
+
+from kdi_assets.components.automation import at_times, on_new_upstream_data
+from kdi_assets.components.names import identifier
+from kdi_assets.components.run_failures import refusals_as_failures
+from kdi_assets.serve.report import ServeReport
+from kdi_assets.serve.serve import serve
+from kdi_assets.settings import Settings
+from kdi_assets.stream.served_table import Postgres, ServedTableSpec
+from kdi_assets.wording import counted
+from resources.spark import SparkResource
+
+Serve = Callable[..., ServeReport]
+"""``kdi_assets.serve.serve.serve``; a test about Dagster alone passes another."""
+
+
+def served_asset(served: ServedTableSpec, *, serve: Serve = serve) -> dg.AssetsDefinition:
+    """The asset, in a pool of its own: two runs would race, and one of them would have read for nothing."""
+    name = identifier(*served.into.path)
+
+    @dg.multi_asset(name=name, specs=[served_spec(served)], pool=f"serve_{name}")
+    def published(context: dg.AssetExecutionContext, spark: SparkResource) -> dg.MaterializeResult[None]:
+        with refusals_as_failures(context), spark.watched():
+            report = serve(
+                served, lake=Settings.from_environment().lake, session=spark.session, report=context.log.info
+            )
+        context.log.info(serve_summary(report))
+        return dg.MaterializeResult(
+            asset_key=dg.AssetKey(served.into.path),
+            metadata=serve_metadata(report),
+            data_version=dg.DataVersion(str(report.version)),
+        )
+
+    return published
+
+
+def served_spec(served: ServedTableSpec) -> dg.AssetSpec:
+    """What the UI shows of the table before the first run."""
+    in_postgres = isinstance(served.into, Postgres)
+    return dg.AssetSpec(
+        dg.AssetKey(served.into.path),
+        deps=[dg.AssetKey(served.table.split("/"))],
+        description=served.description or f"The rows of {served.table}, by {', '.join(served.keys)}.",
+        group_name="served",
+        kinds={"deltalake", "postgres" if in_postgres else "duckdb"},
+        owners=served.owners,
+        freshness_policy=_freshness_policy(served),
+        automation_condition=at_times(served.cron) if served.cron else on_new_upstream_data(),
+        metadata={"dagster/table_name": ".".join(served.into.path[1:]), "keys": ", ".join(served.keys)},
+    )
+
+
+def _freshness_policy(served: ServedTableSpec) -> dg.FreshnessPolicy | None:
+    if served.freshness is None:
+        return None
+    fail, warn = (timedelta(seconds=s) for s in (served.freshness.fail_seconds, served.freshness.warn_seconds))
+    return dg.FreshnessPolicy.time_window(fail_window=fail, warn_window=warn)
+
+
+def serve_metadata(report: ServeReport) -> Mapping[str, dg.MetadataValue | str | int | float]:
+    """What the UI shows of a run."""
+    found: dict[str, dg.MetadataValue | str | int | float | None] = {
+        "rows_upserted": report.upserted,
+        "rows_deleted": report.deleted,
+        "delta_version": report.version,
+        "consumed_before": report.since,
+        "published": report.kind,
+        "why": report.why or None,
+        "columns_added": ", ".join(report.columns_added) or None,
+        "seconds": round(report.seconds, 2),
+        "publish_seconds": round(report.publish_seconds, 2),
+        "query": dg.MetadataValue.md(f"```sql\n{report.sql}\n```\n{report.client}"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def serve_summary(report: ServeReport) -> str:
+    """The run as a line of a log."""
+    if report.kind == "nothing":
+        return f"{report.target}: nothing changed; it has version {report.version}"
+    why = f", because {report.why}" if report.why else ""
+    rows = f"{counted(report.upserted, 'row')} upserted, {report.deleted:,} deleted"
+    return f"{report.target}: version {report.version}: {rows} in {report.seconds:.1f} s ({report.kind}{why})"

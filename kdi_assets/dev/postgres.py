@@ -1,0 +1,60 @@
+"""PostgreSQL on this machine for demo and tests: the server of the package `pgserver`, reached through a socket."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+from kdi_assets.dev.errors import PostgresDied
+
+FOLDER = "postgres"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedPostgres:
+    """A running server; it ends with the last process that started it, its data stay.
+
+    Attributes:
+        url: Of the database ``postgres``, for the user ``postgres``.
+        data: Folder of its data.
+        psql: Path of its psql.
+    """
+
+    url: str
+    data: Path
+    psql: Path
+    _cleanup: Callable[[], None]
+
+    def stop(self) -> None:
+        """Give the server up; it ends if no other process uses it."""
+        self._cleanup()
+        atexit.unregister(self._cleanup)
+
+
+def start_postgres(data: Path) -> EmbeddedPostgres:
+    """Start the server with its data in a folder, or use the one that runs there.
+
+    Raises:
+        PostgresDied: The package is not installed, or the server does not start.
+    """
+    data = data.absolute()
+    # pgserver keeps its lock there, and warns if the folder does not exist or others may enter it.
+    runtime = data.with_name(f"{data.name}-runtime")
+    runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with patch.dict(os.environ, {"XDG_RUNTIME_DIR": str(runtime)}):
+            import pgserver
+            from pgserver import postgres_server
+
+            server = postgres_server.get_server(data)
+    except ImportError as missing:
+        raise PostgresDied(data=data, detail=str(missing)) from missing
+    except (OSError, subprocess.SubprocessError, AssertionError) as failed:
+        raise PostgresDied(data=data, detail=f"it did not start: {failed}") from failed
+    psql = Path(pgserver.__file__).parent / "pginstall" / "bin" / "psql"
+    return EmbeddedPostgres(server.get_uri(), data, psql, server._cleanup)

@@ -1,0 +1,248 @@
+"""Errors of served tables."""
+
+from __future__ import annotations
+
+from kdi_assets.errors import Terminal, Transient
+
+UNCHANGED = "the table in the database is unchanged; it has the rows of one version of the Delta table."
+
+
+class SourceMissing(Transient):
+    """The Delta table does not exist yet."""
+
+    target: str
+    uri: str
+
+    what_happened = "{target}: there is no Delta table at {uri}."
+    what_is_safe = UNCHANGED
+    what_to_run = "the drain or refinement that makes it, then kdi serve {target}"
+
+
+class DatabaseUnavailable(Transient):
+    """The database does not answer, or it ended the connection."""
+
+    target: str
+    server: str
+    detail: str
+
+    what_happened = "{target}: the database {server} is not available: {detail}"
+    what_is_safe = UNCHANGED
+    what_to_run = "kdi serve {target}    (it serves all that changed meanwhile)"
+
+
+class DatabaseBusy(Transient):
+    """Another session holds a lock that is needed."""
+
+    target: str
+    server: str
+    detail: str
+
+    what_happened = "{target}: another session of {server} holds a lock on the table: {detail}"
+    what_is_safe = UNCHANGED
+    what_to_run = "kdi serve {target}; if it repeats, SELECT * FROM pg_stat_activity shows who holds it"
+
+
+class AnotherServerActive(Transient):
+    """Other runs published first, too often in a row."""
+
+    target: str
+
+    what_happened = "{target}: another run serves this table at the same time, and published first."
+    what_is_safe = "this attempt changed nothing; rows and version are those of the other run."
+    what_to_run = "kdi serve {target}"
+
+
+class PublishedMeanwhile(Transient):
+    """Another run published after this one had planned; the caller plans again."""
+
+    target: str
+
+    what_happened = "{target}: another run published first."
+    what_is_safe = "this attempt changed nothing."
+    what_to_run = "kdi serve {target}"
+
+
+class ReadFailed(Transient):
+    """Spark failed while it read the changes or copied them."""
+
+    target: str
+    detail: str
+
+    what_happened = "{target}: Spark failed to read the changes or to copy them: {detail}"
+    what_is_safe = UNCHANGED
+    what_to_run = "kdi serve {target}"
+
+
+class StagedRowsMissing(Transient):
+    """The staging table does not have the rows that were copied into it."""
+
+    target: str
+    copied: int
+    found: int
+
+    what_happened = "{target}: {copied:,} rows were copied into the staging table, and it has {found:,}."
+    what_is_safe = UNCHANGED
+    what_to_run = "kdi serve {target}"
+
+
+class AddressWrong(Terminal):
+    """The URL of the database is not one; the text does not show it, because it may hold a password."""
+
+    target: str
+
+    what_happened = "{target}: the url of the document, or the value that it refers to, is no PostgreSQL address."
+    what_is_safe = "no request was sent."
+    what_to_run = "correct it: postgresql://user@host:port/database; then kdi serve {target}"
+
+
+class DatabaseRefuses(Terminal):
+    """The database refuses the user, the statement or the rows."""
+
+    target: str
+    server: str
+    detail: str
+
+    what_happened = "{target}: the database {server} refuses: {detail}"
+    what_is_safe = UNCHANGED
+    what_to_run = "grant what is missing (docs/served-tables.md, Rights); then kdi serve {target}"
+
+
+class ValueNotStorable(Terminal):
+    """A value of the Delta table cannot be stored in the database."""
+
+    target: str
+    detail: str
+
+    what_happened = "{target}: a value of the Delta table cannot be stored in the database: {detail}"
+    what_is_safe = UNCHANGED
+    what_to_run = "change the value upstream, or leave its column out by `columns`; then kdi serve {target}"
+
+
+class ColumnNotServed(Terminal):
+    """A column has a type that has no counterpart, or it does not exist."""
+
+    target: str
+    column: str
+    reason: str
+
+    what_happened = "{target}: column {column} cannot be served: {reason}."
+    what_is_safe = UNCHANGED
+    what_to_run = "name the columns to serve by `columns`, or cast it upstream; then kdi serve {target}"
+
+
+class NullKeys(Terminal):
+    """Rows have a null in a key column."""
+
+    target: str
+    keys: tuple[str, ...]
+    rows: int
+
+    def message_parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.target}: {self.rows:,} rows have NULL in a key column ({', '.join(self.keys)}).",
+            UNCHANGED,
+            f"other `keys`, or remove these rows upstream; then kdi serve {self.target}",
+        )
+
+
+class KeysNotUnique(Terminal):
+    """Several rows of the Delta table have the same keys."""
+
+    target: str
+    keys: tuple[str, ...]
+    count: int
+    example: str
+
+    def message_parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.target}: {self.count:,} keys ({', '.join(self.keys)}) have several rows in the Delta table, such "
+            f"as {self.example}.",
+            UNCHANGED,
+            f"`keys` that are unique, or a refined table with mode upsert; then kdi serve {self.target}",
+        )
+
+
+class RowsDisagree(Terminal):
+    """The rows in the database are not those of the version that was consumed."""
+
+    target: str
+    version: int
+    detail: str
+
+    what_happened = (
+        "{target}: the rows in the database are not those of version {version}, which it recorded as consumed: {detail}"
+    )
+    what_is_safe = UNCHANGED
+    what_to_run = "kdi serve {target} --rebuild    (loads all rows again; readers see the old ones until it is done)"
+
+
+class TableAlteredByHand(Terminal):
+    """The table in the database does not have the columns or the primary key that it was made with."""
+
+    target: str
+    differences: tuple[str, ...]
+    statements: tuple[str, ...]
+
+    def message_parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.target}: the table in the database differs from the Delta table: {'; '.join(self.differences)}.",
+            UNCHANGED,
+            " ".join([*self.statements, f"or kdi serve {self.target} --rebuild"]),
+        )
+
+
+class TableNotOurs(Terminal):
+    """The database has a table, view or index with the name, and it was not made by us."""
+
+    target: str
+    found: str
+    statement: str
+
+    what_happened = "{target}: the database has a {found} with this name, and no run of ours made it."
+    what_is_safe = "it was not touched."
+    what_to_run = "another table name in the document, or {statement}"
+
+
+class DependentObjects(Terminal):
+    """Views or keys depend on a table that must be replaced by a new one."""
+
+    target: str
+    detail: str
+
+    what_happened = "{target}: the table must be replaced by a new one, and other objects depend on it: {detail}"
+    what_is_safe = UNCHANGED
+    what_to_run = "drop these objects, kdi serve {target}, then create them again"
+
+
+class FileNotOurs(Terminal):
+    """The DuckDB file cannot be used."""
+
+    target: str
+    file: str
+    detail: str
+
+    what_happened = "{target}: {file} cannot be used: {detail}"
+    what_is_safe = "the file is unchanged."
+    what_to_run = "another file in the document; then kdi serve {target}"
+
+
+class FileLocked(Transient):
+    """Another process has the DuckDB file open."""
+
+    target: str
+    file: str
+    detail: str
+
+    what_happened = "{target}: another process has {file} open: {detail}"
+    what_is_safe = "the file is unchanged; it has the rows of one version of the Delta table."
+    what_to_run = "close it there, or open it with read_only; then kdi serve {target}"
+
+
+class DuckDbMissing(Terminal):
+    """The package duckdb is not installed."""
+
+    target: str
+
+    what_happened = "{target}: the package duckdb is not installed."
+    what_is_safe = "no file was touched."
+    what_to_run = "pip install 'kdi-assets[duckdb]'"

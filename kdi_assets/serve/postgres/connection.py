@@ -1,0 +1,130 @@
+"""Connections to the database of a served table, and the one place that translates psycopg's errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kdi_assets.dev.postgres import FOLDER, start_postgres
+from kdi_assets.errors import KdiError
+from kdi_assets.serve.errors import (
+    AddressWrong,
+    DatabaseBusy,
+    DatabaseRefuses,
+    DatabaseUnavailable,
+    DependentObjects,
+    ValueNotStorable,
+)
+from kdi_assets.stream.served_table import Postgres
+
+if TYPE_CHECKING:
+    import psycopg
+
+CONNECT_SECONDS = 10
+LOCK_MILLISECONDS = 30_000
+"""How long a statement waits for another session's lock."""
+REFUSED_AT_CONNECT = ("authentication", "does not exist", "no pg_hba.conf entry", "permission denied", "role ")
+"""Parts of the messages by which a server that answers refuses a connection: libpq gives no SQLSTATE then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """How to reach the database of a served table.
+
+    Attributes:
+        target: The served table's name, for errors.
+        parameters: libpq's connection parameters; one may be a password.
+    """
+
+    target: str
+    parameters: Mapping[str, str] = field(repr=False)
+
+    @property
+    def server(self) -> str:
+        """Host, port and database, for messages."""
+        of = self.parameters
+        host = of.get("host") or of.get("hostaddr") or "localhost"
+        place = "the embedded PostgreSQL" if host.startswith("/") else f"{host}:{of.get('port', '5432')}"
+        return f"{place}/{of.get('dbname') or of.get('user', '')}"
+
+    @property
+    def client(self) -> str:
+        """A command that opens the database, without a password."""
+        if self.server.startswith("the embedded"):
+            return "kdi psql"
+        shown = {k: v for k, v in self.parameters.items() if k in ("host", "port", "user", "dbname", "sslmode")}
+        return 'psql "' + " ".join(f"{name}={value}" for name, value in shown.items()) + '"'
+
+    @contextmanager
+    def connected(self) -> Iterator[psycopg.Connection]:
+        """An open connection, in autocommit mode.
+
+        Raises:
+            DatabaseUnavailable, DatabaseBusy, DatabaseRefuses, ValueNotStorable, DependentObjects: psycopg failed.
+        """
+        import psycopg
+
+        with self.failures(), psycopg.connect(**self.parameters, autocommit=True) as connection:  # type: ignore[arg-type]
+            connection.execute(f"SET lock_timeout = {LOCK_MILLISECONDS}")
+            yield connection
+
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        """Translate psycopg's errors."""
+        import psycopg
+
+        try:
+            yield
+        except psycopg.Error as failed:
+            raise self.error(failed.sqlstate, str(failed)) from failed
+
+    def error(self, sqlstate: str | None, message: str) -> KdiError:
+        """Our error for one of PostgreSQL's.
+
+        Source: PostgreSQL 16, "PostgreSQL Error Codes".
+        """
+        detail = " ".join(message.split())[:500]
+        for secret in (v for name, v in self.parameters.items() if name in ("password", "sslpassword")):
+            detail = detail.replace(secret, "***")
+        if sqlstate is None:
+            refused = any(part in message for part in REFUSED_AT_CONNECT) and "No such file" not in message
+            kind = DatabaseRefuses if refused else DatabaseUnavailable
+            return kind(target=self.target, server=self.server, detail=detail)
+        if sqlstate == "2BP01":
+            return DependentObjects(target=self.target, detail=detail)
+        if sqlstate[:2] == "22" or sqlstate == "54000":
+            return ValueNotStorable(target=self.target, detail=detail)
+        if sqlstate[:2] in ("40", "55"):
+            return DatabaseBusy(target=self.target, server=self.server, detail=detail)
+        if sqlstate[:2] in ("08", "53", "57", "58") or sqlstate == "25P03":
+            return DatabaseUnavailable(target=self.target, server=self.server, detail=detail)
+        return DatabaseRefuses(target=self.target, server=self.server, detail=detail)
+
+
+def database_of(target: Postgres, *, home: Path) -> Database:
+    """The database that a document names; without ``url`` the embedded server, which is started if necessary.
+
+    Args:
+        home: Folder of the embedded server's data.
+
+    Raises:
+        AddressWrong: What the document or its variable gives is no address.
+        PostgresDied: There is no ``url``, and the embedded server does not run.
+        EnvironmentVariableMissing, SecretUnreadable, SecretUnanswered: A reference gives no value.
+    """
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    name, properties = "/".join(target.path), target.properties
+    url = properties.get("url") or start_postgres(home / FOLDER).url
+    try:
+        parameters = {key: str(value) for key, value in conninfo_to_dict(url).items() if value is not None}
+    except psycopg.Error:  # its text may quote the password
+        raise AddressWrong(target=name) from None
+    if password := properties.get("password"):
+        parameters["password"] = password
+    defaults = {"connect_timeout": str(CONNECT_SECONDS), "application_name": "kdi serve", "keepalives_idle": "30"}
+    return Database(name, {**defaults, **parameters})

@@ -1,0 +1,122 @@
+"""Spark's types in PostgreSQL, and their values as the text that COPY reads.
+
+The JVM makes one text per row, in COPY's CSV form; the Python worker passes the bytes on and looks at no row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from kdi_assets.serve.columns import Column, DeltaType
+from kdi_assets.serve.errors import ColumnNotServed
+
+SCALARS: Mapping[str, str] = MappingProxyType(
+    {
+        "boolean": "boolean",
+        "byte": "smallint",
+        "short": "smallint",
+        "integer": "integer",
+        "long": "bigint",
+        "float": "real",
+        "double": "double precision",
+        "string": "text",
+        "binary": "bytea",
+        "date": "date",
+        "timestamp": "timestamp with time zone",
+        "timestamp_ntz": "timestamp without time zone",
+    }
+)
+"""By Delta's name, PostgreSQL's name as ``format_type`` prints it."""
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_JSON_OPTIONS = ", ".join(
+    f"'{name}', '{value}'"
+    for name, value in {
+        "ignoreNullFields": "false",
+        # The default cuts microseconds off.
+        "timestampFormat": "yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX",
+        "timestampNTZFormat": "yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS",
+    }.items()
+)
+
+
+def postgres_type(target: str, column: Column) -> str:
+    """The type of a column in PostgreSQL.
+
+    Raises:
+        ColumnNotServed: There is none.
+    """
+    if found := _type(column.type):
+        return found
+    raise ColumnNotServed(target=target, column=column.name, reason=f"its type {column.type} has no counterpart")
+
+
+def _type(delta: DeltaType) -> str:
+    if isinstance(delta, str):
+        if decimal := _DECIMAL.fullmatch(delta):
+            return f"numeric({decimal[1]},{decimal[2]})"
+        return SCALARS.get(delta, "")
+    if delta["type"] == "array" and (element := _scalar(delta["elementType"])):
+        return f"{element}[]"
+    # Arrays of arrays too: PostgreSQL's have the same length in each row, Spark's need not.
+    return "jsonb" if delta["type"] in ("struct", "map", "array") and _fits_json(delta) else ""
+
+
+def _scalar(delta: DeltaType) -> str:
+    return _type(delta) if isinstance(delta, str) else ""
+
+
+def _fits_json(delta: DeltaType) -> bool:
+    """Whether all types inside have a counterpart."""
+    if isinstance(delta, str):
+        return bool(_type(delta))
+    inner = [delta[part] for part in ("elementType", "keyType", "valueType") if part in delta]
+    return all(map(_fits_json, [*inner, *(field["type"] for field in delta.get("fields", ()))]))
+
+
+def csv_line(columns: Sequence[Column], *, zone: str) -> str:
+    """A Spark SQL expression: the row as a line of COPY's CSV form, with its line end.
+
+    Args:
+        zone: The session's time zone, in which Spark writes timestamps.
+
+    Source: PostgreSQL 16, "COPY", "CSV Format": an empty value without quotes is NULL; in quotes, only quotes are
+    special.
+    """
+    fields = (f"coalesce({_csv_value(column.sql, column.type, zone)}, '')" for column in columns)
+    return "concat(" + ", ',', ".join(fields) + ", '\\n')"
+
+
+def _csv_value(sql: str, delta: DeltaType, zone: str) -> str:
+    if isinstance(delta, str):
+        text = _text(sql, delta, zone)
+        return _quoted(text) if delta == "string" else text
+    if delta["type"] == "array" and (_scalar(delta["elementType"])):
+        return _quoted(_array(sql, delta["elementType"], zone))
+    return _quoted(f"to_json({sql}, map({_JSON_OPTIONS}))")
+
+
+def _quoted(text: str) -> str:
+    return f"""concat('"', replace({text}, '"', '""'), '"')"""
+
+
+def _text(sql: str, delta: str, zone: str) -> str:
+    """The text of a scalar, as PostgreSQL reads it."""
+    match delta:
+        case "string":
+            return sql
+        case "binary":
+            return f"concat('\\\\x', hex({sql}))"
+        case "timestamp" if zone != "UTC":
+            return f"concat(cast(to_utc_timestamp({sql}, '{zone}') as string), '+00')"
+        case "timestamp":
+            return f"concat(cast({sql} as string), '+00')"
+    return f"cast({sql} as string)"
+
+
+def _array(sql: str, element: str, zone: str) -> str:
+    """PostgreSQL, "Array Value Input": quoted elements, backslashes and quotes escaped, NULL without quotes."""
+    escaped = f"replace(replace({_text('x', element, zone)}, '\\\\', '\\\\\\\\'), '\"', '\\\\\"')"
+    item = f"""coalesce(concat('"', {escaped}, '"'), 'NULL')"""
+    return f"concat('{{', array_join(transform({sql}, x -> {item}), ','), '}}')"

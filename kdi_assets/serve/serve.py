@@ -1,0 +1,52 @@
+"""Serve one table: what changed in its Delta table since the version that the database says was consumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kdi_assets.serve.report import ServeReport
+from kdi_assets.settings import Settings
+from kdi_assets.stream.served_table import Postgres, ServedTableSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def serve(
+    served: ServedTableSpec,
+    *,
+    lake: str,
+    session: Callable[[], SparkSession],
+    home: Path | None = None,
+    rebuild: bool = False,
+    report: Callable[[str], None] = lambda line: None,
+    at: Callable[[str], None] = lambda point: None,
+) -> ServeReport:
+    """Bring the table in the database to the newest version of its Delta table.
+
+    Rows and consumed version are one transaction of the database, so an attempt that dies at any point either did
+    everything or nothing, and the next one starts from what the database says.
+
+    Args:
+        lake: Root of the Delta tables.
+        session: Gives the Spark session; called only if rows must be read.
+        home: Folder of embedded databases; ``KDI_HOME`` by default.
+        rebuild: Load all rows into a new table, which then takes the place of the old one.
+        report: Takes lines for a log.
+        at: Called at each point that is reached; see the engines.
+
+    Raises:
+        KdiError: One of ``kdi_assets.serve.errors``, or of the ledger if the Delta table's log cannot be read.
+    """
+    folder = home or Settings.from_environment().home
+    if isinstance(served.into, Postgres):
+        from kdi_assets.serve.postgres.connection import database_of
+        from kdi_assets.serve.postgres.serve import PostgresServing
+
+        database = database_of(served.into, home=folder)
+        return PostgresServing(served, served.into, database, lake, session, report, at).run(rebuild=rebuild)
+    from kdi_assets.serve.duckdb_file import DuckDbServing
+
+    return DuckDbServing(served, served.into, folder, lake, report, at).run(rebuild=rebuild)

@@ -1,0 +1,73 @@
+"""What databases say of served tables: the consumed version, and how far the Delta table is ahead. No Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kdi_assets.errors import KdiError
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.serve.errors import SourceMissing
+from kdi_assets.stream.served_table import Postgres, ServedTableSpec
+
+if TYPE_CHECKING:
+    from kdi_assets.serve.duckdb_file import ConsumedByFile
+    from kdi_assets.serve.postgres.served_versions import Consumed
+
+
+@dataclass(frozen=True, slots=True)
+class ServedStatus:
+    """The state of a served table.
+
+    Attributes:
+        consumed: The version of the Delta table whose rows the database has; ``None``: none, or unknown.
+        newest: The Delta table's version; ``None``: unknown.
+        committed_at: When the database got these rows.
+        refusal: Why something is unknown.
+    """
+
+    served: ServedTableSpec
+    consumed: int | None = None
+    newest: int | None = None
+    committed_at: datetime | None = None
+    refusal: KdiError | None = None
+
+    @property
+    def behind(self) -> int | None:
+        """How many versions are not consumed; ``None``: unknown."""
+        if self.newest is None or self.refusal:
+            return None
+        return self.newest + 1 if self.consumed is None else max(0, self.newest - self.consumed)
+
+
+def read_served_status(served: ServedTableSpec, *, lake: str, home: Path) -> ServedStatus:
+    """Read the state of a served table; a refusal is part of it."""
+    newest: int | None = None
+    try:
+        log = TableLog.open(served.table_uri(lake))
+        if log is None:
+            raise SourceMissing(target=served.name, uri=served.table_uri(lake))
+        newest = log.version
+        consumed, committed_at = _consumed(served, log.table_id, home)
+    except KdiError as refusal:
+        return ServedStatus(served, newest=newest, refusal=refusal)
+    return ServedStatus(served, consumed, newest, committed_at)
+
+
+def _consumed(served: ServedTableSpec, table_id: str, home: Path) -> tuple[int | None, datetime | None]:
+    found: Consumed | ConsumedByFile | None
+    if isinstance(served.into, Postgres):
+        from kdi_assets.serve.postgres.connection import database_of
+        from kdi_assets.serve.postgres.served_versions import read_consumed
+
+        with database_of(served.into, home=home).connected() as connection:
+            found = read_consumed(connection, served.into.schema, served.into.table)
+    else:
+        from kdi_assets.serve.duckdb_file import read_consumed_of_file
+
+        found = read_consumed_of_file(served, served.into, home)
+    if found is None or found.table_id != table_id:
+        return None, None
+    return found.version, found.committed_at

@@ -1,0 +1,261 @@
+"""Served tables in Dagster and on the command line: documents, the asset, its condition, its events."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from typer.testing import CliRunner
+
+from kdi_assets.cli.main import app
+from kdi_assets.components.served_asset import served_asset
+from kdi_assets.config.errors import Mistakes
+from kdi_assets.config.loader import load_served
+from kdi_assets.config.served_documents import select_served
+from kdi_assets.definitions import component_definitions
+from kdi_assets.serve.errors import DatabaseUnavailable, KeysNotUnique
+from kdi_assets.serve.report import ServeReport
+from kdi_assets.stream.served_table import DuckDb, Postgres, ServedTableSpec
+from resources.spark import SparkResource
+from sensors.downstream import downstream_sensors
+
+DOCUMENT = """type: kdi_assets.components.ServedTable
+attributes:
+  table: gold/daily_usage
+  into:
+    postgres: {schema: analytics, table: daily_usage, url: {env: SERVING_URL}, password: {env: SERVING_PASSWORD}}
+  keys: [date, host]
+"""
+FILE = """---
+type: kdi_assets.components.ServedTable
+attributes: {table: gold/daily_usage, into: {duckdb: {file: usage.duckdb, table: daily_usage}}, keys: [date, host]}
+"""
+SERVED = ServedTableSpec(table="gold/daily_usage", into=Postgres(table="daily_usage"), keys=("date", "host"))
+
+
+def _write(folder: Path, text: str) -> Path:
+    folder.joinpath("usage").mkdir(parents=True, exist_ok=True)
+    folder.joinpath("usage", "defs.yaml").write_text(text)
+    return folder
+
+
+def test_documents_become_assets_below_their_delta_table_that_new_data_request(defs: Path) -> None:
+    spark = dg.Definitions(resources={"spark": SparkResource()})
+    location = dg.Definitions.merge(component_definitions(_write(defs, DOCUMENT + FILE)), spark)
+
+    graph = location.resolve_asset_graph()
+
+    keys = {key.path[0]: key for key in graph.executable_asset_keys}
+    assert set(keys) == {"postgres", "duckdb"}
+    assert keys["postgres"] == dg.AssetKey(["postgres", "analytics", "daily_usage"])
+    for key in keys.values():
+        assert graph.get(key).parent_keys == {dg.AssetKey(["gold", "daily_usage"])}
+        assert graph.get(key).partitions_def is None
+    (sensor,) = downstream_sensors(location)
+    assert sensor.asset_selection is not None
+    assert {k.to_user_string() for k in sensor.asset_selection.resolve(graph)} == {
+        k.to_user_string() for k in keys.values()
+    }
+
+
+@pytest.mark.parametrize(
+    ("written", "field", "message"),
+    [
+        ("into: {postgres: {table: Daily}}", "into.postgres.table", "is not a name for this in a database"),
+        (
+            "into: {postgres: {table: x, url: 'postgresql://a:sesame-open@h/d'}}",
+            "into.postgres.url",
+            "holds a password",
+        ),
+        ("into: {postgres: {table: x, url: 'mysql://h/d'}}", "into.postgres.url", "not the URL of a PostgreSQL"),
+        (
+            "into: {postgres: {table: x, password: sesame-open}}",
+            "into.postgres.password",
+            "is a password as plain text",
+        ),
+        ("into: {mysql: {table: x}}", "into", "takes one of postgres, duckdb"),
+        ("into: {postgres: {table: x}}\n  columns: [host]", "columns", "lacks the key date"),
+        ("into: {postgres: {table: x}}\n  cron: often", "cron", "is not a cron expression"),
+    ],
+)
+def test_a_wrong_document_is_refused_with_its_line_and_shows_no_password(
+    defs: Path, written: str, field: str, message: str
+) -> None:
+    text = f"type: kdi_assets.components.ServedTable\nattributes:\n  table: gold/x\n  keys: [date, host]\n  {written}\n"
+
+    with pytest.raises(Mistakes) as refused:
+        load_served(_write(defs, text))
+
+    (mistake,) = refused.value.mistakes
+    assert (mistake.field, message in mistake.message) == (field, True), mistake
+    assert "sesame-open" not in str(refused.value)
+
+
+def test_two_documents_cannot_serve_the_same_table(defs: Path) -> None:
+    with pytest.raises(Mistakes, match="is served by the document at .*:4 already"):
+        load_served(_write(defs, DOCUMENT + "---\n" + DOCUMENT))
+
+
+def test_names_select_by_target_by_its_last_part_and_by_delta_table(defs: Path) -> None:
+    tables = load_served(_write(defs, DOCUMENT + FILE))
+
+    assert [t.name for t in select_served(tables, ["postgres/analytics/daily_usage"])] == [
+        "postgres/analytics/daily_usage"
+    ]
+    assert len(select_served(tables, ["gold/daily_usage", "duckdb/daily_usage"])) == 2
+
+
+def _materialize(instance: dg.DagsterInstance, serve: Any) -> dg.ExecuteInProcessResult:
+    return dg.materialize(
+        [served_asset(SERVED, serve=serve)],
+        instance=instance,
+        resources={"spark": SparkResource()},
+        raise_on_error=False,
+    )
+
+
+def test_a_materialization_has_the_counts_the_version_and_the_query() -> None:
+    report = ServeReport("postgres/public/daily_usage", "changes", 7, since=5, upserted=30, deleted=2, sql="TABLE x;")
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = _materialize(instance, lambda served, **options: report)
+
+        assert result.success
+        (event,) = result.asset_materializations_for_node("postgres__public__daily_usage")
+    values = {name: value.value for name, value in event.metadata.items()}
+    assert (values["rows_upserted"], values["rows_deleted"], values["delta_version"]) == (30, 2, 7)
+    assert "TABLE x;" in str(values["query"])
+    assert event.tags is not None and event.tags["dagster/data_version"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "retries"),
+    [
+        (DatabaseUnavailable(target="t", server="s", detail="d"), True),
+        (KeysNotUnique(target="t", keys=("a",), count=1, example="(1)"), False),
+    ],
+)
+def test_a_refusal_fails_the_run_and_only_a_transient_one_is_retried(refusal: Exception, retries: bool) -> None:
+    def refuse(served: ServedTableSpec, **options: Any) -> ServeReport:
+        raise refusal
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = _materialize(instance, refuse)
+
+        run = instance.get_run_by_id(result.run_id)
+        assert run is not None
+        assert not result.success
+        assert (run.tags.get("dagster/retry_on_asset_or_op_failure") != "false") is retries
+
+
+def test_a_password_is_in_no_representation_of_a_served_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kdi_assets.serve.postgres.connection import database_of
+
+    monkeypatch.setenv("SERVING_URL", "postgresql://kdi@127.0.0.1:1/usage")
+    monkeypatch.setenv("SERVING_PASSWORD", "sesame-open")
+    from kdi_assets.stream.connections import FromEnvironment
+
+    target = Postgres(table="x", url=FromEnvironment("SERVING_URL"), password=FromEnvironment("SERVING_PASSWORD"))
+
+    database = database_of(target, home=Path())
+    refused = database.error(None, 'connection to "127.0.0.1" failed for sesame-open')
+
+    assert database.parameters["password"] == "sesame-open"
+    shown = f"{database} {database.client} {database.server} {target} {refused}"
+    assert "sesame-open" not in shown
+
+
+def test_an_address_that_is_none_is_refused_without_showing_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kdi_assets.serve.errors import AddressWrong
+    from kdi_assets.serve.postgres.connection import database_of
+    from kdi_assets.stream.connections import EnvironmentVariableMissing, FromEnvironment
+
+    target = Postgres(table="x", url=FromEnvironment("SERVING_URL"))
+    monkeypatch.delenv("SERVING_URL", raising=False)
+    with pytest.raises(EnvironmentVariableMissing, match="SERVING_URL"):
+        database_of(target, home=Path())
+    monkeypatch.setenv("SERVING_URL", "postgresql//u:sesame-open@h/d")
+
+    with pytest.raises(AddressWrong) as refused:
+        database_of(target, home=Path())
+
+    assert "sesame-open" not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+def test_the_command_serves_a_file_and_status_shows_what_it_has(
+    defs: Path, lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    monkeypatch.setenv("KDI_LAKE", lake)
+    monkeypatch.setenv("KDI_HOME", str(tmp_path / "home"))
+    Path(lake, "gold").mkdir(parents=True)
+    _write(defs, FILE.removeprefix("---\n"))
+    table = f"{lake}/gold/daily_usage"
+    command = CliRunner()
+
+    missing = command.invoke(app, ["serve", "--all", "--defs", str(defs)])
+    write_deltalake(table, pa.table({"date": ["d"], "host": ["a"], "requests": [1]}))
+    served = command.invoke(app, ["serve", "--all", "--json", "--defs", str(defs)])
+    again = command.invoke(app, ["serve", "daily_usage", "--defs", str(defs)])
+    write_deltalake(table, pa.table({"date": ["d"], "host": ["b"], "requests": [2]}), mode="append")
+    status = command.invoke(app, ["status", "--json", "--defs", str(defs)])
+
+    assert isinstance(missing.exception, SystemExit) and missing.exit_code == 75
+    assert json.loads(served.stdout)["rows_upserted"] == 1
+    assert "nothing changed; it has v0" in again.stdout
+    shown = json.loads(status.stdout.splitlines()[-1])
+    assert (shown["consumed_version"], shown["newest_version"], shown["versions_behind"]) == (0, 1, 1)
+
+
+def test_duckdb_has_the_rows_of_one_version_and_refuses_what_is_not_its_own(lake: str, tmp_path: Path) -> None:
+    """Pass: newer versions replace all rows; wrong keys leave the old rows; a lock is Transient; other tables stay."""
+    import duckdb
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    from kdi_assets.serve.errors import FileLocked, FileNotOurs, NullKeys, TableNotOurs
+    from kdi_assets.serve.serve import serve
+
+    Path(lake, "gold").mkdir(parents=True)
+    file = tmp_path / "a.duckdb"
+    served = ServedTableSpec(table="gold/x", into=DuckDb(file=str(file), table="x"), keys=("id",))
+
+    def no_session() -> Any:
+        raise AssertionError("no Spark is needed")
+
+    def run(of: ServedTableSpec = served) -> ServeReport:
+        return serve(of, lake=lake, session=no_session, home=tmp_path)
+
+    def rows(table: str = "x") -> list[Any]:
+        with duckdb.connect(str(file), read_only=True) as connection:
+            return connection.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall()
+
+    write_deltalake(f"{lake}/gold/x", pa.table({"id": [1, 2], "text": ["a", None]}))
+    assert (run().kind, rows()) == ("load", [(1, "a"), (2, None)])
+    write_deltalake(f"{lake}/gold/x", pa.table({"id": [3], "text": ["c"]}), mode="overwrite")
+    assert (run().upserted, rows()) == (1, [(3, "c")])
+    write_deltalake(f"{lake}/gold/x", pa.table({"id": [3, 3], "text": ["d", "e"]}), mode="append")
+    with pytest.raises(KeysNotUnique, match=r"1 keys \(id\) .* \(3\)"):
+        run()
+    write_deltalake(f"{lake}/gold/x", pa.table({"id": pa.array([None], pa.int64()), "text": ["d"]}), mode="append")
+    with pytest.raises(NullKeys, match="1 rows"):
+        run()
+    assert rows() == [(3, "c")]
+    assert rows("kdi_served")[0][3] == 1
+
+    with duckdb.connect(str(file)) as connection:
+        connection.execute("CREATE TABLE theirs AS SELECT 1 AS one")
+    theirs = ServedTableSpec(table="gold/x", into=DuckDb(file=str(file), table="theirs"), keys=("id",))
+    with pytest.raises(TableNotOurs):
+        run(theirs)
+    tmp_path.joinpath("text.duckdb").write_text("no database " * 1000)
+    with pytest.raises(FileNotOurs):
+        run(ServedTableSpec(table="gold/x", into=DuckDb(file="text.duckdb", table="x"), keys=("id",)))
+    assert rows("theirs") == [(1,)]
+    assert FileLocked(target="t", file="f", detail="d").message_parts()[1].startswith("the file is unchanged")
