@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from kdi_assets.stream.aws_secrets import FromSecretsManager
-from kdi_assets.stream.connections import ClientValue, EnvironmentProperties, FromEnvironment
+from kdi_assets.stream.client_values import ClientValue, EnvironmentProperties, FromEnvironment
 from kdi_assets.stream.field_types import Declared, Owner, TablePath, WrittenAs, matching, not_blank, wrong
 from kdi_assets.stream.limits import FreshnessLimits, cron_expression
 

@@ -156,7 +156,7 @@ def test_a_password_is_in_no_representation_of_a_served_table(monkeypatch: pytes
 
     monkeypatch.setenv("SERVING_URL", "postgresql://kdi@127.0.0.1:1/usage")
     monkeypatch.setenv("SERVING_PASSWORD", "sesame-open")
-    from kdi_assets.stream.connections import FromEnvironment
+    from kdi_assets.stream.client_values import FromEnvironment
 
     target = Postgres(table="x", url=FromEnvironment("SERVING_URL"), password=FromEnvironment("SERVING_PASSWORD"))
 
@@ -171,7 +171,7 @@ def test_a_password_is_in_no_representation_of_a_served_table(monkeypatch: pytes
 def test_an_address_that_is_none_is_refused_without_showing_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from kdi_assets.serve.errors import AddressWrong
     from kdi_assets.serve.postgres.connection import database_of
-    from kdi_assets.stream.connections import EnvironmentVariableMissing, FromEnvironment
+    from kdi_assets.stream.client_values import EnvironmentVariableMissing, FromEnvironment
 
     target = Postgres(table="x", url=FromEnvironment("SERVING_URL"))
     monkeypatch.delenv("SERVING_URL", raising=False)
