@@ -18,6 +18,7 @@ from sensors.check_tables import check_schedules, table_check_job
 from sensors.downstream import downstream_sensors
 from sensors.freshness import freshness_sensors
 from sensors.lag import lag_sensors
+from sensors.upkeep import upkeep_jobs, upkeep_schedules
 
 PACKAGE_DEFS = Path(__file__).parent / "defs"
 
@@ -27,13 +28,13 @@ def defs() -> dg.Definitions:
     folder = defs_folder()
     # Before Dagster reads the documents: it would stop at the first mistake.
     streams = load_streams(folder).values()
-    checks = table_check_job(streams)
+    checks, upkeep = table_check_job(streams), upkeep_jobs(streams)
     shared = dg.Definitions(
         assets=topic_assets(streams),  # shared by streams; the components define tables and checks
         resources={"spark": SparkResource()},
         sensors=[*lag_sensors(list(streams)), *freshness_sensors(streams)],
-        jobs=[checks],
-        schedules=check_schedules(checks),
+        jobs=[checks, *upkeep],
+        schedules=[*check_schedules(checks), *upkeep_schedules(upkeep)],
         executor=dg.in_process_executor,  # one run, many streams, one Spark session
     )
     location = dg.Definitions.merge(component_definitions(folder), shared)

@@ -24,6 +24,7 @@ from kdi_assets.stream.limits import (
     last_time,
 )
 from kdi_assets.stream.message_format import AvroContainer, Framed
+from kdi_assets.stream.upkeep import USUAL_FILE_BYTES
 
 __all__ = [
     "COSTLY",
@@ -112,6 +113,11 @@ class Stream(StreamFields):
     def patience_seconds(self, now: datetime) -> float | None:
         """How long a message may wait until it is drained; ``None`` if no limit is a time, or the stream is paused."""
         return self.drain_when.patience_seconds(now) if self.status == "active" else None
+
+    @property
+    def compacted_file_bytes(self) -> int:
+        """The size of files that compaction aims at."""
+        return self.target_file_size or USUAL_FILE_BYTES
 
     @property
     def check_names(self) -> tuple[CheckName, ...]:
