@@ -150,6 +150,10 @@ class Stream(StreamFields):
         """Path or URI of the table that keeps rows which a decision removed and Kafka no longer has."""
         return f"{self.table_uri(lake)}_removed"
 
+    def erased_uri(self, lake: str) -> str:
+        """Path or URI of the table that keeps the offsets of erased messages."""
+        return f"{self.table_uri(lake)}_erased"
+
     def beside_uris(self, lake: str) -> tuple[str, ...]:
         """Paths or URIs of the tables that drains and decisions make beside the stream's table."""
-        return self.dead_letters_uri(lake), self.archive_uri(lake), self.removed_uri(lake)
+        return self.dead_letters_uri(lake), self.archive_uri(lake), self.removed_uri(lake), self.erased_uri(lake)

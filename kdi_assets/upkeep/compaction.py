@@ -86,7 +86,7 @@ def compact(
     columns = cluster_by if due.why == "cluster" else ()
     where = f" WHERE {due.part.where}" if due.part.where else ""
     order = f" ZORDER BY ({', '.join(map(quoted_path, columns))})" if columns else ""
-    with optimize_failures(table), _settings(spark, _of_optimize(target_bytes, due.part.label, columns)):
+    with optimize_failures(table), changed_settings(spark, _of_optimize(target_bytes, due.part.label, columns)):
         metrics = spark.sql(f"OPTIMIZE delta.`{uri}`{where}{order}").collect()[0]["metrics"]
     return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
@@ -127,7 +127,8 @@ def optimize_failures(table: str) -> Iterator[None]:
 
 
 @contextmanager
-def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def changed_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """The session's settings during the body."""
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)

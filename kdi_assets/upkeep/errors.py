@@ -85,3 +85,27 @@ class RetentionUnclear(Terminal):
     what_happened = "{table}: {name} is {value!r}, which is not of the form `interval 7 days`."
     what_is_safe = "nothing was removed."
     what_to_run = "ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('{name}' = 'interval 7 days')"
+
+
+class EraseRefused(Terminal):
+    """An erasure does not apply to the present state of the stream."""
+
+    stream: str
+    detail: str
+    run: str
+
+    what_happened = "{stream}: nothing is erased: {detail}."
+    what_is_safe = "nothing was changed."
+    what_to_run = "{run}"
+
+
+class EraseUnfinished(Transient):
+    """The rows left the table, and a copy of erased messages beside it is still there."""
+
+    stream: str
+    table: str
+    detail: str
+
+    what_happened = "{stream}: the rows are erased, and their messages are still in {table}: {detail}"
+    what_is_safe = "no replay and no list shows these messages; positions stay as they are."
+    what_to_run = "kdi erase {stream} --again --because … --yes"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import delta_log
 from kdi_assets.ledger.storage import storage_failures
+from kdi_assets.upkeep.compaction import changed_settings
 from kdi_assets.upkeep.errors import FILE_RETENTION, RetentionTooShort, RetentionUnclear, UpkeepGaveWay
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ LEAST_RETENTION = timedelta(days=1)
 """Four times the longest run: Dagster ends a run after six hours (``max_runtime_seconds`` in ``dagster.yaml``)."""
 _DEFAULT = "interval 1 week"
 _LOGGING = "spark.databricks.delta.vacuum.logging.enabled"
+_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,11 @@ def expired_files(log: TableLog, retention: timedelta) -> int | None:
     return sum(1 for path in found if not path.rsplit("/", 1)[-1].startswith((".", "_")))
 
 
-def vacuum(spark: SparkSession, table: str, uri: str) -> Vacuumed:
+def vacuum(spark: SparkSession, table: str, uri: str, *, now: bool = False) -> Vacuumed:
     """Remove the files; call ``checked_retention`` first.
+
+    Args:
+        now: Whatever the retention is. Runs and readers may lose files that they need.
 
     Raises:
         UpkeepGaveWay: Spark failed.
@@ -99,13 +104,13 @@ def vacuum(spark: SparkSession, table: str, uri: str) -> Vacuumed:
 
     delta_log(spark, uri)  # refuses a session that commits by another log store
     before = TableLog.existing(uri).version
-    spark.conf.set(_LOGGING, "true")  # the default depends on the storage; the commits say what was removed
+    # Logged on every storage, whatever Delta's default is: the commits say what was removed.
+    settings = {_LOGGING: "true"} | ({_CHECK: "false"} if now else {})
     try:
-        spark.sql(f"VACUUM delta.`{uri}`").collect()
+        with changed_settings(spark, settings):
+            spark.sql(f"VACUUM delta.`{uri}`{' RETAIN 0 HOURS' if now else ''}").collect()
     except (PySparkException, Py4JError) as failed:
         raise UpkeepGaveWay(table=table, step="VACUUM", detail=root_cause(failed)) from failed
-    finally:
-        spark.conf.unset(_LOGGING)
     return _recorded(uri, after=before)
 
 

@@ -46,7 +46,7 @@ def keep_own_table(web: DrivenStream, **fields: Any) -> TableUpkeep:
 
 
 @contextmanager
-def held_compaction(web: DrivenStream) -> Iterator[list[StreamUpkeep]]:
+def held_compaction(web: DrivenStream, *, later: timedelta = timedelta()) -> Iterator[list[StreamUpkeep]]:
     """Compact in a thread until its files are written and it is about to commit; it goes on after the body.
 
     Delta takes the lock of the table's log to read the log, and to commit. This thread holds the lock and lets the
@@ -54,7 +54,7 @@ def held_compaction(web: DrivenStream) -> Iterator[list[StreamUpkeep]]:
     """
     lock, done = delta_log(web.session(), web.uri).snapshotLock(), list[StreamUpkeep]()
     stored = data_files(web)
-    thread = Thread(target=lambda: done.append(keep(web)), daemon=True)
+    thread = Thread(target=lambda: done.append(keep(web, now=datetime.now(UTC) + later)), daemon=True)
     lock.lock()
     thread.start()
     try:

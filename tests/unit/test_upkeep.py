@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from kdi_assets.audit.coverage import coverage
 from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.entry import Erasure, LedgerEntry, RangeCounts
+from kdi_assets.ledger.entry_json import entry_to_json, parse_entry
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from kdi_assets.stream.upkeep import Upkeep
 from kdi_assets.upkeep.clustering import last_clustered
 from kdi_assets.upkeep.compaction import Why, clustered_metadata, due_compactions
+from kdi_assets.upkeep.erase_selection import without_values
 from kdi_assets.upkeep.errors import RetentionTooShort, RetentionUnclear
 from kdi_assets.upkeep.table_files import FileFacts, PartFiles, parts_of
 from kdi_assets.upkeep.vacuum import checked_retention, interval_of
@@ -130,3 +135,35 @@ def test_vacuum_is_refused_where_a_run_or_a_reader_may_still_need_the_files(tmp_
         checked_retention("t", usual, now=NOW, needed_since=NOW - timedelta(days=8))
     with pytest.raises(RetentionUnclear, match="is 'a while'"):
         checked_retention("t", odd, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("condition", "recorded"),
+    [
+        ("person = 'Ada'", "person = ?"),
+        ("person = 'O''Brien' AND id IN (4711, 4.5e3)", "person = ? AND id IN (?, ?)"),
+        ('note LIKE "%a\\"da%" OR day2 = DATE\'2026-01-01\'', "note LIKE ? OR day2 = DATE?"),
+        ("kafka.offset BETWEEN 10 AND 20L", "kafka.offset BETWEEN ? AND ?"),
+        ("", ""),
+    ],
+)
+def test_the_record_of_an_erasure_has_no_value_of_its_condition(condition: str, recorded: str) -> None:
+    assert without_values(condition) == recorded
+
+
+def test_an_erasure_is_taken_out_of_the_counts_and_the_digest_that_the_audit_compares() -> None:
+    tp = TopicPartition("orders", 0)
+    at = {"app_id": "a", "topic": "orders", "topic_id": "t", "table_id": "i"}
+    drained = RangeCounts(OffsetRange(tp, 0, 10), became_rows=8, dead_letters=2)
+    erasure = Erasure(where="id = ?", became_rows={tp: 3}, dead_letters={tp: 1}, digest=7)
+    start = LedgerEntry(0, "start", attempt_id="s", positions={tp: 0}, **at)
+    drain = LedgerEntry(1, "drain", attempt_id="d", positions={tp: 10}, ranges=(drained,), digest=5, **at)
+    erased = LedgerEntry(2, "erase", attempt_id="e", positions={tp: 10}, erasure=erasure, **at)
+
+    covered = coverage([start, drain, erased])
+    written = entry_to_json(erased)
+
+    assert (covered.became_rows, covered.dead_letters, covered.digest) == ({0: 5}, {0: 1}, 5 ^ 7)
+    assert (covered.offsets, covered.erased, covered.erased_by) == (10, 4, {2: (4, 7)})
+    assert parse_entry(written, 2, "a") == erased
+    assert json.loads(written)["kdi_ledger"] > json.loads(entry_to_json(drain))["kdi_ledger"]
