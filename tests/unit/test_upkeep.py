@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -153,7 +154,7 @@ def test_the_record_of_an_erasure_has_no_value_of_its_condition(condition: str, 
 
 def test_an_erasure_is_taken_out_of_the_counts_and_the_digest_that_the_audit_compares() -> None:
     tp = TopicPartition("orders", 0)
-    at = {"app_id": "a", "topic": "orders", "topic_id": "t", "table_id": "i"}
+    at: dict[str, Any] = {"app_id": "a", "topic": "orders", "topic_id": "t", "table_id": "i"}
     drained = RangeCounts(OffsetRange(tp, 0, 10), became_rows=8, dead_letters=2)
     erasure = Erasure(where="id = ?", became_rows={tp: 3}, dead_letters={tp: 1}, digest=7)
     start = LedgerEntry(0, "start", attempt_id="s", positions={tp: 0}, **at)
