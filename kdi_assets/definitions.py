@@ -19,6 +19,7 @@ from sensors.downstream import downstream_sensors
 from sensors.freshness import freshness_sensors
 from sensors.lag import lag_sensors
 from sensors.refine import refine_sensors
+from sensors.upkeep import upkeep_jobs, upkeep_schedules
 
 PACKAGE_DEFS = Path(__file__).parent / "defs"
 
@@ -29,13 +30,13 @@ def defs() -> dg.Definitions:
     # Before Dagster reads the documents: it would stop at the first mistake.
     documents = load_folder(folder)
     streams, refined = documents.streams.values(), documents.refined.values()
-    checks = table_check_job(streams)
+    checks, upkeep = table_check_job(streams), upkeep_jobs(streams)
     shared = dg.Definitions(
         assets=topic_assets(streams),  # shared by streams; the components define tables and checks
         resources={"spark": SparkResource()},
         sensors=[*lag_sensors(list(streams)), *freshness_sensors(streams), *refine_sensors(refined, streams)],
-        jobs=[checks],
-        schedules=check_schedules(checks),
+        jobs=[checks, *upkeep],
+        schedules=[*check_schedules(checks), *upkeep_schedules(upkeep)],
         executor=dg.in_process_executor,  # one run, many streams, one Spark session
     )
     location = dg.Definitions.merge(component_definitions(folder), shared)

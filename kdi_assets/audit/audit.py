@@ -70,6 +70,7 @@ def _report(
         gaps=covered.gaps + result.rowless.gaps - result.gaps_with_rows,
         declared_losses=offsets_in(covered.declared_losses) - result.losses_with_rows,
         deleted=sum(d.offsets for d in result.deletions),
+        erased=result.erased,
         missing=result.missing,
         twice=result.twice,
         ghosts=sum(c.orphaned for c in counted.values()),
@@ -113,7 +114,7 @@ def _audit_in_spark(
 
 
 def _nothing_missing(covered: Coverage) -> MissingOffsets:
-    return MissingOffsets(rowless=covered.recorded_rowless)
+    return MissingOffsets(rowless=covered.recorded_rowless, erased=covered.erased)
 
 
 def _found(spark: SparkSession, stream: Stream, lake: str, history: LiveHistory, bounds: Bounds | None) -> DataFrame:
@@ -138,11 +139,16 @@ def _agrees(counted: Mapping[int, OffsetCounts], covered: Coverage) -> bool:
 
 def _notes(history: LiveHistory) -> Sequence[str]:
     first = history.entries[0]
+    back = [
+        f"v{e.version} erased {e.erasure.count:,} messages, and a RESTORE undid it: `kdi erase … --again` repeats it"
+        for e in history.undone_erasures
+        if e.erasure
+    ]
     moved = [
         f"v{e.version} moved {e.kept_aside:,} rows to the table `…_removed`: the broker no longer had their messages"
         for e in history.entries
         if e.kept_aside
-    ]
+    ] + back
     if first.kind == "takeover":
         return (f"audited from the takeover at v{first.version} on", *moved)
     if first.kind != "start":

@@ -67,6 +67,7 @@ class Coverage:
         became_rows: By partition, messages that are rows; replays are counted in.
         dead_letters: By partition, messages that are dead letters and no rows.
         withdrawn_by: Messages whose rows a replay removed without replacement, by its commit.
+        erased_by: Messages that a commit erased, count and digest, by the commit.
     """
 
     begin: Mapping[TopicPartition, int]
@@ -82,6 +83,7 @@ class Coverage:
     became_rows: Mapping[int, int] = field(default_factory=dict)
     dead_letters: Mapping[int, int] = field(default_factory=dict)
     withdrawn_by: Mapping[int, RowlessRecord] = field(default_factory=dict)
+    erased_by: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def offsets(self) -> int:
@@ -91,6 +93,11 @@ class Coverage:
     def gaps(self) -> int:
         """Offsets in the gaps that entries list."""
         return offsets_in(g for p in self.pieces for g in p.gaps)
+
+    @property
+    def erased(self) -> int:
+        """All messages that entries recorded as erased."""
+        return sum(count for count, _ in self.erased_by.values())
 
     @property
     def has_rowless(self) -> bool:
@@ -144,7 +151,7 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
     for superseded in superseded_by_decisions(entries):
         live = [without_offsets(e, superseded.range) if superseded.applies_to(e) else e for e in live]
     whole = {e.version for e, before in zip(live, entries, strict=True) if e == before}
-    digests = (e.stored_digest ^ e.withdrawn_digest for e in live)
+    digests = (e.stored_digest ^ e.taken_digest for e in live)
     resets = list(position_resets(entries))
     rows, letters = _count_by_partition(live)
     return Coverage(
@@ -165,6 +172,7 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
             for e in live
             if e.withdrawn
         },
+        erased_by={e.version: (e.erasure.count, e.erasure.digest) for e in live if e.erasure},
     )
 
 
@@ -189,6 +197,9 @@ def _count_by_partition(entries: Sequence[LedgerEntry]) -> tuple[Counter[int], C
             letters[tp.partition] -= returned
         for tp, withdrawn in e.withdrawn.items():
             rows[tp.partition] -= withdrawn.count
+        if e.erasure:
+            rows.subtract({tp.partition: n for tp, n in e.erasure.became_rows.items()})
+            letters.subtract({tp.partition: n for tp, n in e.erasure.dead_letters.items()})
     return +rows, +letters
 
 

@@ -22,6 +22,7 @@ from kdi_assets.drain.rules.table_schema import refuse_other_schema
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.ledger.coordinates import Bounds, bounds_sql
 from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.erased import with_erasing_commit
 from kdi_assets.ledger.history import LiveHistory, removes_rows
 from kdi_assets.sources.kafka.reader import read_ranges
 from kdi_assets.sources.kafka.topic import read_topic
@@ -43,7 +44,7 @@ class Comparison:
         agreed: Messages whose row or dead letter is what today's definition makes of them, and tombstones and filtered
             messages without either.
         changed: Messages with another row or dead letter.
-        absent: Messages with neither that should have one; deleted and declared lost messages are not counted.
+        absent: Messages with neither that should have one; deleted, erased and declared lost messages are not counted.
         changed_at: The first ranges of changed messages, and the ledger commit that drained them.
         absent_at: The same for absent messages.
         notes: Possible causes.
@@ -169,6 +170,8 @@ class _KafkaComparison:
         covered = self._with_draining_commit(absent).withColumnRenamed("changed_by", "version")
         removed = with_removing_commit(self.spark, self.stream, self.lake, covered, feed, self.history)
         left = removed.where(f"NOT coalesce(deliberate, false) AND NOT ({lost})")
+        erased_uri = self.stream.erased_uri(self.lake)
+        left = with_erasing_commit(self.spark, erased_uri, left, self.history.entries).where("erased_by IS NULL")
         remaining = left.count()
         unread = [c for c in feed.unread if removes_rows(c)]
         return left, count - remaining, note_on_unreadable(unread) if remaining else []

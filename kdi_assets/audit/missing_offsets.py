@@ -19,6 +19,7 @@ from kdi_assets.audit.rowless_messages import NO_COUNTS, AbsentOffsets, RowlessM
 from kdi_assets.ledger.coordinates import DIGEST_SQL, bounds_sql
 from kdi_assets.ledger.delta_log import CommitInfo, TableLog
 from kdi_assets.ledger.entry import RowlessCounts
+from kdi_assets.ledger.erased import with_erasing_commit
 from kdi_assets.ledger.history import LiveHistory, removes_rows
 from kdi_assets.ledger.letters import letters_with_rows
 from kdi_assets.stream.stream import Stream
@@ -42,6 +43,7 @@ class MissingOffsets:
 
     rowless: RowlessCounts = RowlessCounts()
     missing: int = 0
+    erased: int = 0
     twice: int = 0
     uncovered: int = 0
     losses_with_rows: int = 0
@@ -130,6 +132,7 @@ class _MissingSearch:
         from pyspark.sql import functions as F
 
         missing = self.differing.where("expected > present").selectExpr(*_AT, "version", "expected - present AS n")
+        erased, missing = self._without_erased(missing)
         removing = (*self.history.removing, *self.history.withdrawing)
         feed = row_changes(self.spark, self.stream, self._log, removing)
         taken = with_removing_commit(self.spark, self.stream, self.lake, missing, feed, self.history)
@@ -139,9 +142,32 @@ class _MissingSearch:
             by_replay = F.col("taken_by").isin(list(withdrawn))
             left = taken.where("NOT coalesce(deliberate, false)").where(~F.coalesce(by_replay, F.lit(False)))
             explained = self._explain(left, self._match_rowless(left), deletions, feed)
-            return replace(explained, rowless=sum(withdrawn.values(), explained.rowless))
+            return replace(explained, rowless=sum(withdrawn.values(), explained.rowless), erased=erased)
         finally:
             taken.unpersist()
+
+    def _without_erased(self, missing: DataFrame) -> tuple[int, DataFrame]:
+        """How many offsets were erased, and the others.
+
+        The table of erased offsets explains no more than the entries recorded: there may be fewer, if some were drained
+        again. If a commit's offsets are more, or others, none of them is explained.
+        """
+        from pyspark.sql import functions as F
+
+        recorded = self.covered.erased_by
+        if not recorded:
+            return 0, missing
+        uri = self.stream.erased_uri(self.lake)
+        marked = with_erasing_commit(self.spark, uri, missing, self.history.entries)
+        by_commit = marked.where("erased_by IS NOT NULL").groupBy("erased_by")
+        found = by_commit.agg(F.sum("n").alias("n"), F.expr(DIGEST_SQL).alias("digest")).collect()
+        sound = {
+            r["erased_by"]: int(r["n"])
+            for r in found
+            if r["n"] < recorded[r["erased_by"]][0] or (r["n"], r["digest"]) == recorded[r["erased_by"]]
+        }
+        explained = F.coalesce(F.col("erased_by").isin(list(sound)), F.lit(False))
+        return sum(sound.values()), marked.where(~explained).drop("erased_by")
 
     def _withdrawn(self, taken: DataFrame) -> dict[int, RowlessCounts]:
         """Messages whose rows a replay removed because they are tombstones or filtered now, by its commit.

@@ -10,7 +10,7 @@ from kdi_assets.stream.stream import OffsetRange
 SHOWN = 20
 """Most ranges that a report lists."""
 SHOWN_IN_LINE = 3
-OMITTED_IF_ZERO = ("filtered", "deleted")
+OMITTED_IF_ZERO = ("filtered", "deleted", "erased")
 """Counts that ``AuditReport.line`` omits if they are 0."""
 
 
@@ -98,6 +98,7 @@ class AuditReport:
         dead_letters: Dead letters that count.
         filtered: Messages that the stream's filter left out, or that its route left to another table.
         deleted: Offsets whose row or dead letter someone removed on purpose.
+        erased: Messages that `kdi erase` removed.
         missing: Covered offsets that are in none of these counts.
         twice: How many times offsets are there more often than entries cover them.
         ghosts: Orphaned dead letters, of attempts that never committed; they do not count.
@@ -119,6 +120,7 @@ class AuditReport:
     gaps: int = 0
     declared_losses: int = 0
     deleted: int = 0
+    erased: int = 0
     missing: int = 0
     twice: int = 0
     ghosts: int = 0
@@ -129,7 +131,7 @@ class AuditReport:
 
     def line(self) -> str:
         """The report in one line."""
-        parts = ["dead_letters", "tombstones", "filtered", "gaps", "declared_losses", "deleted"]
+        parts = ["dead_letters", "tombstones", "filtered", "gaps", "declared_losses", "deleted", "erased"]
         parts = [p for p in parts if p not in OMITTED_IF_ZERO or getattr(self, p)]
         rows = f"{self.became_rows:,} messages in {self.rows:,} rows"
         rows = f"{self.rows:,} rows" if self.rows == self.became_rows else rows

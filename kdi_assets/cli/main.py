@@ -18,6 +18,7 @@ from kdi_assets.cli import (
     doctor,
     drain,
     driver,
+    erase,
     freshness,
     generate,
     history,
@@ -61,6 +62,7 @@ app.add_typer(dead_letters.app, name="dead-letters")
 app.command()(replay.replay)
 app.command(help=resolve.HELP)(resolve.resolve)
 app.command()(upkeep.upkeep)
+app.command()(erase.erase)
 app.command()(check.check)
 app.command("check-assets")(check_assets.check_assets)
 app.command()(jars.jars)

@@ -1,48 +1,115 @@
-"""`kdi upkeep`: copy a table's log to its archive and clean it up; only shown without --yes."""
+"""`kdi upkeep`: compact tables, remove files that no version needs, clean up the log; only shown without --yes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamName, selected_stream
-from kdi_assets.cli.output import UNCHANGED, print_result, refusal_in_json
-from kdi_assets.cli.session import lazy_session
+from kdi_assets.cli.options import AsJson, Defs, StreamNames, selected_streams
+from kdi_assets.cli.output import UNCHANGED, exit_code, print_json, print_refusal
+from kdi_assets.cli.session import LazySession, lazy_session
+from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
-from kdi_assets.wording import counted, duration
+from kdi_assets.wording import byte_size, counted, duration
 
 if TYPE_CHECKING:
+    from kdi_assets.stream.stream import Stream
     from kdi_assets.upkeep.clean_up import CleanUp
+    from kdi_assets.upkeep.stream_upkeep import StreamUpkeep
+    from kdi_assets.upkeep.table_upkeep import TableUpkeep
 
 
 def upkeep(
-    stream: StreamName,
+    streams: StreamNames = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only show it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show it, which is the default.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Clean up the log of the stream's table: copy it to <table>_ledger, then remove commits that are older than
-    delta.logRetentionDuration (30 days by default).
+    """Keep tables in shape: compact small files, remove files that no version
+    needs (VACUUM), and clean up the log: copy it to <table>_ledger, then remove
+    commits that are older than delta.logRetentionDuration (30 days by default).
 
-    Positions stay, and `kdi audit` still accounts for every offset. The table
-    cannot be restored to removed versions. Needs Spark only if the newest
-    ledger commit is among the expired ones.
+    Rows and positions stay, and `kdi audit` still accounts for every offset.
+    The table cannot be restored to versions whose commits or files were
+    removed. Drains may run meanwhile. Spark is started only if it is needed.
 
     Exit codes: 0 shown, or done with --yes; 1 someone must decide; 75 a retry helps.
     """
-    from kdi_assets.upkeep.clean_up import clean_up, plan_clean_up
+    if yes and dry_run:
+        raise typer.BadParameter("--yes does it, and --dry-run does not; give one of them", param_hint="--dry-run")
+    chosen, lake = selected_streams(streams or (), defs), Settings.from_environment().lake
+    errors: list[KdiError] = []
+    with lazy_session("upkeep") as session, session.watched():
+        for stream in chosen:
+            found = _upkeep_of(stream, lake, session, yes=yes)
+            _print(found, as_json=as_json)
+            errors += found.all_errors
+    if not yes and not as_json:
+        typer.echo(UNCHANGED)
+    if code := exit_code(errors):
+        raise typer.Exit(code)
 
-    chosen, lake, now = selected_stream(stream, defs), Settings.from_environment().lake, datetime.now(UTC)
-    with refusal_in_json(chosen.name, as_json=as_json):
-        planned = plan_clean_up(chosen, lake, now=now)
-        if not yes:
-            print_result(_planned_text(planned), _fields(planned), as_json=as_json)
-            return
-        with lazy_session("upkeep") as session, session.watched():
-            done = clean_up(chosen, lake, session=session, now=now)
-    print_result(_done_text(done), _fields(done), as_json=as_json)
+
+def _upkeep_of(stream: Stream, lake: str, session: LazySession, *, yes: bool) -> StreamUpkeep:
+    from kdi_assets.upkeep.stream_upkeep import keep_stream, plan_upkeep
+
+    now = datetime.now(UTC)
+    planned = plan_upkeep(stream, lake, now=now)
+    return keep_stream(stream, lake, planned, session=session, now=now) if yes else planned
+
+
+def _print(found: StreamUpkeep, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_fields(found))
+        return
+    for line in _lines(found):
+        typer.echo(line)
+    for error in found.all_errors:
+        print_refusal(error)
+
+
+def _lines(found: StreamUpkeep) -> Iterator[str]:
+    for table in found.tables:
+        yield _done_line(table) if table.done else _planned_line(table)
+    if not found.tables and not found.errors:
+        yield f"{found.stream}: there is no table yet"
+    if found.clean_up:
+        yield _done_text(found.clean_up) if found.clean_up.done else _planned_text(found.clean_up)
+
+
+def _planned_line(table: TableUpkeep) -> str:
+    steps = [f"compact {_first([d.part.label for d in table.due])}"] if table.due else []
+    if table.vacuum:
+        steps.append(f"remove {'files' if table.expired is None else counted(table.expired, 'file')} by VACUUM")
+    steps += ["write a checkpoint"] if table.checkpoint else []
+    files = table.before
+    small = f", {files.small:,} of them small" if files.small else ""
+    return (
+        f"{table.table} v{table.version}: {counted(files.files, 'file')} of {byte_size(files.bytes)}{small}; "
+        f"would {', '.join(steps) if steps else 'do nothing'}"
+    )
+
+
+def _done_line(table: TableUpkeep) -> str:
+    before, after = table.before, table.after
+    steps = [f"compacted {_first(table.compacted)}"] if table.compacted else []
+    if table.vacuumed:
+        removed = table.vacuumed
+        steps.append(f"VACUUM removed {counted(removed.files, 'file')} of {byte_size(removed.bytes)}")
+    steps += ["wrote a checkpoint"] if table.checkpoint else []
+    return (
+        f"{table.table} v{table.version}: {counted(before.files, 'file')} of {byte_size(before.bytes)} before, "
+        f"{counted(after.files, 'file')} of {byte_size(after.bytes)} after; {', '.join(steps) or 'nothing was due'}"
+    )
+
+
+def _first(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - 3:,} more" if len(labels) > 3 else ""
+    return ", ".join(labels[:3]) + more
 
 
 def _planned_text(planned: CleanUp) -> str:
@@ -50,7 +117,7 @@ def _planned_text(planned: CleanUp) -> str:
     renewed = "; the newest ledger commit is among them and would be renewed first" if planned.renews else ""
     return (
         f"{planned.stream}: {older} are older than {duration(planned.retention.total_seconds())}{renewed}; "
-        f"{counted(planned.uncopied, 'commit')} would be copied to the archive\n{UNCHANGED}"
+        f"{counted(planned.uncopied, 'commit')} would be copied to the archive"
     )
 
 
@@ -60,18 +127,48 @@ def _done_text(done: CleanUp) -> str:
     return f"{done.stream}: {copied}{renewed}, {counted(done.removed, 'commit')} removed from the log"
 
 
-def _fields(of: CleanUp) -> dict[str, object]:
+def _fields(found: StreamUpkeep) -> dict[str, object]:
     return {
-        "stream": of.stream,
-        "table_version": of.version,
+        "stream": found.stream,
+        "done": any(table.done for table in found.tables),
+        "tables": [_table_fields(table) for table in found.tables],
+        **(_clean_up_fields(found.clean_up) if found.clean_up else {}),
+        "error": next(iter(found.all_errors), None),
+        "errors": list(found.all_errors),
+    }
+
+
+def _table_fields(table: TableUpkeep) -> dict[str, object]:
+    removed = table.vacuumed
+    return {
+        "table": table.table,
+        "table_version": table.version,
+        "files_before": table.before.files,
+        "bytes_before": table.before.bytes,
+        "small_files_before": table.before.small,
+        "due": [{"partition": d.part.label, "because": d.why} for d in table.due],
+        "vacuum_due": table.vacuum,
+        "expired_files": table.expired,
+        "checkpoint": table.checkpoint,
+        "done": table.done,
+        "files_after": table.after.files if table.done else None,
+        "bytes_after": table.after.bytes if table.done else None,
+        "small_files_after": table.after.small if table.done else None,
+        "well_sized_bytes_after": table.after.well_sized_bytes if table.done else None,
+        "compacted": list(table.compacted),
+        "vacuumed_files": removed.files if removed else None,
+        "vacuumed_bytes": removed.bytes if removed else None,
+    }
+
+
+def _clean_up_fields(of: CleanUp) -> dict[str, object]:
+    return {
         "commits_in_log": of.commits,
         "expired_versions": of.expired,
         "retention_seconds": of.retention.total_seconds(),
         "renews_positions": of.renews,
-        "done": of.done,
         "copied_commits": of.copied if of.done else None,
         "uncopied_commits": None if of.done else of.uncopied,
         "removed_commits": of.removed if of.done else None,
         "renewed_at_version": of.renewed_at,
-        "error": None,
     }

@@ -228,8 +228,8 @@ class TableNotMoved(Terminal):
     what_happened = "{stream}: the table is still at {former} and not at {uri}; a drain would start over."
     what_is_safe = "the table; nothing was read and nothing was written."
     what_to_run = (
-        "mv {former} {uri}   (then, if they exist, {former}_dead_letters, {former}_ledger and {former}_removed "
-        "likewise)"
+        "mv {former} {uri}   (then, if they exist, {former}_dead_letters, {former}_ledger, {former}_removed and "
+        "{former}_erased likewise)"
     )
 
 

@@ -41,6 +41,12 @@ def coordinates(table: DataFrame, stream: Stream) -> tuple[Column, ...]:
     """
     from pyspark.sql import functions as F
 
+    expressions = coordinate_sql(table, stream)
+    return tuple(F.expr(expression).alias(column) for column, expression in expressions.items())
+
+
+def coordinate_sql(table: DataFrame, stream: Stream) -> dict[str, str]:
+    """The same as Spark SQL, by column."""
     path, schema = quoted_path(stream.coordinates), table.schema.jsonValue()
     # The digest differs between INT and BIGINT.
     sql = {"partition": "CAST({}.partition AS INT)", "offset": "{}.offset", "index": "0", "count": "1"}
@@ -50,7 +56,7 @@ def coordinates(table: DataFrame, stream: Stream) -> tuple[Column, ...]:
     if explodes(table, stream):
         # A table may have rows from before its stream exploded.
         sql |= {"index": "coalesce({}.index, 0)", "count": "coalesce({}.count, 1)"}
-    return tuple(F.expr(expression.format(path)).alias(column) for column, expression in sql.items())
+    return {column: expression.format(path) for column, expression in sql.items()}
 
 
 def quoted_path(path: str) -> str:

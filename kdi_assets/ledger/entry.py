@@ -11,11 +11,11 @@ from typing import Literal
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
-Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal", "routes", "replay", "discard"]
+Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal", "routes", "replay", "discard", "erase"]
 """``routes`` commits a change of route conditions, or the stop before it; positions stay as they are."""
 REPLAY_PREFIX = "replay-"
 """Attempt ids of replays start with it: a replay writes dead letters below the positions before it commits."""
-BELOW_POSITIONS: tuple[Kind, ...] = ("replay", "discard")
+BELOW_POSITIONS: tuple[Kind, ...] = ("replay", "discard", "erase")
 """Commits that change only what lies below the positions; a drain that was planned before one of them stays valid."""
 
 BUCKETS_PER_OCTAVE = 8
@@ -121,6 +121,36 @@ class FieldCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class Erasure:
+    """Messages that a commit erased: it removes their rows, and their dead letters are deleted after it.
+
+    The table ``<table>_erased`` has their offsets, under the attempt id of the entry.
+
+    Attributes:
+        where: The condition on rows, with ``?`` in place of each value; empty without one.
+        letters_where: The same on dead letters.
+        became_rows: By topic partition, erased messages that were rows.
+        dead_letters: By topic partition, erased messages that were dead letters.
+        digest: ``bit_xor(xxhash64(partition, offset))`` of both.
+        removed_rows: Rows that left the table ``<table>_removed``.
+        again: Whether it erased what a RESTORE had brought back.
+    """
+
+    where: str = ""
+    letters_where: str = ""
+    became_rows: Mapping[TopicPartition, int] = field(default_factory=dict)
+    dead_letters: Mapping[TopicPartition, int] = field(default_factory=dict)
+    digest: int = 0
+    removed_rows: int = 0
+    again: bool = False
+
+    @property
+    def count(self) -> int:
+        """Erased messages that the ledger had counted."""
+        return sum(self.became_rows.values()) + sum(self.dead_letters.values())
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """What one ledger commit did. The names of the fields are the keys of the JSON.
 
@@ -156,6 +186,7 @@ class LedgerEntry:
         kept_aside: Rows that a decision moved to ``<table>_removed``, because the broker no longer has their messages.
         withdrawn: Of a replay of dates, by topic partition: messages whose rows it removed without replacement.
         withdrawn_digest: ``bit_xor(xxhash64(partition, offset))`` of these.
+        erasure: Of an erasure: what it erased.
     """
 
     version: int
@@ -196,6 +227,7 @@ class LedgerEntry:
     kept_aside: int = 0
     withdrawn: Mapping[TopicPartition, RowlessCounts] = field(default_factory=dict)
     withdrawn_digest: int = 0
+    erasure: Erasure | None = None
     last_read: Mapping[TopicPartition, LastRead] = field(default_factory=dict)
     decided_by: str = ""
     because: str = ""
@@ -243,6 +275,11 @@ class LedgerEntry:
     def stored_digest(self) -> int:
         """Digest of the messages that became rows or dead letters."""
         return self.digest ^ self.tombstone_digest ^ self.filtered_digest
+
+    @property
+    def taken_digest(self) -> int:
+        """Digest of the messages that were rows or dead letters before the commit, and are neither after it."""
+        return self.withdrawn_digest ^ (self.erasure.digest if self.erasure else 0)
 
 
 def unmoved_last_read(

@@ -8,19 +8,29 @@ from dataclasses import fields, is_dataclass
 from datetime import date, datetime
 from typing import Any
 
-from kdi_assets.ledger.entry import DeadLettersAt, FieldCounts, LastRead, LedgerEntry, RangeCounts, RowlessCounts
+from kdi_assets.ledger.entry import (
+    DeadLettersAt,
+    Erasure,
+    FieldCounts,
+    LastRead,
+    LedgerEntry,
+    RangeCounts,
+    RowlessCounts,
+)
 from kdi_assets.ledger.errors import WrittenByNewerRelease
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
-FORMAT = 1
-"""A new field needs no new format if older releases can ignore it and still count right; any other change does."""
+FORMAT, FORMAT_OF_ERASURES = 1, 6
+"""A new field needs no new format if older releases can ignore it and still count right; any other change does. A
+release that does not know erasures would count erased messages as missing. Development versions wrote 2 to 5."""
 
 
 def entry_to_json(entry: LedgerEntry) -> str:
     """The form in the log: numbers of topic partitions as keys, ranges as ``[partition, start, end]``."""
     values = {name: value for name, value in _to_json_value(entry).items() if value or name not in _LEFT_OUT_IF_EMPTY}
-    return json.dumps({"kdi_ledger": FORMAT, **values}, separators=(",", ":"))
+    written_as = FORMAT_OF_ERASURES if entry.erasure else FORMAT
+    return json.dumps({"kdi_ledger": written_as, **values}, separators=(",", ":"))
 
 
 def parse_entry(user_metadata: str, version: int, app_id: str) -> LedgerEntry | None:
@@ -34,7 +44,7 @@ def parse_entry(user_metadata: str, version: int, app_id: str) -> LedgerEntry | 
     written: dict[str, Any] = json.loads(user_metadata)
     if written.get("app_id") != app_id:
         return None
-    if written["kdi_ledger"] > FORMAT:
+    if written["kdi_ledger"] not in (FORMAT, FORMAT_OF_ERASURES):
         raise WrittenByNewerRelease(app_id=app_id, version=version)
     known = {f.name: written[f.name] for f in fields(LedgerEntry) if written.get(f.name) is not None}
     read = {name: _FROM_JSON[name](value, written["topic"]) for name, value in known.items() if name in _FROM_JSON}
@@ -44,6 +54,7 @@ def parse_entry(user_metadata: str, version: int, app_id: str) -> LedgerEntry | 
 _LEFT_OUT_IF_EMPTY = (
     *("gap_digest", "letters_by_date", "routes", "decided_by", "because", "outcomes", "returned"),
     *("dates", "removed_by_date", "kept_aside", "withdrawn", "withdrawn_digest", "last_read"),
+    "erasure",
 )
 _COUNTS = tuple(f.name for f in fields(RangeCounts))[1:]
 _RANGE_LENGTH = 3 + len(_COUNTS)  # of a range in the log: partition, start, end, and the counts of this release
@@ -78,6 +89,11 @@ def _by_date(values: Mapping[str, int], topic: str) -> dict[date, int]:
     return {date.fromisoformat(day): count for day, count in values.items()}
 
 
+def _erasure(value: Mapping[str, Any], topic: str) -> Erasure:
+    counts = {name: _by_partition(value[name], topic) for name in ("became_rows", "dead_letters")}
+    return Erasure(**{**value, **counts})
+
+
 def _range(value: Sequence[int], topic: str) -> OffsetRange:
     return OffsetRange(TopicPartition(topic, value[0]), value[1], value[2])
 
@@ -95,5 +111,6 @@ _FROM_JSON: Mapping[str, Callable[[Any, str], Any]] = {
     "dates": lambda values, _: tuple(map(date.fromisoformat, values)),
     "ages": lambda values, _: {int(bucket): count for bucket, count in values.items()},
     "routes": Routes.from_json,
+    "erasure": _erasure,
 }
 """How the fields are read whose JSON differs from their value; the second argument is the topic."""

@@ -5,7 +5,7 @@ Live commits are those that the rows at the newest version come from; a RESTORE 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kdi_assets.ledger.archive import Archive
@@ -30,6 +30,7 @@ class LiveHistory:
         since: The oldest commit that could be read from the log or its archive; above 0, older ones are gone.
         foreign: Commits of other writers that may have added, removed or changed rows, oldest first.
         withdrawing: Replays that removed rows of messages without replacement, oldest first.
+        undone_erasures: Erasures that a RESTORE undid, oldest first: what they erased is in the table again.
         knows_ledger: Whether the log has a ledger commit, even if its entry cannot be read.
     """
 
@@ -39,6 +40,7 @@ class LiveHistory:
     foreign: tuple[CommitInfo, ...]
     knows_ledger: bool = True
     withdrawing: tuple[CommitInfo, ...] = ()
+    undone_erasures: tuple[LedgerEntry, ...] = ()
 
     @property
     def removing(self) -> tuple[CommitInfo, ...]:
@@ -68,8 +70,12 @@ def live_history(uri: str, app_id: str, *, archive_uri: str = "") -> LiveHistory
     found: list[LedgerEntry] = []
     foreign: list[CommitInfo] = []
     withdrawing: list[CommitInfo] = []
+    undone: list[LedgerEntry] = []
     since = log.version + 1
-    for commit in live_commits(log, archive_uri):
+    for commit, live in _known_commits(log, archive_uri):
+        if not live:
+            undone += _erasures([commit], app_id)
+            continue
         since = commit.version
         if entry := parse_entry(commit.user_metadata, commit.version, app_id):
             found.append(entry)
@@ -78,7 +84,23 @@ def live_history(uri: str, app_id: str, *, archive_uri: str = "") -> LiveHistory
             foreign.append(commit)
     knows_ledger = bool(found) or log.transaction_version(version_id(app_id)) is not None
     entries, others = tuple(found[::-1]), tuple(foreign[::-1])
-    return LiveHistory(log.version, entries, since, others, knows_ledger, tuple(withdrawing[::-1]))
+    return LiveHistory(
+        log.version, entries, since, others, knows_ledger, tuple(withdrawing[::-1]), _not_repeated(undone, entries)
+    )
+
+
+def _erasures(commits: Iterable[CommitInfo], app_id: str) -> Iterator[LedgerEntry]:
+    for commit in commits:
+        # Other entries that a RESTORE undid are not parsed: a newer release may have written them.
+        if '"erasure"' in commit.user_metadata:
+            entry = parse_entry(commit.user_metadata, commit.version, app_id)
+            yield from [entry] if entry else []
+
+
+def _not_repeated(undone: Sequence[LedgerEntry], live: Sequence[LedgerEntry]) -> tuple[LedgerEntry, ...]:
+    """The undone erasures that no later erasure repeated, oldest first."""
+    repeated = max((e.version for e in live if e.erasure and e.erasure.again), default=-1)
+    return tuple(e for e in undone[::-1] if e.version > repeated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +155,16 @@ def until_unreadable(commits: Iterable[LoggedCommit]) -> Iterator[CommitInfo]:
 
 def live_commits(log: TableLog, archive_uri: str = "") -> Iterator[CommitInfo]:
     """The live commits without RESTOREs, newest first, as long as it is known which are live."""
+    return (commit for commit, live in _known_commits(log, archive_uri) if live)
+
+
+def _known_commits(log: TableLog, archive_uri: str) -> Iterator[tuple[CommitInfo, bool]]:
+    """The commits without RESTOREs, newest first, and whether they are live, as long as that is known."""
     for commit in walk_back(log, archive_uri):
         if commit.live is None or (commit.live and commit.info is None):
             return
-        if commit.live and commit.info and not commit.info.is_restore:
-            yield commit.info
+        if commit.info and not commit.info.is_restore:
+            yield commit.info, commit.live
 
 
 def every_commit(log: TableLog, archive_uri: str) -> list[CommitInfo]:

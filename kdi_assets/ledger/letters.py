@@ -14,6 +14,7 @@ from kdi_assets.ledger.coordinates import bounds_sql
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import REPLAY_PREFIX, LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
+from kdi_assets.ledger.erased import without_erased
 from kdi_assets.ledger.history import LiveHistory, every_commit
 from kdi_assets.ledger.storage import open_delta_table
 from kdi_assets.ledger.superseded_offsets import Superseded, superseded_by_decisions, superseded_by_drains
@@ -86,6 +87,8 @@ def _newest_by_message(
 
     letters = _with_optional_columns(_table(spark, stream.dead_letters_uri(lake)))
     counting = letters.join(_attempts(spark, history.entries), "attempt_id")
+    # Erased ones may still be there, if the process ended before it deleted them: nobody shall read them again.
+    counting = without_erased(spark, stream.erased_uri(lake), counting, history.entries)
     letter = f"max_by(struct({', '.join(columns)}, version, {_BY_DRAIN}), version) FILTER (WHERE {OUTCOME} IS NULL)"
     why = "max_by(struct(reason, field), version) FILTER (WHERE reason IS NOT NULL)"
     newest = (

@@ -8,7 +8,7 @@ from datetime import date, datetime
 
 from kdi_assets.audit.foreign_changes import deleted_row_count, predicate
 from kdi_assets.ledger.delta_log import CommitInfo, TableLog
-from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.entry import Erasure, LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.history import LoggedCommit, removes_rows, walk_back
 from kdi_assets.ledger.positions import RETIRED
@@ -93,6 +93,8 @@ def _in_words(entry: LedgerEntry, moved: Mapping[TopicPartition, tuple[int | Non
         case "replay" | "discard":
             became = (f"{entry.outcomes[o]:,} {words}" for o, words in _LETTERS.items() if entry.outcomes.get(o))
             return f"dead letters: {', '.join(became)}"
+        case "erase" if entry.erasure:
+            return _erased(entry, entry.erasure)
         case "renewal":
             return "positions renewed"
         case "routes":
@@ -107,6 +109,20 @@ def _removed(entry: LedgerEntry) -> list[str]:
     removed = sum(entry.removed_by_date.values())
     kept = f", {entry.kept_aside:,} of them kept in the table `…_removed`" if entry.kept_aside else ""
     return [f"{removed:,} row{'' if removed == 1 else 's'} removed{kept}"] if removed else []
+
+
+def _erased(entry: LedgerEntry, erasure: Erasure) -> str:
+    letters, rows = sum(erasure.dead_letters.values()), sum(entry.removed_by_date.values())
+    counts = {"dead letters": letters, "rows of the table `…_removed`": erasure.removed_rows}
+    facts = [f"{rows:,} rows", *(f"{count:,} {what}" for what, count in counts.items() if count)]
+    what = (
+        "what a RESTORE had brought back"
+        if erasure.again
+        else " or ".join(
+            filter(None, [erasure.where, erasure.letters_where and f"dead letters: {erasure.letters_where}"])
+        )
+    )
+    return f"{', '.join(facts)} of {erasure.count:,} messages: {what}"
 
 
 def _replayed(entry: LedgerEntry, dates: tuple[date, date]) -> str:

@@ -19,7 +19,7 @@ from kdi_assets.recovery.adopt import adopt, adopt_dead_letters
 from kdi_assets.recovery.context import Action as Action
 from kdi_assets.recovery.context import ProposedPositions, ResolveContext, another_table
 from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.recovery.rewind import Target, check_rows_to_remove, rewind
+from kdi_assets.recovery.rewind import Target, check_rows_to_remove, refuse_over_erased, rewind
 from kdi_assets.recovery.rows_past_position import PastPositionCounts, RowsPastPosition, from_positions
 from kdi_assets.sources.kafka.topic import read_topic
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
@@ -98,6 +98,7 @@ def decide(
             proposal = new_topic(context)
         case "rewind":
             proposal = rewind(context, Target(topic_partition, to, to_timestamp, to_version))
+            refuse_over_erased(context, proposal.after)
         case "adopt":
             proposal = adopt(context)
         case "adopt-dead-letters":

@@ -12,7 +12,9 @@ from kdi_assets.audit.coverage import coverage
 from kdi_assets.audit.kafka_comparison import compare
 from kdi_assets.ledger.coordinates import keeps_timestamps
 from kdi_assets.ledger.entry import LastRead, unmoved_last_read
+from kdi_assets.ledger.erased import highest_erased
 from kdi_assets.ledger.errors import CommitUnreadable, LedgerGap
+from kdi_assets.ledger.history import live_history
 from kdi_assets.recovery.adopt import refuse_another_topic
 from kdi_assets.recovery.context import ProposedPositions, ResolveContext, in_utc
 from kdi_assets.recovery.errors import NothingToResolve
@@ -75,6 +77,25 @@ def rewind(context: ResolveContext, target: Target) -> ProposedPositions:
         raise context.refusal(f"nothing below the positions is {where}")
     steps = ", ".join(f"[{at}, {known.get(tp, 0)}) of {tp}" for tp, at in sorted(lower.items()))
     return ProposedPositions(lower, f"what is {where} is drained again: {steps}")
+
+
+def refuse_over_erased(context: ResolveContext, after: Mapping[TopicPartition, int]) -> None:
+    """Refuse positions below erased messages: a drain would bring them back from Kafka.
+
+    Raises:
+        NothingToResolve: Kafka may still hold them.
+    """
+    stream, lake = context.stream, context.lake
+    history = live_history(context.log.uri, stream.app_id, archive_uri=stream.archive_uri(lake))
+    entries = history.entries if history else ()
+    highest = highest_erased(stream.erased_uri(lake), entries, topic_id=context.topic.topic_id)
+    for tp, at in sorted(after.items()):
+        if (erased := highest.get(tp.partition, -1)) >= at:
+            raise context.refusal(
+                f"offset {erased} of {tp} was erased, and after a rewind to {at} a drain would bring it back",
+                then=f"kdi replay {stream.name} --from DATE --to DATE   (leaves erased messages out), or a rewind of "
+                f"{tp} to {erased + 1} or later",
+            )
 
 
 def _to_end_of_rows(context: ResolveContext) -> ProposedPositions:

@@ -39,6 +39,7 @@ from kdi_assets.stream.message_rules import (
     explode_of,
     mask_of,
 )
+from kdi_assets.stream.upkeep import Upkeep
 from kdi_assets.stream.written_format import WrittenFormat, check_format, format_by_name
 
 Status = Literal["active", "paused", "retired"]
@@ -197,7 +198,9 @@ class StreamFields(Declared):
     first drain from a few messages; the plan itself has exact offsets."""
     target_file_size: Annotated[int | None, Field(strict=True, ge=1_048_576, examples=[134_217_728])] = None
     """Bytes of the Parquet files that a drain writes: rows of one date are collected up to this size, and larger files
-    are split. Without it, each task writes a file for each date."""
+    are split. Without it, each task writes a file for each date. Upkeep compacts to this size, by default 128 MiB."""
+    upkeep: Annotated[Upkeep, Field(examples=[{"small_files": 50, "cluster_by": ["session_id"]}])] = Upkeep()
+    """How files are compacted, and whether the scheduled upkeep includes the table."""
     properties: Annotated[
         Mapping[Annotated[str, AfterValidator(_table_property)], str],
         Field(examples=[{"delta.deletedFileRetentionDuration": "interval 14 days"}]),

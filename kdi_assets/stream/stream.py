@@ -24,6 +24,7 @@ from kdi_assets.stream.limits import (
     last_time,
 )
 from kdi_assets.stream.message_format import AvroContainer, Framed
+from kdi_assets.stream.upkeep import USUAL_FILE_BYTES
 
 __all__ = [
     "COSTLY",
@@ -114,6 +115,11 @@ class Stream(StreamFields):
         return self.drain_when.patience_seconds(now) if self.status == "active" else None
 
     @property
+    def compacted_file_bytes(self) -> int:
+        """The size of files that compaction aims at."""
+        return self.target_file_size or USUAL_FILE_BYTES
+
+    @property
     def check_names(self) -> tuple[CheckName, ...]:
         """The checks that the stream can have; a retired stream has those that need no broker.
 
@@ -144,6 +150,10 @@ class Stream(StreamFields):
         """Path or URI of the table that keeps rows which a decision removed and Kafka no longer has."""
         return f"{self.table_uri(lake)}_removed"
 
+    def erased_uri(self, lake: str) -> str:
+        """Path or URI of the table that keeps the offsets of erased messages."""
+        return f"{self.table_uri(lake)}_erased"
+
     def beside_uris(self, lake: str) -> tuple[str, ...]:
         """Paths or URIs of the tables that drains and decisions make beside the stream's table."""
-        return self.dead_letters_uri(lake), self.archive_uri(lake), self.removed_uri(lake)
+        return self.dead_letters_uri(lake), self.archive_uri(lake), self.removed_uri(lake), self.erased_uri(lake)

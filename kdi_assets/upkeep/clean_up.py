@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.drain.snapshot import Snapshot, take_snapshot
 from kdi_assets.drain.spark_errors import spark_failures
-from kdi_assets.errors import Terminal
 from kdi_assets.ledger.archive import copy_to_archive, open_archive, uncopied
 from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.delta_log import TableLog
@@ -24,24 +23,13 @@ from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.storage import open_delta_table, storage_failures
 from kdi_assets.stream.stream import Stream
+from kdi_assets.upkeep.errors import NoUpkeepNow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _RETENTION = "delta.logRetentionDuration"
 _DEFAULT_RETENTION = "interval 30 days"
-
-
-class NoUpkeepNow(Terminal):
-    """The table's log cannot be cleaned up in its present state."""
-
-    stream: str
-    detail: str
-    run: str
-
-    what_happened = "{stream}: the log is not cleaned up: {detail}."
-    what_is_safe = "nothing was removed."
-    what_to_run = "{run}"
 
 
 @dataclass(frozen=True, slots=True)

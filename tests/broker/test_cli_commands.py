@@ -161,6 +161,23 @@ def test_audit_names_what_is_gone_takes_bounds_and_compares_and_upkeep_copies_wh
     assert (hole["version"], hole["taken_by_version"], hole["taken_by_operation"]) == (1, 2, "WRITE")
 
 
+def test_an_erasure_is_shown_first_done_with_yes_and_told_by_history_and_audit(kdi: Kdi, orders: DrivenStream) -> None:
+    publish(orders, good=10, bad=1)
+    kdi("drain", "orders")
+    which = ("erase", "orders", "--where", "id < 3", "--dead-letters-where", "true")
+
+    shown, untouched = kdi(*which), orders.version()
+    done = kdi(*which, "--because", "asked", "--yes", "--json")
+    history, audit = kdi("history", "orders", "--count", "1"), kdi("audit", "orders", "--json")
+
+    assert shown.code == 0 and "would erase 6 rows of 6 messages, 1 dead letter\nNothing was changed" in shown.out
+    [told] = done.objects
+    assert (told["rows"], told["dead_letters"], told["done"], told["error"]) == (6, 1, True, None)
+    assert told["table_version"] == untouched + 1
+    assert '6 rows, 1 dead letters of 7 messages: id < ? or dead letters: true ("asked" by' in history.out
+    assert (audit.objects[0]["complete"], audit.objects[0]["erased"], audit.objects[0]["rows"]) == (True, 7, 4)
+
+
 def test_peek_shows_rows_and_reasons_of_what_waits_or_of_the_newest(kdi: Kdi, orders: DrivenStream) -> None:
     values = [GOOD.format(id=7, day=1), None, '{"id": "seven"}', "\x1b[31m", GOOD.format(id=8, day=1)]
     orders.send(*values, partition=1)

@@ -17,7 +17,8 @@ from kdi_assets.ledger.errors import StorageFailed
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.stream.message_rules import Route
-from kdi_assets.upkeep.clean_up import CleanUp, NoUpkeepNow, clean_up, plan_clean_up
+from kdi_assets.upkeep.clean_up import CleanUp, clean_up, plan_clean_up
+from kdi_assets.upkeep.errors import NoUpkeepNow
 from sensors.table_log import read_new_entries
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream

@@ -70,7 +70,8 @@ def test_the_code_location_holds_tables_topics_sensors_schedules_and_resource() 
 
     assert {"bronze/web_requests", "bronze/web_requests_dead_letters", "kafka/main/web_requests"} <= keys_of(location)
     assert {sensor.name for sensor in location.sensors or ()} == {"lag_main", "freshness_main"}
-    assert {schedule.name for schedule in location.schedules or ()} == {"cheap_checks", "all_checks"}
+    upkeep = {"upkeep_bronze_compaction", "upkeep_bronze_nightly"}
+    assert {schedule.name for schedule in location.schedules or ()} == {"cheap_checks", "all_checks"} | upkeep
     assert set(location.resources or {}) == {"spark"}
     assert location.executor is dg.in_process_executor
     dg.Definitions.validate_loadable(location)

@@ -1,0 +1,136 @@
+"""Drains every few seconds with upkeep on: are the files well sized at the end, and do plans take longer?
+
+Each round publishes, drains and measures a plan; every few rounds upkeep runs, as its schedule would. Files are small
+against production: the target is a mebibyte, so that minutes of traffic fill several files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+
+from kdi_assets.audit.audit import audit
+from kdi_assets.dev.broker import start_broker
+from kdi_assets.dev.generator import Traffic
+from kdi_assets.dev.publisher import publish
+from kdi_assets.drain.drain import drain
+from kdi_assets.drain.snapshot import take_snapshot
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.runtime.spark import open_session
+from kdi_assets.settings import Settings
+from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.stream.upkeep import Upkeep
+from kdi_assets.upkeep.stream_upkeep import keep_stream, plan_upkeep
+from kdi_assets.upkeep.table_files import facts_of, parts_of
+
+TARGET = 2**20
+PAGE = Path(__file__).parent.parent / "docs/operations.md"
+ENDS = 10
+"""Plans at the start and at the end whose median is compared."""
+console = Console(highlight=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """What the rounds did.
+
+    Attributes:
+        plans: Seconds of each plan, in order.
+        upkeeps: How many runs of upkeep there were; each compacted something.
+    """
+
+    plans: tuple[float, ...]
+    upkeeps: int
+
+
+def stream_of(cluster: Cluster) -> Stream:
+    """The demo's stream with small files."""
+    return Stream(
+        topic="upkeep",
+        table="bronze/upkeep",
+        cluster=cluster,
+        record_ddl="meta struct<producer: struct<timestamp: string>>, method string, session_id string, status int, "
+        "url string, uuid string",
+        date_expression="to_date(substr(meta.producer.timestamp, 1, 10))",
+        target_file_size=TARGET,
+        upkeep=Upkeep(small_files=8),
+    )
+
+
+def run(seconds: float, *, messages: int, every: int) -> None:
+    """Run the rounds, then print the figures and write them into the page."""
+    settings = Settings.from_environment()
+    with TemporaryDirectory() as folder:
+        broker = start_broker(Path(folder) / "broker", home=settings.home)
+        try:
+            stream, lake = stream_of(Cluster("main", broker.bootstrap_servers)), f"{folder}/lake"
+            done = rounds(stream, lake, settings, seconds=seconds, messages=messages, every=every)
+            written = figures(stream, lake, settings, done, seconds=seconds, messages=messages)
+        finally:
+            broker.stop()
+    console.print(written)
+    page = PAGE.read_text()
+    marked = re.sub(r"(<!-- upkeep: figure -->\n).*?(<!-- upkeep end -->)", rf"\g<1>{written}\n\g<2>", page, flags=re.S)
+    PAGE.write_text(marked)
+
+
+def rounds(stream: Stream, lake: str, settings: Settings, *, seconds: float, messages: int, every: int) -> Rounds:
+    """Publish, drain and plan until the time is over."""
+    spark, plans, upkeeps = open_session(settings), list[float](), 0
+    until, number = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        number += 1
+        publish(stream.cluster, stream.topic, Traffic(dates=1, seed=number), count=messages, partitions=4)
+        drain(stream, lake=lake, session=lambda: spark)
+        began = time.perf_counter()
+        take_snapshot(stream, lake).plan(stream)
+        plans.append(time.perf_counter() - began)
+        if number % every == 0:
+            now = datetime.now(UTC)
+            planned = plan_upkeep(stream, lake, now=now, thorough=False)
+            kept = keep_stream(stream, lake, planned, session=lambda: spark, now=now)
+            if kept.all_errors:
+                raise kept.all_errors[0]
+            upkeeps += any(table.compacted for table in kept.tables)
+    return Rounds(tuple(plans), upkeeps)
+
+
+def figures(stream: Stream, lake: str, settings: Settings, done: Rounds, *, seconds: float, messages: int) -> str:
+    """The text of the page; the audit must be complete."""
+    report = audit(stream, lake=lake, session=lambda: open_session(settings))
+    if not report.complete:
+        raise SystemExit(report.line())
+    log = TableLog.existing(stream.table_uri(lake))
+    files = facts_of(parts_of(log, target_bytes=TARGET))
+    first, last = median(done.plans[:ENDS]), median(done.plans[-ENDS:])
+    return (
+        f"{len(done.plans)} drains of {messages:,} messages in {seconds:.0f} s, {done.upkeeps} compactions meanwhile, "
+        f"no failed drain, {log.version} versions:\n"
+        f"{files.well_sized_bytes / max(1, files.bytes):.0%} of {files.bytes / 2**20:.1f} MiB are in files of half to "
+        f"twice the target of 1 MiB; {files.files} files.\n"
+        f"A plan took {1000 * first:.0f} ms at the start and {1000 * last:.0f} ms at the end "
+        f"({last / first:.2f} times; medians of {ENDS}).\n"
+        f"Seen {datetime.now(UTC).date()} on 2 cores; the lake on a local disk."
+    )
+
+
+def main() -> None:
+    """Read the options and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=300, help="how long messages are published and drained")
+    parser.add_argument("--messages", type=int, default=2_000, help="of each round")
+    parser.add_argument("--every", type=int, default=10, help="rounds between two runs of upkeep")
+    chosen = parser.parse_args()
+    run(chosen.seconds, messages=chosen.messages, every=chosen.every)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""`kdi erase`: remove messages, such as a person's, from all tables of a stream; only shown without --yes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kdi_assets.cli.options import AsJson, Defs, StreamName, selected_stream, whoami
+from kdi_assets.cli.output import UNCHANGED, print_result
+from kdi_assets.cli.session import stream_session
+from kdi_assets.settings import Settings
+from kdi_assets.wording import byte_size, counted
+
+if TYPE_CHECKING:
+    from kdi_assets.upkeep.erase import EraseReport
+
+
+def erase(
+    stream: StreamName,
+    where: Annotated[str, typer.Option(help="Spark SQL condition over the table's columns.")] = "",
+    dead_letters_where: Annotated[
+        str, typer.Option(help="The same over the dead letters: key, value, headers, partition, offset, reason, …")
+    ] = "",
+    again: Annotated[bool, typer.Option("--again", help="What was erased before and is there again.")] = False,
+    because: Annotated[str, typer.Option(help="Why; the ledger keeps it. Needed with --yes.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only show it.")] = False,
+    vacuum: Annotated[bool, typer.Option("--vacuum", help="Remove the files at once, before the retention.")] = False,
+    defs: Defs = None,
+    as_json: AsJson = False,
+) -> None:
+    """Erase messages: their rows, their dead letters, their rows in <table>_removed.
+
+    A message is erased with all its rows. The ledger records who did it, why,
+    the condition without its values, counts and a digest, so that `kdi audit`
+    accounts for the offsets. Replays leave erased messages out.
+    Files that hold them stay until VACUUM removes them; with --vacuum that is
+    at once. Kafka keeps its messages as long as its retention says.
+
+    Exit codes: 0 shown, or done with --yes; 1 someone must decide; 75 a retry helps.
+    """
+    if not (where.strip() or dead_letters_where.strip() or again):
+        raise typer.BadParameter("give --where, --dead-letters-where or --again", param_hint="--where")
+    if again and (where or dead_letters_where):
+        raise typer.BadParameter("--again repeats what was erased before; give it alone", param_hint="--again")
+    if yes and not because.strip():
+        raise typer.BadParameter("say why: --because 'request of 3 March'", param_hint="--because")
+    from kdi_assets.upkeep.erase import erase as erase_messages
+    from kdi_assets.upkeep.erase_selection import EraseFilter
+
+    chosen, lake = selected_stream(stream, defs), Settings.from_environment().lake
+    with stream_session(chosen, "erase", as_json=as_json) as session:
+        report = erase_messages(
+            chosen,
+            lake=lake,
+            session=session,
+            chosen=EraseFilter(where, dead_letters_where, again),
+            decided_by=whoami(),
+            because=because,
+            dry_run=not yes,
+            vacuum=vacuum,
+        )
+    print_result(_text(report, yes=yes), _fields(report), as_json=as_json)
+
+
+def _text(report: EraseReport, *, yes: bool) -> str:
+    counts = [f"{counted(report.rows, 'row')} of {counted(report.messages, 'message')}"]
+    counts += [counted(report.dead_letters, "dead letter")] if report.dead_letters else []
+    counts += [f"{counted(report.removed_rows, 'row')} of the table `…_removed`"] if report.removed_rows else []
+    lines = [f"{day or 'no date'}: {counted(rows, 'row')}" for day, rows in report.rows_by_date.items()]
+    if report.committed:
+        lines.append(f"{report.stream}: erased {', '.join(counts)} at v{report.version}")
+        if report.vacuumed:
+            removed = report.vacuumed
+            lines.append(f"VACUUM removed {counted(removed.files, 'file')} of {byte_size(removed.bytes)}")
+        return "\n".join(lines)
+    if not (report.rows or report.letter_records or report.removed_rows):
+        return f"{report.stream}: nothing meets the condition"
+    lines.append(f"{report.stream} v{report.version}: would erase {', '.join(counts)}")
+    return "\n".join([*lines, "Nothing was changed." if yes else UNCHANGED])
+
+
+def _fields(report: EraseReport) -> dict[str, object]:
+    removed = report.vacuumed
+    return {
+        "stream": report.stream,
+        "table_version": report.version,
+        "done": report.committed is not None,
+        "rows_by_date": report.rows_by_date,
+        "rows": report.rows,
+        "messages": report.messages,
+        "dead_letters": report.dead_letters,
+        "dead_letter_records": report.letter_records,
+        "removed_rows": report.removed_rows,
+        "vacuumed_files": removed.files if removed else None,
+    }

@@ -1,0 +1,56 @@
+"""When rows were last ordered: the OPTIMIZE commits that say so, from the log and its archive. No JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+
+from kdi_assets.ledger.archive import open_archive, uncopied
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.storage import storage_failures
+from kdi_assets.upkeep.compaction import CLUSTERED
+
+_Said = tuple[str, datetime | None]
+"""User metadata of a commit, and when it was committed."""
+
+
+def clustered_at(log: TableLog, archive_uri: str, columns: Sequence[str]) -> dict[str, datetime]:
+    """By partition, when its rows were last ordered by these columns.
+
+    Raises:
+        CommitUnreadable: A commit that the archive does not have cannot be read.
+        StorageFailed: The storage does not answer.
+    """
+    if not columns:
+        return {}
+    return last_clustered([*_archived(log, archive_uri), *_in_log(log, archive_uri)], columns)
+
+
+def last_clustered(said: Iterable[_Said], columns: Sequence[str]) -> dict[str, datetime]:
+    """The same from the user metadata of commits."""
+    found: dict[str, datetime] = {}
+    for text, at in said:
+        if at is None or f'"{CLUSTERED}"' not in text:
+            continue
+        written = json.loads(text)
+        if written["by"] == list(columns):
+            found[written[CLUSTERED]] = max(at, found.get(written[CLUSTERED], at))
+    return found
+
+
+def _in_log(log: TableLog, archive_uri: str) -> Iterator[_Said]:
+    return ((c.user_metadata, c.committed_at) for c in uncopied(log, open_archive(archive_uri)))
+
+
+def _archived(log: TableLog, archive_uri: str) -> Iterator[_Said]:
+    archive = open_archive(archive_uri)
+    if archive is None:
+        return
+    with storage_failures(archive_uri):
+        rows = archive.to_pyarrow_table(
+            columns=["user_metadata", "committed_at"],
+            filters=[("table_id", "=", log.table_id), ("operation", "=", "OPTIMIZE")],
+        )
+    for row in rows.to_pylist():
+        yield row["user_metadata"], row["committed_at"].astimezone(UTC) if row["committed_at"] else None

@@ -1,0 +1,142 @@
+"""Compaction: Delta's own OPTIMIZE, by partition, of closed dates and of dates with many small files.
+
+OPTIMIZE rewrites rows without changing them: its commit has no transaction id and no ledger entry. A drain that was
+planned before it commits after it, with the files that it has already written. If a drain commits first, Delta puts the
+OPTIMIZE after it; if a replay or an erasure replaced one of its files, the OPTIMIZE fails and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+from kdi_assets.ledger.coordinates import quoted_path
+from kdi_assets.ledger.delta_transaction import delta_log
+from kdi_assets.stream.upkeep import Upkeep
+from kdi_assets.upkeep.errors import NotClusterable, UpkeepGaveWay
+from kdi_assets.upkeep.table_files import PartFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Why = Literal["closed", "small files", "cluster"]
+"""Closed: nothing was written to it for a while, and it has small files. Cluster: the same, and its rows are not yet
+ordered."""
+CLUSTERED = "kdi_clustered"
+"""Key in the user metadata of an OPTIMIZE that orders rows: the partition, and the columns."""
+_OPTIMIZE = "spark.databricks.delta.optimize"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+@dataclass(frozen=True, slots=True)
+class DueCompaction:
+    """A partition to compact, and why."""
+
+    part: PartFiles
+    why: Why
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The result of one OPTIMIZE."""
+
+    files_removed: int = 0
+    files_added: int = 0
+
+
+def due_compactions(
+    parts: Sequence[PartFiles], upkeep: Upkeep, *, now: datetime, clustered: Mapping[str, datetime] | None = None
+) -> tuple[DueCompaction, ...]:
+    """The partitions to compact now.
+
+    Args:
+        clustered: By label, when rows were last ordered by ``cluster_by``.
+    """
+    found = ((part, _why(part, upkeep, now, clustered or {})) for part in parts)
+    return tuple(DueCompaction(part, why) for part, why in found if why)
+
+
+def _why(part: PartFiles, upkeep: Upkeep, now: datetime, clustered: Mapping[str, datetime]) -> Why | None:
+    if not part.is_closed(now, upkeep.closed_after_seconds):
+        return "small files" if part.facts.small > upkeep.small_files else None
+    ordered = clustered.get(part.label)
+    if upkeep.cluster_by and (ordered is None or ordered < part.newest):
+        return "cluster"
+    # One small file alone cannot be joined with anything: it is what remains of a date.
+    return "closed" if part.facts.small > 1 else None
+
+
+def compact(
+    spark: SparkSession, table: str, uri: str, due: DueCompaction, *, target_bytes: int, cluster_by: Sequence[str] = ()
+) -> Compacted:
+    """Compact one partition.
+
+    Args:
+        table: For errors.
+        cluster_by: Used if the partition is due for it.
+
+    Raises:
+        UpkeepGaveWay: Another commit came first, or Spark failed.
+        NotClusterable: Delta refuses a column of ``cluster_by``.
+    """
+    delta_log(spark, uri)  # refuses a session that commits by another log store
+    columns = cluster_by if due.why == "cluster" else ()
+    where = f" WHERE {due.part.where}" if due.part.where else ""
+    order = f" ZORDER BY ({', '.join(map(quoted_path, columns))})" if columns else ""
+    with optimize_failures(table), changed_settings(spark, _of_optimize(target_bytes, due.part.label, columns)):
+        metrics = spark.sql(f"OPTIMIZE delta.`{uri}`{where}{order}").collect()[0]["metrics"]
+    return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
+
+
+def _of_optimize(target_bytes: int, label: str, columns: Sequence[str]) -> dict[str, str]:
+    # Files below the least size are joined until they reach the greatest: at most one small file is left.
+    sizes = {f"{_OPTIMIZE}.minFileSize": str(target_bytes // 2), f"{_OPTIMIZE}.maxFileSize": str(target_bytes)}
+    return sizes | ({_USER_METADATA: clustered_metadata(label, columns)} if columns else {})
+
+
+def clustered_metadata(label: str, columns: Sequence[str]) -> str:
+    """The user metadata of the OPTIMIZE that orders a partition by columns."""
+    import json
+
+    return json.dumps({CLUSTERED: label, "by": list(columns)})
+
+
+@contextmanager
+def optimize_failures(table: str) -> Iterator[None]:
+    """Translate failures of an OPTIMIZE.
+
+    Raises:
+        NotClusterable: Delta cannot order by a column.
+        UpkeepGaveWay: All other failures; another commit is the usual one.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from kdi_assets.drain.spark_errors import root_cause
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as failed:
+        detail = root_cause(failed)
+        if "ZORDERING" in detail:
+            raise NotClusterable(table=table, detail=detail) from failed
+        raise UpkeepGaveWay(table=table, step="compaction", detail=detail) from failed
+
+
+@contextmanager
+def changed_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """The session's settings during the body."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, previous in before.items():
+            if previous is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, previous)

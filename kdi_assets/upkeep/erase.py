@@ -1,0 +1,218 @@
+"""Erasure: messages leave the table, its dead letters and its removed rows, and the ledger accounts for them.
+
+Order: the offsets are written to ``<table>_erased``; one ledger commit removes the rows and declares the erased
+messages; then the dead letters are deleted, which that commit already declared. If the process ends before the last
+step, no reader of ours shows these letters, and ``again`` deletes them. In the other order the audit would miss letters
+that nobody declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING
+
+from kdi_assets.drain.errors import AnotherDrainActive
+from kdi_assets.drain.spark_errors import jvm_loss_named, root_cause, spark_failures
+from kdi_assets.ledger.commit import commit, next_entry
+from kdi_assets.ledger.delta_transaction import Staged, delta_log
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.erased import append_erased
+from kdi_assets.ledger.errors import OvertakenCommit, StagedFilesGone
+from kdi_assets.ledger.history import live_history
+from kdi_assets.ledger.positions import LedgerState, read_ledger
+from kdi_assets.ledger.rewrite import as_change_rows, old_rows
+from kdi_assets.stream.stream import Stream
+from kdi_assets.upkeep.erase_deletion import delete_letters, delete_removed_rows, vacuum_now
+from kdi_assets.upkeep.erase_selection import ErasedMessages, EraseFilter, EraseSelection
+from kdi_assets.upkeep.errors import EraseRefused, EraseUnfinished
+from kdi_assets.upkeep.vacuum import Vacuumed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TRIES = 5
+"""Give up after this many lost commit races in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class EraseReport:
+    """An erasure, shown or done.
+
+    Attributes:
+        rows_by_date: Rows, by date.
+        messages: Messages that had rows.
+        dead_letters: Messages that were dead letters.
+        letter_records: Records in the dead-letter table, those of replays included.
+        removed_rows: Rows in ``<table>_removed``.
+        committed: The ledger entry; ``None`` if it was only shown, or nothing is selected.
+        vacuumed: Files that a forced VACUUM removed from all tables.
+    """
+
+    stream: str
+    version: int
+    rows_by_date: Mapping[date, int] = field(default_factory=dict)
+    messages: int = 0
+    dead_letters: int = 0
+    letter_records: int = 0
+    removed_rows: int = 0
+    committed: LedgerEntry | None = None
+    vacuumed: Vacuumed | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_by_date.values())
+
+
+def erase(
+    stream: Stream,
+    *,
+    lake: str,
+    session: Callable[[], SparkSession],
+    chosen: EraseFilter,
+    decided_by: str = "",
+    because: str = "",
+    dry_run: bool = False,
+    vacuum: bool = False,
+    at: Callable[[str], None] = lambda point: None,
+) -> EraseReport:
+    """Erase messages. Needs no broker: what is not drained yet is not touched.
+
+    Args:
+        decided_by, because: Who decided, and why; the ledger records both.
+        dry_run: Only count.
+        vacuum: Afterwards remove all files at once that no version needs, whatever the retention is.
+        at: Called at ``"files written"``, ``"commit sent"`` and ``"letters deleted"``; tests stop it there.
+
+    Raises:
+        EraseRefused: There is no ledger, a RESTORE is not answered yet, or a condition is wrong.
+        AnotherDrainActive: ``TRIES`` races were lost.
+        EraseUnfinished: The rows are erased; dead letters or removed rows are not deleted yet.
+        KdiError: The log cannot be read; Spark failed.
+    """
+    for tries_left in reversed(range(TRIES)):
+        try:
+            with jvm_loss_named(stream), _selected(stream, lake, session(), chosen) as (selection, found):
+                report = _report(stream, selection.ledger, found)
+                if dry_run or found.is_nothing:
+                    return report
+                entry = _commit(selection, found, chosen, decided_by, because, at)
+                at("commit sent")
+                _delete(selection, found, at)
+            break
+        except (OvertakenCommit, StagedFilesGone) as overtaken:
+            if not tries_left:
+                raise AnotherDrainActive(
+                    stream=stream.name, detail=overtaken.message_parts()[0], command=f"kdi erase {stream.name} …"
+                ) from overtaken
+    vacuumed = vacuum_now(session(), stream, lake) if vacuum else None
+    return replace(report, version=entry.version, committed=entry, vacuumed=vacuumed)
+
+
+@contextmanager
+def _selected(
+    stream: Stream, lake: str, spark: SparkSession, chosen: EraseFilter
+) -> Iterator[tuple[EraseSelection, ErasedMessages]]:
+    ledger = _settled_ledger(stream, lake)
+    history = live_history(ledger.uri, stream.app_id, archive_uri=stream.archive_uri(lake))
+    if history is None or history.version != ledger.version:
+        raise OvertakenCommit(uri=ledger.uri, version=ledger.version + 1, operation="while it was looked at")
+    topic_id = history.entries[-1].topic_id
+    selection = EraseSelection(spark, stream, lake, ledger, history, topic_id)
+    with spark_failures(stream, "selecting the messages"), selection.select(chosen) as found:
+        yield selection, found
+
+
+def _settled_ledger(stream: Stream, lake: str) -> LedgerState:
+    """The ledger, if nothing must be committed before.
+
+    Raises:
+        EraseRefused: There is no table, no ledger entry, or a RESTORE without an answer.
+    """
+    ledger = read_ledger(stream, lake, topic_id="", topic_partitions=0)
+    detail = "there is no table yet" if ledger is None else ""
+    if ledger and ledger.restored_to is not None:
+        detail = "the table was restored, and no drain has set its positions back yet"
+    elif ledger and ledger.entry is None:
+        detail = "no drain has taken over the table yet, or its entries are gone"
+    if ledger is None or detail:
+        raise EraseRefused(stream=stream.name, detail=detail, run=f"kdi drain {stream.name}")
+    return ledger
+
+
+def _report(stream: Stream, ledger: LedgerState, found: ErasedMessages) -> EraseReport:
+    return EraseReport(
+        stream.name,
+        ledger.version,
+        rows_by_date=found.rows_by_date,
+        messages=sum(found.became_rows.values()),
+        dead_letters=sum(found.dead_letters.values()),
+        letter_records=found.letter_records,
+        removed_rows=found.removed_rows,
+    )
+
+
+def _commit(
+    selection: EraseSelection,
+    found: ErasedMessages,
+    chosen: EraseFilter,
+    decided_by: str,
+    because: str,
+    at: Callable[[str], None],
+) -> LedgerEntry:
+    """Write the offsets, then remove the rows and declare the messages in one commit."""
+    stream, ledger = selection.stream, selection.ledger
+    entry = next_entry(
+        stream,
+        ledger,
+        kind="erase",
+        topic_id=selection.topic_id,
+        erasure=found.erasure(chosen),
+        decided_by=decided_by,
+        because=because,
+        planned_at=datetime.now(UTC),
+    )
+    with spark_failures(stream, "writing the offsets"):
+        uri = stream.erased_uri(selection.lake)
+        append_erased(found.frame, uri, topic_id=selection.topic_id, attempt_id=entry.attempt_id)
+    with spark_failures(stream, "removing the rows"):
+        staged = _staged(selection, found)
+        at("files written")
+        entry = replace(entry, removed_by_date=staged.removed_by_date)
+        return commit(selection.spark, staged, ledger.uri, read_version=ledger.version, entry=entry)
+
+
+def _staged(selection: EraseSelection, found: ErasedMessages) -> Staged:
+    stream, ledger = selection.stream, selection.ledger
+    old = old_rows(selection.spark, stream, ledger.uri, found.frame, version=ledger.version, within=found.bounds)
+    return old.rewrite_files(as_change_rows(old.rows, "delete")) if old else Staged()
+
+
+def _delete(selection: EraseSelection, found: ErasedMessages, at: Callable[[str], None]) -> None:
+    """Delete what lies beside the table.
+
+    Raises:
+        EraseUnfinished: Spark failed, or other commits came first again and again.
+    """
+    from delta.exceptions import DeltaConcurrentModificationException
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    stream, lake = selection.stream, selection.lake
+    steps = (
+        (delete_letters, stream.dead_letters_uri(lake), found.letter_records),
+        (delete_removed_rows, stream.removed_uri(lake), found.removed_rows),
+    )
+    for delete, uri, records in steps:
+        for tries_left in reversed(range(TRIES if records else 0)):
+            try:
+                delta_log(selection.spark, uri)  # refuses a session that commits by another log store
+                delete(selection, found)
+                break
+            except (PySparkException, Py4JError) as failed:
+                # A drain that appends dead letters conflicts with a deletion that reads the whole table.
+                if not tries_left or not isinstance(failed, DeltaConcurrentModificationException):
+                    raise EraseUnfinished(stream=stream.name, table=uri, detail=root_cause(failed)) from failed
+        at("letters deleted")

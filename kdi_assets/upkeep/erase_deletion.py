@@ -1,0 +1,54 @@
+"""Deletion of erased messages beside the table: dead letters, removed rows; and of the files that still hold them.
+
+By MERGE with the offsets as its source: the log of a DELETE would keep the condition, and with it the person's values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdi_assets.ledger.coordinates import coordinate_sql
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.rewrite import MESSAGE
+from kdi_assets.stream.stream import Stream
+from kdi_assets.upkeep.erase_selection import ErasedMessages, EraseSelection, not_of_other_topics
+from kdi_assets.upkeep.vacuum import Vacuumed, vacuum
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def delete_letters(selection: EraseSelection, found: ErasedMessages) -> None:
+    """Delete all records of the messages, but those of an earlier topic with the same offsets."""
+    from delta.tables import DeltaTable
+
+    table = DeltaTable.forPath(selection.spark, selection.stream.dead_letters_uri(selection.lake))
+    own = not_of_other_topics(selection.history, selection.topic_id, column="letter.attempt_id")
+    same = f"letter.partition = erased.partition AND letter.offset = erased.offset AND {own}"
+    offsets = found.frame.select("partition", "offset").distinct()
+    table.alias("letter").merge(offsets.alias("erased"), same).whenMatchedDelete().execute()
+
+
+def delete_removed_rows(selection: EraseSelection, found: ErasedMessages) -> None:
+    """Delete the rows that decisions moved out of the table."""
+    from delta.tables import DeltaTable
+
+    spark, stream = selection.spark, selection.stream
+    table = DeltaTable.forPath(spark, stream.removed_uri(selection.lake))
+    at = coordinate_sql(table.toDF(), stream)
+    same = " AND ".join(f"{at[column]} <=> _kdi_erased._kdi_{column}" for column in MESSAGE)
+    messages = found.removed.selectExpr(*(f"{column} AS _kdi_{column}" for column in MESSAGE)).distinct()
+    table.merge(messages.alias("_kdi_erased"), same).whenMatchedDelete().execute()
+
+
+def vacuum_now(spark: SparkSession, stream: Stream, lake: str) -> Vacuumed:
+    """Remove every file of the tables that their newest version does not need.
+
+    A drain that runs meanwhile plans again; readers of older versions and of the change feed find their files gone.
+    """
+    files = size = 0
+    for uri in (stream.table_uri(lake), stream.dead_letters_uri(lake), stream.removed_uri(lake)):
+        if TableLog.open(uri) is not None:
+            removed = vacuum(spark, stream.name, uri, now=True)
+            files, size = files + removed.files, size + removed.bytes
+    return Vacuumed(files, size)

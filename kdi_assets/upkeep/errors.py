@@ -1,0 +1,111 @@
+"""Errors of upkeep. None of them concerns a drain: upkeep gives way, and its next run tries again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from kdi_assets.errors import Terminal, Transient
+from kdi_assets.wording import duration
+
+
+class NoUpkeepNow(Terminal):
+    """The table's log cannot be cleaned up in its present state."""
+
+    stream: str
+    detail: str
+    run: str
+
+    what_happened = "{stream}: the log is not cleaned up: {detail}."
+    what_is_safe = "nothing was removed."
+    what_to_run = "{run}"
+
+
+class UpkeepGaveWay(Transient):
+    """A step of upkeep failed, or another writer's commit came first."""
+
+    table: str
+    step: str
+    detail: str
+
+    what_happened = "{table}: {step} failed: {detail}"
+    what_is_safe = "rows, positions and running drains; what the step wrote is in no version."
+    what_to_run = "nothing: the next scheduled upkeep tries again; or kdi upkeep"
+
+
+class NotClusterable(Terminal):
+    """The table cannot be ordered by a column of ``cluster_by``."""
+
+    table: str
+    detail: str
+
+    what_happened = "{table}: its rows cannot be ordered by the columns of cluster_by: {detail}"
+    what_is_safe = "rows and positions; the table was not rewritten."
+    what_to_run = (
+        "correct cluster_by, or add the column to the property delta.dataSkippingStatsColumns; then kdi upkeep"
+    )
+
+
+FILE_RETENTION = "delta.deletedFileRetentionDuration"
+
+
+class RetentionTooShort(Terminal):
+    """VACUUM would remove files that a run or a reader may still need.
+
+    Attributes:
+        retention: How long VACUUM keeps files that no version has any more.
+        least: How long they must be kept.
+        needed_for: What needs them.
+    """
+
+    table: str
+    uri: str
+    retention: timedelta
+    least: timedelta
+    needed_for: str
+
+    def message_parts(self) -> tuple[str, str, str]:
+        """As for every error; the property can be copied from it."""
+        hours = -(-self.least.total_seconds() // 3600)
+        kept, least = duration(self.retention.total_seconds()), duration(self.least.total_seconds())
+        return (
+            f"{self.table}: {FILE_RETENTION} keeps files for {kept}, and {self.needed_for} needs them for {least}.",
+            "nothing was removed.",
+            f"ALTER TABLE delta.`{self.uri}` SET TBLPROPERTIES ('{FILE_RETENTION}' = 'interval {hours:.0f} hours')",
+        )
+
+
+class RetentionUnclear(Terminal):
+    """A retention property of the table has a form that this release does not read."""
+
+    table: str
+    uri: str
+    name: str
+    value: str
+
+    what_happened = "{table}: {name} is {value!r}, which is not of the form `interval 7 days`."
+    what_is_safe = "nothing was removed."
+    what_to_run = "ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('{name}' = 'interval 7 days')"
+
+
+class EraseRefused(Terminal):
+    """An erasure does not apply to the present state of the stream."""
+
+    stream: str
+    detail: str
+    run: str
+
+    what_happened = "{stream}: nothing is erased: {detail}."
+    what_is_safe = "nothing was changed."
+    what_to_run = "{run}"
+
+
+class EraseUnfinished(Transient):
+    """The rows left the table, and a copy of erased messages beside it is still there."""
+
+    stream: str
+    table: str
+    detail: str
+
+    what_happened = "{stream}: the rows are erased, and their messages are still in {table}: {detail}"
+    what_is_safe = "no replay and no list shows these messages; positions stay as they are."
+    what_to_run = "kdi erase {stream} --again --because … --yes"

@@ -1,0 +1,129 @@
+"""The jobs and schedules that keep tables in shape: one run for all tables of a group, in one Spark session."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from kdi_assets.components import names
+from kdi_assets.components.run_failures import RETRY_TAG
+from kdi_assets.settings import Settings
+from kdi_assets.stream.stream import Stream
+from kdi_assets.upkeep.stream_upkeep import StreamUpkeep, keep_stream, plan_upkeep
+from kdi_assets.upkeep.table_upkeep import TableUpkeep
+from resources.spark import SparkResource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOURLY, DAILY = "23 * * * *", "11 3 * * *"
+"""Compaction every hour, everything at night (UTC); not at the times of the checks."""
+POOL = "upkeep"
+"""Of all upkeep: one run at a time, and never in the way of a drain, whose pool is its stream's."""
+PRIORITY = {"dagster/priority": "-10"}
+"""Runs of upkeep start when no drain waits for a slot."""
+
+
+class KeepTables(dg.Config):
+    """Which tables are kept in shape, and how thoroughly."""
+
+    thorough: bool = Field(default=False, description="Also VACUUM and the clean-up of logs, which list all files.")
+    streams: list[str] = Field(default=[], description="Names, as the documents give them to tables; empty: all.")
+
+
+def upkeep_jobs(streams: Collection[Stream]) -> list[dg.JobDefinition]:
+    """A job for each group of tables."""
+    groups: dict[str, list[Stream]] = {}
+    for stream in streams:
+        if stream.upkeep.scheduled and stream.status != "retired":
+            groups.setdefault(names.group(stream) or "", []).append(stream)
+    return [_job(group, own) for group, own in sorted(groups.items())]
+
+
+def _job(group: str, streams: Collection[Stream]) -> dg.JobDefinition:
+    name = f"upkeep_{group}" if group else "upkeep"
+
+    @dg.op(name=f"{name}_op", pool=POOL)
+    def keep(context: dg.OpExecutionContext, config: KeepTables, spark: SparkResource) -> None:
+        selected = [s for s in streams if not config.streams or s.name in config.streams]
+        errors: list[str] = []
+        with spark.watched():
+            for found in keep_streams(selected, session=spark.session, thorough=config.thorough):
+                for event in observations(found):
+                    context.log_event(event)
+                errors += [str(error) for error in found.all_errors]
+        if errors:
+            raise dg.Failure(description="\n".join(["upkeep is not complete:", *errors]), allow_retries=False)
+
+    return dg.JobDefinition(
+        name=name,
+        graph_def=dg.GraphDefinition(name=name, node_defs=[keep]),
+        resource_defs={"spark": SparkResource().get_resource_definition()},
+        executor_def=dg.in_process_executor,
+        description="Compacts small files; at night also VACUUM and the clean-up of logs. No drain depends on it.",
+        tags={RETRY_TAG: "false", **PRIORITY},
+    )
+
+
+def keep_streams(
+    streams: Collection[Stream], *, session: "Callable[[], SparkSession]", thorough: bool
+) -> Iterator[StreamUpkeep]:
+    """Do the upkeep of each stream; what fails for one does not keep the others from it."""
+    lake = Settings.from_environment().lake
+    for stream in streams:
+        now = datetime.now(UTC)
+        planned = plan_upkeep(stream, lake, now=now, thorough=thorough)
+        yield keep_stream(stream, lake, planned, session=session, now=now)
+
+
+def observations(found: StreamUpkeep) -> Iterator[dg.AssetObservation]:
+    """What was done to the tables, at their assets; tables where nothing was due are left out."""
+    cleaned = found.clean_up
+    log = {"log_commits_removed": cleaned.removed, "log_commits_archived": cleaned.copied} if cleaned else {}
+    for number, table in enumerate(found.tables):
+        of_log = log if number == 0 else {}
+        if table.compacted or table.vacuumed or table.checkpoint or any(of_log.values()):
+            yield dg.AssetObservation(dg.AssetKey(table.table.split("/")), metadata={**_metadata(table), **of_log})
+
+
+def _metadata(table: TableUpkeep) -> Mapping[str, Any]:
+    before, after = table.before, table.after
+    of_vacuum = (
+        {"files_vacuumed": table.vacuumed.files, "bytes_vacuumed": table.vacuumed.bytes} if table.vacuumed else {}
+    )
+    return {
+        "upkeep": "done",
+        "table_version": table.version,
+        "files_before": before.files,
+        "files_after": after.files,
+        "bytes_before": before.bytes,
+        "bytes_after": after.bytes,
+        "small_files_before": before.small,
+        "small_files_after": after.small,
+        "compacted": dg.MetadataValue.json(list(table.compacted)),
+        **of_vacuum,
+    }
+
+
+def upkeep_schedules(jobs: Collection[dg.JobDefinition]) -> list[dg.ScheduleDefinition]:
+    """For each job: compaction every hour, everything every night."""
+    return [
+        _schedule(job, name, cron, thorough=thorough)
+        for job in jobs
+        for name, cron, thorough in (("compaction", HOURLY, False), ("nightly", DAILY, True))
+    ]
+
+
+def _schedule(job: dg.JobDefinition, name: str, cron: str, *, thorough: bool) -> dg.ScheduleDefinition:
+    return dg.ScheduleDefinition(
+        name=f"{job.name}_{name}",
+        job=job,
+        cron_schedule=cron,
+        execution_timezone="UTC",
+        run_config=dg.RunConfig({f"{job.name}_op": KeepTables(thorough=thorough)}),
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Everything: compaction, VACUUM, clean-up of logs." if thorough else "Compaction of small files.",
+    )

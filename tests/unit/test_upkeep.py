@@ -1,0 +1,170 @@
+"""What upkeep finds due, from the files of a table alone."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kdi_assets.audit.coverage import coverage
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.entry import Erasure, LedgerEntry, RangeCounts
+from kdi_assets.ledger.entry_json import entry_to_json, parse_entry
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.stream.upkeep import Upkeep
+from kdi_assets.upkeep.clustering import last_clustered
+from kdi_assets.upkeep.compaction import Why, clustered_metadata, due_compactions
+from kdi_assets.upkeep.erase_selection import without_values
+from kdi_assets.upkeep.errors import RetentionTooShort, RetentionUnclear
+from kdi_assets.upkeep.table_files import FileFacts, PartFiles, parts_of
+from kdi_assets.upkeep.vacuum import checked_retention, interval_of
+from tests.table_by_hand import TableByHand, data_file
+
+NOW = datetime(2026, 5, 6, 12, tzinfo=UTC)
+DAY = date(2026, 5, 1)
+HOUR = timedelta(hours=1)
+MIB = 2**20
+
+
+def part(*, small: int, quiet: timedelta) -> PartFiles:
+    return PartFiles("2026-05-01", "`date` = DATE'2026-05-01'", FileFacts(small + 1, 9, small, 5), NOW - quiet)
+
+
+@pytest.mark.parametrize(
+    ("small", "quiet", "why"),
+    [
+        (0, 6 * HOUR, None),
+        (1, 6 * HOUR, None),  # a single small file is what remains of a date
+        (2, 6 * HOUR, "closed"),
+        (2, 5 * HOUR, None),
+        (50, 5 * HOUR, None),
+        (51, 5 * HOUR, "small files"),
+    ],
+)
+def test_a_closed_date_is_due_with_two_small_files_and_another_when_they_pass_the_limit(
+    small: int, quiet: timedelta, why: Why | None
+) -> None:
+    due = due_compactions([part(small=small, quiet=quiet)], Upkeep(), now=NOW)
+
+    assert [d.why for d in due] == ([why] if why else [])
+
+
+@pytest.mark.parametrize(
+    ("quiet", "ordered", "why"),
+    [
+        (7 * HOUR, None, ["cluster"]),
+        (7 * HOUR, NOW - 8 * HOUR, ["cluster"]),  # something was written after it
+        (7 * HOUR, NOW - 7 * HOUR, []),
+        (1 * HOUR, None, []),
+    ],
+)
+def test_a_closed_date_is_ordered_once_after_its_last_write(
+    quiet: timedelta, ordered: datetime | None, why: list[Why]
+) -> None:
+    upkeep, clustered = Upkeep(cluster_by=("status",)), {"2026-05-01": ordered} if ordered else {}
+
+    due = due_compactions([part(small=0, quiet=quiet)], upkeep, now=NOW, clustered=clustered)
+
+    assert [d.why for d in due] == why
+
+
+def test_only_the_newest_ordering_by_the_same_columns_counts() -> None:
+    said = [
+        (clustered_metadata("2026-05-01", ["a"]), NOW - HOUR),
+        (clustered_metadata("2026-05-01", ["a"]), NOW - 3 * HOUR),
+        (clustered_metadata("2026-05-01", ["b"]), NOW),
+        (clustered_metadata("2026-05-02", ["a"]), None),
+        ('{"kdi_ledger": 1}', NOW),
+        ("another writer's text", NOW),
+    ]
+
+    assert last_clustered(said, ["a"]) == {"2026-05-01": NOW - HOUR}
+
+
+def test_files_are_counted_by_date_and_by_size_against_the_target(tmp_path: Path) -> None:
+    table = TableByHand(tmp_path)
+    sizes = {DAY: [MIB, 64 * MIB, 128 * MIB, 256 * MIB, 256 * MIB + 1], DAY + timedelta(days=1): [MIB]}
+    table.drain(files=sizes)
+    table.commit(data_file(99, None, rows=1, size=MIB), ago=timedelta())
+
+    parts = parts_of(TableLog.existing(str(tmp_path / "bronze/orders")), target_bytes=128 * MIB)
+
+    assert [(p.label, p.where) for p in parts] == [
+        ("2026-05-01", "`date` = DATE'2026-05-01'"),
+        ("2026-05-02", "`date` = DATE'2026-05-02'"),
+        ("None", "`date` IS NULL"),
+    ]
+    assert parts[0].facts == FileFacts(5, sum(sizes[DAY]), small=1, well_sized_bytes=(64 + 128 + 256) * MIB)
+    assert parts[0].is_closed(NOW, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("interval 1 week", timedelta(weeks=1)),
+        ("INTERVAL 14 DAYS", timedelta(days=14)),
+        ("30 hours", timedelta(hours=30)),
+        ("interval 1 day 6 hours", timedelta(hours=30)),
+        ("interval 1 month", None),
+        ("soon", None),
+        ("", None),
+    ],
+)
+def test_a_retention_is_read_in_the_forms_that_delta_takes_or_not_at_all(text: str, kept: timedelta | None) -> None:
+    assert interval_of(text) == kept
+
+
+def with_retention(tmp_path: Path, text: str | None) -> TableLog:
+    table = TableByHand(tmp_path)
+    if text is not None:
+        first, kept = table.file(0), json.dumps({"delta.deletedFileRetentionDuration": text})
+        first.write_text(first.read_text().replace('"configuration": {}', f'"configuration": {kept}'))
+    return TableLog.existing(str(tmp_path / "bronze/orders"))
+
+
+def test_vacuum_is_refused_where_a_run_or_a_reader_may_still_need_the_files(tmp_path: Path) -> None:
+    usual = with_retention(tmp_path / "usual", None)
+    short, odd = with_retention(tmp_path / "short", "interval 23 hours"), with_retention(tmp_path / "odd", "a while")
+
+    assert checked_retention("t", usual, now=NOW, needed_since=NOW - timedelta(days=6)) == timedelta(weeks=1)
+    with pytest.raises(RetentionTooShort, match="keeps files for 23 h, and a run needs them for 1 d.\n.*\n.*24 hours"):
+        checked_retention("t", short, now=NOW)
+    with pytest.raises(RetentionTooShort, match="a reader of the change feed needs them for 8 d.\n.*\n.*192 hours"):
+        checked_retention("t", usual, now=NOW, needed_since=NOW - timedelta(days=8))
+    with pytest.raises(RetentionUnclear, match="is 'a while'"):
+        checked_retention("t", odd, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("condition", "recorded"),
+    [
+        ("person = 'Ada'", "person = ?"),
+        ("person = 'O''Brien' AND id IN (4711, 4.5e3)", "person = ? AND id IN (?, ?)"),
+        ('note LIKE "%a\\"da%" OR day2 = DATE\'2026-01-01\'', "note LIKE ? OR day2 = DATE?"),
+        ("kafka.offset BETWEEN 10 AND 20L", "kafka.offset BETWEEN ? AND ?"),
+        ("", ""),
+    ],
+)
+def test_the_record_of_an_erasure_has_no_value_of_its_condition(condition: str, recorded: str) -> None:
+    assert without_values(condition) == recorded
+
+
+def test_an_erasure_is_taken_out_of_the_counts_and_the_digest_that_the_audit_compares() -> None:
+    tp = TopicPartition("orders", 0)
+    at: dict[str, Any] = {"app_id": "a", "topic": "orders", "topic_id": "t", "table_id": "i"}
+    drained = RangeCounts(OffsetRange(tp, 0, 10), became_rows=8, dead_letters=2)
+    erasure = Erasure(where="id = ?", became_rows={tp: 3}, dead_letters={tp: 1}, digest=7)
+    start = LedgerEntry(0, "start", attempt_id="s", positions={tp: 0}, **at)
+    drain = LedgerEntry(1, "drain", attempt_id="d", positions={tp: 10}, ranges=(drained,), digest=5, **at)
+    erased = LedgerEntry(2, "erase", attempt_id="e", positions={tp: 10}, erasure=erasure, **at)
+
+    covered = coverage([start, drain, erased])
+    written = entry_to_json(erased)
+
+    assert (covered.became_rows, covered.dead_letters, covered.digest) == ({0: 5}, {0: 1}, 5 ^ 7)
+    assert (covered.offsets, covered.erased, covered.erased_by) == (10, 4, {2: (4, 7)})
+    assert parse_entry(written, 2, "a") == erased
+    assert json.loads(written)["kdi_ledger"] > json.loads(entry_to_json(drain))["kdi_ledger"]
