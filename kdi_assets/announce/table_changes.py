@@ -82,6 +82,7 @@ class TableChanges:
             previous_version=last.announced if last else None,
             sequence=(last.sequence if last else 0) + 1,
             kind="listing",
+            only_adds=last is None,
             added=tuple(self._file_of_row(row) for row in self.log.data_files.to_pylist()),
         )
 
@@ -107,6 +108,7 @@ class TableChanges:
         info = CommitInfo.from_actions(version, actions)
         entry = parse_entry(info.user_metadata, version, self.stream.app_id)
         ranges = [r.range for r in entry.ranges] if entry else []
+        data_change = any(action.get("dataChange", True) for action in (*added, *removed))
         return Announcement(
             table=self.stream.name,
             table_id=self.log.table_id,
@@ -116,7 +118,8 @@ class TableChanges:
             sequence=sequence,
             kind="changes",
             operation=info.operation,
-            data_change=any(action.get("dataChange", True) for action in (*added, *removed)),
+            data_change=data_change,
+            only_adds=data_change and not removed,
             committed_at=info.committed_at,
             commit=entry.kind if entry else "",
             attempt_id=entry.attempt_id if entry else "",

@@ -72,6 +72,8 @@ class Announcement:
         part: Number of this message among the ``parts`` of its version, from 1.
         operation: Delta's name for it, e.g. ``WRITE``, ``OPTIMIZE``, ``RESTORE``.
         data_change: False if the commit only moved rows to other files.
+        only_adds: True if the added files have new rows and no others: the commit added rows and removed none, or this
+            is the table's first announcement.
         commit: What kind of ledger commit it is: ``drain``, ``replay``, …; empty for commits of other writers.
         attempt_id: Of the ledger commit; empty for commits of other writers.
         ranges: The offsets that the commit drained.
@@ -88,6 +90,7 @@ class Announcement:
     parts: int = 1
     operation: str = ""
     data_change: bool = True
+    only_adds: bool = True
     committed_at: datetime | None = None
     commit: str = ""
     attempt_id: str = ""
@@ -177,5 +180,5 @@ def _bounds(written: Mapping[str, Any] | None) -> CoordinateBounds | None:
 
 _PLAIN = (
     *("table", "table_id", "uri", "version", "previous_version", "sequence", "kind", "part", "parts"),
-    *("operation", "data_change", "commit", "attempt_id"),
+    *("operation", "data_change", "only_adds", "commit", "attempt_id"),
 )

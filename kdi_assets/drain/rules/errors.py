@@ -111,3 +111,14 @@ class SchemaDisagrees(Terminal):
             "nothing was read and nothing was written.",
             f"ALTER TABLE delta.`{self.uri}` {change}, or correct `schema:` and `columns:` and run `kdi check`",
         )
+
+
+class TooManyMessages(Terminal):
+    """A plan has more messages that name files than the driver can hold."""
+
+    stream: str
+    most: int
+
+    what_happened = "{stream}: a plan has more than {most:,} messages, each of which names files."
+    what_is_safe = "nothing was committed; positions stay as they are."
+    what_to_run = "write max_records: {most} into the stream's document, then kdi drain {stream}"

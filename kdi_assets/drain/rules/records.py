@@ -10,6 +10,7 @@ from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, MISFITS, PAYLOA
 from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.rules import Rule, name
 from kdi_assets.formats.stream_decoder import StreamDecoder, decoder_of
+from kdi_assets.stream.message_format import FileRows
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -21,7 +22,15 @@ KAFKA_DDL = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>"
 )
+OF_FILE = ("file", "index", "count")
+"""What ``kafka`` has of a row of a file besides: the file, the row's number in its message, and the number of rows."""
 _WORKING = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD, MISFITS)
+
+
+def no_messages(spark: SparkSession, stream: Stream) -> DataFrame:
+    """An empty frame of the stream's messages, to check expressions."""
+    of_file = ", file string, index int, count int" if isinstance(stream.format, FileRows) else ""
+    return spark.createDataFrame([], KAFKA_DDL + of_file)
 
 
 def stream_decoder(stream: Stream) -> StreamDecoder:
@@ -95,8 +104,7 @@ def _as_message(messages: DataFrame) -> DataFrame:
     known = [F.col(c) for c in ("topic", "partition", "offset", "timestamp")]
     known += [F.col("timestampType").alias("timestamp_type"), F.col("key")]
     known.append(F.col("value").isNull().alias("tombstone"))
-    if "headers" in messages.columns:
-        known.append(F.col("headers"))
+    known += [F.col(c) for c in ("headers", *OF_FILE) if c in messages.columns]
     return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE))
 
 
