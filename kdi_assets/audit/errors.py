@@ -26,3 +26,13 @@ class NothingToAudit(Terminal):
             "nothing was changed.",
             f"kdi drain {self.stream}",
         )
+
+
+class FilesNotCompared(Terminal):
+    """The rows of the stream come from files that its messages name, and not from the messages."""
+
+    stream: str
+
+    what_happened = "{stream}: the messages in Kafka only name files, so they cannot be compared with rows."
+    what_is_safe = "nothing was changed; `kdi audit {stream}` accounts for every message and every row."
+    what_to_run = "kdi replay {stream} --from DATE --to DATE --dry-run   (reads the files again and shows what differs)"

@@ -72,7 +72,7 @@ def rows_of(spark: SparkSession, files: Sequence[PlacedFile], decoder: StreamDec
     from pyspark.sql import functions as F
 
     if not files:
-        return no_messages(spark, decoder.stream)
+        return no_messages(spark, decoder)
     places = F.broadcast(spark.createDataFrame([file.row() for file in files], _PLACES_DDL))
     read = numbered_rows(spark, [file.uri for file in files], decoder)
     index = F.expr("CAST(first + _kdi_row AS INT)").alias("index")

@@ -10,7 +10,7 @@ from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, MISFITS, PAYLOA
 from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.rules import Rule, name
 from kdi_assets.formats.stream_decoder import StreamDecoder, decoder_of
-from kdi_assets.stream.message_format import FileRows
+from kdi_assets.stream.message_format import FileRows, Parquet
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -27,10 +27,15 @@ OF_FILE = ("file", "index", "count")
 _WORKING = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD, MISFITS)
 
 
-def no_messages(spark: SparkSession, stream: Stream) -> DataFrame:
-    """An empty frame of the stream's messages, to check expressions."""
-    of_file = ", file string, index int, count int" if isinstance(stream.format, FileRows) else ""
-    return spark.createDataFrame([], KAFKA_DDL + of_file)
+def no_messages(spark: SparkSession, decoder: StreamDecoder) -> DataFrame:
+    """An empty frame of what the decoder decodes, to check expressions."""
+    from pyspark.sql import functions as F
+
+    format_ = decoder.stream.format
+    if not isinstance(format_, FileRows):
+        return spark.createDataFrame([], KAFKA_DDL)
+    rows = spark.createDataFrame([], f"{KAFKA_DDL}, file string, index int, count int")
+    return rows.withColumn("value", F.lit(None).cast(decoder.record)) if isinstance(format_.of, Parquet) else rows
 
 
 def stream_decoder(stream: Stream) -> StreamDecoder:

@@ -57,10 +57,10 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
     """
     if isinstance(stream.format, Files):  # the filter sees messages, all other expressions see rows
         decoder = stream_decoder(stream)
-        _analyse(decode(no_messages(spark, stream), decoder), decoder)
+        _analyse(decode(no_messages(spark, decoder), decoder), decoder)
         stream = stream.of_file_rows
     decoder = stream_decoder(stream)
-    working = decode(no_messages(spark, stream), decoder)
+    working = decode(no_messages(spark, decoder), decoder)
     _analyse(working, decoder)
     return _columns(working, decoder)
 
@@ -131,7 +131,7 @@ def columns_of(stream: Stream, spark: SparkSession) -> StructType:
     if isinstance(stream.format, Files):
         stream = stream.of_file_rows
     decoder = stream_decoder(stream)
-    return _columns(decode(no_messages(spark, stream), decoder), decoder)
+    return _columns(decode(no_messages(spark, decoder), decoder), decoder)
 
 
 def _columns(working: DataFrame, decoder: StreamDecoder) -> StructType:
