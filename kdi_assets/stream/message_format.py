@@ -189,6 +189,10 @@ FileNames = Literal["paths", "announcements", "s3_events"]
 """How a message names files: one path or URI per line; as our announcements; as S3's notifications of events."""
 
 
+MOST_FILE_MESSAGES = 20_000
+"""Messages that name files in one plan: the driver holds them in its memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class Files:
     """A message names files, and their rows become the table's rows.

@@ -23,7 +23,7 @@ from kdi_assets.stream.limits import (
     FreshnessLimits,
     last_time,
 )
-from kdi_assets.stream.message_format import AvroContainer, FileRows, Files, Framed
+from kdi_assets.stream.message_format import MOST_FILE_MESSAGES, AvroContainer, FileRows, Files, Framed
 
 __all__ = [
     "COSTLY",
@@ -102,6 +102,11 @@ class Stream(StreamFields):
     def explodes(self) -> bool:
         """Whether a message may become several rows."""
         return self.explode is not None or isinstance(self.format, AvroContainer | Files)
+
+    @property
+    def offsets_per_plan(self) -> int:
+        """``max_records``, or less if messages name files."""
+        return min(self.max_records, MOST_FILE_MESSAGES) if isinstance(self.format, Files) else self.max_records
 
     @property
     def of_file_rows(self) -> Stream:

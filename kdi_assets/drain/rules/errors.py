@@ -114,11 +114,11 @@ class SchemaDisagrees(Terminal):
 
 
 class TooManyMessages(Terminal):
-    """A plan has more messages that name files than the driver can hold."""
+    """A replay has more messages that name files than the driver can hold; plans of drains are smaller."""
 
     stream: str
     most: int
 
-    what_happened = "{stream}: a plan has more than {most:,} messages, each of which names files."
+    what_happened = "{stream}: more than {most:,} messages are to be read at once, and each of them names files."
     what_is_safe = "nothing was committed; positions stay as they are."
-    what_to_run = "write max_records: {most} into the stream's document, then kdi drain {stream}"
+    what_to_run = "the same command for fewer dates"

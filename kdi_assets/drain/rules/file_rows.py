@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _PLACES_DDL = (
-    "_kdi_file string, file string, key binary, topic string, partition int, offset bigint, timestamp timestamp, "
+    "_kdi_file string, file string, key binary, topic string, partition int, offset bigint, micros bigint, "
     "timestampType int, headers array<struct<key: string, value: binary>>, first bigint, count int"
 )
 _AT = ("_kdi_at_partition", "_kdi_at_offset")
@@ -35,7 +35,8 @@ class PlacedFile:
 
     Attributes:
         uri: As ``formats.files.names.canonical`` spells it.
-        message: The message's columns, as ``reader.read_ranges`` gives them.
+        message: The message's columns, as ``reader.read_ranges`` gives them, with the timestamp as ``micros`` of 1970:
+            Python's times of an hour that occurs twice would not survive the way to the driver and back.
         first: The number of the file's first row among the rows of the message.
         count: Rows of the message, all of its files together.
     """
@@ -52,7 +53,7 @@ class PlacedFile:
 
     def row(self) -> tuple[Any, ...]:
         """The values of ``_PLACES_DDL``."""
-        columns = ("key", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+        columns = ("key", "topic", "partition", "offset", "micros", "timestampType", "headers")
         return (self.encoded, self.uri, *(self.message[c] for c in columns), self.first, self.count)
 
 
@@ -76,8 +77,9 @@ def rows_of(spark: SparkSession, files: Sequence[PlacedFile], decoder: StreamDec
     places = F.broadcast(spark.createDataFrame([file.row() for file in files], _PLACES_DDL))
     read = numbered_rows(spark, [file.uri for file in files], decoder)
     index = F.expr("CAST(first + _kdi_row AS INT)").alias("index")
-    others = ("topic", "partition", "offset", "timestamp", "timestampType", "headers", "file")
-    return read.join(places, "_kdi_file").select("key", "value", *others, index, "count")
+    timestamp = F.expr("timestamp_micros(micros)").alias("timestamp")
+    place = ("topic", "partition", "offset", timestamp, "timestampType", "headers", "file")
+    return read.join(places, "_kdi_file").select("key", "value", *place, index, "count")
 
 
 def numbered_rows(spark: SparkSession, uris: Sequence[str], decoder: StreamDecoder) -> DataFrame:

@@ -28,13 +28,11 @@ from kdi_assets.formats.files.look import LookedAt, look_at
 from kdi_assets.formats.files.names import NamedFiles, named_files
 from kdi_assets.formats.rules import Rule
 from kdi_assets.formats.stream_decoder import StreamDecoder
-from kdi_assets.stream.message_format import Files
+from kdi_assets.stream.message_format import MOST_FILE_MESSAGES, Files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MOST_MESSAGES = 20_000
-"""Of one plan; they are held in the driver's memory."""
 _MOST_ROWS = 2**31 - 1
 _KNOWN_DDL = f"partition int, offset bigint, result {RESULT_DDL}"
 
@@ -66,7 +64,7 @@ class _Message:
     """A message of the plan, and what is found out about it.
 
     Attributes:
-        columns: As ``reader.read_ranges`` gives them, without the value.
+        columns: Of ``PlacedFile.message``.
         reason, detail: Why it is a dead letter; empty if it is none.
         rows: Of all its files together.
         unmet: Numbers of the expectations that one of its rows does not meet.
@@ -133,10 +131,12 @@ class _Reading:
         from pyspark.sql import functions as F
 
         opened = self.decoder.with_payload(messages.withColumn(VALUE, F.col("value")))
-        columns = [c for c in messages.columns if c != "value"]
-        rows = opened.where(F.col(VALUE).isNotNull()).select(*columns, PAYLOAD).limit(MOST_MESSAGES + 1).collect()
-        if len(rows) > MOST_MESSAGES:
-            raise TooManyMessages(stream=self.decoder.stream.name, most=MOST_MESSAGES)
+        columns = [c for c in messages.columns if c not in ("value", "timestamp")]
+        micros = F.expr("unix_micros(timestamp)").alias("micros")
+        with_value = opened.where(F.col(VALUE).isNotNull()).select(*columns, micros, PAYLOAD)
+        rows = with_value.limit(MOST_FILE_MESSAGES + 1).collect()
+        if len(rows) > MOST_FILE_MESSAGES:
+            raise TooManyMessages(stream=self.decoder.stream.name, most=MOST_FILE_MESSAGES)
         found = []
         for row in rows:
             values = row.asDict()
