@@ -127,6 +127,10 @@ def test_a_message_is_in_the_table_with_all_rows_of_its_files_or_a_dead_letter(o
     content = bytearray(torn.read_bytes())
     content[20:2000] = bytes(1980)
     torn.write_bytes(content)
+    mangled = Path(web.file("mangled.parquet", range(3)))
+    content = bytearray(mangled.read_bytes())
+    content[-60:-8] = bytes(52)
+    mangled.write_bytes(content)
     outside = web.folder.parent / "outside.parquet"
     outside.write_bytes(Path(good).read_bytes())
     produced = web.send(
@@ -143,6 +147,7 @@ def test_a_message_is_in_the_table_with_all_rows_of_its_files_or_a_dead_letter(o
         "\n",
         None,
         web.file("empty.parquet", []),
+        str(mangled),
     )
 
     report = web.drain()
@@ -161,8 +166,9 @@ def test_a_message_is_in_the_table_with_all_rows_of_its_files_or_a_dead_letter(o
         9: ("missing_field", "id"),
         10: ("names_no_file", None),
         12: ("no_rows", None),
+        13: ("unreadable_file", "mangled.parquet"),
     }
-    assert (report.rows_added, report.dead_letters, report.tombstones) == (17, 10, 1)
+    assert (report.rows_added, report.dead_letters, report.tombstones) == (17, 11, 1)
     audit = web.audit()
     assert (audit.complete, audit.offsets, audit.became_rows) == (True, len(produced), 2), audit.notes
 
@@ -235,7 +241,7 @@ def test_expectations_filter_and_masks_hold_for_rows_of_files(orders: Callable[.
 
     assert [(id_, offset) for id_, offset, *_ in web.rows(*AT)] == [(1, 0), (2, 0), (3, 2), (4, 2)]
     assert web.reasons() == {3: ("expectation_not_met", "expectations.cheap")}
-    assert (report.filtered, report.unmet) == (1, {"cheap": 0, "small": 1})
+    assert (report.filtered, report.unmet) == (1, {"cheap": 1, "small": 2})
     failing = web.with_definition(expectations={"small": Expectation("id < 3", "fail")})
     web.send(str(web.folder / "3.parquet"))
     with pytest.raises(ExpectationNotMet, match="small"):

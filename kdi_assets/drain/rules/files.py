@@ -20,7 +20,7 @@ from kdi_assets.drain.rules.judge import with_reasons
 from kdi_assets.drain.rules.records import stream_decoder
 from kdi_assets.drain.rules.rules import MessageRule
 from kdi_assets.drain.rules.tally import Counts
-from kdi_assets.drain.rules.verdict import DEAD_LETTER, VERDICT
+from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, VERDICT
 from kdi_assets.drain.spark_errors import root_cause
 from kdi_assets.formats.decoder import DOCUMENT, PAYLOAD, VALUE
 from kdi_assets.formats.files.decoder import RESULT_DDL, FilesDecoder
@@ -50,7 +50,11 @@ class FilesRule(MessageRule):
         return [Rule("no_rows", f"coalesce({DOCUMENT}.rows, 0) = 0 AND NOT coalesce({DOCUMENT}.nothing, false)")]
 
     def observed(self) -> dict[str, str]:
-        return {"unmet": f"{DOCUMENT}.unmet"} if self.stream.expectations else {}
+        if not self.stream.expectations:
+            return {}
+        # As in other streams: of messages that would be rows otherwise.
+        otherwise_row = f"{VERDICT} = {ROW} OR {VERDICT} = {DEAD_LETTER} AND {DOCUMENT}.reason = 'expectation_not_met'"
+        return {"unmet": f"CASE WHEN {otherwise_row} THEN {DOCUMENT}.unmet END"}
 
     def entry_fields(self, counts: Counts) -> dict[str, Any]:
         return ExpectationsRule(self.decoder).entry_fields(counts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -13,9 +13,11 @@ from kdi_assets.stream.message_format import Files, Parquet
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
+    from pyarrow.parquet import ParquetFile
     from pyspark.sql.types import DataType, StructType
 
 SIDE_BY_SIDE = 16
+_MARK, _TAIL_BYTES = b"PAR1", 64 << 10
 _WIDER = {
     "tinyint": ("smallint", "int", "bigint"),
     "smallint": ("int", "bigint"),
@@ -47,17 +49,17 @@ def look_at(uris: Collection[str], format_: Files, record: StructType) -> dict[s
         StorageFailed: The storage does not answer, or refuses; a file that is missing is no failure.
     """
     distinct = list(dict.fromkeys(uris))
+    systems = {root: _file_system(root) for root in {_root_of(uri) for uri in distinct}}
+    looking = partial(_look_at, systems=systems, parquet=isinstance(format_.of, Parquet), record=record)
     with ThreadPoolExecutor(SIDE_BY_SIDE) as threads:
-        found = threads.map(partial(_look_at, parquet=isinstance(format_.of, Parquet), record=record), distinct)
-        return dict(zip(distinct, found, strict=True))
+        return dict(zip(distinct, threads.map(looking, distinct), strict=True))
 
 
-def _look_at(uri: str, *, parquet: bool, record: StructType) -> LookedAt:
-    from pyarrow import ArrowInvalid
+def _look_at(uri: str, *, systems: Mapping[str, FileSystem], parquet: bool, record: StructType) -> LookedAt:
     from pyarrow.fs import FileType
-    from pyarrow.parquet import ParquetFile
 
-    files, path = _file_system(uri)
+    root = _root_of(uri)
+    files, path = systems[root], uri.removeprefix(root).lstrip("/") if root else uri
     with storage_failures(uri):
         (info,) = files.get_file_info([path])
         if info.type is not FileType.File:
@@ -65,31 +67,64 @@ def _look_at(uri: str, *, parquet: bool, record: StructType) -> LookedAt:
         if not parquet:
             return LookedAt()
         try:
-            with files.open_input_file(path) as opened, ParquetFile(opened) as file:
-                field = misfit(_spark_type(file), record)
-                return LookedAt("other_schema", field) if field else LookedAt(rows=file.metadata.num_rows)
+            footer = _footer(files, path)
         except FileNotFoundError:
             return LookedAt("missing_file", uri)
-        except ArrowInvalid:
-            return LookedAt("unreadable_file", uri)
+    # Outside of ``storage_failures``: the bytes are here, and pyarrow raises OSError also for bytes that make no sense.
+    if (found := _parsed(footer)) is None:
+        return LookedAt("unreadable_file", uri)
+    field = misfit(_spark_type(found), record)
+    return LookedAt("other_schema", field) if field else LookedAt(rows=found.metadata.num_rows)
 
 
-def _file_system(uri: str) -> tuple[FileSystem, str]:
+def _root_of(uri: str) -> str:
+    """The bucket; empty for this machine."""
+    return f"s3://{uri.removeprefix('s3://').partition('/')[0]}" if "://" in uri else ""
+
+
+def _file_system(root: str) -> FileSystem:
     from pyarrow.fs import LocalFileSystem
 
-    if "://" not in uri:
-        return LocalFileSystem(), uri
-    bucket, _, key = uri.removeprefix("s3://").partition("/")
-    return table_folder(f"s3://{bucket}"), key
+    return table_folder(root) if root else LocalFileSystem()
 
 
-def _spark_type(file: object) -> StructType:
+def _footer(files: FileSystem, path: str) -> bytes:
+    """The metadata at the end of a Parquet file, with its length and the mark; empty if there is none.
+
+    Source: Parquet, "File Format": metadata, its length in four bytes, little endian, and ``PAR1``.
+    """
+    with files.open_input_file(path) as file:
+        size = file.size()
+        file.seek(max(0, size - _TAIL_BYTES))
+        tail = file.read()
+        length = int.from_bytes(tail[-8:-4], "little") + 8
+        if tail[-4:] != _MARK or length > size:
+            return b""
+        if length > len(tail):
+            file.seek(size - length)
+            tail = file.read()
+    return bytes(tail[-length:])
+
+
+def _parsed(footer: bytes) -> ParquetFile | None:
+    from pyarrow import ArrowException, BufferReader
+    from pyarrow.parquet import ParquetFile
+
+    if not footer:
+        return None
+    try:
+        return ParquetFile(BufferReader(_MARK + footer))
+    except (ArrowException, OSError, ValueError):
+        return None
+
+
+def _spark_type(file: ParquetFile) -> StructType:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import NullType, StructField, StructType
 
     fields = []
-    for field in file.schema_arrow:  # type: ignore[attr-defined]
+    for field in file.schema_arrow:
         try:
             fields.append(StructField(field.name, from_arrow_type(field.type)))
         except PySparkException:  # Spark decides when it reads
