@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields
 from time import monotonic, sleep
 
-from kdi_assets.announce.errors import BookmarksNotKept, TransactionOpen
+from kdi_assets.announce.errors import BookmarkOfNewerRelease, BookmarksNotKept, TransactionOpen
 from kdi_assets.announce.table_changes import LastAnnounced
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka.client import Admin
@@ -81,19 +81,20 @@ def read_bookmark(stream: Stream, cluster: Cluster, topic: str) -> LastAnnounced
 
     Raises:
         TransactionOpen: A transaction of another table's announcer does not end.
+        BookmarkOfNewerRelease: This release does not know the bookmark's format.
         KdiError: The brokers do not answer or refuse.
     """
     tp = TopicPartition(topic, 0)
     offsets = _without_open_transactions(stream, cluster, tp)
     for window in _windows(tp, offsets):
-        found: LastAnnounced | None = None
-        newest = -1
-        for message in visible_messages(cluster, {tp: [window]}):
-            offset, value = message.offset() or 0, message.value()
-            if value is not None and _text(message.key()) == stream.name and offset > newest:
-                newest, found = offset, _parse(bytes(value))
-        if found:
-            return found
+        own = {
+            message.offset() or 0: message.value()
+            for message in visible_messages(cluster, {tp: [window]})
+            if _text(message.key()) == stream.name
+        }
+        if own:
+            newest = own[max(own)]
+            return _parse(stream, topic, bytes(newest)) if newest is not None else None
     return None
 
 
@@ -121,8 +122,10 @@ def _windows(tp: TopicPartition, offsets: BrokerOffsets) -> Iterator[OffsetRange
         end, length = start, length * 10
 
 
-def _parse(value: bytes) -> LastAnnounced:
+def _parse(stream: Stream, topic: str, value: bytes) -> LastAnnounced:
     written = json.loads(value)
+    if written["kdi_announced"] != FORMAT:
+        raise BookmarkOfNewerRelease(stream=stream.name, topic=topic, found=written["kdi_announced"])
     return LastAnnounced(**{f.name: written[f.name] for f in fields(LastAnnounced)})
 
 

@@ -56,6 +56,18 @@ class BookmarksNotKept(Terminal):
     what_to_run = "kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact, then kdi drain {stream}"
 
 
+class BookmarkOfNewerRelease(Terminal):
+    """A newer release announced the table last."""
+
+    stream: str
+    topic: str
+    found: object
+
+    what_happened = "{stream}: the bookmark in {topic} has the format {found}, which this release does not know."
+    what_is_safe = "nothing was announced; the table has all of its commits."
+    what_to_run = "upgrade this process to the release that announced the table last, then kdi drain {stream}"
+
+
 class AnnouncedByAnotherTable(Terminal):
     """Another lake announces a table of the same path in the same topic."""
 

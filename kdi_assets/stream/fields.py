@@ -240,5 +240,5 @@ class StreamFields(Declared):
         WrittenAs(Annotated[WrittenFormat, BeforeValidator(format_by_name, str | WrittenFormat)], _format),
         Field(validate_default=True, examples=["json", {"csv": {"delimiter": ";"}}]),
     ] = Json()
-    """What a message's value is: json, text, bytes, envelope, csv, avro or protobuf; with its own fields, {csv:
-    {delimiter: ;}}."""
+    """What a message's value is: json, text, bytes, envelope, csv, avro or protobuf, or the names of files; with its
+    own fields, {csv: {delimiter: ;}}."""

@@ -45,7 +45,6 @@ def seen(web: DrivenStream) -> list[Announcement]:
     return announcements(web.stream.cluster, web.stream.announce.topic)
 
 
-@pytest.mark.core
 def test_each_version_is_announced_once_with_its_files(announced: Callable[[], DrivenStream]) -> None:
     web = announced()
     web.produce(30, seed=1)

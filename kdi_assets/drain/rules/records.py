@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.drain.rules.errors import ShapeMistake
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, MISFITS, PAYLOAD, RECORD, VALUE, VIOLATION
 from kdi_assets.formats.errors import FormatMistake
+from kdi_assets.formats.files.decoder import ROW_NAMES_DDL
 from kdi_assets.formats.rules import Rule, name
 from kdi_assets.formats.stream_decoder import StreamDecoder, decoder_of
 from kdi_assets.stream.message_format import FileRows, Parquet
@@ -34,7 +35,7 @@ def no_messages(spark: SparkSession, decoder: StreamDecoder) -> DataFrame:
     format_ = decoder.stream.format
     if not isinstance(format_, FileRows):
         return spark.createDataFrame([], KAFKA_DDL)
-    rows = spark.createDataFrame([], f"{KAFKA_DDL}, file string, index int, count int")
+    rows = spark.createDataFrame([], f"{KAFKA_DDL}, {ROW_NAMES_DDL}")
     return rows.withColumn("value", F.lit(None).cast(decoder.record)) if isinstance(format_.of, Parquet) else rows
 
 
