@@ -29,6 +29,10 @@ _NO_GLOBS = {"__globPaths__": "false"}
 """Spark's option: a path is a name, also with characters that are patterns elsewhere."""
 
 
+At = tuple[int, int]
+"""Number of the topic partition, and offset."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlacedFile:
     """A file as one message names it.
@@ -45,6 +49,11 @@ class PlacedFile:
     message: Mapping[str, Any]
     first: int
     count: int
+
+    @property
+    def at(self) -> At:
+        """Where the message is."""
+        return self.message["partition"], self.message["offset"]
 
     @property
     def encoded(self) -> str:

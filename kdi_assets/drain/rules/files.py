@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.drain.errors import ReadOrWriteFailed
 from kdi_assets.drain.rules.errors import TooManyMessages
 from kdi_assets.drain.rules.expectations import UNMET, ExpectationsRule
-from kdi_assets.drain.rules.file_rows import PlacedFile, numbered_rows, rows_of
+from kdi_assets.drain.rules.file_rows import At, PlacedFile, numbered_rows, rows_of
 from kdi_assets.drain.rules.judge import with_reasons
 from kdi_assets.drain.rules.records import stream_decoder
 from kdi_assets.drain.rules.rules import MessageRule
@@ -24,7 +24,7 @@ from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, VERDICT
 from kdi_assets.drain.spark_errors import root_cause
 from kdi_assets.formats.decoder import DOCUMENT, PAYLOAD, VALUE
 from kdi_assets.formats.files.decoder import RESULT_DDL, FilesDecoder
-from kdi_assets.formats.files.look import LookedAt, look_at
+from kdi_assets.formats.files.look import LookedAt, look_at, read_through
 from kdi_assets.formats.files.names import NamedFiles, named_files
 from kdi_assets.formats.rules import Rule
 from kdi_assets.formats.stream_decoder import StreamDecoder
@@ -34,10 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _MOST_ROWS = 2**31 - 1
+_BLAMES_FILE = "FAILED_READ_FILE"
+"""In Spark's error if a task failed while it read a file: the file may be damaged, or the storage failed."""
 _KNOWN_DDL = f"partition int, offset bigint, result {RESULT_DDL}"
-
-At = tuple[int, int]
-"""Number of the topic partition, and offset."""
 
 
 class FilesRule(MessageRule):
@@ -145,9 +144,7 @@ class _Reading:
         for row in rows:
             values = row.asDict()
             payload = values.pop(PAYLOAD)
-            named = (
-                NamedFiles(reason="not_compressed") if payload is None else named_files(bytes(payload), self._format)
-            )
+            named = self._named(payload)
             found.append(_Message({"headers": None, **values}, named, named.reason, named.detail))
         return sorted(found, key=lambda message: message.at)
 
@@ -174,15 +171,18 @@ class _Reading:
         sizes = {uri: found.rows for uri, found in looked.items() if found.rows is not None}
         try:
             sizes |= self._counted([uri for uri in _uris(messages) if uri not in sizes])
-            verdicts = self._verdicts(_placed(messages, sizes))
+            placed = _placed(messages, sizes)
+            verdicts = self._verdicts(placed)
         except (PySparkException, Py4JError) as failed:
             if not (unreadable := self._unreadable(_uris(messages))):
-                stream, detail = self.decoder.stream.name, root_cause(failed)
-                raise ReadOrWriteFailed(stream=stream, step="reading files", detail=detail) from failed
+                raise self._failed(root_cause(failed)) from failed
             _refuse(messages, {uri: LookedAt("unreadable_file", uri) for uri in unreadable})
             return self._judge(messages, looked)
-        self._note(messages, verdicts)
+        self._note(messages, verdicts, expected={file.at: file.count for file in placed})
         return _placed(messages, sizes)
+
+    def _failed(self, detail: str) -> ReadOrWriteFailed:
+        return ReadOrWriteFailed(stream=self.decoder.stream.name, step="reading files", detail=detail)
 
     def _counted(self, uris: Sequence[str]) -> dict[str, int]:
         """The rows of files without a footer that says it."""
@@ -206,19 +206,24 @@ class _Reading:
         )
         return {(row["partition"], row["offset"]): row for row in found.collect()}
 
-    def _note(self, messages: Iterable[_Message], verdicts: Mapping[At, Any]) -> None:
+    def _note(self, messages: Iterable[_Message], verdicts: Mapping[At, Any], *, expected: Mapping[At, int]) -> None:
         for message in messages:
-            if (found := verdicts.get(message.at)) is None:
+            found = verdicts.get(message.at)
+            message.rows = int(found["rows"]) if found else 0
+            if message.rows != expected.get(message.at, 0):
+                # The numbers of the rows would not be those of the files.
+                raise self._failed(f"{message.rows:,} rows, of {expected.get(message.at, 0):,}: the files changed")
+            if not found:
                 continue
-            message.rows, message.unmet = int(found["rows"]), list(found["unmet"])
+            message.unmet = list(found["unmet"])
             if bad := found["bad"]:
                 message.refuse(bad["reason"], bad["field"] or "")
 
     def _unreadable(self, uris: Iterable[str]) -> list[str]:
-        """The files at which Spark fails, each read alone; the storage is asked once more before one is blamed.
+        """The files at which Spark fails although the storage gives all of their bytes; each is read alone.
 
         Raises:
-            StorageFailed: It does not answer.
+            StorageFailed: The storage does not give them.
         """
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -227,8 +232,10 @@ class _Reading:
         for uri in uris:
             try:
                 numbered_rows(self.spark, [uri], self.rows_decoder).write.format("noop").mode("overwrite").save()
-            except (PySparkException, Py4JError):
-                look_at([uri], self._format, self.rows_decoder.record)
+            except (PySparkException, Py4JError) as failed:
+                if _BLAMES_FILE not in str(failed):
+                    raise self._failed(root_cause(failed)) from failed
+                read_through(uri)
                 bad.append(uri)
         return bad
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 SIDE_BY_SIDE = 16
-_MARK, _TAIL_BYTES = b"PAR1", 64 << 10
+_MARK, _TAIL_BYTES, _CHUNK_BYTES = b"PAR1", 64 << 10, 8 << 20
 _WIDER = {
     "tinyint": ("smallint", "int", "bigint"),
     "smallint": ("int", "bigint"),
@@ -55,11 +55,23 @@ def look_at(uris: Collection[str], format_: Files, record: StructType) -> dict[s
         return dict(zip(distinct, threads.map(looking, distinct), strict=True))
 
 
+def read_through(uri: str) -> None:
+    """Read every byte of a file, and drop it.
+
+    Raises:
+        StorageFailed: The storage does not give them all.
+    """
+    root = _root_of(uri)
+    with storage_failures(uri), _file_system(root).open_input_file(_path_in(root, uri)) as file:
+        while file.read(_CHUNK_BYTES):
+            pass
+
+
 def _look_at(uri: str, *, systems: Mapping[str, FileSystem], parquet: bool, record: StructType) -> LookedAt:
     from pyarrow.fs import FileType
 
     root = _root_of(uri)
-    files, path = systems[root], uri.removeprefix(root).lstrip("/") if root else uri
+    files, path = systems[root], _path_in(root, uri)
     with storage_failures(uri):
         (info,) = files.get_file_info([path])
         if info.type is not FileType.File:
@@ -80,6 +92,10 @@ def _look_at(uri: str, *, systems: Mapping[str, FileSystem], parquet: bool, reco
 def _root_of(uri: str) -> str:
     """The bucket; empty for this machine."""
     return f"s3://{uri.removeprefix('s3://').partition('/')[0]}" if "://" in uri else ""
+
+
+def _path_in(root: str, uri: str) -> str:
+    return uri.removeprefix(f"{root}/") if root else uri
 
 
 def _file_system(root: str) -> FileSystem:
