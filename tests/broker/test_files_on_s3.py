@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kdi_assets.ledger.storage import table_folder
+from kdi_assets.runtime.s3_access import s3_client
 from kdi_assets.stream.message_format import Files, Parquet
 from tests.broker.test_files import (
     DAY,
@@ -29,8 +29,8 @@ def lake(s3_lake: str) -> str:
 def upload(bucket: str, key: str, ids: range) -> None:
     content = io.BytesIO()
     pq.write_table(pa.table({"id": list(ids), "price": [0.5] * len(ids), "day": [DAY] * len(ids)}), content)
-    with table_folder(bucket).open_output_stream(key) as file:
-        file.write(content.getvalue())
+    name = bucket.removeprefix("s3://")
+    s3_client(retries=3).put_object(Bucket=name, Key=key, Body=content.getvalue())
 
 
 def notification(bucket: str, *keys: str) -> str:
