@@ -121,7 +121,7 @@ def test_a_message_is_in_the_table_with_all_rows_of_its_files_or_a_dead_letter(o
     a row that has no date, with a null that is not allowed; nothing named; no value.
     """
     web = orders()
-    good, more = web.file("a.parquet", range(5)), web.file("b c%20d.parquet", range(5, 12))
+    good, more = web.file("a.parquet", range(5)), web.file("b c+ü%20d.parquet", range(5, 12))
     broken, torn = web.folder / "broken.parquet", Path(web.file("torn.parquet", range(1000, 9000)))
     broken.write_bytes(b"PAR1 no parquet PAR1")
     content = bytearray(torn.read_bytes())
@@ -154,7 +154,7 @@ def test_a_message_is_in_the_table_with_all_rows_of_its_files_or_a_dead_letter(o
 
     expected = [(n, 0, n, 12) for n in range(12)] + [(n, 1, n, 5) for n in range(5)]
     assert web.rows(*AT) == expected
-    assert {file for file in web.rows("file")} == {"a.parquet", "b c%20d.parquet"}
+    assert {file for file in web.rows("file")} == {"a.parquet", "b c+ü%20d.parquet"}
     assert web.reasons() == {
         2: ("missing_file", "missing.parquet"),
         3: ("unreadable_file", "broken.parquet"),

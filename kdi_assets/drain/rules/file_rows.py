@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from kdi_assets.drain.rules.elements import Elements
 from kdi_assets.drain.rules.evaluate import evaluate
@@ -55,18 +54,10 @@ class PlacedFile:
         """Where the message is."""
         return self.message["partition"], self.message["offset"]
 
-    @property
-    def encoded(self) -> str:
-        """The file as ``numbered_rows`` names it."""
-        return quote(self.uri, safe=_SAFE)
-
     def row(self) -> tuple[Any, ...]:
         """The values of ``_PLACES_DDL``."""
         columns = ("key", "topic", "partition", "offset", "micros", "timestampType", "headers")
-        return (self.encoded, self.uri, *(self.message[c] for c in columns), self.first, self.count)
-
-
-_SAFE = "/:!$&'()*+,;=@-._~"
+        return (self.uri, self.uri, *(self.message[c] for c in columns), self.first, self.count)
 
 
 def rows_of(spark: SparkSession, files: Sequence[PlacedFile], decoder: StreamDecoder) -> DataFrame:
@@ -95,17 +86,15 @@ def numbered_rows(spark: SparkSession, uris: Sequence[str], decoder: StreamDecod
     """The rows of files, each with its file and its number in it.
 
     Returns:
-        ``value``, ``_kdi_file: string`` (percent-encoded), ``_kdi_row: bigint``. Lazy.
+        ``value``, ``_kdi_file: string`` (as ``PlacedFile.uri``), ``_kdi_row: bigint``. Lazy.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     paths = list(dict.fromkeys(uris))
-    # Spark writes a path of this machine as file:/a or file:///a.
-    file = F.expr(
-        "regexp_replace(_metadata.file_path, '^(file:/+|s3a:)', CASE WHEN _metadata.file_path LIKE 'file:%' "
-        "THEN '/' ELSE 's3:' END)"
-    ).alias("_kdi_file")
+    # Spark percent-encodes some characters, and writes a path of this machine as file:/a or file:///a.
+    decoded = "url_decode(replace(_metadata.file_path, '+', '%2B'))"
+    file = F.expr(f"regexp_replace(regexp_replace({decoded}, '^file:/+', '/'), '^s3a:', 's3:')").alias("_kdi_file")
     if isinstance(decoder.stream.format, FileRows) and isinstance(decoder.stream.format.of, Parquet):
         read = spark.read.schema(decoder.record).options(**_NO_GLOBS).parquet(*paths)
         value = F.struct(*(F.col(name(f.name)) for f in decoder.record.fields)).alias("value")

@@ -192,7 +192,7 @@ class _Reading:
             return {}
         rows = numbered_rows(self.spark, uris, self.rows_decoder).groupBy("_kdi_file").agg(F.count("*").alias("n"))
         found = {row["_kdi_file"]: int(row["n"]) for row in rows.collect()}
-        return {uri: found.get(PlacedFile(uri, {}, 0, 0).encoded, 0) for uri in uris}
+        return {uri: found.get(uri, 0) for uri in uris}
 
     def _verdicts(self, files: Sequence[PlacedFile]) -> dict[At, Any]:
         """By message: its rows, the first bad one's reason, and the expectations that are not met."""
