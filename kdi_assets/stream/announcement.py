@@ -17,7 +17,7 @@ FORMAT_KEY = "kdi_announcement"
 MOST_BYTES = 500_000
 """Of one message. Brokers take a megabyte by default; a version with more files is announced in several parts."""
 
-Kind = Literal["changes", "listing"]
+AnnouncementKind = Literal["changes", "listing"]
 """``changes``: what one version added and removed; ``listing``: all files of a version, where changes are not known."""
 
 
@@ -85,7 +85,7 @@ class Announcement:
     version: int
     previous_version: int | None
     sequence: int
-    kind: Kind
+    kind: AnnouncementKind
     part: int = 1
     parts: int = 1
     operation: str = ""
