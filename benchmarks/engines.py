@@ -102,8 +102,9 @@ def only_decoded(work: Work) -> list[Stream]:
 
 def only_shaped(work: Work) -> list[Stream]:
     """The table's columns of every message, into nothing."""
+    from kdi_assets.drain.rules.evaluate import evaluate
     from kdi_assets.drain.rules.records import decode, stream_decoder
-    from kdi_assets.drain.rules.shape import evaluate, shape
+    from kdi_assets.drain.rules.shape import shape
 
     decoder = stream_decoder(work.stream)
     _into_nothing(shape(evaluate(decode(work.messages(), decoder), decoder, None), decoder, None))

@@ -37,3 +37,13 @@ class NotRecomputable(Terminal):
     what_happened = "{table} cannot be compared with a recomputation: {why}."
     what_is_safe = "nothing was changed."
     what_to_run = "kdi refine {table}, or with --rebuild, which computes all rows of what is upstream now"
+
+
+class FilesNotCompared(Terminal):
+    """The rows of the stream come from files that its messages name, and not from the messages."""
+
+    stream: str
+
+    what_happened = "{stream}: the messages in Kafka only name files, so they cannot be compared with rows."
+    what_is_safe = "nothing was changed; `kdi audit {stream}` accounts for every message and every row."
+    what_to_run = "kdi replay {stream} --from DATE --to DATE --dry-run   (reads the files again and shows what differs)"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.audit.audit import audited_history
 from kdi_assets.audit.coverage import Coverage, coverage
+from kdi_assets.audit.errors import FilesNotCompared
 from kdi_assets.audit.foreign_changes import row_changes
 from kdi_assets.audit.missing_offsets import note_on_unreadable, with_removing_commit
 from kdi_assets.audit.offsets_in_spark import draining_commits, islands
@@ -26,6 +27,7 @@ from kdi_assets.ledger.erased import with_erasing_commit
 from kdi_assets.ledger.history import LiveHistory, removes_rows
 from kdi_assets.sources.kafka.reader import read_ranges
 from kdi_assets.sources.kafka.topic import read_topic
+from kdi_assets.stream.message_format import Files
 from kdi_assets.stream.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:
@@ -88,7 +90,10 @@ def compare(
         NothingToAudit: There is no ledger entry.
         TopicRecreated: The topic is not the one that was drained.
         SchemaDisagrees, ShapeMistake: The document does not fit the table.
+        FilesNotCompared: The messages only name files.
     """
+    if isinstance(stream.format, Files):
+        raise FilesNotCompared(stream=stream.name)
     history = audited_history(stream, lake)
     covered = coverage(history.entries)
     ranges = _held_ranges(stream, history, bounds if bounds is not None else covered.bounds())

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.rules.evaluate import evaluate
 from kdi_assets.drain.rules.judge import dead_letter_columns
 from kdi_assets.drain.rules.records import decode
 from kdi_assets.drain.rules.rules import rules_of
-from kdi_assets.drain.rules.shape import apart, elements_of, evaluate, in_rows, table_columns
+from kdi_assets.drain.rules.shape import apart, elements_of, in_rows, table_columns
 from kdi_assets.drain.rules.table_rows import in_table_form
 from kdi_assets.formats.decoder import DECODED, VALUE
 from kdi_assets.formats.stream_decoder import StreamDecoder

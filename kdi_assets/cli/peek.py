@@ -130,6 +130,7 @@ def peek_at(
     """
     from kdi_assets.drain.rules.records import stream_decoder, with_schemas_of
     from kdi_assets.drain.rules.schema_evolution import evolved
+    from kdi_assets.drain.stage import with_files_of
     from kdi_assets.sources.kafka.reader import read_ranges
 
     stream = evolved(stream, Settings.from_environment().lake, spark)
@@ -139,7 +140,7 @@ def peek_at(
         return []
     exact = _ranges(stream.topic, picked)
     messages = read_ranges(spark, stream.cluster, exact)
-    decoder = with_schemas_of(messages, decoder) or decoder
+    decoder = with_files_of(messages, with_schemas_of(messages, decoder) or decoder, now=datetime.now(UTC))
     rows, letters = _judged(messages, decoder)
     rows_at: dict[PartitionOffset, list[Row]] = {}
     for row in sorted(rows, key=lambda r: int(r["index"])):

@@ -46,6 +46,8 @@ def read_format(
         return _avro(written.avro, folder)
     if written.protobuf:
         return _protobuf(written.protobuf, folder)
+    if written.files:
+        return written.files.engine_format()
     if written.json:
         schema = _schema(folder / written.json.schema_file, "json.schema_file") if written.json.schema_file else None
         return Json(schema, written.json.validate)

@@ -66,7 +66,12 @@ def drain(
         KdiError: Every refusal of ``take_snapshot`` and ``execute_plan``.
     """
     with heard_by_listeners(
-        "drain", stream, options["lake"], options["session"], run_id=options.get("run_id", "")
+        "drain",
+        stream,
+        options["lake"],
+        options["session"],
+        run_id=options.get("run_id", ""),
+        report=options.get("report", lambda line: None),
     ) as heard:
 
         def committed(commit: Commit) -> None:

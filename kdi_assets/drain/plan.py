@@ -263,8 +263,8 @@ def _refuse_lost_offsets(stream: Stream, tp: TopicPartition, position: int, offs
 def _most_offsets(stream: Stream, offset_bytes: float | None) -> int:
     """How many offsets a plan may hold; at least one, or the position would never move."""
     if stream.max_bytes is None or not offset_bytes:
-        return stream.max_records
-    return max(1, min(stream.max_records, int(stream.max_bytes / offset_bytes)))
+        return stream.offsets_per_plan
+    return max(1, min(stream.offsets_per_plan, int(stream.max_bytes / offset_bytes)))
 
 
 def _at_most(limit: int, backlog: tuple[OffsetRange, ...]) -> tuple[OffsetRange, ...]:

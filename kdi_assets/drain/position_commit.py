@@ -20,6 +20,7 @@ from kdi_assets.ledger.object_storage import prove_conditional_put
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.sources.kafka.topic import TopicState
+from kdi_assets.stream.message_format import Files
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def commit_positions(
     )
     uri = stream.table_uri(lake)
     if ledger is None:
-        schema = commented(analyse(stream, spark), stream_decoder(stream).record)
+        of_rows = stream.of_file_rows if isinstance(stream.format, Files) else stream
+        schema = commented(analyse(stream, spark), stream_decoder(of_rows).record)
         with spark_failures(stream, "creating the table"):
             return create_table(spark, schema, uri, properties=_properties(stream, schema), entry=entry)
     with spark_failures(stream, "committing positions"):

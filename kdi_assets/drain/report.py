@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from datetime import date
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ from kdi_assets.stream.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +141,37 @@ def heard_by_listeners(
     *,
     run_id: str = "",
     kept_failure: Callable[[], BaseException | None] = lambda: None,
+    report: Callable[[str], None] = log.info,
 ) -> Iterator[Callable[[LedgerEntry], None]]:
-    """Let OpenLineage and the catalog hear of a run, if one of them is configured; they never make it fail.
+    """Let others hear of a run: OpenLineage and the catalog if one of them is configured, and the consumers of the
+    table's files if the stream announces them. They never make it fail.
 
     Args:
         kind: ``drain``, ``replay`` or ``discard``.
+        report: Called with a line about announcements.
         kept_failure: Gives the failure of a body that does not raise it.
 
     Yields:
         What to call with every commit of the run.
     """
+    with ExitStack() as hearing:
+        if stream.announce:
+            from kdi_assets.announce.announce import announced_after
+
+            hearing.enter_context(announced_after(stream, lake, report))
+        yield hearing.enter_context(_listening(kind, stream, lake, session, run_id=run_id, kept_failure=kept_failure))
+
+
+@contextmanager
+def _listening(
+    kind: str,
+    stream: Stream,
+    lake: str,
+    session: Callable[[], SparkSession],
+    *,
+    run_id: str,
+    kept_failure: Callable[[], BaseException | None],
+) -> Iterator[Callable[[LedgerEntry], None]]:
     settings = Settings.from_environment()
     if not settings.has_listeners:
         yield lambda entry: None

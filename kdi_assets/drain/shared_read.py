@@ -107,6 +107,7 @@ def _heard(
                     session,
                     run_id=run_id,
                     kept_failure=partial(getattr, drained[stream.name], "failure"),
+                    report=options.get("report", lambda line: None),
                 )
             )
             for stream in group

@@ -20,6 +20,7 @@ from kdi_assets.ledger.delta_transaction import ONE_FILE_PER_TASK, FileSize, Sta
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.recent_commits import LARGE_DRAIN_OFFSETS, LedgerCommit, recent_commits
 from kdi_assets.sources.kafka.reader import OFFSETS_PER_TASK
+from kdi_assets.stream.message_format import Files
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def stage(
         ShapeMistake, SchemaDisagrees: The document does not work, or not with this table; nothing was read.
         ReadOrWriteFailed: Spark failed.
     """
-    decoder: StreamDecoder | None = stream_decoder(stream)
+    decoder: StreamDecoder | None = with_files_of(messages, stream_decoder(stream), now=now)
     while decoder is not None:
         used, tally = decoder, PassTally(messages.sparkSession, now)
         rows = _rows(messages, used, now, tally)
@@ -82,6 +83,16 @@ def _decoder_of_next_pass(
 
         decoder = stream_decoder(grown) if (grown := gaining(messages, used, counts, now=now)) else None
     return decoder
+
+
+def with_files_of(messages: DataFrame, decoder: StreamDecoder, *, now: datetime) -> StreamDecoder:
+    """The decoder, and if messages name files, with what it has to know of them (``rules.files.knowing_files``)."""
+    if not isinstance(decoder.stream.format, Files):
+        return decoder
+    from kdi_assets.drain.rules.files import knowing_files
+
+    with spark_failures(decoder.stream, "reading the files that messages name"):
+        return knowing_files(messages, decoder, now=now)
 
 
 def _only_counted(rows: DataFrame) -> Staged:

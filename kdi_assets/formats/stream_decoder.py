@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.formats.avro.container.decoder import AvroContainerDecoder
@@ -11,6 +12,7 @@ from kdi_assets.formats.catalyst import kernel_call
 from kdi_assets.formats.csv import CsvDecoder
 from kdi_assets.formats.decoder import FRAME, MISFITS, PAYLOAD, UNKNOWN_DDL, VALUE, VIOLATION, Decoder
 from kdi_assets.formats.errors import TooManySchemas
+from kdi_assets.formats.files.decoder import ROW_COORDINATES, FilesDecoder, ParquetRowDecoder
 from kdi_assets.formats.framing import frame_rules, with_frame
 from kdi_assets.formats.json import JsonDecoder
 from kdi_assets.formats.json_schema.decoders import JsonSchemaDecoder
@@ -39,12 +41,14 @@ class StreamDecoder:
         payload_decoder: Decodes what is left of a value after decompression and without its frame.
         record: The type of a record.
         known: The registry's schemas that are known, if frames name schemas.
+        row_coordinates: Spark SQL of further coordinates of a row, for rows of files.
     """
 
     stream: Stream
     payload_decoder: Decoder
     record: StructType
     known: KnownSchemas | None = None
+    row_coordinates: Mapping[str, str] = field(default_factory=dict)
 
     def decode(self, messages: DataFrame) -> DataFrame:
         """As ``Decoder.decode``, of messages with ``_kdi_value: binary``.
@@ -55,7 +59,7 @@ class StreamDecoder:
         from pyspark.sql import functions as F
 
         nothing = {VIOLATION: F.lit(None).cast("string"), MISFITS: F.lit(None).cast(UNKNOWN_DDL)}
-        return self.payload_decoder.decode(self._with_payload(messages).withColumns(nothing), self.record)
+        return self.payload_decoder.decode(self.with_payload(messages).withColumns(nothing), self.record)
 
     def rules(self) -> list[Rule]:
         """As ``Decoder.rules``; the predicates also see ``_kdi_frame``."""
@@ -93,12 +97,12 @@ class StreamDecoder:
             KdiError: The registry did not answer, so that no message can be judged.
         """
         if isinstance(self.payload_decoder, AvroContainerDecoder):
-            payloads = self._with_payload(messages)
+            payloads = self.with_payload(messages)
             decoder = self.payload_decoder.with_writers_of(payloads, stream=self.stream.name)
             return replace(self, payload_decoder=decoder) if decoder else None
         if self.known is None or not isinstance(self.stream.format, Framed):
             return None
-        unknown = self._with_payload(messages).where(self.known.unknown).selectExpr(f"{FRAME}.schema_id").distinct()
+        unknown = self.with_payload(messages).where(self.known.unknown).selectExpr(f"{FRAME}.schema_id").distinct()
         ids = sorted(row[0] for row in unknown.limit(MOST_IDS + 1).collect())
         if len(ids) > MOST_IDS:
             problem = f"name more than {MOST_IDS:,} schemas, as {ids[0]}: most likely they have no frame."
@@ -106,7 +110,8 @@ class StreamDecoder:
         more = self.known.and_of(ids)
         return None if more is None else _with_known(self.stream, self.stream.format, more)
 
-    def _with_payload(self, messages: DataFrame) -> DataFrame:
+    def with_payload(self, messages: DataFrame) -> DataFrame:
+        """Add ``_kdi_payload`` and ``_kdi_frame`` to messages with ``_kdi_value``."""
         from pyspark.sql import functions as F
 
         codec = self.stream.compression
@@ -132,6 +137,9 @@ def decoder_of(stream: Stream) -> StreamDecoder:
     """
     if isinstance(stream.format, Framed):
         return _with_known(stream, stream.format, known_schemas(stream.format.schemas))
+    if isinstance(stream.format, f.FileRows):
+        rows = _of_unframed(stream.format.of, salvages=False)
+        return StreamDecoder(stream, rows, rows.record_type(stream.record_ddl), row_coordinates=ROW_COORDINATES)
     decoder = _of_unframed(stream.format, salvages=stream.contract.leaves_out)
     return StreamDecoder(stream, decoder, decoder.record_type(stream.record_ddl))
 
@@ -151,8 +159,12 @@ def _of_framed(format_: Framed, known: KnownSchemas, *, salvages: bool) -> Decod
             return ProtobufDecoder.of_registry(known, format_.message)
 
 
-def _of_unframed(format_: Unframed, *, salvages: bool) -> Decoder:
+def _of_unframed(format_: Unframed | f.Parquet, *, salvages: bool) -> Decoder:
     match format_:
+        case f.Files():
+            return FilesDecoder(format_)
+        case f.Parquet():
+            return ParquetRowDecoder()
         case f.Json(schema=None):
             return JsonDecoder(salvages=salvages)
         case f.Json():

@@ -222,7 +222,19 @@ class TableLog:
 
     def commit(self, version: int) -> CommitInfo:
         """Read one commit, or raise ``CommitUnreadable``."""
-        return CommitInfo.from_actions(version, read_actions(self._folder, self.uri, version))
+        return CommitInfo.from_actions(version, self.actions(version))
+
+    def actions(self, version: int) -> Actions:
+        """All actions of one commit, or raise ``CommitUnreadable``."""
+        return read_actions(self._folder, self.uri, version)
+
+    @property
+    def features(self) -> frozenset[str]:
+        """The reader and writer features of the protocol, and those that older protocols imply by a property."""
+        protocol = self._table.protocol()
+        mapped = self.configuration.get("delta.columnMapping.mode", "none") != "none"
+        named = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+        return frozenset(named | ({"columnMapping"} if mapped else set()))
 
     def commits(self, after: int, through: int | None = None) -> Iterator[CommitInfo]:
         """The commits ``(after, through]``, oldest first; ``through`` is the table's version by default."""

@@ -96,6 +96,23 @@ def _blocking_checks_are_there(checks: Checks, info: ValidationInfo) -> Checks:
 
 
 @dataclass(frozen=True, slots=True)
+class Announce(Declared):
+    """Where the files of each version of a table are announced."""
+
+    topic: Annotated[TopicName, Field(examples=["web_requests_files"])]
+    """The Kafka topic of the announcements; it must exist. How far the table is announced is kept in the topic of this
+    name with .announced, which is created compacted."""
+    cluster: Annotated[Cluster | None, WrittenAs(str, _cluster_named), Field(examples=["main"])] = None
+    """Name of the KafkaCluster document of that topic; by default the stream's cluster."""
+
+
+def _other_topic(announce: Announce | None, info: ValidationInfo) -> Announce | None:
+    if announce and announce.topic == info.data.get("topic") and announce.cluster in (None, info.data.get("cluster")):
+        raise wrong("is the topic that this stream drains", "another topic", field="announce.topic")
+    return announce
+
+
+@dataclass(frozen=True, slots=True)
 class StreamFields(Declared):
     """A stream: one topic drained into one Delta table."""
 
@@ -215,11 +232,16 @@ class StreamFields(Declared):
     route: Annotated[Route | None, Field(examples=[{"when": "kind = 'order'", "rest": "dead_letters"}])] = None
     """Which messages of a shared topic belong to this stream. One read of the topic then feeds all of its streams.
     Without it, all messages belong to the stream."""
+    announce: Annotated[
+        Announce | None, AfterValidator(_other_topic), Field(examples=[{"topic": "web_requests_files"}])
+    ] = None
+    """A topic in which a message names the files that each version of the table adds and removes, exactly once, for
+    consumers that read files."""
     # The last field: its validation needs the other fields, and pydantic knows only those that come before.
     format: Annotated[
         Format,
         WrittenAs(Annotated[WrittenFormat, BeforeValidator(format_by_name, str | WrittenFormat)], _format),
         Field(validate_default=True, examples=["json", {"csv": {"delimiter": ";"}}]),
     ] = Json()
-    """What a message's value is: json, text, bytes, envelope, csv, avro or protobuf; with its own fields, {csv:
-    {delimiter: ;}}."""
+    """What a message's value is: json, text, bytes, envelope, csv, avro or protobuf, or the names of files; with its
+    own fields, {csv: {delimiter: ;}}."""

@@ -180,7 +180,41 @@ class ProtobufRegistry:
     message: str = ""
 
 
-Unframed = Json | Text | Bytes | Envelope | Csv | Avro | AvroContainer | AvroSingleObject | Protobuf
+@dataclass(frozen=True, slots=True)
+class Parquet:
+    """A file of rows with the columns of the stream's DDL; others are left out, and missing ones are null."""
+
+
+FileNames = Literal["paths", "announcements", "s3_events"]
+"""How a message names files: one path or URI per line; as our announcements; as S3's notifications of events."""
+
+
+MOST_FILE_MESSAGES = 20_000
+"""Messages that name files in one plan: the driver holds them in its memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A message names files, and their rows become the table's rows.
+
+    Attributes:
+        of: What the files hold; of ``Json``, one document per line.
+        root: The folders in which files must lie; empty: anywhere.
+    """
+
+    of: Parquet | Json
+    names: FileNames = "paths"
+    root: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """Each message is a row of a file. Documents cannot ask for it: it is how the rows of ``Files`` are judged."""
+
+    of: Parquet | Json
+
+
+Unframed = Files | Json | Text | Bytes | Envelope | Csv | Avro | AvroContainer | AvroSingleObject | Protobuf
 Framed = AvroRegistry | JsonRegistry | ProtobufRegistry
 """Formats whose messages name the schema of their writer."""
-Format = Unframed | Framed
+Format = Unframed | Framed | FileRows

@@ -6,7 +6,7 @@ Its fields, and how documents write them, are in ``stream.fields``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import NamedTuple, get_args
@@ -23,7 +23,7 @@ from kdi_assets.stream.limits import (
     FreshnessLimits,
     last_time,
 )
-from kdi_assets.stream.message_format import AvroContainer, Framed
+from kdi_assets.stream.message_format import MOST_FILE_MESSAGES, AvroContainer, FileRows, Files, Framed
 from kdi_assets.stream.upkeep import USUAL_FILE_BYTES
 
 __all__ = [
@@ -102,7 +102,30 @@ class Stream(StreamFields):
     @property
     def explodes(self) -> bool:
         """Whether a message may become several rows."""
-        return self.explode is not None or isinstance(self.format, AvroContainer)
+        return self.explode is not None or isinstance(self.format, AvroContainer | Files)
+
+    @property
+    def offsets_per_plan(self) -> int:
+        """``max_records``, or less if messages name files."""
+        return min(self.max_records, MOST_FILE_MESSAGES) if isinstance(self.format, Files) else self.max_records
+
+    @property
+    def of_file_rows(self) -> Stream:
+        """Of a stream whose messages name files: the stream whose messages are the rows of these files.
+
+        Raises:
+            TypeError: The messages of this stream name no files.
+        """
+        if not isinstance(self.format, Files):
+            raise TypeError(f"the messages of {self.name} name no files")
+        return replace(
+            self,
+            format=FileRows(self.format.of),
+            filter="",
+            tombstones="dead_letter",
+            compression="none",
+            dead_letter_payload="keep",
+        )
 
     @property
     def start_offsets(self) -> dict[TopicPartition, int]:

@@ -7,13 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kdi_assets.stream.connections import Registry
 from kdi_assets.stream.field_types import Declared, RegistryName, wrong
-from kdi_assets.stream.message_format import Bytes, Csv, Envelope, Json, RegistrySchemas, Text
+from kdi_assets.stream.message_format import (
+    Bytes,
+    Csv,
+    Envelope,
+    FileNames,
+    Files,
+    Json,
+    Parquet,
+    RegistrySchemas,
+    Text,
+)
 from kdi_assets.stream.message_rules import Contract
 from kdi_assets.wording import did_you_mean
 
@@ -106,6 +116,34 @@ class WrittenProtobuf(OfRegistry):
         return self
 
 
+def _folder(value: str) -> str:
+    if not value.startswith(("/", "s3://", "s3a://")) or ".." in value.split("/"):
+        raise wrong(f"{value!r} is not the address of a folder", "e.g. s3://bucket/folder, or /absolute/path")
+    return value.rstrip("/") or "/"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFiles(Declared):
+    """What the files hold, and how messages name them."""
+
+    of: Annotated[Literal["parquet", "json"], Field(examples=["parquet"])] = "parquet"
+    """What the files hold: parquet; or json, one document per line."""
+    names: Annotated[FileNames, Field(examples=["announcements"])] = "paths"
+    """How a message names files. paths: a path or URI on each line; announcements: as the field `announce` of another
+    stream makes them; s3_events: as S3 notifies of created objects."""
+    root: Annotated[
+        tuple[Annotated[str, AfterValidator(_folder)], ...],
+        BeforeValidator(lambda given: [given] if isinstance(given, str) else given, tuple[str, ...] | str),
+        Field(examples=["s3://lake/bronze"]),
+    ] = ()
+    """Folder, or list of folders, in which the files must lie. A message that names another file is a dead letter. With
+    one folder, messages may name files by their paths in it. By default files may lie anywhere."""
+
+    def engine_format(self) -> Files:
+        """The format of the engine."""
+        return Files(Parquet() if self.of == "parquet" else Json(), self.names, self.root)
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenFormat(Declared):
     """A format by its name. Exactly one; the default is JSON."""
@@ -127,6 +165,9 @@ class WrittenFormat(Declared):
     ] = None
     """A Protobuf message; the record has its fields."""
 
+    files: Annotated[WrittenFiles | None, Field(examples=[{"of": "parquet", "names": "announcements"}])] = None
+    """Names of files, whose rows become rows; the columns are those of `schema`."""
+
     @property
     def name(self) -> str:
         """The format's name in documents."""
@@ -141,7 +182,7 @@ class WrittenFormat(Declared):
     @property
     def has_several_records(self) -> bool:
         """Whether a message may hold several records, and each becomes a row."""
-        return self.avro is not None and self.avro.container
+        return self.files is not None or (self.avro is not None and self.avro.container)
 
     @property
     def tells_unknown(self) -> bool:
@@ -153,7 +194,7 @@ class WrittenFormat(Declared):
     def has_record(self) -> bool:
         """Whether the format describes the record, so that `schema` is optional."""
         of_schema = self.json is not None and bool(self.json.registry or self.json.schema_file)
-        return of_schema or self.name not in ("json", "csv")
+        return of_schema or self.name not in ("json", "csv", "files")
 
 
 def format_by_name(value: object) -> object:
@@ -179,9 +220,12 @@ def check_format(written: WrittenFormat, others: Mapping[str, Any]) -> None:
     if (ddl := others.get("record_ddl")) is not None:
         _check_schema(written, ddl)
     _check_contract(written, others)
+    if written.files:
+        _check_files(others)
     explode, contract = others.get("explode"), others.get("contract", Contract())
     if explode and written.has_several_records:
-        raise wrong("a container's records are rows already", "remove the line", field="explode")
+        said = "the rows of files" if written.files else "a container's records"
+        raise wrong(f"{said} are rows already", "remove the line", field="explode")
     if contract.evolves and (explode or written.has_several_records):
         raise wrong("evolve does not know the columns of elements", "another contract", field="contract")
     if contract.evolves and others.get("route"):
@@ -197,6 +241,19 @@ def _check_schema(written: WrittenFormat, ddl: str) -> None:
         raise wrong("the record is what the message of Protobuf says", "remove the line", field="schema")
     if not ddl and not written.has_record:
         raise wrong("is missing", "e.g. schema: id bigint, at timestamp", field="schema")
+
+
+def _check_files(others: Mapping[str, Any]) -> None:
+    """Refuse what looks at single fields of messages: these only name files."""
+    if others.get("contract", Contract()) != Contract():
+        raise wrong("files are read by the columns of `schema`, and others are left out", "remove it", field="contract")
+    for field, refused, right in (
+        ("tombstones", others.get("tombstones") == "row", "skip or dead_letter"),
+        ("route", bool(others.get("route")), "a topic of its own for these messages"),
+        ("dead_letter_payload", others.get("dead_letter_payload") not in (None, "keep"), "keep, which is the default"),
+    ):
+        if refused:
+            raise wrong("does not suit messages that only name files", right, field=field)
 
 
 def _check_contract(written: WrittenFormat, others: Mapping[str, Any]) -> None:

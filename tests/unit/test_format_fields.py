@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ from kdi_assets.config.errors import Mistakes
 from kdi_assets.config.loader import load_streams
 from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors
 from kdi_assets.formats.protobuf.records import record_of
+from kdi_assets.stream.announcement import parse_announcement
 from kdi_assets.stream.connections import Registry
+from kdi_assets.stream.fields import Announce
 from kdi_assets.stream.message_format import (
     Avro,
     AvroContainer,
@@ -19,8 +23,10 @@ from kdi_assets.stream.message_format import (
     Bytes,
     Csv,
     Envelope,
+    Files,
     Format,
     Json,
+    Parquet,
     Protobuf,
     ProtobufRegistry,
     RegistrySchemas,
@@ -28,6 +34,7 @@ from kdi_assets.stream.message_format import (
     Text,
 )
 from kdi_assets.stream.stream import Stream
+from tests.conftest import CHECKOUT
 from tests.documents import CLUSTER, ORDERS, REGISTRY, stream
 from tests.protobuf_messages import SHOP, descriptors
 
@@ -171,7 +178,10 @@ OF_PROTOBUF = [
     ("lines", "said"),
     [
         (["format: jsn"], "9 format: there is no format 'jsn'; did you mean json?"),
-        (["format: 3"], "9 format: there is no format 3; known: avro, bytes, csv, envelope, json, protobuf, text"),
+        (
+            ["format: 3"],
+            "9 format: there is no format 3; known: avro, bytes, csv, envelope, files, json, protobuf",
+        ),
         (["format: {text: {}, csv: {}}"], "9 format: names several formats; keep one of them"),
         (["format: {text: {encoding: latin1}}"], "9 format.text.encoding: no such field; there is none"),
         (["format: {csv: {delimiter: ab}}"], "9 format.csv.delimiter: 'ab' is not such a character; one that is no"),
@@ -224,3 +234,78 @@ def test_a_message_that_grows_beyond_all_bounds_is_refused() -> None:
 
     with pytest.raises(DescriptorMistake, match="M0 has more than 10,000 fields"):
         record_of(Descriptors(descriptors(text)).message("M0"))
+
+
+def only_format(line: str) -> Format:
+    return only_stream("schema: id int", line).format
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("format: files", Files(Parquet())),
+        ("format: {files: {of: json, names: s3_events}}", Files(Json(), "s3_events")),
+        (
+            "format: {files: {names: announcements, root: s3://lake/}}",
+            Files(Parquet(), "announcements", ("s3://lake",)),
+        ),
+        ("format: {files: {root: [/a/b, s3a://c]}}", Files(Parquet(), "paths", ("/a/b", "s3a://c"))),
+    ],
+)
+def test_files_are_parquet_and_named_by_their_paths_unless_the_document_says_more(line: str, expected: Format) -> None:
+    assert only_format(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["format: files"], "schema: is missing"),
+        (["schema: id int", "format: {files: {of: xml}}"], "format.files.of: takes"),
+        (["schema: id int", "format: {files: {root: lake}}"], "'lake' is not the address of a folder"),
+        (["schema: id int", "format: {files: {root: /a/../b}}"], "'/a/../b' is not the address of a folder"),
+        (["schema: id int", "format: files", "contract: {types: freeze}"], "contract: files are read by the columns"),
+        (["schema: id int", "format: files", "tombstones: row"], "tombstones: does not suit messages that only name"),
+        (["schema: id int", "format: files", "route: {when: a}"], "route: does not suit messages that only name"),
+        (["schema: id int", "format: files", "explode: {a: b}"], "explode: the rows of files are rows already"),
+        (["schema: id int", "format: files", "rescued: r"], "rescued: needs single fields of messages"),
+        (["schema: id int", "format: files", "dead_letter_payload: mask"], "dead_letter_payload: does not suit"),
+    ],
+)
+def test_what_does_not_suit_files_is_refused_with_its_field(lines: list[str], said: str) -> None:
+    with pytest.raises(Mistakes) as refused:
+        only_stream(*lines)
+
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("announce: {topic: orders}", "announce.topic: is the topic that this stream drains; another topic"),
+        ("announce: {topic: orders, cluster: main}", "announce.topic: is the topic that this stream drains"),
+        ("announce: {topic: files, cluster: other}", "announce.cluster: no KafkaCluster document is named 'other'"),
+        ("announce: {}", "announce.topic: is missing"),
+    ],
+)
+def test_files_are_announced_in_another_topic_of_a_known_cluster(line: str, said: str) -> None:
+    with pytest.raises(Mistakes) as refused:
+        only_stream("schema: id int", line)
+
+    assert said in str(refused.value)
+    assert only_stream("schema: id int", "announce: {topic: files, cluster: main}").announce == Announce(
+        "files", only_stream("schema: id int").cluster
+    )
+
+
+def test_the_documents_of_the_page_about_files_are_read(tmp_path: Path) -> None:
+    page = (CHECKOUT / "docs" / "files.md").read_text(encoding="utf-8")
+    documents = re.findall(r"```yaml\n(type: .*?)```", page, re.DOTALL)
+    Path("defs.yaml").write_text("---\n".join([CLUSTER, *documents]), encoding="utf-8")
+
+    found = load_streams(Path())
+
+    assert len(found) == len(documents) == 3
+    (announced,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    example = parse_announcement(announced)
+    assert json.loads(example.to_json()) == json.loads(announced)
+    assert example.only_adds and example.added[0].offsets

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
+    from kdi_assets.formats.stream_decoder import StreamDecoder
+
 _ITEMS = "_kdi_items"
 """The elements of a message. Never empty: a message without elements has one that is null."""
 _ELEMENT, _INDEX = "_kdi_element", "_kdi_index"
@@ -41,6 +43,10 @@ class Elements:
     type: DataType
     name: str = ""
     instead_of: tuple[str, ...] = ()
+
+    def judged_as(self, decoder: StreamDecoder) -> tuple[StreamDecoder, Elements | None]:
+        """The decoder and the elements whose columns the table has."""
+        return decoder, self
 
     @property
     def row_count(self) -> str:

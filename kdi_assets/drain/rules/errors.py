@@ -111,3 +111,14 @@ class SchemaDisagrees(Terminal):
             "nothing was read and nothing was written.",
             f"ALTER TABLE delta.`{self.uri}` {change}, or correct `schema:` and `columns:` and run `kdi check`",
         )
+
+
+class TooManyMessages(Terminal):
+    """A replay has more messages that name files than the driver can hold; plans of drains are smaller."""
+
+    stream: str
+    most: int
+
+    what_happened = "{stream}: more than {most:,} messages are to be read at once, and each of them names files."
+    what_is_safe = "nothing was committed; positions stay as they are."
+    what_to_run = "the same command for fewer dates"

@@ -15,7 +15,7 @@ from kdi_assets.stream.stream import TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_UNMET = "_kdi_unmet"
+UNMET = "_kdi_unmet"
 """The numbers of the expectations that a message does not meet, as ``array<string>``."""
 
 
@@ -35,10 +35,10 @@ class ExpectationsRule(MessageRule):
         from pyspark.sql import functions as F
 
         numbers = ", ".join(f"CASE WHEN NOT {is_true(f)} THEN '{n}' END" for n, f in enumerate(self.conditions()))
-        return messages.withColumn(_UNMET, F.expr(f"CASE WHEN {where} THEN array_compact(array({numbers})) END"))
+        return messages.withColumn(UNMET, F.expr(f"CASE WHEN {where} THEN array_compact(array({numbers})) END"))
 
     def observed(self) -> dict[str, str]:
-        return {"unmet": _UNMET}
+        return {"unmet": UNMET}
 
     def entry_fields(self, counts: Counts) -> dict[str, Any]:
         return {"unmet": {expected: unmet.count for expected, unmet in counts.unmet.items()}}

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.rules.evaluate import evaluate
 from kdi_assets.drain.rules.records import decode
 from kdi_assets.drain.rules.rules import MessageRule, rules_of
-from kdi_assets.drain.rules.shape import apart, elements_of, evaluate, in_rows, table_columns
+from kdi_assets.drain.rules.shape import apart, elements_of, in_rows, table_columns
 from kdi_assets.drain.rules.tally import NAMES, Counts, PassTally
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, VERDICT, VERDICTS
 from kdi_assets.formats.decoder import DECODED, FRAME, PATHS, UNKNOWN, VALUE
@@ -59,7 +60,7 @@ def judge(messages: DataFrame, decoder: StreamDecoder, *, now: datetime, tally: 
     )
     # The counting expression is a selected column, not the filter itself: Spark would push such a filter below the
     # columns that judge, and evaluate these twice.
-    judged = _with_reasons(messages, decoder, now, elements)
+    judged = with_reasons(messages, decoder, now, elements)
     counted = judged.select(*in_rows(columns, elements, where=_IS_ROW_SO_FAR), is_row.alias(_IS_ROW))
     return apart(counted.where(F.col(_IS_ROW)), columns, elements)
 
@@ -78,7 +79,7 @@ def to_dead_letters(messages: DataFrame, decoder: StreamDecoder, *, now: datetim
     from pyspark.sql import functions as F
 
     elements = elements_of(decoder, messages.sparkSession)
-    judged = _with_reasons(messages, decoder, now, elements).where(f"{VERDICT} = {DEAD_LETTER}")
+    judged = with_reasons(messages, decoder, now, elements).where(f"{VERDICT} = {DEAD_LETTER}")
     return judged.select(*(F.expr(sql).alias(column) for column, sql in dead_letter_columns(decoder).items()))
 
 
@@ -108,7 +109,7 @@ def verdicts(messages: DataFrame, decoder: StreamDecoder, *, now: datetime) -> D
             skipped = f"{VERDICT} = {rule.skip_verdict} AND ({rule.skips()})"
             outcome = f"CASE WHEN {skipped} THEN {literal(rule.skip_outcome)} ELSE {outcome} END"
     elements = elements_of(decoder, messages.sparkSession)
-    judged = _with_reasons(messages, decoder, now, elements).withColumn("outcome", F.expr(outcome))
+    judged = with_reasons(messages, decoder, now, elements).withColumn("outcome", F.expr(outcome))
     return judged.select(*(F.expr(f"kafka.{c}") for c in _PLACE), "outcome", "reason", "field")
 
 
@@ -156,7 +157,7 @@ def verdict_sql(rules: Sequence[MessageRule], now: datetime) -> str:
     return f"CASE {' '.join(cases)} WHEN {dead} THEN {DEAD_LETTER} ELSE {ROW} END"
 
 
-def _with_reasons(messages: DataFrame, decoder: StreamDecoder, now: datetime, elements: Elements | None) -> DataFrame:
+def with_reasons(messages: DataFrame, decoder: StreamDecoder, now: datetime, elements: Elements | None) -> DataFrame:
     """Judge messages, and add ``reason`` and ``field`` of dead letters."""
     from pyspark.sql import functions as F
 
@@ -179,7 +180,7 @@ def _judged(
 
     evaluated = evaluate(decode(messages, decoder), decoder, elements)
     judged = evaluated.withColumn(VERDICT, F.expr(verdict_sql(rules, now)))
-    # In the order of the reasons in ``_with_reasons``: another order gives dead letters a reason that did not decide.
+    # In the order of the reasons in ``with_reasons``: another order gives dead letters a reason that did not decide.
     for rule in rules:
         judged = rule.with_columns(judged, where=_IS_ROW_SO_FAR)
         if rule.judges_rows and (reasons := rule.reasons(now)):

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from kdi_assets.drain.rules.errors import ShapeMistake
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, MISFITS, PAYLOAD, RECORD, VALUE, VIOLATION
 from kdi_assets.formats.errors import FormatMistake
+from kdi_assets.formats.files.decoder import ROW_NAMES_DDL
 from kdi_assets.formats.rules import Rule, name
 from kdi_assets.formats.stream_decoder import StreamDecoder, decoder_of
+from kdi_assets.stream.message_format import FileRows, Parquet
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -21,7 +23,20 @@ KAFKA_DDL = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>"
 )
+OF_FILE = ("file", "index", "count")
+"""What ``kafka`` has of a row of a file besides: the file, the row's number in its message, and the number of rows."""
 _WORKING = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD, MISFITS)
+
+
+def no_messages(spark: SparkSession, decoder: StreamDecoder) -> DataFrame:
+    """An empty frame of what the decoder decodes, to check expressions."""
+    from pyspark.sql import functions as F
+
+    format_ = decoder.stream.format
+    if not isinstance(format_, FileRows):
+        return spark.createDataFrame([], KAFKA_DDL)
+    rows = spark.createDataFrame([], f"{KAFKA_DDL}, {ROW_NAMES_DDL}")
+    return rows.withColumn("value", F.lit(None).cast(decoder.record)) if isinstance(format_.of, Parquet) else rows
 
 
 def stream_decoder(stream: Stream) -> StreamDecoder:
@@ -95,8 +110,7 @@ def _as_message(messages: DataFrame) -> DataFrame:
     known = [F.col(c) for c in ("topic", "partition", "offset", "timestamp")]
     known += [F.col("timestampType").alias("timestamp_type"), F.col("key")]
     known.append(F.col("value").isNull().alias("tombstone"))
-    if "headers" in messages.columns:
-        known.append(F.col("headers"))
+    known += [F.col(c) for c in ("headers", *OF_FILE) if c in messages.columns]
     return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE))
 
 

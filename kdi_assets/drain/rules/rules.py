@@ -17,7 +17,7 @@ from kdi_assets.drain.rules.verdict import FILTERED, VERDICTS
 from kdi_assets.formats.rules import Rule
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.stream.message_format import AvroContainer
+from kdi_assets.stream.message_format import AvroContainer, Files
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -112,21 +112,29 @@ class MessageRule:
         """
 
 
-def _always(stream: Stream) -> bool:
-    return True
+def _names_files(stream: Stream) -> bool:
+    return isinstance(stream.format, Files)
+
+
+def _has_rows(stream: Stream) -> bool:
+    """Whether the messages of the stream hold rows; the rows of files are judged before, as messages of their own."""
+    return not _names_files(stream)
 
 
 RULES: Mapping[str, Callable[[Stream], bool]] = {
     "tombstones.TombstonesRule": lambda stream: stream.tombstones == "skip",
     "route.RouteRule": lambda stream: stream.route is not None,
     "explode.ContainerRule": lambda stream: isinstance(stream.format, AvroContainer),
+    "files.FilesRule": _names_files,
     "filter.FilterRule": lambda stream: bool(stream.filter),
     "explode.ExplodeRule": lambda stream: stream.explode is not None,
-    "shape.ColumnsRule": _always,
-    "date_window.DateWindowRule": _always,
-    "contract.ContractRule": _always,
-    "expectations.ExpectationsRule": lambda stream: bool(stream.expectations),
-    "mask.MaskRule": lambda stream: bool(stream.mask) or stream.dead_letter_payload == "withhold",
+    "shape.ColumnsRule": _has_rows,
+    "date_window.DateWindowRule": _has_rows,
+    "contract.ContractRule": _has_rows,
+    "expectations.ExpectationsRule": lambda stream: bool(stream.expectations) and _has_rows(stream),
+    "mask.MaskRule": lambda stream: (
+        _has_rows(stream) and (bool(stream.mask) or stream.dead_letter_payload == "withhold")
+    ),
 }
 """Module and class of each rule to the question whether a stream uses it; only then is the module imported.
 

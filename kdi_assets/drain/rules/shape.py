@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.rules.column_tree import DATE, ColumnTree
+from kdi_assets.drain.rules.evaluate import attempt, evaluate, row_fields
 from kdi_assets.drain.rules.records import (
-    KAFKA_DDL,
     decode,
     first_line,
     mistake,
-    result_column,
+    no_messages,
     stream_decoder,
-    working_columns,
 )
 from kdi_assets.drain.rules.rules import MessageRule, rules_of
-from kdi_assets.formats.catalyst import try_eval
-from kdi_assets.formats.decoder import DECODED
 from kdi_assets.formats.rules import literal, name
 from kdi_assets.formats.stream_decoder import StreamDecoder
+from kdi_assets.stream.message_format import Files
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ class ColumnsRule(MessageRule):
                 raise mistake(self.stream, field, "the table's `date` is what `date:` gives")
             tree.put(path, tree.value(field), field)
         coordinates = {c: f"kafka.{c}" for c in ("topic", "partition", "offset", "timestamp")}
-        coordinates |= tree.elements.coordinates() if tree.elements else {}
+        coordinates |= tree.elements.coordinates() if tree.elements else self.decoder.row_coordinates
         struct = f"named_struct({', '.join(f'{literal(c)}, {sql}' for c, sql in coordinates.items())})"
         taken = "give the coordinates a name of their own"
         tree.put(self.stream.coordinates, struct, "coordinates", taken=taken)
@@ -57,15 +55,33 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
     Raises:
         ShapeMistake: The first field of the document that does not work.
     """
+    if isinstance(stream.format, Files):  # the filter sees messages, all other expressions see rows
+        decoder = stream_decoder(stream)
+        _analyse(decode(no_messages(spark, decoder), decoder), decoder)
+        stream = stream.of_file_rows
+    decoder = stream_decoder(stream)
+    working = decode(no_messages(spark, decoder), decoder)
+    _analyse(working, decoder)
+    return _columns(working, decoder)
+
+
+def _analyse(working: DataFrame, decoder: StreamDecoder) -> None:
+    """Check the expressions of all rules.
+
+    Args:
+        working: The result of ``decode``, without rows.
+
+    Raises:
+        ShapeMistake: The first that does not work.
+    """
     from pyspark.sql import functions as F
     from pyspark.sql.types import BooleanType
 
-    decoder = stream_decoder(stream)
-    working = decode(spark.createDataFrame([], KAFKA_DDL), decoder)
+    stream, spark = decoder.stream, working.sparkSession
     fields = [F.col(name(f.name)) for f in decoder.record.fields]
     names = working.select("kafka", *fields)  # only what Spark may suggest
     elements = elements_of(decoder, spark)
-    makes_row = _row_fields(stream)
+    makes_row = row_fields(stream)
     for rule in rules_of(decoder):
         conditions = rule.conditions()
         for field, sql in {**conditions, **rule.expressions()}.items():
@@ -77,7 +93,6 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
                 raise mistake(stream, field, "a window function looks at other messages; an expression sees one")
             if said := _changes(found, may_ask_clock=field in makes_row):
                 raise mistake(stream, field, said)
-    return _columns(working, decoder)
 
 
 def _checked(stream: Stream, names: DataFrame, field: str, sql: str, elements: Elements | None) -> DataFrame:
@@ -97,9 +112,9 @@ def _checked(stream: Stream, names: DataFrame, field: str, sql: str, elements: E
     known = elements.with_null_names(names) if elements else names
     try:
         found = known.select("*", F.expr(sql).alias("_kdi_found"))
-        known.select(_attempt(spark, sql))  # refuses what is legal only at the top, as explode
+        known.select(attempt(spark, sql))  # refuses what is legal only at the top, as explode
         if elements:  # refuses what is illegal inside a lambda, as a subquery
-            elements.with_null_items(names).select(_attempt(spark, elements.of_each(sql)))
+            elements.with_null_items(names).select(attempt(spark, elements.of_each(sql)))
         if isinstance(found.schema["_kdi_found"].dataType, NullType):
             raise mistake(stream, field, "it is always null and has no type; cast it")
     except PySparkException as refused:
@@ -113,8 +128,10 @@ def columns_of(stream: Stream, spark: SparkSession) -> StructType:
     Raises:
         ShapeMistake: They give no columns.
     """
+    if isinstance(stream.format, Files):
+        stream = stream.of_file_rows
     decoder = stream_decoder(stream)
-    return _columns(decode(spark.createDataFrame([], KAFKA_DDL), decoder), decoder)
+    return _columns(decode(no_messages(spark, decoder), decoder), decoder)
 
 
 def _columns(working: DataFrame, decoder: StreamDecoder) -> StructType:
@@ -156,11 +173,6 @@ def commented(columns: StructType, record: StructType) -> StructType:
     return StructType([StructField(f.name, f.dataType, f.nullable, said.get(f.name)) for f in columns.fields])
 
 
-def _row_fields(stream: Stream) -> set[str]:
-    """Fields of the document whose expression gives a value of a row, and decides no verdict."""
-    return {*(f"columns.{path}" for path in stream.columns), DATE}
-
-
 def elements_of(decoder: StreamDecoder, spark: SparkSession) -> Elements | None:
     """The elements that a message is exploded into; ``None`` if each message becomes one row.
 
@@ -169,45 +181,13 @@ def elements_of(decoder: StreamDecoder, spark: SparkSession) -> Elements | None:
     """
     if not decoder.stream.explodes:
         return None
+    if isinstance(decoder.stream.format, Files):
+        from kdi_assets.drain.rules.file_rows import FileElements
+
+        return FileElements.of(decoder, spark)
     from kdi_assets.drain.rules import explode
 
     return explode.elements_of(decoder.stream, decoder.record, spark)
-
-
-def evaluate(decoded: DataFrame, decoder: StreamDecoder, elements: Elements | None) -> DataFrame:
-    """Evaluate the conditions and expressions of all rules over every decoded record.
-
-    Returns:
-        ``kafka``, the ``_kdi_`` columns, and for each expression a struct ``{v}`` named by ``result_column``, null
-        where the expression raised: one bad message never fails a drain. With elements, ``v`` of ``columns`` and
-        ``date`` is an array, and the struct is null if any element raised. Lazy.
-    """
-    from pyspark.sql import functions as F
-
-    spark = decoded.sparkSession
-    every = {
-        field: sql for rule in rules_of(decoder) for field, sql in (rule.conditions() | rule.expressions()).items()
-    }
-    later = _row_fields(decoder.stream) if elements else set()
-    ours = working_columns(decoded)
-
-    def attempts(fields: Iterable[str], written: Callable[[str], str] = str) -> list[Column]:
-        # The condition is more than a shortcut: Spark hoists a subexpression that occurs twice, also out of the guard,
-        # but never out of a branch that may not be taken.
-        return [F.when(F.col(DECODED), _attempt(spark, written(every[f]))).alias(result_column(f)) for f in fields]
-
-    first = [field for field in every if field not in later]
-    if elements is None:
-        return decoded.select(*ours, *attempts(first))
-    names = [name(c) for c in decoded.columns if c not in ours]
-    known = elements.with_items(decoded.select(*ours, *names, *attempts(first)))
-    kept = [name(c) for c in known.columns if c not in decoded.columns or c in ours]
-    return known.select(*kept, *attempts([f for f in every if f in later], elements.of_each))
-
-
-def _attempt(spark: SparkSession, sql: str) -> Column:
-    """The expression as a struct ``{v}``, null if it raises: ``v`` may be null, the struct then is not."""
-    return try_eval(spark, f"named_struct('v', {sql}\n)")
 
 
 def shape(evaluated: DataFrame, decoder: StreamDecoder, elements: Elements | None) -> DataFrame:
@@ -226,6 +206,7 @@ def table_columns(decoder: StreamDecoder, elements: Elements | None) -> dict[str
     Raises:
         ShapeMistake: A path of ``columns``, ``coordinates`` or ``mask`` leads to no column that it may lead to.
     """
+    decoder, elements = elements.judged_as(decoder) if elements else (decoder, None)
     tree = ColumnTree(decoder.stream, decoder.record, elements)
     for rule in rules_of(decoder):
         rule.change_columns(tree)

@@ -1,0 +1,1 @@
+"""Announcements: messages that name the files of each version of a table, for consumers that read files."""

@@ -1,0 +1,183 @@
+"""Announce what is new in a table: each version once and in order, from the table's log to a topic.
+
+The table's log says what there is, the bookmark says what is announced. So nothing is lost if a process dies between
+the commit of the table and that of Kafka, or if the brokers were down: the next announcer begins after the bookmark.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kdi_assets.announce.bookmark import bookmark_to_json, bookmark_topic, ensure_bookmark_topic, read_bookmark
+from kdi_assets.announce.errors import AnnouncedByAnotherTable, FilesAreNotRows
+from kdi_assets.announce.table_changes import FEATURES, LastAnnounced, TableChanges
+from kdi_assets.announce.transactions import Outgoing, Transactions, transactions
+from kdi_assets.errors import KdiError
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.errors import CommitUnreadable
+from kdi_assets.sources.kafka.topic import read_topic
+from kdi_assets.stream.announcement import Announcement
+from kdi_assets.stream.stream import Stream
+from kdi_assets.wording import counted
+
+log = logging.getLogger(__name__)
+
+VERSIONS_PER_TRANSACTION = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What one call announced.
+
+    Attributes:
+        through: The table is announced up to this version, inclusive; ``None`` if there is no table.
+        versions: The versions with a new announcement.
+        listed_because: Why all files were listed instead of changes; empty if they were not.
+    """
+
+    through: int | None = None
+    versions: tuple[int, ...] = ()
+    listed_because: str = ""
+
+    def __str__(self) -> str:
+        if not self.versions:
+            return "nothing new"
+        if self.listed_because:
+            return f"all files of v{self.versions[0]}, because {self.listed_because}"
+        first, last = self.versions[0], self.versions[-1]
+        return f"v{first}" if first == last else f"{counted(len(self.versions), 'version')}, v{first} to v{last}"
+
+
+def announce(stream: Stream, lake: str, *, at: Callable[[str], None] = lambda point: None) -> Announced:
+    """Announce every version of the stream's table since the last one that was announced.
+
+    Args:
+        at: Called with the name of each point that is reached; tests stop there.
+
+    Raises:
+        NotAnnounced, AnotherAnnouncerActive, TransactionOpen: A retry can help.
+        AnnouncedByAnotherTable, BookmarksNotKept, FilesAreNotRows: Someone must decide.
+        KdiError: The brokers or the storage do not answer, or refuse.
+    """
+    if stream.announce is None:
+        return Announced()
+    topic, cluster = stream.announce.topic, stream.announce.cluster or stream.cluster
+    bookmarks = bookmark_topic(topic)
+    read_topic(cluster, topic)  # refuses a topic that is missing: a producer would wait for it, or create it
+    ensure_bookmark_topic(stream, cluster, bookmarks)
+    with transactions(stream, cluster, topic) as sending:
+        # In this order: once the transactions of others are ended, the bookmark that is read stays the newest, and the
+        # log that is read after it has every version that the bookmark counts.
+        sending.begin()
+        at("begun")
+        last = read_bookmark(stream, cluster, bookmarks)
+        table = TableLog.open(stream.table_uri(lake))
+        if table is None:
+            return Announced()
+        changes = TableChanges(stream, table)
+        _refuse(changes, last, topic)
+        at("read")
+        return _Announcer(stream, changes, sending, bookmarks, at).announce(last)
+
+
+def _refuse(changes: TableChanges, last: LastAnnounced | None, topic: str) -> None:
+    stream, uri = changes.stream.name, changes.uri
+    if last and last.table_id != changes.log.table_id and last.uri != uri:
+        raise AnnouncedByAnotherTable(stream=stream, topic=topic, uri=uri, other_uri=last.uri)
+    if found := changes.log.features.intersection(FEATURES):
+        raise FilesAreNotRows(stream=stream, uri=uri, feature=min(found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Announcer:
+    """Sends the announcements of one table."""
+
+    stream: Stream
+    changes: TableChanges
+    sending: Transactions
+    bookmarks: str
+    at: Callable[[str], None]
+
+    def announce(self, last: LastAnnounced | None) -> Announced:
+        why = self.changes.why_listing(last)
+        if last is None or why:
+            return self._list(last, why)
+        sent: list[int] = []
+        try:
+            for batch in _batches(self.changes.since(last)):
+                found = [announcement for _, announcement in batch if announcement]
+                last = self._send(found, last, through=batch[-1][0])
+                sent += [announcement.version for announcement in found]
+        except CommitUnreadable as gone:  # removed by a clean-up while it was read
+            return self._list(last, f"the log no longer has version {gone.version}")
+        return Announced(last.version, tuple(sent))
+
+    def _list(self, last: LastAnnounced | None, why: str) -> Announced:
+        listing = self.changes.listing(last)
+        self._send([listing], last, through=listing.version)
+        return Announced(listing.version, (listing.version,), why)
+
+    def _send(self, found: list[Announcement], last: LastAnnounced | None, *, through: int) -> LastAnnounced:
+        newest = found[-1] if found else None
+        after = LastAnnounced(
+            table_id=self.changes.log.table_id,
+            uri=self.changes.uri,
+            version=through,
+            announced=newest.version if newest else (last.announced if last else -1),
+            sequence=newest.sequence if newest else (last.sequence if last else 0),
+        )
+        name = self.stream.name
+        topic = self.stream.announce.topic if self.stream.announce else ""
+        parts = [Outgoing(topic, name, part.to_json()) for a in found for part in a.in_parts()]
+        self.sending.send([*parts, Outgoing(self.bookmarks, name, bookmark_to_json(after))])
+        self.at("sent")
+        return after
+
+
+_Version = tuple[int, Announcement | None]
+
+
+def _batches(versions: Iterable[_Version]) -> Iterator[list[_Version]]:
+    batch: list[_Version] = []
+    for version in versions:
+        batch.append(version)
+        if len(batch) == VERSIONS_PER_TRANSACTION:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def announce_or_report(stream: Stream, lake: str, report: Callable[[str], None]) -> Announced | None:
+    """Announce what is new; on a failure say so. The commits stand, and the next call catches up.
+
+    Returns:
+        ``None`` if it failed.
+    """
+    try:
+        done = announce(stream, lake)
+    except KdiError as refused:
+        happened, safe, _ = refused.message_parts()
+        report(f"{stream.name}: not announced: {happened} Safe: {safe} The next drain or tick tries again.")
+        return None
+    except Exception as failure:
+        log.warning("%s: not announced", stream.name, exc_info=failure)
+        report(f"{stream.name}: not announced: {failure}. The commits stand; the next drain or tick tries again.")
+        return None
+    if done.versions and stream.announce:
+        report(f"{stream.name}: announced {done} in {stream.announce.topic}")
+    return done
+
+
+@contextmanager
+def announced_after(stream: Stream, lake: str, report: Callable[[str], None]) -> Iterator[None]:
+    """Announce what is new once the body has ended, also if it refused after some commits."""
+    try:
+        yield
+    except KdiError:
+        announce_or_report(stream, lake, report)
+        raise
+    announce_or_report(stream, lake, report)

@@ -1,0 +1,133 @@
+"""Bookmarks: how far each table is announced, in a compacted topic beside the one with the announcements.
+
+A bookmark is sent in the transaction of the announcements that it counts, so that one is there exactly if the others
+are. It is not read from the announcements themselves: their topic deletes old messages, and the versions of a table
+that was idle for that long would be announced once more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, fields
+from time import monotonic, sleep
+
+from kdi_assets.announce.errors import BookmarkOfNewerRelease, BookmarksNotKept, TransactionOpen
+from kdi_assets.announce.table_changes import LastAnnounced
+from kdi_assets.errors import KdiError
+from kdi_assets.sources.kafka.client import Admin
+from kdi_assets.sources.kafka.errors import TopicMissing
+from kdi_assets.sources.kafka.messages import visible_messages
+from kdi_assets.sources.kafka.topic import BrokerOffsets, read_topic, topic_error
+from kdi_assets.sources.kafka.topic_config import topic_configs
+from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
+
+SUFFIX = ".announced"
+FORMAT = 1
+OPEN_SECONDS = 25.0
+"""How long to wait for open transactions: longer than the brokers keep that of an announcer that died."""
+FIRST_WINDOW = 500
+"""Offsets that are searched first, from the end; each following window is ten times as long."""
+_SETTINGS = {"cleanup.policy": "compact", "segment.ms": str(3_600_000), "min.cleanable.dirty.ratio": "0.1"}
+
+
+def bookmark_topic(topic: str) -> str:
+    """The topic of the bookmarks of a topic of announcements."""
+    return f"{topic}{SUFFIX}"
+
+
+def bookmark_to_json(last: LastAnnounced) -> str:
+    """The value of a bookmark's message; its key is the table's path."""
+    return json.dumps({"kdi_announced": FORMAT, **asdict(last)}, separators=(",", ":"))
+
+
+def ensure_bookmark_topic(stream: Stream, cluster: Cluster, topic: str) -> None:
+    """Create the topic if it is missing, and refuse one that does not keep the newest bookmark of every table.
+
+    Raises:
+        BookmarksNotKept: It deletes messages by age or size.
+        KdiError: The brokers do not answer or refuse.
+    """
+    config = topic_configs(cluster, [topic])[topic]
+    if isinstance(config, TopicMissing):
+        _create(cluster, topic)
+        return
+    if isinstance(config, KdiError):
+        raise config
+    if (policy := config["cleanup.policy"]) != "compact":
+        raise BookmarksNotKept(stream=stream.name, topic=topic, policy=policy)
+
+
+def _create(cluster: Cluster, topic: str) -> None:
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import NewTopic
+
+    admin = Admin(cluster)
+    asked = admin.client.create_topics([NewTopic(topic, num_partitions=1, config=_SETTINGS)])[topic]
+    admin.wait([asked])
+    try:
+        with admin.reachable():
+            asked.result()
+    except KafkaException as refused:
+        if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # by another announcer, a moment ago
+            raise topic_error(cluster, topic, refused, right="Create") from refused
+
+
+def read_bookmark(stream: Stream, cluster: Cluster, topic: str) -> LastAnnounced | None:
+    """The bookmark of the stream's table; ``None`` if nothing was ever announced.
+
+    Call it only after ``init_transactions``: an earlier announcer of the table cannot commit any more then, and what
+    it has committed lies below the high watermark that is read here.
+
+    Raises:
+        TransactionOpen: A transaction of another table's announcer does not end.
+        BookmarkOfNewerRelease: This release does not know the bookmark's format.
+        KdiError: The brokers do not answer or refuse.
+    """
+    tp = TopicPartition(topic, 0)
+    offsets = _without_open_transactions(stream, cluster, tp)
+    for window in _windows(tp, offsets):
+        own = {
+            message.offset() or 0: message.value()
+            for message in visible_messages(cluster, {tp: [window]})
+            if _text(message.key()) == stream.name
+        }
+        if own:
+            newest = own[max(own)]
+            return _parse(stream, topic, bytes(newest)) if newest is not None else None
+    return None
+
+
+def _without_open_transactions(stream: Stream, cluster: Cluster, tp: TopicPartition) -> BrokerOffsets:
+    """The offsets of the topic, once every transaction that is open at this moment has ended.
+
+    A transaction of another table holds back the last stable offset, and with it later bookmarks of this table.
+    """
+    first = read_topic(cluster, tp.topic).partitions[tp]
+    now, until = first, monotonic() + OPEN_SECONDS
+    while now.end < first.high_watermark:
+        if monotonic() > until:
+            raise TransactionOpen(stream=stream.name, topic=tp.topic, seconds=OPEN_SECONDS)
+        sleep(0.1)
+        now = read_topic(cluster, tp.topic).partitions[tp]
+    return now
+
+
+def _windows(tp: TopicPartition, offsets: BrokerOffsets) -> Iterator[OffsetRange]:
+    """Ranges from the end to the beginning."""
+    end, length = offsets.end, FIRST_WINDOW
+    while end > offsets.earliest:
+        start = max(offsets.earliest, end - length)
+        yield OffsetRange(tp, start, end)
+        end, length = start, length * 10
+
+
+def _parse(stream: Stream, topic: str, value: bytes) -> LastAnnounced:
+    written = json.loads(value)
+    if written["kdi_announced"] != FORMAT:
+        raise BookmarkOfNewerRelease(stream=stream.name, topic=topic, found=written["kdi_announced"])
+    return LastAnnounced(**{f.name: written[f.name] for f in fields(LastAnnounced)})
+
+
+def _text(key: object) -> str:
+    return bytes(key).decode(errors="replace") if isinstance(key, bytes | bytearray) else str(key)

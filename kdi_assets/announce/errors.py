@@ -1,0 +1,93 @@
+"""Errors of announcements. None of them fails a drain: its commits stand, and the next try announces them."""
+
+from __future__ import annotations
+
+from kdi_assets.errors import Terminal, Transient
+
+
+class NotAnnounced(Transient):
+    """The brokers did not take the announcements."""
+
+    stream: str
+    topic: str
+    detail: str
+
+    what_happened = "{stream}: new versions of the table are not announced in {topic} ({detail})."
+    what_is_safe = "the table has all of its commits, and no version is announced in part or twice."
+    what_to_run = "nothing: the next drain or the next tick of the lag sensor announces them; or kdi drain {stream}"
+
+
+class AnotherAnnouncerActive(Transient):
+    """Another process began to announce the same table, and the brokers refuse this one since."""
+
+    stream: str
+    topic: str
+
+    what_happened = "{stream}: another process announces the table in {topic} at this moment."
+    what_is_safe = "each version is announced once, by one of the two."
+    what_to_run = "nothing: the other process announces what is new"
+
+
+class TransactionOpen(Transient):
+    """A transaction of another announcer is open in the topic of the bookmarks, and may hide this table's bookmark."""
+
+    stream: str
+    topic: str
+    seconds: float
+
+    what_happened = (
+        "{stream}: a transaction in {topic} is open for more than {seconds:g} s; the bookmark may lie behind."
+    )
+    what_is_safe = "nothing was announced."
+    what_to_run = (
+        "nothing: the brokers abort the transaction of a process that died, and the next try reads the bookmark"
+    )
+
+
+class BookmarksNotKept(Terminal):
+    """The topic of the bookmarks deletes old messages: a table that is idle for long would be announced again."""
+
+    stream: str
+    topic: str
+    policy: str
+
+    what_happened = "{stream}: the topic {topic} keeps bookmarks, and its cleanup.policy is {policy}."
+    what_is_safe = "nothing was announced; the table has all of its commits."
+    what_to_run = "kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact, then kdi drain {stream}"
+
+
+class BookmarkOfNewerRelease(Terminal):
+    """A newer release announced the table last."""
+
+    stream: str
+    topic: str
+    found: object
+
+    what_happened = "{stream}: the bookmark in {topic} has the format {found}, which this release does not know."
+    what_is_safe = "nothing was announced; the table has all of its commits."
+    what_to_run = "upgrade this process to the release that announced the table last, then kdi drain {stream}"
+
+
+class AnnouncedByAnotherTable(Terminal):
+    """Another lake announces a table of the same path in the same topic."""
+
+    stream: str
+    topic: str
+    uri: str
+    other_uri: str
+
+    what_happened = "{stream}: {topic} already announces the table {other_uri}, and this one is {uri}."
+    what_is_safe = "nothing was announced; the table has all of its commits."
+    what_to_run = "give `announce` of one of the two documents another topic, then kdi drain {stream}"
+
+
+class FilesAreNotRows(Terminal):
+    """The table has a feature by which its files alone are not its rows."""
+
+    stream: str
+    uri: str
+    feature: str
+
+    what_happened = "{stream}: {uri} has the feature {feature}, and a reader of single files would read other rows."
+    what_is_safe = "nothing was announced; the table has all of its commits."
+    what_to_run = "remove `announce` from the document, or the feature from the table"

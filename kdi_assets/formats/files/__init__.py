@@ -1,0 +1,1 @@
+"""Messages that name files, whose rows become the table's rows."""

@@ -1,0 +1,182 @@
+"""Look at files before any row is read: are they there, and do they have the columns? On the driver, many at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kdi_assets.ledger.storage import storage_failures, table_folder
+from kdi_assets.stream.message_format import Files, Parquet
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+    from pyarrow.parquet import ParquetFile
+    from pyspark.sql.types import DataType, StructType
+
+SIDE_BY_SIDE = 16
+_MARK, _TAIL_BYTES, _CHUNK_BYTES = b"PAR1", 64 << 10, 8 << 20
+_WIDER = {
+    "tinyint": ("smallint", "int", "bigint"),
+    "smallint": ("int", "bigint"),
+    "int": ("bigint", "double"),
+    "float": ("double",),
+}
+"""Spark reads a column of the first type as one of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """A file as it is now.
+
+    Attributes:
+        reason: Why it cannot be read; empty if it can.
+        field: The column that does not suit.
+        rows: Of a Parquet file, by its footer; ``None`` for others.
+    """
+
+    reason: str = ""
+    field: str = ""
+    rows: int | None = None
+
+
+def look_at(uris: Collection[str], format_: Files, record: StructType) -> dict[str, LookedAt]:
+    """Look at every file.
+
+    Raises:
+        StorageFailed: The storage does not answer, or refuses; a file that is missing is no failure.
+    """
+    distinct = list(dict.fromkeys(uris))
+    systems = {root: _file_system(root) for root in {_root_of(uri) for uri in distinct}}
+    looking = partial(_look_at, systems=systems, parquet=isinstance(format_.of, Parquet), record=record)
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as threads:
+        return dict(zip(distinct, threads.map(looking, distinct), strict=True))
+
+
+def read_through(uri: str) -> None:
+    """Read every byte of a file, and drop it.
+
+    Raises:
+        StorageFailed: The storage does not give them all.
+    """
+    root = _root_of(uri)
+    with storage_failures(uri), _file_system(root).open_input_file(_path_in(root, uri)) as file:
+        while file.read(_CHUNK_BYTES):
+            pass
+
+
+def _look_at(uri: str, *, systems: Mapping[str, FileSystem], parquet: bool, record: StructType) -> LookedAt:
+    from pyarrow.fs import FileType
+
+    root = _root_of(uri)
+    files, path = systems[root], _path_in(root, uri)
+    with storage_failures(uri):
+        (info,) = files.get_file_info([path])
+        if info.type is not FileType.File:
+            return LookedAt("missing_file", uri)
+        if not parquet:
+            return LookedAt()
+        try:
+            footer = _footer(files, path)
+        except FileNotFoundError:
+            return LookedAt("missing_file", uri)
+    # Outside of ``storage_failures``: the bytes are here, and pyarrow raises OSError also for bytes that make no sense.
+    if (found := _parsed(footer)) is None:
+        return LookedAt("unreadable_file", uri)
+    field = misfit(_spark_type(found), record)
+    return LookedAt("other_schema", field) if field else LookedAt(rows=found.metadata.num_rows)
+
+
+def _root_of(uri: str) -> str:
+    """The bucket; empty for this machine."""
+    return f"s3://{uri.removeprefix('s3://').partition('/')[0]}" if "://" in uri else ""
+
+
+def _path_in(root: str, uri: str) -> str:
+    return uri.removeprefix(f"{root}/") if root else uri
+
+
+def _file_system(root: str) -> FileSystem:
+    from pyarrow.fs import LocalFileSystem
+
+    return table_folder(root) if root else LocalFileSystem()
+
+
+def _footer(files: FileSystem, path: str) -> bytes:
+    """The metadata at the end of a Parquet file, with its length and the mark; empty if there is none.
+
+    Source: Parquet, "File Format": metadata, its length in four bytes, little endian, and ``PAR1``.
+    """
+    with files.open_input_file(path) as file:
+        size = file.size()
+        file.seek(max(0, size - _TAIL_BYTES))
+        tail = file.read()
+        length = int.from_bytes(tail[-8:-4], "little") + 8
+        if tail[-4:] != _MARK or length > size:
+            return b""
+        if length > len(tail):
+            file.seek(size - length)
+            tail = file.read()
+    return bytes(tail[-length:])
+
+
+def _parsed(footer: bytes) -> ParquetFile | None:
+    from pyarrow import ArrowException, BufferReader
+    from pyarrow.parquet import ParquetFile
+
+    if not footer:
+        return None
+    try:
+        return ParquetFile(BufferReader(_MARK + footer))
+    except (ArrowException, OSError, ValueError):
+        return None
+
+
+def _spark_type(file: ParquetFile) -> StructType:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import NullType, StructField, StructType
+
+    fields = []
+    for field in file.schema_arrow:
+        try:
+            fields.append(StructField(field.name, from_arrow_type(field.type)))
+        except PySparkException:  # Spark decides when it reads
+            fields.append(StructField(field.name, NullType()))
+    return StructType(fields)
+
+
+def misfit(found: StructType, declared: StructType, path: str = "") -> str:
+    """The first declared field that a file cannot give; empty if it gives all. Names ignore case, as in Spark."""
+    names = {field.name.lower(): field for field in found.fields}
+    for field in declared.fields:
+        here = f"{path}.{field.name}" if path else field.name
+        there = names.get(field.name.lower())
+        if there is None:
+            if not field.nullable:
+                return here
+        elif wrong := _misfit(there.dataType, field.dataType, here):
+            return wrong
+    return ""
+
+
+def _misfit(found: DataType, declared: DataType, path: str) -> str:
+    from pyspark.sql import types as t
+
+    match found, declared:
+        case t.StructType(), t.StructType():
+            return misfit(found, declared, path)
+        case t.ArrayType(), t.ArrayType():
+            return _misfit(found.elementType, declared.elementType, f"{path}[]")
+        case t.MapType(), t.MapType():
+            key = _misfit(found.keyType, declared.keyType, f"{path}[]")
+            return key or _misfit(found.valueType, declared.valueType, f"{path}[]")
+        case t.DecimalType(), t.DecimalType():
+            fits = declared.scale == found.scale and declared.precision >= found.precision
+            return "" if fits else path
+        case (t.NullType(), _) | (t.TimestampType() | t.TimestampNTZType(), t.TimestampType() | t.TimestampNTZType()):
+            return ""  # Spark decides when it reads
+    one, other = found.simpleString(), declared.simpleString()
+    return "" if one == other or other in _WIDER.get(one, ()) else path

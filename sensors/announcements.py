@@ -1,0 +1,67 @@
+"""Announces versions that no run announced: commits of other writers, and those after which an announcement failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import dagster as dg
+
+from kdi_assets.announce.announce import Announced, announce_or_report
+from kdi_assets.ledger.latest_version import LatestVersions
+from kdi_assets.stream.stream import Stream
+from sensors.in_flight import run_in_flight
+
+SECONDS = 10.0
+"""How long a tick may announce; the next one goes on."""
+AGAIN_SECONDS = 60.0
+"""How long a table rests after a failure; runs announce it meanwhile."""
+
+InFlight = Mapping[dg.AssetKey, dg.RunRecord]
+Announcing = Callable[[Stream, str, Callable[[str], None]], Announced | None]
+"""``announce_or_report``; a test about the sensor alone passes another."""
+
+
+class Announcers:
+    """Remembers how far each table is announced; a new process asks the bookmarks."""
+
+    def __init__(self, versions: LatestVersions, announcing: Announcing = announce_or_report) -> None:
+        self._versions, self._announcing = versions, announcing
+        self._through: dict[str, int] = {}
+        self._rests_until: dict[str, float] = {}
+
+    def catch_up(self, streams: Iterable[Stream], *, lake: str, in_flight: Callable[[], InFlight]) -> list[str]:
+        """Announce what is new in the tables of streams without a run in flight.
+
+        Args:
+            in_flight: Called only if a table has a version that is not announced.
+
+        Returns:
+            A line for each table that was announced, or could not be.
+        """
+        deadline, lines = time.monotonic() + SECONDS, list[str]()
+        due = [stream for stream in streams if stream.announce and self._is_due(stream, lake)]
+        runs = in_flight() if due else {}
+        for stream in due:
+            if time.monotonic() > deadline:
+                break
+            if run_in_flight(stream, runs):
+                continue  # it announces what it commits, and the two would refuse each other
+            self._announce(stream, lake, lines)
+        return lines
+
+    def _announce(self, stream: Stream, lake: str, lines: list[str]) -> None:
+        done = self._announcing(stream, lake, lines.append)
+        if done is None:
+            self._rests_until[stream.name] = time.monotonic() + AGAIN_SECONDS
+        elif done.through is not None:
+            self._through[stream.name] = done.through
+
+    def _is_due(self, stream: Stream, lake: str) -> bool:
+        if time.monotonic() < self._rests_until.get(stream.name, 0.0):
+            return False
+        known = self._through.get(stream.name)
+        if known is None:
+            return True
+        newest = self._versions.of(stream.table_uri(lake), since=known)
+        return newest is None or newest.version != known

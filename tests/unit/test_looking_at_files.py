@@ -1,0 +1,102 @@
+"""Files are looked at before Spark reads a row: what is missing, damaged or of another schema is found."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import types as t
+
+from kdi_assets.formats.files.look import LookedAt, look_at
+from kdi_assets.stream.message_format import Files, Json, Parquet
+
+ID = t.StructType([t.StructField("id", t.LongType(), nullable=False)])
+
+
+def looked(path: Path | str, record: t.StructType = ID, of: Parquet | Json = Parquet()) -> LookedAt:  # noqa: B008
+    return look_at([str(path)], Files(of), record)[str(path)]
+
+
+def written(path: Path, table: dict[str, Any]) -> Path:
+    pq.write_table(pa.table(table), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: b"",
+        lambda whole: b"PAR1",
+        lambda whole: b"PAR1 and no Parquet",
+        lambda whole: whole[:-1],
+        lambda whole: whole[: len(whole) // 2],
+        lambda whole: whole[:-60] + bytes(52) + whole[-8:],
+        lambda whole: whole[:-300] + b"\xff" * 292 + whole[-8:],
+        lambda whole: whole[:-8] + b"\xff\xff\xff\x7f" + whole[-4:],
+    ],
+)
+def test_a_damaged_file_is_unreadable_and_no_failure_of_the_storage(tmp_path: Path, damage: Any) -> None:
+    whole = written(tmp_path / "whole.parquet", {"id": list(range(50))}).read_bytes()
+    damaged = tmp_path / "damaged.parquet"
+    damaged.write_bytes(damage(whole))
+
+    assert looked(damaged) == LookedAt("unreadable_file", str(damaged))
+
+
+def test_a_file_that_is_not_there_or_a_folder_is_missing(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.parquet", tmp_path, tmp_path / "none" / "a"):
+        assert looked(path) == LookedAt("missing_file", str(path))
+        assert looked(path, of=Json()) == LookedAt("missing_file", str(path))
+
+
+def test_the_footer_gives_the_rows_also_if_it_is_long(tmp_path: Path) -> None:
+    wide = {"id": list(range(7)), **{f"column_{n}_{'x' * 50}": [n] * 7 for n in range(1000)}}
+
+    assert looked(written(tmp_path / "wide.parquet", wide)) == LookedAt(rows=7)
+    assert looked(written(tmp_path / "empty.parquet", {"id": pa.array([], pa.int64())})) == LookedAt(rows=0)
+
+
+FITS = [
+    (pa.int32(), t.LongType()),
+    (pa.int16(), t.IntegerType()),
+    (pa.float32(), t.DoubleType()),
+    (pa.decimal128(10, 2), t.DecimalType(12, 2)),
+    (pa.timestamp("us"), t.TimestampType()),
+    (pa.timestamp("us", "UTC"), t.TimestampType()),
+    (pa.list_(pa.int32()), t.ArrayType(t.LongType())),
+    (pa.map_(pa.string(), pa.int32()), t.MapType(t.StringType(), t.LongType())),
+    (pa.uint64(), t.LongType()),
+]
+MISFITS = [
+    (pa.int64(), t.IntegerType(), "a"),
+    (pa.string(), t.LongType(), "a"),
+    (pa.string(), t.DateType(), "a"),
+    (pa.float64(), t.FloatType(), "a"),
+    (pa.decimal128(10, 3), t.DecimalType(12, 2), "a"),
+    (pa.list_(pa.string()), t.ArrayType(t.LongType()), "a[]"),
+    (pa.struct([("b", pa.string())]), t.StructType([t.StructField("B", t.LongType())]), "a.B"),
+    (pa.int64(), t.StructType([t.StructField("b", t.LongType())]), "a"),
+]
+
+
+@pytest.mark.parametrize(("found", "declared", "field"), [*((*pair, "") for pair in FITS), *MISFITS])
+def test_a_column_must_have_a_type_that_spark_reads_as_the_declared_one(
+    tmp_path: Path, found: pa.DataType, declared: t.DataType, field: str
+) -> None:
+    file = written(tmp_path / "a.parquet", {"A": pa.array([None], found)})
+    record = t.StructType([t.StructField("a", declared)])
+
+    assert looked(file, record) == (LookedAt("other_schema", field) if field else LookedAt(rows=1))
+
+
+def test_columns_may_be_missing_unless_they_are_needed(tmp_path: Path) -> None:
+    values = {"other": [1], "day": [date(2026, 3, 1)], "at": [datetime(2026, 3, 1)], "price": [Decimal("1.5")]}
+    file = written(tmp_path / "a.parquet", values)
+
+    assert looked(file, t.StructType([t.StructField("id", t.LongType())])) == LookedAt(rows=1)
+    assert looked(file) == LookedAt("other_schema", "id")
