@@ -224,10 +224,6 @@ class TableLog:
         """Read one commit, or raise ``CommitUnreadable``."""
         return CommitInfo.from_actions(version, self.actions(version))
 
-    def actions(self, version: int) -> Actions:
-        """All actions of one commit, or raise ``CommitUnreadable``."""
-        return read_actions(self._folder, self.uri, version)
-
     @property
     def features(self) -> frozenset[str]:
         """The reader and writer features of the protocol, and those that older protocols imply by a property."""
