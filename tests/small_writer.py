@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Consumer, Message
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as MessagePlace
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
@@ -44,7 +44,7 @@ def messages(kafka: str, topic: str, starts: dict[int, int], *, isolation: str) 
     consumer = Consumer({"bootstrap.servers": kafka, "isolation.level": isolation, "log_level": 2, **settings})
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        consumer.assign([Place(topic, partition, starts.get(partition, 0)) for partition in partitions])
+        consumer.assign([MessagePlace(topic, partition, starts.get(partition, 0)) for partition in partitions])
         ended = 0
         while ended < len(partitions):
             message = consumer.poll(5)

@@ -16,7 +16,7 @@ import typer
 from kdi_assets.conformance.adapter import Adapter, adapter_names, load_adapter
 from kdi_assets.conformance.report import added_to, cell_text, write_page
 from kdi_assets.conformance.scenario import Scenario, load_scenario, scenario_names
-from kdi_assets.conformance.suite import Result, Suite
+from kdi_assets.conformance.suite import ScenarioResult, Suite
 from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, start_broker
 from kdi_assets.errors import KdiError
 from kdi_assets.runtime.jars import locked_jars
@@ -74,7 +74,7 @@ def run(
 
 def _each_saved(
     suite: Suite, adapters: Sequence[Adapter], scenarios: Sequence[Scenario], results: Path | None
-) -> Iterator[Result]:
+) -> Iterator[ScenarioResult]:
     """Print and save each result at once: a later one may fail."""
     for result in suite.run(adapters, scenarios):
         typer.echo(f"{result.adapter}  {result.scenario}  {cell_text(result.verdict)}")

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from kdi_assets.conformance.yaml_file import FileModel
 
 
-class Rows(FileModel):
+class FoundRows(FileModel):
     """The table of rows. Paths of columns have dots for fields of structs.
 
     Attributes:
@@ -61,7 +61,7 @@ class Letters(FileModel):
 class Layout(FileModel):
     """What ``table`` prints, as one JSON object."""
 
-    rows: Rows
+    rows: FoundRows
     dead_letters: Letters | None = None
 
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any
 
-from kdi_assets.conformance.layout import Found, Rows, value_at
+from kdi_assets.conformance.layout import Found, FoundRows, value_at
 from kdi_assets.conformance.messages import FIELDS, Sent, date_of, record_of
 
-Place = tuple[int, int]
+MessagePlace = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Account:
+class WriterAccount:
     """What became of the messages.
 
     Attributes:
@@ -37,8 +37,8 @@ class Account:
     kept: int
     lost: tuple[Sent, ...] = ()
     changed: tuple[Sent, ...] = ()
-    doubled: tuple[Place, ...] = ()
-    invented: tuple[Place | None, ...] = ()
+    doubled: tuple[MessagePlace, ...] = ()
+    invented: tuple[MessagePlace | None, ...] = ()
     unreachable: tuple[Sent, ...] = ()
     first: tuple[str, ...] = ()
 
@@ -54,19 +54,21 @@ class _Sorting:
 
     lost: list[Sent] = field(default_factory=list)
     changed: list[Sent] = field(default_factory=list)
-    doubled: list[Place] = field(default_factory=list)
-    invented: list[Place | None] = field(default_factory=list)
+    doubled: list[MessagePlace] = field(default_factory=list)
+    invented: list[MessagePlace | None] = field(default_factory=list)
     unreachable: list[Sent] = field(default_factory=list)
     first: list[str] = field(default_factory=list)
     kept: int = 0
 
-    def note(self, place: Place | None, what: str) -> None:
+    def note(self, place: MessagePlace | None, what: str) -> None:
         if len(self.first) < 5:
             where = f"partition {place[0]} offset {place[1]}" if place else "a dead letter without coordinates"
             self.first.append(f"{where} {what}")
 
 
-def account(sent: Sequence[Sent], found: Iterable[Found], *, rows: Rows, deleted: Collection[Sent] = ()) -> Account:
+def account(
+    sent: Sequence[Sent], found: Iterable[Found], *, rows: FoundRows, deleted: Collection[Sent] = ()
+) -> WriterAccount:
     """Compare.
 
     Args:
@@ -75,7 +77,7 @@ def account(sent: Sequence[Sent], found: Iterable[Found], *, rows: Rows, deleted
         rows: Where the fields of a row are.
         deleted: Messages that Kafka deleted before the writer had to have them: they may be there or not.
     """
-    by_place: dict[Place, list[Sent]] = defaultdict(list)
+    by_place: dict[MessagePlace, list[Sent]] = defaultdict(list)
     for message in sent:
         by_place[message.partition, message.offset].append(message)
     there = _by_place(sent, found)
@@ -85,16 +87,16 @@ def account(sent: Sequence[Sent], found: Iterable[Found], *, rows: Rows, deleted
         _sort(place, wanted, there.get(place, []), sorting, rows=rows, deleted=deleted)
     owed = sum(message.fate not in ("nothing", "no trace needed") for message in sent)
     parts = ("lost", "changed", "doubled", "invented", "unreachable", "first")
-    return Account(owed, sorting.kept, **{part: tuple(getattr(sorting, part)) for part in parts})
+    return WriterAccount(owed, sorting.kept, **{part: tuple(getattr(sorting, part)) for part in parts})
 
 
-def _by_place(sent: Sequence[Sent], found: Iterable[Found]) -> dict[Place | None, list[Found]]:
+def _by_place(sent: Sequence[Sent], found: Iterable[Found]) -> dict[MessagePlace | None, list[Found]]:
     """What was found, by coordinates; a letter without any gets those of a message with its value."""
     free: dict[bytes | None, list[Sent]] = defaultdict(list)
     for message in reversed(sent):
         if "dead letter" in message.fate:
             free[message.value].append(message)
-    there: dict[Place | None, list[Found]] = defaultdict(list)
+    there: dict[MessagePlace | None, list[Found]] = defaultdict(list)
     for each in found:
         place = each.place
         if place is None and free.get(each.value):
@@ -105,12 +107,12 @@ def _by_place(sent: Sequence[Sent], found: Iterable[Found]) -> dict[Place | None
 
 
 def _sort(
-    place: Place | None,
+    place: MessagePlace | None,
     wanted: Sequence[Sent],
     found: Sequence[Found],
     sorting: _Sorting,
     *,
-    rows: Rows,
+    rows: FoundRows,
     deleted: Collection[Sent],
 ) -> None:
     """Sort what is at one offset: each message takes what fits it; what is left is doubled, changed or invented."""
@@ -142,7 +144,7 @@ def _sort(
             sorting.note(place, "is lost")
 
 
-def difference(message: Sent, found: Found, rows: Rows) -> str:
+def difference(message: Sent, found: Found, rows: FoundRows) -> str:
     """Why a row or a dead letter is not what the message must become; empty if it is."""
     if message.fate == "nothing":
         return "its transaction was aborted"
@@ -159,7 +161,7 @@ def difference(message: Sent, found: Found, rows: Rows) -> str:
     return _row_difference(said, found.row, rows)
 
 
-def _row_difference(said: Mapping[str, Any], row: Mapping[str, Any], rows: Rows) -> str:
+def _row_difference(said: Mapping[str, Any], row: Mapping[str, Any], rows: FoundRows) -> str:
     rest = json.loads((value_at(row, rows.rest) if rows.rest else None) or "{}")
     for name, value in said.items():
         have = value_at(row, rows.columns.get(name, name))

@@ -11,11 +11,10 @@ from random import Random
 
 from kdi_assets.conformance.layout import read_tables, table_version
 from kdi_assets.conformance.messages import Sent, good_values
-from kdi_assets.conformance.oracle import Account, account
+from kdi_assets.conformance.oracle import WriterAccount, account
 from kdi_assets.conformance.scenario import (
     AddPartitions,
     Begin,
-    Bytes,
     Compact,
     Expire,
     Finish,
@@ -28,11 +27,12 @@ from kdi_assets.conformance.scenario import (
     Restore,
     Run,
     Scenario,
-    Step,
+    ScenarioBytes,
+    ScenarioStep,
     Transaction,
 )
 from kdi_assets.conformance.topic import Topic
-from kdi_assets.conformance.writer import Start, Writer
+from kdi_assets.conformance.writer import Writer, WriterStart
 
 ATTEMPTS = 5
 """How often a writer that ends with an error is started again within one ``run``."""
@@ -69,7 +69,7 @@ class Played:
     stands: bool = False
     expired: frozenset[Sent] = frozenset()
     errors_before: int = 0
-    account: Account | None = None
+    account: WriterAccount | None = None
 
 
 class Player:
@@ -86,7 +86,7 @@ class Player:
         self._scenario, self._topic, self._writer = scenario, topic, writer
         self._random, self._report = random, report
         self._ids = count(1)
-        self._running: list[Start] = []
+        self._running: list[WriterStart] = []
         self._mark: int | None = None
         self._usual_seconds = writer.adapter.start_seconds
         self._required: frozenset[Sent] = frozenset()
@@ -106,7 +106,7 @@ class Player:
                 start.kill()
         return self.played
 
-    def _do(self, step: Step) -> None:
+    def _do(self, step: ScenarioStep) -> None:
         match step:
             case Produce():
                 self._topic.produce(self._messages(step))
@@ -146,12 +146,12 @@ class Player:
             yield f"key {number % step.keys if step.keys else number}".encode(), next(values)
         for number, value in enumerate(step.values):
             match value:
-                case Bytes():
+                case ScenarioBytes():
                     yield f"value {number}".encode(), bytes.fromhex(value.hex)
                 case _:
                     yield f"value {number}".encode(), None if value is None else value.encode()
 
-    def _start(self, writer: int = 1) -> Start:
+    def _start(self, writer: int = 1) -> WriterStart:
         self.played.starts += 1
         return self._writer.start(writer)
 
@@ -175,7 +175,7 @@ class Player:
             if not decision and self.played.errors[-2:-1] == self.played.errors[-1:]:
                 return  # the same error again: it stands still
 
-    def _let_catch_up(self, *starts: Start) -> None:
+    def _let_catch_up(self, *starts: WriterStart) -> None:
         """Wait until everything is there or the table does not change any more, then stop the writers."""
         adapter = self._writer.adapter
         until, quiet_since, version = time.monotonic() + adapter.start_seconds, time.monotonic(), None
@@ -226,7 +226,7 @@ class Player:
         if self._mark is not None:
             DeltaTable(self._writer.layout().rows.uri).restore(self._mark)
 
-    def _account(self) -> Account:
+    def _account(self) -> WriterAccount:
         layout = self._writer.layout()
         excused = self.played.expired | self._compacted
         return account(self._topic.sent, read_tables(layout), rows=layout.rows, deleted=excused)

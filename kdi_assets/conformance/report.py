@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from kdi_assets.conformance.scenario import scenario_names
-from kdi_assets.conformance.suite import Result, sources
-from kdi_assets.conformance.verdict import Verdict
+from kdi_assets.conformance.suite import ScenarioResult, sources
+from kdi_assets.conformance.verdict import WriterVerdict
 from kdi_assets.runtime.whole_files import replace_file
 
 BEGIN, END = "<!-- what the suite measured -->", "<!-- by hand -->"
 
 
-def added_to(file: Path, results: Iterable[Result]) -> list[Result]:
+def added_to(file: Path, results: Iterable[ScenarioResult]) -> list[ScenarioResult]:
     """Put the results in place of the file's for the same cells; all of them.
 
     Results of another state of the suite are dropped: their scenarios may have been others.
@@ -28,12 +28,12 @@ def added_to(file: Path, results: Iterable[Result]) -> list[Result]:
     return [*cells.values()]
 
 
-def _result(saved: Mapping[str, Any]) -> Result:
+def _result(saved: Mapping[str, Any]) -> ScenarioResult:
     verdict: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in saved["verdict"].items()}
-    return Result(**{**saved, "verdict": Verdict(**verdict)})
+    return ScenarioResult(**{**saved, "verdict": WriterVerdict(**verdict)})
 
 
-def write_page(page: Path, results: Sequence[Result], *, command: str, broker: str) -> None:
+def write_page(page: Path, results: Sequence[ScenarioResult], *, command: str, broker: str) -> None:
     """Put the table between the page's marks."""
     before, _, rest = page.read_text().partition(BEGIN)
     page.write_text(
@@ -41,7 +41,7 @@ def write_page(page: Path, results: Sequence[Result], *, command: str, broker: s
     )
 
 
-def as_markdown(results: Sequence[Result], *, command: str, broker: str) -> str:
+def as_markdown(results: Sequence[ScenarioResult], *, command: str, broker: str) -> str:
     """The table, one column for each writer, and what is behind its cells.
 
     Args:
@@ -75,7 +75,7 @@ COUNTS = {
 }
 
 
-def cell_text(verdict: Verdict) -> str:
+def cell_text(verdict: WriterVerdict) -> str:
     """A cell: the verdict, and the counts that are not zero."""
     counts = [f"{verdict.counts[name]} {text}" for name, text in COUNTS.items() if name in verdict.counts]
     of = f"{verdict.counts['kept']} of {verdict.counts['messages']} kept"
@@ -83,7 +83,7 @@ def cell_text(verdict: Verdict) -> str:
     return f"{words if verdict.passed else f'**{words}**'}: {', '.join([*counts, of])}"
 
 
-def _behind(results: Sequence[Result], order: Sequence[str]) -> list[str]:
+def _behind(results: Sequence[ScenarioResult], order: Sequence[str]) -> list[str]:
     """A line for each cell that has errors, decisions or differences."""
     lines = []
     for result in sorted(results, key=lambda r: (order.index(r.scenario), r.adapter)):

@@ -17,7 +17,7 @@ Moment = Literal["started", "file", "commit"]
 """When the suite goes on beside a writer: at once, at its first new Parquet file, at its first new commit."""
 
 
-class Bytes(FileModel):
+class ScenarioBytes(FileModel):
     """A value that is no text, as hexadecimal digits."""
 
     hex: str
@@ -42,7 +42,7 @@ class Produce(FileModel):
 
     step: Literal["produce"] = "produce"
     messages: Annotated[int, Field(ge=0)] = 0
-    values: tuple[str | Bytes | None, ...] = ()
+    values: tuple[str | ScenarioBytes | None, ...] = ()
     keys: Annotated[int, Field(ge=1)] | None = None
     added: Mapping[str, str | int | float | bool] = Field(default_factory=dict)
     days_ago: tuple[Annotated[int, Field(ge=0)], ...] = (1,)
@@ -134,7 +134,7 @@ class Restore(FileModel):
     step: Literal["restore"] = "restore"
 
 
-Step: TypeAlias = (
+ScenarioStep: TypeAlias = (
     Produce
     | Transaction
     | Run
@@ -149,7 +149,7 @@ Step: TypeAlias = (
     | Mark
     | Restore
 )
-STEPS: Mapping[str, type[Step]] = {
+STEPS: Mapping[str, type[ScenarioStep]] = {
     model.model_fields["step"].default: model
     for model in (
         Produce,
@@ -187,7 +187,7 @@ class Scenario(FileModel):
     partitions: Annotated[int, Field(ge=1)] = 2
     compacted: bool = False
     may_refuse: bool = False
-    steps: Annotated[tuple[Annotated[Step, Field(discriminator="step")], ...], Field(min_length=1)]
+    steps: Annotated[tuple[Annotated[ScenarioStep, Field(discriminator="step")], ...], Field(min_length=1)]
 
     @field_validator("steps", mode="before")
     @classmethod

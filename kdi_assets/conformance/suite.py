@@ -19,12 +19,12 @@ from kdi_assets.conformance.messages import fate_of
 from kdi_assets.conformance.play import Player
 from kdi_assets.conformance.scenario import Scenario
 from kdi_assets.conformance.topic import Topic
-from kdi_assets.conformance.verdict import Verdict, judge
+from kdi_assets.conformance.verdict import WriterVerdict, judge
 from kdi_assets.conformance.writer import RunningService, Writer
 
 
 @dataclass(frozen=True)
-class Result:
+class ScenarioResult:
     """A cell of the table.
 
     Attributes:
@@ -36,7 +36,7 @@ class Result:
     adapter_title: str
     scenario: str
     scenario_title: str
-    verdict: Verdict
+    verdict: WriterVerdict
     seed: int
     seconds: float
     versions: str
@@ -59,7 +59,7 @@ class Suite:
     seed: int
     report: Callable[[str], None]
 
-    def run(self, adapters: Sequence[Adapter], scenarios: Sequence[Scenario]) -> Iterator[Result]:
+    def run(self, adapters: Sequence[Adapter], scenarios: Sequence[Scenario]) -> Iterator[ScenarioResult]:
         """Play every scenario with every adapter."""
         sources()
         for adapter in adapters:
@@ -67,7 +67,7 @@ class Suite:
                 for scenario in scenarios:
                     yield self._play(adapter, scenario, service)
 
-    def _play(self, adapter: Adapter, scenario: Scenario, service: RunningService | None) -> Result:
+    def _play(self, adapter: Adapter, scenario: Scenario, service: RunningService | None) -> ScenarioResult:
         began, today = time.monotonic(), datetime.now(UTC).date()
         # Random, because a Kafka that was there before may still have the topics of a run that was killed.
         name = f"conformance-{scenario.name}-{adapter.name}-{os.urandom(3).hex()}"
@@ -92,7 +92,7 @@ class Suite:
         seconds = round(time.monotonic() - began, 1)
         self._say(f"{adapter.name}, {scenario.name}", f"{', '.join(verdict.words)} ({seconds:.0f} s)")
         title, versions = adapter.title, self._versions(adapter)
-        return Result(
+        return ScenarioResult(
             adapter.name,
             title,
             scenario.name,

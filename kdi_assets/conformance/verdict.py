@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kdi_assets.conformance.messages import Sent
-from kdi_assets.conformance.oracle import Account
+from kdi_assets.conformance.oracle import WriterAccount
 from kdi_assets.conformance.play import Played
 from kdi_assets.conformance.scenario import Scenario
 
@@ -14,7 +14,7 @@ STOPPED, LOST, SILENT, DOUBLED, INVENTED = "stopped", "lost", "silent loss", "do
 
 
 @dataclass(frozen=True)
-class Verdict:
+class WriterVerdict:
     """What a writer did in a scenario.
 
     Attributes:
@@ -39,7 +39,7 @@ class Verdict:
     first: tuple[str, ...] = ()
 
 
-def judge(scenario: Scenario, played: Played) -> Verdict:
+def judge(scenario: Scenario, played: Played) -> WriterVerdict:
     """The verdict.
 
     * ``right``: every message is there as it must be, once, and nothing else.
@@ -63,7 +63,7 @@ def judge(scenario: Scenario, played: Played) -> Verdict:
         "expired": len(_expired(played, account)),
         "compacted": len(account.unreachable) - len(_expired(played, account)),
     }
-    return Verdict(
+    return WriterVerdict(
         words,
         passed=words in ((RIGHT,), (REFUSED,)),
         counts={name: count for name, count in counts.items() if count or name in ("messages", "kept")},
@@ -75,12 +75,12 @@ def judge(scenario: Scenario, played: Played) -> Verdict:
     )
 
 
-def _expired(played: Played, account: Account) -> list[Sent]:
+def _expired(played: Played, account: WriterAccount) -> list[Sent]:
     """Messages that cannot be had any more; a writer must say so. What compaction removes is no loss."""
     return [message for message in account.unreachable if message in played.expired]
 
 
-def _words(scenario: Scenario, played: Played, account: Account) -> tuple[str, ...]:
+def _words(scenario: Scenario, played: Played, account: WriterAccount) -> tuple[str, ...]:
     gone, said = _expired(played, account), played.errors[played.errors_before :]
     missing = bool(account.lost) or (bool(gone) and not said)
     wrong = bool(account.changed or account.doubled or account.invented)

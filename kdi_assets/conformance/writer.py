@@ -24,7 +24,7 @@ NEW_FILES: Mapping[Moment, str] = {"file": "**/*.parquet", "commit": "**/_delta_
 
 
 @dataclass
-class Start:
+class WriterStart:
     """A writer that was started.
 
     Attributes:
@@ -81,16 +81,16 @@ class Writer:
             fields = [Field(name, PrimitiveType(kind)) for name, kind in new.columns.items()]
             DeltaTable.create(new.uri.format_map(self._words), Schema(fields), partition_by=[*new.partition_by])
 
-    def start(self, writer: int = 1) -> Start:
+    def start(self, writer: int = 1) -> WriterStart:
         """Start one; ``writer`` is its number among those that run at once."""
         if self.service:
             self.service.ensure()
         output = self.folder / f"start-{next(self._numbers)}.log"
         words = {**self._words, "writer": writer, "output": output}
         child = Child(filled(self.adapter.start, words), log=output, environment=self.environment)
-        return Start(child, output)
+        return WriterStart(child, output)
 
-    def stop(self, start: Start) -> None:
+    def stop(self, start: WriterStart) -> None:
         """Ask it to end, and wait; kill it if it does not end in time."""
         start.by_us = True
         words = {"pid": start.child.pid, "output": start.output}
@@ -99,20 +99,20 @@ class Writer:
             start.wait(self.adapter.stop_seconds)
         start.kill()
 
-    def finish(self, start: Start) -> None:
+    def finish(self, start: WriterStart) -> None:
         """Wait for the end of one that ends by itself; kill it if it takes too long, which is an error of it."""
         if not start.wait(self.adapter.start_seconds):
             start.child.kill()
             with start.output.open("a") as log:
                 log.write(f"\ndid not end within {self.adapter.start_seconds:.0f} s, and was killed\n")
 
-    def error_of(self, start: Start) -> str:
+    def error_of(self, start: WriterStart) -> str:
         """The error that it ended with, as the adapter finds it in its output."""
         text = start.output.read_text(errors="replace")
         found = re.findall(self.adapter.error, text, re.MULTILINE) or re.findall(r"([^\n]+)\s*\Z", text)
         return (found[-1] if found else f"exit code {start.child.exit_code()}, without a word").strip()[:300]
 
-    def decide(self, start: Start) -> str:
+    def decide(self, start: WriterStart) -> str:
         """Decide what it refused; empty if there is nothing to decide."""
         if self.adapter.decide is None:
             return ""

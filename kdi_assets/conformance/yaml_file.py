@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kdi_assets.conformance.errors import FileMistakes
 
-Model = TypeVar("Model", bound="FileModel")
+YamlModel = TypeVar("YamlModel", bound="FileModel")
 
 
 class FileModel(BaseModel):
@@ -20,7 +20,7 @@ class FileModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def read_file(path: Path, model: type[Model]) -> Model:
+def read_file(path: Path, model: type[YamlModel]) -> YamlModel:
     """The file's one document.
 
     Raises:
@@ -42,8 +42,8 @@ def read_file(path: Path, model: type[Model]) -> Model:
 
 
 def validated(
-    content: Any, model: type[Model], *, place: str, lines: dict[tuple[str | int, ...], int] | None = None
-) -> Model:
+    content: Any, model: type[YamlModel], *, place: str, lines: dict[tuple[str | int, ...], int] | None = None
+) -> YamlModel:
     """The content as a model.
 
     Args:

@@ -34,7 +34,7 @@ FILE = "_kdi_file"
 
 
 @dataclass(frozen=True, slots=True)
-class FileRows:
+class CountedRows:
     """Rows by the statistics of files.
 
     Attributes:
@@ -104,7 +104,7 @@ class TableAt:
         action = jvm_of(self.spark).org.apache.spark.sql.delta.actions.Action
         return [action.fromJson(json.dumps({"add": add})) for add in adds]
 
-    def counted(self, adds: Collection[Any]) -> FileRows:
+    def counted(self, adds: Collection[Any]) -> CountedRows:
         """The rows of some files by their statistics."""
         column = physical_name("date", str(self.snapshot.metadata().schemaString()))
         return count_rows([json.loads(add.json())["add"] for add in adds], column)
@@ -119,7 +119,7 @@ class TableAt:
         return bool(reader.isCDCEnabledOnTable(self.snapshot.metadata(), self.spark._jsparkSession))
 
 
-def count_rows(adds: Sequence[Mapping[str, Any]], date_column: str) -> FileRows:
+def count_rows(adds: Sequence[Mapping[str, Any]], date_column: str) -> CountedRows:
     """The rows of ``add`` actions by their statistics."""
     by_date: Counter[date] = Counter()
     total: int | None = 0
@@ -131,7 +131,7 @@ def count_rows(adds: Sequence[Mapping[str, Any]], date_column: str) -> FileRows:
         total = None if total is None or rows is None else total + rows
         if (day := add["partitionValues"].get(date_column)) and rows is not None:
             by_date[date.fromisoformat(day)] += rows
-    return FileRows(total, dict(sorted(by_date.items())))
+    return CountedRows(total, dict(sorted(by_date.items())))
 
 
 def replace_files(
@@ -141,7 +141,7 @@ def replace_files(
     removed: Collection[Any] = (),
     feed: DataFrame | None = None,
     metadata: Any = None,
-) -> tuple[Staged, FileRows]:
+) -> tuple[Staged, CountedRows]:
     """Write rows into files that are in no version of the table, and remove others in the same commit.
 
     Args:

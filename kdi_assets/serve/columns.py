@@ -9,7 +9,7 @@ from typing import Any
 from kdi_assets.serve.errors import ColumnNotServed
 from kdi_assets.stream.served_table import MAX_NAME_BYTES, ServedTableSpec
 
-DeltaType = str | Mapping[str, Any]
+ServedType = str | Mapping[str, Any]
 """A type as Delta's schema JSON has it: ``"long"``, or an object with ``type`` struct, array or map."""
 
 
@@ -18,7 +18,7 @@ class Column:
     """A column of the Delta table."""
 
     name: str
-    type: DeltaType
+    type: ServedType
 
     @property
     def sql(self) -> str:

@@ -21,7 +21,7 @@ from kdi_assets.serve.errors import (
     FileLocked,
     FileNotOurs,
     KeysNotUnique,
-    NullKeys,
+    NullServedKeys,
     ReadFailed,
     SourceMissing,
     TableNotOurs,
@@ -126,7 +126,7 @@ class DuckDbServing:
         query = f"SELECT count(*), count(*) FILTER (WHERE {null}), count(DISTINCT ({keys})) FROM {table}"  # noqa: S608
         rows, nulls, distinct = _row(connection, query)
         if nulls:
-            raise NullKeys(target=self.served.name, keys=self.served.keys, rows=nulls)
+            raise NullServedKeys(target=self.served.name, keys=self.served.keys, rows=nulls)
         if distinct != rows:
             again = f"FROM {table} GROUP BY {keys} HAVING count(*) > 1"
             (count,) = _row(connection, f"SELECT count(*) FROM (SELECT {keys} {again})")  # noqa: S608

@@ -130,7 +130,7 @@ class ColumnNotServed(Terminal):
     what_to_run = "name the columns to serve by `columns`, or cast it upstream; then kdi serve {target}"
 
 
-class NullKeys(Terminal):
+class NullServedKeys(Terminal):
     """Rows have a null in a key column."""
 
     target: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["nothing", "changes", "difference", "load"]
+ServeKind = Literal["nothing", "changes", "difference", "load"]
 """Nothing was new; the changes were upserted; all rows were compared; or all rows were loaded into a new table."""
 
 
@@ -29,7 +29,7 @@ class ServeReport:
     """
 
     target: str
-    kind: Kind
+    kind: ServeKind
     version: int
     why: str = ""
     since: int | None = None

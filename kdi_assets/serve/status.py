@@ -14,7 +14,7 @@ from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 
 if TYPE_CHECKING:
     from kdi_assets.serve.duckdb_file import ConsumedByFile
-    from kdi_assets.serve.postgres.served_versions import Consumed
+    from kdi_assets.serve.postgres.served_versions import ConsumedVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def read_served_status(served: ServedTableSpec, *, lake: str, home: Path) -> Ser
 
 
 def _consumed(served: ServedTableSpec, table_id: str, home: Path) -> tuple[int | None, datetime | None]:
-    found: Consumed | ConsumedByFile | None
+    found: ConsumedVersion | ConsumedByFile | None
     if isinstance(served.into, Postgres):
         from kdi_assets.serve.postgres.connection import database_of
         from kdi_assets.serve.postgres.served_versions import read_consumed

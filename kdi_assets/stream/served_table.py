@@ -101,7 +101,7 @@ class DuckDb(Declared):
         return ("duckdb", self.table)
 
 
-Target = Postgres | DuckDb
+ServeTarget = Postgres | DuckDb
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def _one_target(value: object) -> object:
     return value
 
 
-def _target(written: WrittenTarget, info: ValidationInfo) -> Target:
+def _target(written: WrittenTarget, info: ValidationInfo) -> ServeTarget:
     target = written.postgres or written.duckdb
     if target is None:
         raise wrong("names no table", "e.g. {postgres: {table: daily_usage}}")
@@ -148,7 +148,7 @@ class ServedTableSpec(Declared):
     table: Annotated[TablePath, Field(examples=["gold/daily_usage"])]
     """The Delta table's path below the lake's root ($KDI_LAKE): of a stream, of a refined table, or any other one."""
     into: Annotated[
-        Target,
+        ServeTarget,
         WrittenAs(Annotated[WrittenTarget, BeforeValidator(_one_target)], _target),
         Field(examples=[{"postgres": {"schema": "analytics", "table": "daily_usage"}}]),
     ]

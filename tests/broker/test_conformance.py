@@ -13,12 +13,12 @@ import yaml
 
 from kdi_assets.conformance.adapter import load_adapter
 from kdi_assets.conformance.scenario import load_scenario
-from kdi_assets.conformance.suite import Result, Suite
+from kdi_assets.conformance.suite import ScenarioResult, Suite
 from kdi_assets.dev.broker import Broker
 from kdi_assets.settings import Settings
 from tests.conftest import CHECKOUT
 
-Judge = Callable[..., Result]
+Judge = Callable[..., ScenarioResult]
 WITHOUT_SPARK = ("poison", "tombstones", "transactions", "schema-added", "late-dates", "compaction", "rebalance")
 QUICK = """
 title: a few messages, one of them bad
@@ -60,7 +60,7 @@ def small_writer(way: str, folder: Path, **fields: object) -> Path:
 def judge(broker: Broker, settings: Settings, tmp_path: Path, pytestconfig: pytest.Config) -> Judge:
     """Plays a scenario with an adapter over the broker of the test process."""
 
-    def play(adapter: str | Path, scenario: str | Path, *, seed: int = 0) -> Result:
+    def play(adapter: str | Path, scenario: str | Path, *, seed: int = 0) -> ScenarioResult:
         seed = seed or pytestconfig.getoption("--seed")
         suite = Suite(broker.bootstrap_servers, tmp_path / "work" / Path(scenario).stem, settings.home, seed, print)
         (result,) = suite.run([load_adapter(str(adapter))], [load_scenario(str(scenario))])

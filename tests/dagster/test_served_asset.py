@@ -219,7 +219,7 @@ def test_duckdb_has_the_rows_of_one_version_and_refuses_what_is_not_its_own(lake
     import pyarrow as pa
     from deltalake import write_deltalake
 
-    from kdi_assets.serve.errors import FileLocked, FileNotOurs, NullKeys, TableNotOurs
+    from kdi_assets.serve.errors import FileLocked, FileNotOurs, NullServedKeys, TableNotOurs
     from kdi_assets.serve.serve import serve
 
     Path(lake, "gold").mkdir(parents=True)
@@ -244,7 +244,7 @@ def test_duckdb_has_the_rows_of_one_version_and_refuses_what_is_not_its_own(lake
     with pytest.raises(KeysNotUnique, match=r"1 keys \(id\) .* \(3\)"):
         run()
     write_deltalake(f"{lake}/gold/x", pa.table({"id": pa.array([None], pa.int64()), "text": ["d"]}), mode="append")
-    with pytest.raises(NullKeys, match="1 rows"):
+    with pytest.raises(NullServedKeys, match="1 rows"):
         run()
     assert rows() == [(3, "c")]
     assert rows("kdi_served")[0][3] == 1

@@ -19,7 +19,7 @@ from kdi_assets.serve.errors import (
     DatabaseBusy,
     DatabaseUnavailable,
     KeysNotUnique,
-    NullKeys,
+    NullServedKeys,
     RowsDisagree,
     TableAlteredByHand,
     TableNotOurs,
@@ -249,12 +249,12 @@ def test_null_keys_and_double_keys_are_refused_with_their_number(numbers: Served
     """Pass: in a load, in new rows and in changes; the database keeps the rows of the version before."""
     numbers.serve()
     numbers.sql("INSERT INTO {t} VALUES (NULL, 1, 'a'), (NULL, 2, 'b')")
-    with pytest.raises(NullKeys, match="2 rows have NULL in a key column"):
+    with pytest.raises(NullServedKeys, match="2 rows have NULL in a key column"):
         numbers.serve()
-    with pytest.raises(NullKeys, match="2 rows"):
+    with pytest.raises(NullServedKeys, match="2 rows"):
         numbers.serve(rebuild=True)
     numbers.sql("UPDATE {t} SET n = 9 WHERE id IS NULL")
-    with pytest.raises(NullKeys):
+    with pytest.raises(NullServedKeys):
         numbers.serve()
     numbers.sql("DELETE FROM {t} WHERE id IS NULL")
     numbers.sql("INSERT INTO {t} VALUES (1000, 1, 'a'), (1000, 2, 'b'), (1001, 1, 'c'), (1001, 1, 'd')")

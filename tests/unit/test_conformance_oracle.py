@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.conformance.layout import Found, Rows
+from kdi_assets.conformance.layout import Found, FoundRows
 from kdi_assets.conformance.messages import Fate, Sent, fate_of
-from kdi_assets.conformance.oracle import Account, account
+from kdi_assets.conformance.oracle import WriterAccount, account
 
 TODAY = date(2026, 3, 1)
-ROWS = Rows(uri="table", partition="partition", offset="offset", date="date")
+ROWS = FoundRows(uri="table", partition="partition", offset="offset", date="date")
 SAID = {"id": 1, "name": "näme", "amount": 0.25, "at": "2026-02-03T04:05:06Z"}
 
 
@@ -36,7 +36,7 @@ def letter(offset: int | None, value: bytes | None) -> Found:
     return Found(None if offset is None else (0, offset), None, value)
 
 
-def judged(produced: Sequence[Sent], *found: Found, rows: Rows = ROWS, **options: Any) -> Account:
+def judged(produced: Sequence[Sent], *found: Found, rows: FoundRows = ROWS, **options: Any) -> WriterAccount:
     return account(produced, found, rows=rows, **options)
 
 
@@ -141,7 +141,7 @@ def test_a_field_that_was_added_must_be_in_a_column_or_in_the_rest() -> None:
     assert len(judged(added, row(0, others='{"country": "PT"}'), rows=with_rest).changed) == 1
 
 
-def replace_rest(rows: Rows) -> Rows:
+def replace_rest(rows: FoundRows) -> FoundRows:
     return rows.model_copy(update={"rest": "others"})
 
 

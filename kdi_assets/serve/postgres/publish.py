@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.serve.errors import KeysNotUnique, NullKeys, PublishedMeanwhile, RowsDisagree
-from kdi_assets.serve.postgres.served_versions import Consumed, read_consumed, write_consumed
+from kdi_assets.serve.errors import KeysNotUnique, NullServedKeys, PublishedMeanwhile, RowsDisagree
+from kdi_assets.serve.postgres.served_versions import ConsumedVersion, read_consumed, write_consumed
 from kdi_assets.serve.postgres.staging import Staging, one_row
 from kdi_assets.serve.postgres.target_table import (
     Expected,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedRows:
     """What a publishing transaction did."""
 
     upserted: int = 0
@@ -45,7 +45,7 @@ class Publisher:
 
     connection: psycopg.Connection
     expected: Expected
-    consumed: Consumed | None
+    consumed: ConsumedVersion | None
     source: str
     table_id: str
     version: int
@@ -53,13 +53,13 @@ class Publisher:
     attempt: str
     at: Callable[[str], None]
 
-    def version_only(self) -> Published:
+    def version_only(self) -> PublishedRows:
         """Record a version without changed rows, perhaps with other columns."""
         with self._transaction():
             added = self._fit_table()
-        return Published(columns_added=added)
+        return PublishedRows(columns_added=added)
 
-    def changes(self, staging: Staging) -> Published:
+    def changes(self, staging: Staging) -> PublishedRows:
         """Delete and upsert the staged changes.
 
         Raises:
@@ -76,9 +76,9 @@ class Publisher:
             inserted, updated = self._upsert(staging)
             if (inserted, updated, deleted) != (new, changed, removed):
                 raise self._disagreement(staging, (inserted, updated, deleted), (new, changed, removed))
-        return Published(inserted + updated, deleted, added)
+        return PublishedRows(inserted + updated, deleted, added)
 
-    def difference(self, staging: Staging) -> Published:
+    def difference(self, staging: Staging) -> PublishedRows:
         """Make the table equal to the staged rows of a whole version; rows that are equal are not touched.
 
         Raises: As ``changes``, except ``RowsDisagree``.
@@ -92,9 +92,9 @@ class Publisher:
             where = "WHERE NOT EXISTS (SELECT FROM {} t WHERE {} AND ROW({}) IS NOT DISTINCT FROM ROW({}))"
             equal = self._format(where, self._table, same_key, self._columns("t"), self._columns("s"))
             inserted, updated = self._upsert(staging, equal)
-        return Published(inserted + updated, deleted, added)
+        return PublishedRows(inserted + updated, deleted, added)
 
-    def load(self, staging: Staging) -> Published:
+    def load(self, staging: Staging) -> PublishedRows:
         """Put the staged table, which has all rows of a version, in the place of the old one.
 
         Raises:
@@ -118,7 +118,7 @@ class Publisher:
             index = self._identifier(self.expected.schema, f"{staging.name}_pkey")
             self._execute("ALTER INDEX {} RENAME TO {}", index, names[1])
         self._execute("ANALYZE {}", self._table)  # a new table has no statistics, and queries would be planned badly
-        return Published(upserted=rows)
+        return PublishedRows(upserted=rows)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -164,7 +164,7 @@ class Publisher:
         count = self._format("coalesce(sum(_kdi_net), 0)::bigint" if staging.changes else "count(*)")
         (rows,) = self._row("SELECT {} FROM {} WHERE {}", count, staging.table, null)
         if rows:
-            raise NullKeys(target=self.expected.target, keys=tuple(self.expected.keys), rows=rows)
+            raise NullServedKeys(target=self.expected.target, keys=tuple(self.expected.keys), rows=rows)
 
     def _expected_counts(self, staging: Staging) -> tuple[int, int, int]:
         """How many keys get a row, keep one, and lose it, if the database has the rows of the consumed version."""

@@ -14,8 +14,8 @@ from kdi_assets.serve.columns import Column, key_columns, served_columns
 from kdi_assets.serve.errors import AnotherServerActive, PublishedMeanwhile, SourceMissing
 from kdi_assets.serve.net_changes import NET, PRESENT, appended_as_changes, net_changes
 from kdi_assets.serve.postgres.connection import Database
-from kdi_assets.serve.postgres.publish import Published, Publisher
-from kdi_assets.serve.postgres.served_versions import Consumed, prepare_schema, read_consumed
+from kdi_assets.serve.postgres.publish import PublishedRows, Publisher
+from kdi_assets.serve.postgres.served_versions import ConsumedVersion, prepare_schema, read_consumed
 from kdi_assets.serve.postgres.staging import Staging, drop_dead_attempts, new_attempt
 from kdi_assets.serve.postgres.target_table import (
     Expected,
@@ -36,7 +36,7 @@ Way = Literal["version", "changes", "difference", "load"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ServePlan:
     """How the database is brought to the newest version.
 
     Attributes:
@@ -47,7 +47,7 @@ class Plan:
     """
 
     changes: UpstreamChanges
-    consumed: Consumed | None
+    consumed: ConsumedVersion | None
     way: Way
     why: str = ""
 
@@ -104,30 +104,32 @@ class PostgresServing:
         self.at("published")
         return self._report(plan, published, began=began, started=started)
 
-    def _plan(self, connection: psycopg.Connection, log: TableLog, *, rebuild: bool) -> Plan:
+    def _plan(self, connection: psycopg.Connection, log: TableLog, *, rebuild: bool) -> ServePlan:
         consumed = read_consumed(connection, self.target.schema, self.target.table)
         found = read_target_table(connection, self.target.schema, self.target.table)
         same = consumed is not None and consumed.table_id == log.table_id
         changes = changes_since(log, consumed.version if consumed and same else None, table=self.served.table)
         if consumed is None:
             refuse_table_of_others(self.served.name, self.target.schema, self.target.table, found)
-            return Plan(changes, consumed, "load", "it is the first time")
+            return ServePlan(changes, consumed, "load", "it is the first time")
         if found is None:
-            return Plan(changes, consumed, "load", "the table is no longer in the database")
+            return ServePlan(changes, consumed, "load", "the table is no longer in the database")
         fits = found.fits(self._types(log), self.served.keys)
         if why := self._reason_for_all_rows(consumed, same=same, rebuild=rebuild):
-            return Plan(changes, consumed, "difference" if fits else "load", why)
+            return ServePlan(changes, consumed, "difference" if fits else "load", why)
         if not fits and _went_back(log, consumed.version):
-            return Plan(changes, consumed, "load", "a RESTORE or an overwrite changed the columns of the Delta table")
+            return ServePlan(
+                changes, consumed, "load", "a RESTORE or an overwrite changed the columns of the Delta table"
+            )
         if changes.kind == "nothing":
-            return Plan(changes, consumed, "version")
+            return ServePlan(changes, consumed, "version")
         if changes.kind == "lost":
-            return Plan(changes, consumed, "difference", changes.why)
+            return ServePlan(changes, consumed, "difference", changes.why)
         if changes.kind == "changed" and not changes.has_feed:
-            return Plan(changes, consumed, "difference", "the Delta table has no change feed of these changes")
-        return Plan(changes, consumed, "changes")
+            return ServePlan(changes, consumed, "difference", "the Delta table has no change feed of these changes")
+        return ServePlan(changes, consumed, "changes")
 
-    def _reason_for_all_rows(self, consumed: Consumed, *, same: bool, rebuild: bool) -> str:
+    def _reason_for_all_rows(self, consumed: ConsumedVersion, *, same: bool, rebuild: bool) -> str:
         if rebuild:
             return "a rebuild was asked for"
         if consumed.definition != self.served.definition:
@@ -138,7 +140,9 @@ class PostgresServing:
         """The columns in the database, name to type."""
         return {c.name: postgres_type(self.served.name, c) for c in served_columns(self.served, log.schema)}
 
-    def _publisher(self, connection: psycopg.Connection, plan: Plan, types: dict[str, str], attempt: str) -> Publisher:
+    def _publisher(
+        self, connection: psycopg.Connection, plan: ServePlan, types: dict[str, str], attempt: str
+    ) -> Publisher:
         recorded = plan.consumed.columns if plan.consumed else {}
         expected = Expected(self.served.name, self.target.schema, self.target.table, types, self.served.keys, recorded)
         return Publisher(
@@ -154,12 +158,12 @@ class PostgresServing:
         )
 
     def _publish(
-        self, publisher: Publisher, plan: Plan, columns: Sequence[Column], attempt: str
-    ) -> tuple[float, Published]:
+        self, publisher: Publisher, plan: ServePlan, columns: Sequence[Column], attempt: str
+    ) -> tuple[float, PublishedRows]:
         """Stage the rows and publish them; the time at which publishing started, and what was published."""
         if plan.way == "version":
             if plan.consumed and plan.consumed.version == plan.changes.version:
-                return time.monotonic(), Published()
+                return time.monotonic(), PublishedRows()
             return time.monotonic(), publisher.version_only()
         if plan.way != "load":  # before rows are read; the transaction checks again
             found = read_target_table(publisher.connection, self.target.schema, self.target.table)
@@ -183,7 +187,7 @@ class PostgresServing:
                 staging.drop(publisher.connection, rows=not became_table)
         return started, published
 
-    def _rows(self, plan: Plan, columns: Sequence[Column]) -> DataFrame:
+    def _rows(self, plan: ServePlan, columns: Sequence[Column]) -> DataFrame:
         from pyspark.sql import functions as F
 
         from kdi_assets.refine.read import appended_rows, change_rows, rows_at
@@ -196,7 +200,7 @@ class PostgresServing:
             return appended_as_changes(appended_rows(spark, changes), columns)
         return net_changes(change_rows(spark, changes), columns, key_columns(self.served, columns))
 
-    def _report(self, plan: Plan, published: Published, *, began: float, started: float) -> ServeReport:
+    def _report(self, plan: ServePlan, published: PublishedRows, *, began: float, started: float) -> ServeReport:
         now = time.monotonic()
         return ServeReport(
             target=self.served.name,

@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS {} (
 
 
 @dataclass(frozen=True, slots=True)
-class Consumed:
+class ConsumedVersion:
     """What the database says of a table: it is set in the transaction that publishes the rows.
 
     Attributes:
@@ -55,7 +55,9 @@ def prepare_schema(connection: psycopg.Connection, schema: str, table: str) -> N
             connection.execute(sql.SQL("INSERT INTO {} (target) VALUES (%s)").format(served), [table])
 
 
-def read_consumed(connection: psycopg.Connection, schema: str, table: str, *, lock: bool = False) -> Consumed | None:
+def read_consumed(
+    connection: psycopg.Connection, schema: str, table: str, *, lock: bool = False
+) -> ConsumedVersion | None:
     """What is consumed; ``None``: no run of ours made the table.
 
     Args:
@@ -70,7 +72,7 @@ def read_consumed(connection: psycopg.Connection, schema: str, table: str, *, lo
     row = connection.execute(sql.SQL(query + (" FOR UPDATE" if lock else "")).format(served), [table]).fetchone()
     if row is None or row[1] is None:
         return None
-    return Consumed(row[0], row[1], row[2], row[3], row[4])
+    return ConsumedVersion(row[0], row[1], row[2], row[3], row[4])
 
 
 def write_consumed(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from kdi_assets.serve.columns import Column, DeltaType
+from kdi_assets.serve.columns import Column, ServedType
 from kdi_assets.serve.errors import ColumnNotServed
 
 SCALARS: Mapping[str, str] = MappingProxyType(
@@ -52,7 +52,7 @@ def postgres_type(target: str, column: Column) -> str:
     raise ColumnNotServed(target=target, column=column.name, reason=f"its type {column.type} has no counterpart")
 
 
-def _type(delta: DeltaType) -> str:
+def _type(delta: ServedType) -> str:
     if isinstance(delta, str):
         if decimal := _DECIMAL.fullmatch(delta):
             return f"numeric({decimal[1]},{decimal[2]})"
@@ -63,11 +63,11 @@ def _type(delta: DeltaType) -> str:
     return "jsonb" if delta["type"] in ("struct", "map", "array") and _fits_json(delta) else ""
 
 
-def _scalar(delta: DeltaType) -> str:
+def _scalar(delta: ServedType) -> str:
     return _type(delta) if isinstance(delta, str) else ""
 
 
-def _fits_json(delta: DeltaType) -> bool:
+def _fits_json(delta: ServedType) -> bool:
     """Whether all types inside have a counterpart."""
     if isinstance(delta, str):
         return bool(_type(delta))
@@ -88,7 +88,7 @@ def csv_line(columns: Sequence[Column], *, zone: str) -> str:
     return "concat(" + ", ',', ".join(fields) + ", '\\n')"
 
 
-def _csv_value(sql: str, delta: DeltaType, zone: str) -> str:
+def _csv_value(sql: str, delta: ServedType, zone: str) -> str:
     if isinstance(delta, str):
         text = _text(sql, delta, zone)
         return _quoted(text) if delta == "string" else text
