@@ -294,7 +294,9 @@ def _bookmark_without_rows(patch: MonkeyPatch) -> None:
 
 def _inclusive_bound(patch: MonkeyPatch) -> None:
     real = looking._Reader.changes
-    patch.setattr(looking._Reader, "changes", lambda self, base: real(replace(self, since=self.since - 1), base))
+    patch.setattr(
+        looking._Reader, "changes", lambda self, base: real(replace(self, since=max(0, self.since - 1)), base)
+    )
 
 
 def _optimize_is_new_rows(patch: MonkeyPatch) -> None:

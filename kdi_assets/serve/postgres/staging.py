@@ -163,7 +163,7 @@ def drop_dead_attempts(connection: psycopg.Connection, schema: str) -> list[str]
                 connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(schema, name)))
             dropped.append(name)
         except (psycopg.errors.LockNotAvailable, psycopg.errors.InsufficientPrivilege):
-            pass
+            pass  # somebody reads it, or another user owns it: the next run tries again, and nothing depends on it
         finally:
             connection.execute("SELECT pg_advisory_unlock(%s)", [key])
     return dropped
