@@ -62,11 +62,10 @@ def _create(cluster: Cluster, topic: str) -> None:
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import NewTopic
 
-    admin = Admin(cluster)
-    asked = admin.client.create_topics([NewTopic(topic, num_partitions=1, config=_SETTINGS)])[topic]
-    admin.wait([asked])
     try:
-        with admin.reachable():
+        with Admin(cluster) as admin, admin.reachable():
+            asked = admin.client.create_topics([NewTopic(topic, num_partitions=1, config=_SETTINGS)])[topic]
+            admin.wait([asked])
             asked.result()
     except KafkaException as refused:
         if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # by another announcer, a moment ago

@@ -62,14 +62,15 @@ def ensure_topic(cluster: Cluster, topic: str, *, partitions: int) -> int:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import NewTopic
 
-    admin = Admin(cluster)
-    existing = admin.topics()
-    if topic in existing:
-        return len(existing[topic].partitions)
-    try:
-        admin.client.create_topics([NewTopic(topic, num_partitions=partitions)])[topic].result(timeout=REQUEST_SECONDS)
-    except KafkaException as refused:
-        raise TopicRefused(topic=topic, reason=refused.args[0].str()) from refused
+    new = NewTopic(topic, num_partitions=partitions)
+    with Admin(cluster) as admin:
+        existing = admin.topics()
+        if topic in existing:
+            return len(existing[topic].partitions)
+        try:
+            admin.client.create_topics([new])[topic].result(timeout=REQUEST_SECONDS)
+        except KafkaException as refused:
+            raise TopicRefused(topic=topic, reason=refused.args[0].str()) from refused
     return partitions
 
 

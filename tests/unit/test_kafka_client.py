@@ -77,6 +77,15 @@ def test_an_answer_that_the_client_loses_is_given_up_and_a_retry_helps(monkeypat
         read_topics(Cluster(name="main", bootstrap_servers="nobody:1"), ["answered", "lost"])
 
 
+def test_an_admin_client_is_closed_at_the_end_of_its_block_even_with_a_request_that_was_given_up() -> None:
+    """Purpose: left to the garbage collector, its own thread can collect it, and librdkafka ends the process."""
+    with client.Admin(Cluster(name="main", bootstrap_servers="127.0.0.1:1")) as admin:
+        admin.client.describe_topics(TopicCollection(["requests"]), request_timeout=20)
+
+    with pytest.raises(RuntimeError, match="closed"):
+        admin.client.list_topics(timeout=1)
+
+
 NOON = datetime(2026, 3, 24, 12, 0, tzinfo=UTC)
 
 

@@ -92,7 +92,10 @@ def client_config(cluster: Cluster, **extra: object) -> dict[str, Any]:
 
 
 class Admin:
-    """A new admin client.
+    """A new admin client, used in a ``with`` block.
+
+    If a client with a request that was given up is left to Python's garbage collector, the late answer can make the
+    client's own thread collect it, and librdkafka then ends the process. The end of the block closes it in time.
 
     Raises:
         PropertyRefused: The client does not accept the cluster's properties.
@@ -104,6 +107,12 @@ class Admin:
         self.cluster, self.errors = cluster, ClientErrors(cluster)
         with _property_errors(cluster):
             self.client = AdminClient(client_config(cluster, error_cb=self.errors))
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.client.__exit__(*raised)
 
     def wait(self, asked: Collection[Future[Any]], *, request_seconds: float | None = None) -> None:
         """Wait until all requests are answered or timed out.

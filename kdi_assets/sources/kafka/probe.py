@@ -43,15 +43,15 @@ def ask_brokers(cluster: Cluster) -> Brokers:
         AccessRefused: The brokers refuse our credentials.
         AdvertisedUnreachable: Some brokers accept no connection.
     """
-    admin = Admin(cluster)
-    try:
-        addresses, _ = _described(admin)  # opens the connection, so that only the second request is timed
-        refuse_unreachable(cluster, addresses)
-        return Brokers(*_described(admin))
-    except BrokerUnreachable:
-        # A broker may answer at its bootstrap address, and be unreachable at the address that it advertises.
-        refuse_unreachable(cluster, admin.errors.unreachable)
-        raise
+    with Admin(cluster) as admin:
+        try:
+            addresses, _ = _described(admin)  # opens the connection, so that only the second request is timed
+            refuse_unreachable(cluster, addresses)
+            return Brokers(*_described(admin))
+        except BrokerUnreachable:
+            # A broker may answer at its bootstrap address, and be unreachable at the address that it advertises.
+            refuse_unreachable(cluster, admin.errors.unreachable)
+            raise
 
 
 def _described(admin: Admin) -> tuple[tuple[str, ...], float]:

@@ -81,7 +81,8 @@ def topics_of(cluster: Cluster) -> tuple[str, ...]:
         BrokerUnreachable: No broker answered.
         AccessRefused: The brokers refuse our credentials.
     """
-    return tuple(sorted(name for name in Admin(cluster).topics() if not name.startswith("__")))
+    with Admin(cluster) as admin:
+        return tuple(sorted(name for name in admin.topics() if not name.startswith("__")))
 
 
 def _read(

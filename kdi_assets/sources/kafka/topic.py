@@ -82,9 +82,13 @@ def read_topics(
 
 
 def _read(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicState | KdiError]:
+    with Admin(cluster) as admin:  # a new one each time: a client caches leaders
+        return _states(admin, topics)
+
+
+def _states(admin: Admin, topics: Collection[str]) -> dict[str, TopicState | KdiError]:
     from confluent_kafka import KafkaException, TopicCollection
 
-    admin = Admin(cluster)  # a new one each time: a client caches leaders
     with admin.reachable():
         futures = admin.client.describe_topics(TopicCollection(sorted(topics)), request_timeout=REQUEST_SECONDS)
     admin.wait(futures.values())
@@ -95,7 +99,7 @@ def _read(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicState | K
             with admin.reachable():
                 described[topic] = future.result()
         except KafkaException as refused:
-            states[topic] = topic_error(cluster, topic, refused)
+            states[topic] = topic_error(admin.cluster, topic, refused)
     partitions = {t: sorted(TopicPartition(t, p.id) for p in d.partitions) for t, d in described.items()}
     offsets = _list_offsets(admin, [tp for of in partitions.values() for tp in of])
     for topic, description in described.items():
@@ -131,12 +135,11 @@ def offsets_at(cluster: Cluster, topic: TopicState, moment: datetime) -> dict[To
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import OffsetSpec
 
-    admin = Admin(cluster)
     spec = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
-    found = _ask_offsets(admin, list(topic.partitions), spec, committed=True)
-    admin.wait(found.values())
     try:
-        with admin.reachable():
+        with Admin(cluster) as admin, admin.reachable():
+            found = _ask_offsets(admin, list(topic.partitions), spec, committed=True)
+            admin.wait(found.values())
             answered = {tp: future.result() for tp, future in found.items()}
     except KafkaException as refused:
         raise _offsets_error(cluster, topic.topic, refused) from refused

@@ -30,17 +30,17 @@ def topic_configs(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicC
 
     if not topics:
         return {}
-    admin = Admin(cluster)
     wanted = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
-    asked = admin.client.describe_configs(list(wanted.values()), request_timeout=REQUEST_SECONDS)
-    admin.wait(asked.values())
     configs: dict[str, TopicConfig | KdiError] = {}
-    for topic, resource in wanted.items():
-        try:
-            with admin.reachable():
-                configs[topic] = {name: str(entry.value) for name, entry in asked[resource].result().items()}
-        except KafkaException as refused:
-            configs[topic] = topic_error(cluster, topic, refused, right="DescribeConfigs")
+    with Admin(cluster) as admin:
+        asked = admin.client.describe_configs(list(wanted.values()), request_timeout=REQUEST_SECONDS)
+        admin.wait(asked.values())
+        for topic, resource in wanted.items():
+            try:
+                with admin.reachable():
+                    configs[topic] = {name: str(entry.value) for name, entry in asked[resource].result().items()}
+            except KafkaException as refused:
+                configs[topic] = topic_error(cluster, topic, refused, right="DescribeConfigs")
     return configs
 
 
@@ -108,11 +108,11 @@ def knows_transactions(cluster: Cluster) -> bool:
     """
     from confluent_kafka import KafkaException, TopicCollection
 
-    admin, topics = Admin(cluster), TopicCollection([TRANSACTIONS])
-    asked = admin.client.describe_topics(topics, request_timeout=REQUEST_SECONDS)[TRANSACTIONS]
-    admin.wait([asked])
+    topics = TopicCollection([TRANSACTIONS])
     try:
-        with admin.reachable():
+        with Admin(cluster) as admin, admin.reachable():
+            asked = admin.client.describe_topics(topics, request_timeout=REQUEST_SECONDS)[TRANSACTIONS]
+            admin.wait([asked])
             asked.result()
     except KafkaException as refused:
         refusal = topic_error(cluster, TRANSACTIONS, refused)
