@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from os import getloadavg
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -43,11 +45,11 @@ class Rounds:
     """What the rounds did.
 
     Attributes:
-        plans: Seconds of each plan, in order.
+        plans: Seconds of each plan, in order: wall time and CPU time of this process.
         upkeeps: How many runs of upkeep there were; each compacted something.
     """
 
-    plans: tuple[float, ...]
+    plans: tuple[tuple[float, float], ...]
     upkeeps: int
 
 
@@ -65,14 +67,14 @@ def stream_of(cluster: Cluster) -> Stream:
     )
 
 
-def run(seconds: float, *, messages: int, every: int) -> None:
+def run(seconds: float, *, period: float, messages: int, every: int) -> None:
     """Run the rounds, then print the figures and write them into the page."""
     settings = Settings.from_environment()
     with TemporaryDirectory() as folder:
         broker = start_broker(Path(folder) / "broker", home=settings.home)
         try:
             stream, lake = stream_of(Cluster("main", broker.bootstrap_servers)), f"{folder}/lake"
-            done = rounds(stream, lake, settings, seconds=seconds, messages=messages, every=every)
+            done = rounds(stream, lake, settings, seconds=seconds, period=period, messages=messages, every=every)
             written = figures(stream, lake, settings, done, seconds=seconds, messages=messages)
         finally:
             broker.stop()
@@ -82,17 +84,20 @@ def run(seconds: float, *, messages: int, every: int) -> None:
     PAGE.write_text(marked)
 
 
-def rounds(stream: Stream, lake: str, settings: Settings, *, seconds: float, messages: int, every: int) -> Rounds:
-    """Publish, drain and plan until the time is over."""
-    spark, plans, upkeeps = open_session(settings), list[float](), 0
-    until, number = time.monotonic() + seconds, 0
-    while time.monotonic() < until:
+def rounds(
+    stream: Stream, lake: str, settings: Settings, *, seconds: float, period: float, messages: int, every: int
+) -> Rounds:
+    """Publish, drain and plan until the time is over; a round begins ``period`` seconds after the one before."""
+    spark, plans, upkeeps = open_session(settings), list[tuple[float, float]](), 0
+    started, number = time.monotonic(), 0
+    while time.monotonic() < started + seconds:
+        time.sleep(max(0.0, started + number * period - time.monotonic()))
         number += 1
         publish(stream.cluster, stream.topic, Traffic(dates=1, seed=number), count=messages, partitions=4)
         drain(stream, lake=lake, session=lambda: spark)
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         take_snapshot(stream, lake).plan(stream)
-        plans.append(time.perf_counter() - began)
+        plans.append((time.perf_counter() - began, time.process_time() - cpu))
         if number % every == 0:
             now = datetime.now(UTC)
             planned = plan_upkeep(stream, lake, now=now, thorough=False)
@@ -110,26 +115,33 @@ def figures(stream: Stream, lake: str, settings: Settings, done: Rounds, *, seco
         raise SystemExit(report.line())
     log = TableLog.existing(stream.table_uri(lake))
     files = facts_of(parts_of(log, target_bytes=TARGET))
-    first, last = median(done.plans[:ENDS]), median(done.plans[-ENDS:])
+    (wall, cpu), (last_wall, last_cpu) = _medians(done.plans[:ENDS]), _medians(done.plans[-ENDS:])
     return (
         f"{len(done.plans)} drains of {messages:,} messages in {seconds:.0f} s, {done.upkeeps} compactions meanwhile, "
         f"no failed drain, {log.version} versions:\n"
         f"{files.well_sized_bytes / max(1, files.bytes):.0%} of {files.bytes / 2**20:.1f} MiB are in files of half to "
         f"twice the target of 1 MiB; {files.files} files.\n"
-        f"A plan took {1000 * first:.0f} ms at the start and {1000 * last:.0f} ms at the end "
-        f"({last / first:.2f} times; medians of {ENDS}).\n"
-        f"Seen {datetime.now(UTC).date()} on 2 cores; the lake on a local disk."
+        f"A plan took {1000 * wall:.0f} ms at the start and {1000 * last_wall:.0f} ms at the end "
+        f"({last_wall / wall:.2f} times), {1000 * cpu:.0f} and {1000 * last_cpu:.0f} ms of them CPU time "
+        f"({last_cpu / cpu:.2f} times); medians of {ENDS}.\n"
+        f"Seen {datetime.now(UTC).date()} on 2 cores (load average {getloadavg()[1]:.1f}); the lake on a local disk."
     )
+
+
+def _medians(plans: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    wall, cpu = zip(*plans, strict=True)
+    return median(wall), median(cpu)
 
 
 def main() -> None:
     """Read the options and run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=300, help="how long messages are published and drained")
+    parser.add_argument("--period", type=float, default=0, help="seconds from one round to the next; 0: at once")
     parser.add_argument("--messages", type=int, default=2_000, help="of each round")
     parser.add_argument("--every", type=int, default=10, help="rounds between two runs of upkeep")
     chosen = parser.parse_args()
-    run(chosen.seconds, messages=chosen.messages, every=chosen.every)
+    run(chosen.seconds, period=chosen.period, messages=chosen.messages, every=chosen.every)
 
 
 if __name__ == "__main__":
