@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 from dagster import DagsterInstance, DagsterRun
 from playwright.sync_api import Browser, Page, Request
@@ -130,6 +131,26 @@ def test_the_demo_drains_two_waves_and_the_audit_accounts_for_every_offset(start
     cleaned, _ = (cleaning := start("examples.clean")).communicate(timeout=60)
     assert cleaning.returncode == 0, cleaned
     assert not any((home / folder).exists() for folder in ("broker", "lake", "dagster", "postgres"))
+
+
+def test_cleaning_stops_the_database_that_a_killed_process_left(start: Start, home: Path) -> None:
+    """Purpose: the server outlives a process that is killed, and a removed folder under it would break the next demo.
+    Procedure: start the server in a process, and kill that with SIGKILL; clean the state.
+    Pass: the server ran on after the kill; it has ended, and its data are gone.
+    """
+    begins = "from kdi_assets.dev.postgres import start_postgres; from pathlib import Path; import sys, time"
+    waits = "start_postgres(Path(sys.argv[1])); print('up', flush=True); time.sleep(600)"
+    command = [sys.executable, "-c", f"{begins}; {waits}", str(home / "postgres")]
+    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
+        read_until(process, "up")
+        process.kill()
+    server = int((home / "postgres" / "postmaster.pid").read_text().split()[0])
+    ran_on = psutil.pid_exists(server)
+
+    output, _ = (cleaning := start("examples.clean")).communicate(timeout=60)
+
+    assert (ran_on, cleaning.returncode, psutil.pid_exists(server)) == (True, 0, False), output
+    assert not (home / "postgres").exists()
 
 
 @dataclass(frozen=True)
