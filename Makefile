@@ -1,6 +1,8 @@
 # make help          show this list
 # make demo          publish messages, drain them into a table, show them: with a real broker, Spark and Delta
 # make demo-s3       the same with the tables in an S3 bucket, of a server on this machine
+# make customers     an example: a table of customers, and its history, from Debezium's messages
+# make impressions   an example: impressions and unique users of campaigns, with late data
 # make dev           run broker, warm driver, generator and Dagster's UI on the demo's state, until Ctrl-C
 # make lint          ruff, import-linter and mypy: seconds for every commit, half a minute the first time
 # make test          lint, all unit tests, and the core tests with a real broker, Spark and Dagster: 10 minutes
@@ -30,7 +32,7 @@ SEED ?= 1
 SECONDS ?= 30
 LAKE ?= local
 
-.PHONY: setup help demo demo-s3 dev lint test proof check-assets faults chaos soak tour bench lock sbom audit-lock clean-demo
+.PHONY: setup help demo demo-s3 customers impressions dev lint test proof check-assets faults chaos soak tour bench lock sbom audit-lock clean-demo
 
 # -j2: fetches the jars while most packages are installed.
 setup:
@@ -41,6 +43,9 @@ help:
 
 demo: setup
 	@$(BIN)/python -m examples.demo
+
+customers impressions: setup
+	@$(BIN)/python -m examples.$@
 
 demo-s3: setup
 	@$(BIN)/python -m examples.demo --s3

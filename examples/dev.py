@@ -1,4 +1,4 @@
-"""`make dev`: broker, warm driver, generator and Dagster's UI together, until Ctrl-C; on the demo's state."""
+"""`make dev`: broker, PostgreSQL, warm driver, generator and Dagster's UI, until Ctrl-C; on the demo's state."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from examples.parts import (
     check_running,
     say,
     start_command,
+    start_database,
     start_kafka,
     stopped_at_the_end,
 )
@@ -36,6 +37,7 @@ def main() -> None:
         with stopped_at_the_end() as stack:
             driver = WarmDriver(state, stack)
             broker = start_kafka(state, stack)
+            start_database(state, stack)
             generator = start_command(state, stack, "generator", "kdi", "generate", f"--rate={RATE}", f"--bad={BAD}")
             dagster = start_ui(state, stack)
             driver.await_ready()

@@ -1,4 +1,4 @@
-"""The real parts of the demos and dev: broker, S3, warm driver, Dagster; all their state is in one folder."""
+"""The real parts of demos and dev: broker, S3, PostgreSQL, warm driver, Dagster; their state is in one folder."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import psutil
 from rich.console import Console
 
 from kdi_assets.dev.broker import USUAL_PORT, Broker, start_broker
+from kdi_assets.dev.postgres import FOLDER, start_postgres
 from kdi_assets.dev.s3_server import start_s3_server
 from kdi_assets.runtime.driver.control import driver_status
 from kdi_assets.runtime.errors import DriverGone
@@ -81,6 +82,16 @@ class State:
     def lake(self) -> str:
         """The root of the tables."""
         return f"s3://{BUCKET}/tables" if self.on_s3 else str(self.folder / "lake")
+
+    @property
+    def postgres(self) -> Path:
+        """The data of the embedded PostgreSQL: one for both lakes, because `kdi psql` opens this one."""
+        return self.home / FOLDER
+
+    @property
+    def databases(self) -> tuple[Path, Path]:
+        """All folders of PostgreSQL."""
+        return self.postgres, self.home / f"{FOLDER}-runtime"
 
     @property
     def dagster(self) -> Path:
@@ -232,6 +243,13 @@ def start_s3(state: State, stack: ExitStack) -> None:
     if not server.client().list_buckets()["Buckets"]:
         server.create_bucket(BUCKET)
     say(f"S3 answers on {server.endpoint}")
+
+
+def start_database(state: State, stack: ExitStack) -> None:
+    """The embedded PostgreSQL: it would start and end with each run that serves a table."""
+    with _signals.held():
+        server = start_postgres(state.postgres)
+        stack.callback(server.stop)
 
 
 def start_command(state: State, stack: ExitStack, name: str, program: str, *arguments: str) -> Child:

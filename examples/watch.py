@@ -1,16 +1,18 @@
-"""A stream as Dagster and the table show it: its runs, its dates, its backlog."""
+"""The demo's tables as Dagster, their logs and the database show them: runs, dates, backlog, tables that are behind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import dagster as dg
 
-from kdi_assets.components.names import table_key
+from kdi_assets.config.loader import LoadedFolder
 from kdi_assets.drain.snapshot import take_snapshot
-from kdi_assets.stream.stream import Stream
+from kdi_assets.monitoring.refined_status import read_refined_status
+from kdi_assets.serve.status import read_served_status
+from kdi_assets.settings import Settings
 
 BEGINNING = (dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING)
 UNFINISHED = (*BEGINNING, dg.DagsterRunStatus.STARTED)
@@ -33,11 +35,16 @@ class Seen:
 
     Attributes:
         runs: Status of each run since the watch began, by run id, the oldest first.
+        does: By run id, the tables of the run.
         backlog: Offsets that are not drained yet.
+        behind: Refined and served tables that lack something of their upstream tables; of the served tables nothing is
+            known while others are behind.
     """
 
     runs: Mapping[str, dg.DagsterRunStatus]
     backlog: int
+    does: Mapping[str, str]
+    behind: tuple[str, ...] = ()
 
     @property
     def started(self) -> bool:
@@ -51,23 +58,34 @@ class Seen:
 
 
 class Watch:
-    """Looks at one stream; closing it releases the instance's database."""
+    """Looks at all tables of a folder's documents; closing it releases the instance's database."""
 
-    def __init__(self, stream: Stream, *, lake: str) -> None:
-        self._stream, self._lake = stream, lake
+    def __init__(self, tables: LoadedFolder) -> None:
+        self._tables, self._settings = tables, Settings.from_environment()
         self._instance = dg.DagsterInstance.get()
         self._began = datetime.now(UTC)
 
     def look(self) -> Seen:
-        """Runs and backlog now."""
+        """Runs and backlog now, and which tables are behind."""
         since = dg.RunsFilter(created_after=self._began)
-        records = reversed(self._instance.get_run_records(since))
-        runs = {record.dagster_run.run_id: record.dagster_run.status for record in records}
-        return Seen(runs, take_snapshot(self._stream, self._lake).backlog())
+        runs = [record.dagster_run for record in reversed(self._instance.get_run_records(since))]
+        backlog = sum(take_snapshot(s, self._settings.lake).backlog() for s in self._tables.streams.values())
+        does = {run.run_id: _tables_of(run) for run in runs}
+        return Seen({run.run_id: run.status for run in runs}, backlog, does, tuple(self._behind()))
 
-    def dates(self) -> Set[str]:
-        """Dates that Dagster shows as materialized."""
-        return self._instance.get_materialized_partitions(table_key(self._stream))
+    def _behind(self) -> Iterator[str]:
+        lake, home = self._settings.lake, self._settings.home
+        refined = {name: read_refined_status(table, lake) for name, table in self._tables.refined.items()}
+        if waiting := [name for name, status in refined.items() if status.plan is None or status.is_behind]:
+            yield from waiting
+            return
+        yield from (
+            n for n, t in self._tables.served.items() if read_served_status(t, lake=lake, home=home).behind != 0
+        )
+
+    def dates(self, table: str) -> Set[str]:
+        """Dates of a table that Dagster shows as materialized."""
+        return self._instance.get_materialized_partitions(dg.AssetKey(table.split("/")))
 
     def last_failure(self) -> str:
         """Why the newest failed run failed; empty if none did."""
@@ -87,3 +105,8 @@ class Watch:
     def close(self) -> None:
         """Release the instance's database."""
         self._instance.dispose()
+
+
+def _tables_of(run: dg.DagsterRun) -> str:
+    """The tables of a run; the job's name if it is not about tables."""
+    return ", ".join(sorted(key.to_user_string() for key in run.asset_selection or ())) or run.job_name

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
+import psutil
+
 from kdi_assets.dev.errors import PostgresDied
 
 FOLDER = "postgres"
+STOP_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +62,21 @@ def start_postgres(data: Path) -> EmbeddedPostgres:
         raise PostgresDied(data=data, detail=f"it did not start: {failed}") from failed
     psql = Path(pgserver.__file__).parent / "pginstall" / "bin" / "psql"
     return EmbeddedPostgres(server.get_uri(), data, psql, server._cleanup)
+
+
+def stop_postgres(data: Path) -> None:
+    """Stop the server with this folder, whoever started it: a process that was killed cannot stop its own.
+
+    Raises:
+        PostgresDied: It runs on.
+    """
+    try:
+        server = psutil.Process(int((data / "postmaster.pid").read_text().split()[0]))
+        if str(data.absolute()) not in server.cmdline():
+            return  # an old file, and the number belongs to another process now
+        server.send_signal(signal.SIGINT)  # PostgreSQL's "fast shutdown": it does not wait for clients
+        server.wait(STOP_SECONDS)
+    except (FileNotFoundError, psutil.NoSuchProcess):
+        return
+    except psutil.TimeoutExpired as runs_on:
+        raise PostgresDied(data=data, detail=f"it did not end in {STOP_SECONDS:.0f} s") from runs_on

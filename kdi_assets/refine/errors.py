@@ -133,7 +133,10 @@ class NullKeys(Terminal):
     table: str
     rows: int
 
-    what_happened = "{table}: {rows:,} new rows have a null key or sequence, so it is unknown what they change."
+    what_happened = (
+        "{table}: {rows:,} new rows have a null key or sequence, so it is unknown what they change. In a Debezium "
+        "envelope that is a truncation (op t), or a delete whose `before` has no keys."
+    )
     what_is_safe = "nothing was committed; the rows upstream stay to be refined."
     what_to_run = "a WHERE in sql that leaves them out, or other keys; then kdi refine {table}"
 

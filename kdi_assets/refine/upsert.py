@@ -49,7 +49,8 @@ def _changes(rows: DataFrame, mode: Upsert) -> DataFrame:
     """The kept columns of each change, ``sequence``, and whether it deletes."""
     from pyspark.sql import functions as F
 
-    kept = mode.column_list or tuple(c for c in rows.columns if c not in (SEQUENCE, FROM, TO))
+    others = (c for c in rows.columns if c not in (SEQUENCE, FROM, TO) and not c.startswith("_kdi_"))
+    kept = mode.column_list or tuple(others)
     columns = [F.col(f"`{c}`") for c in dict.fromkeys((*mode.keys, *kept))]
     deletes = F.expr(f"coalesce({mode.apply_as_deletes}, false)") if mode.apply_as_deletes else F.lit(False)
     return rows.select(*columns, F.expr(mode.sequence_by).alias(SEQUENCE), deletes.alias(_DELETES))

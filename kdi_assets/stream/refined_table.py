@@ -119,6 +119,9 @@ class Upsert(Declared):
     """Columns that the table keeps; by default all columns of the rows."""
     scd_type: Annotated[Literal[1, 2], Field(examples=[2])] = 1
     """1: one row for each key; 2: a row for each change, with valid_from and valid_to."""
+    envelope: Annotated[Literal["debezium", "tombstones"] | None, Field(examples=["debezium"])] = None
+    """The shape of the changes. debezium: columns before, after and op; the table has the columns of `after`, and op d
+    deletes. tombstones: the newest state; a row whose column `tombstone` is true deletes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +198,18 @@ def _mode(written: WrittenMode, info: ValidationInfo) -> Mode:
     mode: Mode = next(given for f in fields(written) if (given := getattr(written, f.name)) is not None)
     if len(info.data.get("upstreams", ())) > 1 and not isinstance(mode, ReplaceDates):
         raise wrong("reads several tables, whose rows do not arrive together", "mode: replace_dates", field="mode")
+    if isinstance(mode, Upsert) and mode.envelope:
+        _refuse_beside_envelope(mode, mode.envelope, info.data)
     return mode
+
+
+def _refuse_beside_envelope(mode: Upsert, envelope: str, others: Mapping[str, Any]) -> None:
+    if mode.apply_as_deletes:
+        raise wrong(f"envelope {envelope} says which changes delete", "no apply_as_deletes", field="mode")
+    if others.get("python"):
+        raise wrong("mode has an envelope, which is read by SQL", "sql in place of python", field="python")
+    if envelope == "debezium" and others.get("partition_by"):
+        raise wrong("the rows of a Debezium envelope have no date", "partition_by: null", field="partition_by")
 
 
 def _unique_views(upstreams: tuple[Upstream, ...]) -> tuple[Upstream, ...]:
@@ -286,7 +300,8 @@ class RefinedTableSpec(Declared):
         Args:
             function_source: The source text of the function that ``python`` names.
         """
-        mode = {"mode": type(self.mode).__name__, **asdict(self.mode)}
+        fields_of_mode = {name: value for name, value in asdict(self.mode).items() if value is not None}
+        mode = {"mode": type(self.mode).__name__, **fields_of_mode}
         tables = [(upstream.table, upstream.view) for upstream in self.upstreams]
         text = json.dumps([tables, self.sql, self.python, function_source, mode, self.partition_by], default=list)
         return sha256(text.encode()).hexdigest()[:16]

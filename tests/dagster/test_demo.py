@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 from dagster import DagsterInstance, DagsterRun
 from playwright.sync_api import Browser, Page, Request
@@ -106,13 +107,14 @@ def test_an_interrupted_demo_stops_every_process_it_started(start: Start, home: 
 
 def test_the_demo_drains_two_waves_and_the_audit_accounts_for_every_offset(start: Start, home: Path) -> None:
     """Purpose: what a newcomer sees first works, on the state that interrupted demos left, and cleans up after itself.
-    Procedure: run it; try to clean the state while it runs, and after it has ended; paste the query that it prints.
-    Pass: exit code 0, three dates, 250,000 messages published, the query's rows are the table's, no process is left.
+    Procedure: run it; try to clean the state while it runs, and after it has ended; paste the queries that it prints.
+    Pass: exit code 0, three dates, 250,000 messages published, the queries' rows are the table's, in the lake and in
+    PostgreSQL, no process is left.
     """
     process = start("examples.demo")
     begin = read_until(process, "Kafka answers")
     refused, _ = (cleaning := start("examples.clean")).communicate(timeout=60)
-    output, _ = process.communicate(timeout=700)
+    output, _ = process.communicate(timeout=900)
     output = "".join(begin) + output
 
     assert process.returncode == 0, output
@@ -121,11 +123,34 @@ def test_the_demo_drains_two_waves_and_the_audit_accounts_for_every_offset(start
     rows = [int(count.replace(",", "")) for count in re.findall(r"\d{4}-\d\d-\d\d: ([\d,]+) rows", output)]
     assert len(rows) == 3 and 246_000 < sum(rows) < 249_000  # one percent of 250,000 is bad, at random
     assert sum(rows) == rows_of_the_query(output)
+    requests = [int(count.replace(",", "")) for count in re.findall(r": ([\d,]+) requests in [\d,]+ sessions", output)]
+    assert requests == rows == requests_by_date(output)
+    assert "silver/sessions 3 dates, gold/daily_usage 3 dates" in output
     assert State(home).users() == []
 
     cleaned, _ = (cleaning := start("examples.clean")).communicate(timeout=60)
     assert cleaning.returncode == 0, cleaned
-    assert not any((home / folder).exists() for folder in ("broker", "lake", "dagster"))
+    assert not any((home / folder).exists() for folder in ("broker", "lake", "dagster", "postgres"))
+
+
+def test_cleaning_stops_the_database_that_a_killed_process_left(start: Start, home: Path) -> None:
+    """Purpose: the server outlives a process that is killed, and a removed folder under it would break the next demo.
+    Procedure: start the server in a process, and kill that with SIGKILL; clean the state.
+    Pass: the server ran on after the kill; it has ended, and its data are gone.
+    """
+    begins = "from kdi_assets.dev.postgres import start_postgres; from pathlib import Path; import sys, time"
+    waits = "start_postgres(Path(sys.argv[1])); print('up', flush=True); time.sleep(600)"
+    command = [sys.executable, "-c", f"{begins}; {waits}", str(home / "postgres")]
+    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
+        read_until(process, "up")
+        process.kill()
+    server = int((home / "postgres" / "postmaster.pid").read_text().split()[0])
+    ran_on = psutil.pid_exists(server)
+
+    output, _ = (cleaning := start("examples.clean")).communicate(timeout=60)
+
+    assert (ran_on, cleaning.returncode, psutil.pid_exists(server)) == (True, 0, False), output
+    assert not (home / "postgres").exists()
 
 
 @dataclass(frozen=True)
@@ -141,7 +166,7 @@ class EndedDemo:
 def demo_on_s3(home: Path) -> EndedDemo:
     """One for both tests of it."""
     with starting(home) as start:
-        output, _ = (process := start("examples.demo", "--s3")).communicate(timeout=700)
+        output, _ = (process := start("examples.demo", "--s3")).communicate(timeout=900)
         return EndedDemo(State(home, on_s3=True), process.returncode, output)
 
 
@@ -233,3 +258,10 @@ def rows_of_the_query(output: str) -> int:
     (command,) = re.findall(r"^ +(\S+ -c .*)$", output, re.MULTILINE)
     shown = subprocess.run(command, shell=True, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
     return sum(int(count) for count in re.findall(r"\| +(\d+) +\|$", shown, re.MULTILINE))
+
+
+def requests_by_date(output: str) -> list[int]:
+    """Run the other command that the demo printed, which asks PostgreSQL."""
+    (command,) = re.findall(r"^ +(\S*KDI_HOME=\S+ \S+ psql -c .*)$", output, re.MULTILINE)
+    shown = subprocess.run(command, shell=True, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    return [int(count) for count in re.findall(r"^ \d{4}-\d\d-\d\d \| +(\d+) \|", shown, re.MULTILINE)]

@@ -74,6 +74,18 @@ def test_sql_may_lie_in_a_file_beside_the_document(tmp_path: Path) -> None:
             ", mode: {aggregate: {by: [date], measures: {n: {total: a}}}}",
             "mode.aggregate.measures.n: {{'total': 'a'}} is",
         ),
+        (
+            ", mode: {upsert: {keys: [id], envelope: debezium}}",
+            "partition_by: the rows of a Debezium envelope have no date; partition_by: null",
+        ),
+        (
+            ", mode: {upsert: {keys: [id], envelope: tombstones, apply_as_deletes: gone}}",
+            "mode: envelope tombstones says which changes delete; no apply_as_deletes",
+        ),
+        (
+            ", python: 'm:f', mode: {upsert: {keys: [id], envelope: tombstones}}",
+            "python: mode has an envelope, which is read by SQL; sql in place of python",
+        ),
         (", modes: append", "modes: no such field; did you mean mode?"),
         (", cron: hourly", "cron: 'hourly' is not a cron expression; five fields"),
     ],
