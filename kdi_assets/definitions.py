@@ -30,7 +30,7 @@ def defs() -> dg.Definitions:
     # Before Dagster reads the documents: it would stop at the first mistake.
     documents = load_folder(folder)
     streams, refined = documents.streams.values(), documents.refined.values()
-    checks, upkeep = table_check_job(streams), upkeep_jobs(streams)
+    checks, upkeep = table_check_job(streams), upkeep_jobs([*streams, *refined])
     shared = dg.Definitions(
         assets=topic_assets(streams),  # shared by streams; the components define tables and checks
         resources={"spark": SparkResource()},

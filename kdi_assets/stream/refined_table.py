@@ -27,6 +27,7 @@ from kdi_assets.stream.field_types import (
 )
 from kdi_assets.stream.limits import FreshnessLimits, cron_expression
 from kdi_assets.stream.message_rules import Expectation
+from kdi_assets.stream.upkeep import USUAL_FILE_BYTES, Upkeep
 
 ViewName = Annotated[
     str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "is not a name for a table in SQL", "letters, digits and '_'")
@@ -119,6 +120,9 @@ class Upsert(Declared):
     """Columns that the table keeps; by default all columns of the rows."""
     scd_type: Annotated[Literal[1, 2], Field(examples=[2])] = 1
     """1: one row for each key; 2: a row for each change, with valid_from and valid_to."""
+    remember_deletes: Annotated[Days | None, Field(examples=["30 days"])] = None
+    """How long the keys and sequences of deletes are remembered; by default for ever. An older change that arrives
+    later than this brings its row back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +246,10 @@ class RefinedTableSpec(Declared):
     rows."""
     freshness: Annotated[FreshnessLimits | None, Field(examples=[{"warn": "1 hour", "fail": "6 hours"}])] = None
     """How old the newest materialization may be. It makes a freshness policy in Dagster."""
+    target_file_size: Annotated[int | None, Field(strict=True, ge=1_048_576, examples=[134_217_728])] = None
+    """Bytes of the Parquet files that upkeep makes of small files, by default 128 MiB."""
+    upkeep: Annotated[Upkeep, Field(examples=[{"small_files": 50, "cluster_by": ["session_id"]}])] = Upkeep()
+    """How files are compacted, and whether the scheduled upkeep includes the table."""
     properties: Annotated[
         Mapping[str, str], Field(examples=[{"delta.deletedFileRetentionDuration": "interval 14 days"}])
     ] = field(default_factory=dict)
@@ -272,6 +280,11 @@ class RefinedTableSpec(Declared):
         """Whether table and asset are partitioned by date."""
         return self.partition_by == "date"
 
+    @property
+    def compacted_file_bytes(self) -> int:
+        """The size of files that compaction aims at."""
+        return self.target_file_size or USUAL_FILE_BYTES
+
     def table_uri(self, lake: str) -> str:
         """Path or URI of the table."""
         return f"{lake.rstrip('/')}/{self.table}"
@@ -287,6 +300,7 @@ class RefinedTableSpec(Declared):
             function_source: The source text of the function that ``python`` names.
         """
         mode = {"mode": type(self.mode).__name__, **asdict(self.mode)}
+        mode.pop("remember_deletes", None)  # decides about changes that come later, and not about the rows of now
         tables = [(upstream.table, upstream.view) for upstream in self.upstreams]
         text = json.dumps([tables, self.sql, self.python, function_source, mode, self.partition_by], default=list)
         return sha256(text.encode()).hexdigest()[:16]

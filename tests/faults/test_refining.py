@@ -314,7 +314,7 @@ def _removals_ignored(patch: MonkeyPatch) -> None:
 
 
 def _deletes_forgotten(patch: MonkeyPatch) -> None:
-    patch.setattr(computing, "recorded_deletes", lambda spark, uri, version: None)
+    patch.setattr(computing, "recorded_deletes", lambda *_, **__: None)
 
 
 def _restores_ignored(patch: MonkeyPatch) -> None:
