@@ -61,9 +61,11 @@ def record_deletes(
     """
     spark = deletes.sparkSession
     deletes = kept_at_hand(_recorded_now(deletes))
-    if again is None and deletes.isEmpty():
-        return pinned
     log = TableLog.open(uri)
+    # Without a pinned version all rows are computed again: what the table has must not stay there, out of use.
+    outdated = pinned is None and log is not None and log.data_files.num_rows > 0
+    if again is None and not outdated and deletes.isEmpty():
+        return pinned
     newest = log.version if log else -1
     appends = again is None and log is not None and _appends(log, pinned, remember_days)
     rows = deletes
