@@ -26,7 +26,7 @@ from kdi_assets.stream.field_types import (
     wrong,
 )
 from kdi_assets.stream.limits import FreshnessLimits, cron_expression
-from kdi_assets.stream.message_rules import Expectation
+from kdi_assets.stream.message_rules import ColumnContract, Expectation
 from kdi_assets.stream.upkeep import USUAL_FILE_BYTES, Upkeep
 
 ViewName = Annotated[
@@ -241,6 +241,10 @@ class RefinedTableSpec(Declared):
     ] = field(default_factory=dict)
     """What every new row should meet: name to a condition. warn counts the rows that do not; fail stops the run before
     it commits. Rows of a refined table have no dead letters."""
+    contract: Annotated[ColumnContract, Field(examples=[{"new_columns": "freeze", "types": "freeze"}])] = (
+        ColumnContract()
+    )
+    """What happens if the rows get other columns than the table has."""
     cron: Annotated[str | None, AfterValidator(cron_expression), Field(examples=["0 * * * *"])] = None
     """Times (UTC) at which what is new is refined. Without it, a run starts as soon as an upstream table has new
     rows."""
