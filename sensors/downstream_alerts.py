@@ -62,8 +62,8 @@ def alert_sensor(
         current = {key: incident for status in statuses for key, incident in incidents_of(status)}
         names = {table.name for table in tables}
         tracked = track(_read(context.cursor), current, streams=names, now=moment.timestamp())
-        tracked, said = _send(settings.alert_webhook, tracked, current, moment)
-        cursor = _CURSOR.dump_json(tracked, exclude_defaults=True).decode()
+        left, said = _send(settings.alert_webhook, tracked, current, moment)
+        cursor = _CURSOR.dump_json(dict(left), exclude_defaults=True).decode()
         return dg.SensorResult(skip_reason=said, cursor=cursor)
 
     return alerts

@@ -44,7 +44,7 @@ class Downstream:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(table.name for table in (*self.refined, *self.served))
+        return (*(table.name for table in self.refined), *(copy.name for copy in self.served))
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,7 +282,12 @@ def test_a_person_leaves_bronze_silver_gold_and_the_database_and_no_file_holds_a
         copy = ServedTableSpec("gold/daily", Postgres("daily", url=server.url), ("date", "person"))
         away = replace(copy, into=Postgres("away", url="postgresql://nobody@127.0.0.1:1/nowhere"))
         chain = downstream_of(web.stream, [daily, gold, newest, silver, other], [copy, away], lake=web.lake)
-        following = {"lake": web.lake, "session": web.session, "where": OF_OLGA["where"], "home": tmp_path}
+        following: dict[str, Any] = {
+            "lake": web.lake,
+            "session": web.session,
+            "where": OF_OLGA["where"],
+            "home": tmp_path,
+        }
         before = {f.table: f for f in follow_erasure(chain, **following)}
         held_before = held(web)
         erased(web, **OF_OLGA)

@@ -113,7 +113,7 @@ def test_refined_and_served_tables_that_are_refused_late_or_away_are_sent(
     sensor = downstream_alerts.alert_sensor([silver, gone, copy], now=lambda: clock)
     cursor: str | None = None
 
-    def tick(waits: float, refusal: KdiError | None = None, away: KdiError | None = None) -> list[tuple[str, ...]]:
+    def tick(waits: float, refusal: KdiError | None = None, away: KdiError | None = None) -> list[tuple[str, str, str]]:
         nonlocal cursor, clock
         clock += timedelta(minutes=1)
         said[silver.name] = DownstreamStatus(silver.name, "refined", 1, waits, limit_seconds=60, refusal=refusal)

@@ -262,7 +262,7 @@ def test_another_definition_computes_all_rows_again(lakeside: Lakeside) -> None:
     ],
 )
 def test_columns_that_a_contract_freezes_are_refused_and_the_rows_wait(
-    lakeside: Lakeside, contract: dict[str, str], sql: str, said: str
+    lakeside: Lakeside, contract: dict[str, Any], sql: str, said: str
 ) -> None:
     """Procedure: another document changes the columns, and so does an upstream column; under freeze, then evolve.
     Pass: refused and nothing committed; the upstream column alone, of which the sql says nothing, is refused too.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import wait
-from typing import TYPE_CHECKING
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Any
 
 from kdi_assets.monitoring.backlog import State
 from kdi_assets.monitoring.backlog_reader import ReadBacklogs, by_cluster
@@ -51,7 +51,8 @@ def stream_collector(
         def collect(self) -> Iterator[Family]:
             requested = {cluster: reader.request() for cluster, reader in readers.items()}
             tables = downstream.request() if downstream else None
-            wait([*requested.values(), *([tables] if tables else [])], timeout=patience_seconds)
+            awaited: list[Future[Any]] = [*requested.values(), *([tables] if tables else [])]
+            wait(awaited, timeout=patience_seconds)
             snapshots = {cluster: one.result() if one.done() else None for cluster, one in requested.items()}
             of_tables = downstream_samples(downstream.last) if downstream else ()
             for metric, samples in (*_samples(streams, snapshots), *of_tables):
