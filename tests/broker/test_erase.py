@@ -258,7 +258,6 @@ VISITS = refined_table(
 NEWEST = {"keys": ["person"], "sequence_by": "kafka.offset", "apply_as_deletes": "person = 'olga' AND kafka.offset = 6"}
 
 
-@pytest.mark.core
 def test_a_person_leaves_bronze_silver_gold_and_the_database_and_no_file_holds_a_byte_of_them(
     people: DrivenStream, tmp_path: Path
 ) -> None:

@@ -199,3 +199,18 @@ def test_a_delete_is_forgotten_after_the_days_that_the_document_says(
     remembered = DeltaTable(forgetful.deletes_uri(lakeside.lake)).to_pyarrow_table().column("id").to_pylist()
     assert remembered == [3]
     assert forgetful.definition() == STATE.definition()  # another number of days computes nothing again
+
+
+def test_deletes_that_no_row_upstream_tells_of_leave_their_table_with_a_rebuild(lakeside: Lakeside) -> None:
+    """Purpose: the keys of an erased person must not stay in a version that nothing names."""
+    lakeside.append([(1, "a", 10, "i", D1), (1, "a", 20, "d", D1), (2, "b", 10, "i", D1)])
+    lakeside.refine(STATE)
+    held = [len(DeltaTable(STATE.deletes_uri(lakeside.lake)).to_pyarrow_table())]
+    lakeside.sql("DELETE FROM {t} WHERE id = 1")
+
+    lakeside.refine(STATE, rebuild=True)
+
+    held.append(len(DeltaTable(STATE.deletes_uri(lakeside.lake)).to_pyarrow_table()))
+    assert held == [1, 0]
+    assert len(kept_tables(STATE, lakeside.lake)) == 2
+    lakeside.assert_as_computed_at_once(STATE)
