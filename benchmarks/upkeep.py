@@ -30,7 +30,7 @@ from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Cluster, Stream
 from kdi_assets.stream.upkeep import Upkeep
-from kdi_assets.upkeep.stream_upkeep import keep_stream, plan_upkeep
+from kdi_assets.upkeep.document_upkeep import keep_document, plan_upkeep
 from kdi_assets.upkeep.table_files import facts_of, parts_of
 
 TARGET = 2**20
@@ -101,7 +101,7 @@ def rounds(
         if number % every == 0:
             now = datetime.now(UTC)
             planned = plan_upkeep(stream, lake, now=now, thorough=False)
-            kept = keep_stream(stream, lake, planned, session=lambda: spark, now=now)
+            kept = keep_document(stream, lake, planned, session=lambda: spark, now=now)
             if kept.all_errors:
                 raise kept.all_errors[0]
             upkeeps += any(table.compacted for table in kept.tables)

@@ -16,6 +16,7 @@ from kdi_assets.config.loader import defs_folder, load_folder
 from resources.spark import SparkResource
 from sensors.check_tables import check_schedules, table_check_job
 from sensors.downstream import downstream_sensors
+from sensors.downstream_alerts import alert_sensors
 from sensors.freshness import freshness_sensors
 from sensors.lag import lag_sensors
 from sensors.refine import refine_sensors
@@ -30,11 +31,16 @@ def defs() -> dg.Definitions:
     # Before Dagster reads the documents: it would stop at the first mistake.
     documents = load_folder(folder)
     streams, refined = documents.streams.values(), documents.refined.values()
-    checks, upkeep = table_check_job(streams), upkeep_jobs(streams)
+    checks, upkeep = table_check_job(streams), upkeep_jobs([*streams, *refined])
     shared = dg.Definitions(
         assets=topic_assets(streams),  # shared by streams; the components define tables and checks
         resources={"spark": SparkResource()},
-        sensors=[*lag_sensors(list(streams)), *freshness_sensors(streams), *refine_sensors(refined, streams)],
+        sensors=[
+            *lag_sensors(list(streams)),
+            *freshness_sensors(streams),
+            *refine_sensors(refined, streams),
+            *alert_sensors(refined, documents.served.values()),
+        ],
         jobs=[checks, *upkeep],
         schedules=[*check_schedules(checks), *upkeep_schedules(upkeep)],
         executor=dg.in_process_executor,  # one run, many streams, one Spark session

@@ -12,7 +12,7 @@ from kdi_assets.components import names
 from kdi_assets.components.run_failures import RETRY_TAG
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
-from kdi_assets.upkeep.stream_upkeep import StreamUpkeep, keep_stream, plan_upkeep
+from kdi_assets.upkeep.document_upkeep import Document, DocumentUpkeep, keep_document, plan_upkeep
 from kdi_assets.upkeep.table_upkeep import TableUpkeep
 from resources.spark import SparkResource
 
@@ -31,27 +31,28 @@ class KeepTables(dg.Config):
     """Which tables are kept in shape, and how thoroughly."""
 
     thorough: bool = Field(default=False, description="Also VACUUM and the clean-up of logs, which list all files.")
-    streams: list[str] = Field(default=[], description="Names, as the documents give them to tables; empty: all.")
+    tables: list[str] = Field(default=[], description="Names, as the documents give them to tables; empty: all.")
 
 
-def upkeep_jobs(streams: Collection[Stream]) -> list[dg.JobDefinition]:
-    """A job for each group of tables."""
-    groups: dict[str, list[Stream]] = {}
-    for stream in streams:
-        if stream.upkeep.scheduled and stream.status != "retired":
-            groups.setdefault(names.group(stream) or "", []).append(stream)
+def upkeep_jobs(documents: Collection[Document]) -> list[dg.JobDefinition]:
+    """A job for each group of tables, of streams and refined tables."""
+    groups: dict[str, list[Document]] = {}
+    for document in documents:
+        retired = isinstance(document, Stream) and document.status == "retired"
+        if document.upkeep.scheduled and not retired:
+            groups.setdefault(names.group(document) or "", []).append(document)
     return [_job(group, own) for group, own in sorted(groups.items())]
 
 
-def _job(group: str, streams: Collection[Stream]) -> dg.JobDefinition:
+def _job(group: str, documents: Collection[Document]) -> dg.JobDefinition:
     name = f"upkeep_{group}" if group else "upkeep"
 
     @dg.op(name=f"{name}_op", pool=POOL)
     def keep(context: dg.OpExecutionContext, config: KeepTables, spark: SparkResource) -> None:
-        selected = [s for s in streams if not config.streams or s.name in config.streams]
+        selected = [d for d in documents if not config.tables or d.name in config.tables]
         errors: list[str] = []
         with spark.watched():
-            for found in keep_streams(selected, session=spark.session, thorough=config.thorough):
+            for found in keep_documents(selected, session=spark.session, thorough=config.thorough):
                 for event in observations(found):
                     context.log_event(event)
                 errors += [str(error) for error in found.all_errors]
@@ -63,23 +64,23 @@ def _job(group: str, streams: Collection[Stream]) -> dg.JobDefinition:
         graph_def=dg.GraphDefinition(name=name, node_defs=[keep]),
         resource_defs={"spark": SparkResource().get_resource_definition()},
         executor_def=dg.in_process_executor,
-        description="Compacts small files; at night also VACUUM and the clean-up of logs. No drain depends on it.",
+        description="Compacts small files; at night also VACUUM and the clean-up of logs. No other run needs it.",
         tags={RETRY_TAG: "false", **PRIORITY},
     )
 
 
-def keep_streams(
-    streams: Collection[Stream], *, session: "Callable[[], SparkSession]", thorough: bool
-) -> Iterator[StreamUpkeep]:
-    """Do the upkeep of each stream; what fails for one does not keep the others from it."""
+def keep_documents(
+    documents: Collection[Document], *, session: "Callable[[], SparkSession]", thorough: bool
+) -> Iterator[DocumentUpkeep]:
+    """Do the upkeep of each document; what fails for one does not keep the others from it."""
     lake = Settings.from_environment().lake
-    for stream in streams:
+    for document in documents:
         now = datetime.now(UTC)
-        planned = plan_upkeep(stream, lake, now=now, thorough=thorough)
-        yield keep_stream(stream, lake, planned, session=session, now=now)
+        planned = plan_upkeep(document, lake, now=now, thorough=thorough)
+        yield keep_document(document, lake, planned, session=session, now=now)
 
 
-def observations(found: StreamUpkeep) -> Iterator[dg.AssetObservation]:
+def observations(found: DocumentUpkeep) -> Iterator[dg.AssetObservation]:
     """What was done to the tables, at their assets; tables where nothing was due are left out."""
     cleaned = found.clean_up
     log = {"log_commits_removed": cleaned.removed, "log_commits_archived": cleaned.copied} if cleaned else {}

@@ -1,19 +1,22 @@
-"""`kdi erase`: remove messages, such as a person's, from all tables of a stream; only shown without --yes."""
+"""`kdi erase`: remove messages, such as a person's, from all tables of a stream, and of what is made of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamName, selected_stream, whoami
-from kdi_assets.cli.output import UNCHANGED, print_result
+from kdi_assets.cli.options import AsJson, Defs, StreamName, whoami
+from kdi_assets.cli.output import UNCHANGED, error_fields, exit_code, print_refusal, print_result
 from kdi_assets.cli.session import stream_session
 from kdi_assets.settings import Settings
 from kdi_assets.wording import byte_size, counted
 
 if TYPE_CHECKING:
     from kdi_assets.upkeep.erase import EraseReport
+    from kdi_assets.upkeep.erase_downstream import FollowedErasure
+    from kdi_assets.upkeep.vacuum import Vacuumed
 
 
 def erase(
@@ -34,6 +37,8 @@ def erase(
     A message is erased with all its rows. The ledger records who did it, why,
     the condition without its values, counts and a digest, so that `kdi audit`
     accounts for the offsets. Replays leave erased messages out.
+    Then the refined and served tables that are made of the stream's tables are
+    brought up to date, and searched for rows that still meet --where.
     Files that hold them stay until VACUUM removes them; with --vacuum that is
     at once. Kafka keeps its messages as long as its retention says.
 
@@ -45,10 +50,14 @@ def erase(
         raise typer.BadParameter("--again repeats what was erased before; give it alone", param_hint="--again")
     if yes and not because.strip():
         raise typer.BadParameter("say why: --because 'request of 3 March'", param_hint="--because")
+    from kdi_assets.config.loader import load_folder, select_streams
     from kdi_assets.upkeep.erase import erase as erase_messages
+    from kdi_assets.upkeep.erase_downstream import downstream_of, follow_erasure, vacuum_all
     from kdi_assets.upkeep.erase_selection import EraseFilter
 
-    chosen, lake = selected_stream(stream, defs), Settings.from_environment().lake
+    documents, lake = load_folder(defs), Settings.from_environment().lake
+    (chosen,) = select_streams(documents.streams, [stream])
+    downstream = downstream_of(chosen, documents.refined.values(), documents.served.values(), lake=lake)
     with stream_session(chosen, "erase", as_json=as_json) as session:
         report = erase_messages(
             chosen,
@@ -58,30 +67,50 @@ def erase(
             decided_by=whoami(),
             because=because,
             dry_run=not yes,
-            vacuum=vacuum,
         )
-    print_result(_text(report, yes=yes), _fields(report), as_json=as_json)
+        # Also if nothing was left to erase: the process may have ended here the last time.
+        followed = list(follow_erasure(downstream, lake=lake, session=session, where=where)) if yes else []
+        vacuumed = vacuum_all(session, chosen, downstream, lake) if yes and vacuum else None
+    text = [
+        _text(report, downstream.names, yes=yes),
+        *map(_followed_text, followed),
+        *([_vacuumed_text(vacuumed)] if vacuumed else []),
+    ]
+    print_result("\n".join(text), _fields(report, followed, vacuumed), as_json=as_json)
+    errors = [table.error for table in followed if table.error]
+    for error in errors:
+        print_refusal(error)
+    if errors:
+        raise typer.Exit(exit_code(errors))
 
 
-def _text(report: EraseReport, *, yes: bool) -> str:
+def _text(report: EraseReport, downstream: Sequence[str], *, yes: bool) -> str:
     counts = [f"{counted(report.rows, 'row')} of {counted(report.messages, 'message')}"]
     counts += [counted(report.dead_letters, "dead letter")] if report.dead_letters else []
     counts += [f"{counted(report.removed_rows, 'row')} of the table `…_removed`"] if report.removed_rows else []
     lines = [f"{day or 'no date'}: {counted(rows, 'row')}" for day, rows in report.rows_by_date.items()]
     if report.committed:
         lines.append(f"{report.stream}: erased {', '.join(counts)} at v{report.version}")
-        if report.vacuumed:
-            removed = report.vacuumed
-            lines.append(f"VACUUM removed {counted(removed.files, 'file')} of {byte_size(removed.bytes)}")
         return "\n".join(lines)
     if not (report.rows or report.letter_records or report.removed_rows):
         return f"{report.stream}: nothing meets the condition"
     lines.append(f"{report.stream} v{report.version}: would erase {', '.join(counts)}")
-    return "\n".join([*lines, "Nothing was changed." if yes else UNCHANGED])
+    lines += [f"then brought up to date: {', '.join(downstream)}"] if downstream else []
+    return "\n".join([*lines, UNCHANGED])
 
 
-def _fields(report: EraseReport) -> dict[str, object]:
-    removed = report.vacuumed
+def _followed_text(table: FollowedErasure) -> str:
+    if table.version is None:
+        return f"{table.table}: not up to date"
+    left = "" if table.rows_left is None else f"; {counted(table.rows_left, 'row')} of it meet the condition"
+    return f"{table.table}: {counted(table.rows_removed, 'row')} removed, v{table.version}{left}"
+
+
+def _vacuumed_text(removed: Vacuumed) -> str:
+    return f"VACUUM removed {counted(removed.files, 'file')} of {byte_size(removed.bytes)}"
+
+
+def _fields(report: EraseReport, followed: Sequence[FollowedErasure], removed: Vacuumed | None) -> dict[str, object]:
     return {
         "stream": report.stream,
         "table_version": report.version,
@@ -92,5 +121,15 @@ def _fields(report: EraseReport) -> dict[str, object]:
         "dead_letters": report.dead_letters,
         "dead_letter_records": report.letter_records,
         "removed_rows": report.removed_rows,
+        "downstream": [
+            {
+                "table": table.table,
+                "table_version": table.version,
+                "rows_removed": table.rows_removed,
+                "rows_left": table.rows_left,
+                "error": error_fields(table.error) if table.error else None,
+            }
+            for table in followed
+        ],
         "vacuumed_files": removed.files if removed else None,
     }

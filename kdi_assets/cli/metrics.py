@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kdi_assets.cli.options import Defs, selected_streams
+from kdi_assets.cli.options import Defs
 from kdi_assets.cli.output import print_progress
 from kdi_assets.settings import Settings
 from kdi_assets.wording import counted
@@ -49,11 +49,17 @@ def serve(
     """
     from prometheus_client import CollectorRegistry, start_http_server
 
+    from kdi_assets.config.loader import load_folder
+    from kdi_assets.monitoring.downstream_status import watched_tables
     from kdi_assets.monitoring.metrics.collector import stream_collector
+    from kdi_assets.monitoring.metrics.downstream import DownstreamReader
 
     endpoint = _host_and_port(statsd) if statsd else None
-    streams = selected_streams((), defs)
-    collector = stream_collector(streams, Settings.from_environment().lake)
+    documents, settings = load_folder(defs), Settings.from_environment()
+    streams = list(documents.streams.values())
+    tables = watched_tables(documents.refined.values(), documents.served.values())
+    downstream = DownstreamReader(tables, settings.lake, settings.home)
+    collector = stream_collector(streams, settings.lake, downstream=downstream)
     registry = CollectorRegistry()
     registry.register(collector)
     try:

@@ -30,6 +30,10 @@ TableName = Annotated[
 StreamNames = Annotated[
     list[str] | None, typer.Argument(metavar="STREAM", help="Tables' paths, last parts, or topics; default: all.")
 ]
+TableNames = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TABLE", help="Paths of streams' or refined tables, last parts, or topics; default: all."),
+]
 Defs = Annotated[
     Path | None,
     typer.Option(
@@ -66,6 +70,16 @@ def selected_table(name: str, defs: Path | None) -> Stream | RefinedTableSpec:
     from kdi_assets.config.loader import load_folder, select_table
 
     return select_table(load_folder(defs), name)
+
+
+def selected_tables(names: Sequence[str], defs: Path | None) -> list[Stream | RefinedTableSpec]:
+    """The streams and refined tables with these names; without names, all. Raises like ``selected_streams``."""
+    from kdi_assets.config.loader import load_folder, select_table
+
+    loaded = load_folder(defs)
+    if not names:
+        return [*loaded.streams.values(), *loaded.refined.values()]
+    return list({table.name: table for table in (select_table(loaded, name) for name in names)}.values())
 
 
 def parse_topic_partition(text: str | None, stream: Stream) -> TopicPartition | None:

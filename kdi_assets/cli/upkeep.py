@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamNames, selected_streams
+from kdi_assets.cli.options import AsJson, Defs, TableNames, selected_tables
 from kdi_assets.cli.output import UNCHANGED, exit_code, print_json, print_refusal
 from kdi_assets.cli.session import LazySession, lazy_session
 from kdi_assets.errors import KdiError
@@ -16,36 +16,36 @@ from kdi_assets.settings import Settings
 from kdi_assets.wording import byte_size, counted, duration
 
 if TYPE_CHECKING:
-    from kdi_assets.stream.stream import Stream
     from kdi_assets.upkeep.clean_up import CleanUp
-    from kdi_assets.upkeep.stream_upkeep import StreamUpkeep
+    from kdi_assets.upkeep.document_upkeep import Document, DocumentUpkeep
     from kdi_assets.upkeep.table_upkeep import TableUpkeep
 
 
 def upkeep(
-    streams: StreamNames = None,
+    tables: TableNames = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only show it.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show it, which is the default.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
     """Keep tables in shape: compact small files, remove files that no version
-    needs (VACUUM), and clean up the log: copy it to <table>_ledger, then remove
-    commits that are older than delta.logRetentionDuration (30 days by default).
+    needs (VACUUM), and clean up a stream's log: copy it to <table>_ledger, then
+    remove commits that are older than delta.logRetentionDuration (30 days by
+    default). Delta itself cleans up the logs of refined tables.
 
     Rows and positions stay, and `kdi audit` still accounts for every offset.
     The table cannot be restored to versions whose commits or files were
-    removed. Drains may run meanwhile. Spark is started only if it is needed.
+    removed. Drains and refinements may run meanwhile. Spark is started only if it is needed.
 
     Exit codes: 0 shown, or done with --yes; 1 someone must decide; 75 a retry helps.
     """
     if yes and dry_run:
         raise typer.BadParameter("--yes does it, and --dry-run does not; give one of them", param_hint="--dry-run")
-    chosen, lake = selected_streams(streams or (), defs), Settings.from_environment().lake
+    chosen, lake = selected_tables(tables or (), defs), Settings.from_environment().lake
     errors: list[KdiError] = []
     with lazy_session("upkeep") as session, session.watched():
-        for stream in chosen:
-            found = _upkeep_of(stream, lake, session, yes=yes)
+        for table in chosen:
+            found = _upkeep_of(table, lake, session, yes=yes)
             _print(found, as_json=as_json)
             errors += found.all_errors
     if not yes and not as_json:
@@ -54,15 +54,15 @@ def upkeep(
         raise typer.Exit(code)
 
 
-def _upkeep_of(stream: Stream, lake: str, session: LazySession, *, yes: bool) -> StreamUpkeep:
-    from kdi_assets.upkeep.stream_upkeep import keep_stream, plan_upkeep
+def _upkeep_of(table: Document, lake: str, session: LazySession, *, yes: bool) -> DocumentUpkeep:
+    from kdi_assets.upkeep.document_upkeep import keep_document, plan_upkeep
 
     now = datetime.now(UTC)
-    planned = plan_upkeep(stream, lake, now=now)
-    return keep_stream(stream, lake, planned, session=session, now=now) if yes else planned
+    planned = plan_upkeep(table, lake, now=now)
+    return keep_document(table, lake, planned, session=session, now=now) if yes else planned
 
 
-def _print(found: StreamUpkeep, *, as_json: bool) -> None:
+def _print(found: DocumentUpkeep, *, as_json: bool) -> None:
     if as_json:
         print_json(_fields(found))
         return
@@ -72,11 +72,11 @@ def _print(found: StreamUpkeep, *, as_json: bool) -> None:
         print_refusal(error)
 
 
-def _lines(found: StreamUpkeep) -> Iterator[str]:
+def _lines(found: DocumentUpkeep) -> Iterator[str]:
     for table in found.tables:
         yield _done_line(table) if table.done else _planned_line(table)
     if not found.tables and not found.errors:
-        yield f"{found.stream}: there is no table yet"
+        yield f"{found.name}: there is no table yet"
     if found.clean_up:
         yield _done_text(found.clean_up) if found.clean_up.done else _planned_text(found.clean_up)
 
@@ -127,9 +127,9 @@ def _done_text(done: CleanUp) -> str:
     return f"{done.stream}: {copied}{renewed}, {counted(done.removed, 'commit')} removed from the log"
 
 
-def _fields(found: StreamUpkeep) -> dict[str, object]:
+def _fields(found: DocumentUpkeep) -> dict[str, object]:
     return {
-        "stream": found.stream,
+        "table": found.name,
         "done": any(table.done for table in found.tables),
         "tables": [_table_fields(table) for table in found.tables],
         **(_clean_up_fields(found.clean_up) if found.clean_up else {}),

@@ -9,6 +9,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.monitoring.checks.finding import CheckResult
+from kdi_assets.refine.bookmarks import changes_rows
 from kdi_assets.refine.plan import RefinePlan, plan_refinement
 from kdi_assets.refine.transform import function_source
 from kdi_assets.refine.upstream import UpstreamChanges
@@ -54,7 +55,7 @@ def read_refined_status(table: RefinedTableSpec, lake: str) -> RefinedStatus:
     """Read logs only; a refusal is part of the status."""
     try:
         plan = plan_of(table, lake)
-        waits = min((at for u in plan.upstreams if (at := _first_new_commit(u))), default=None)
+        waits = min((at for u in plan.upstreams if (at := first_new_commit(u))), default=None)
         return RefinedStatus(table, plan, waiting_since=waits, refined_at=_committed_at(table.table_uri(lake)))
     except KdiError as refusal:
         return RefinedStatus(table, refusal=refusal)
@@ -74,12 +75,14 @@ def up_to_date(status: RefinedStatus, now: datetime) -> CheckResult:
     return CheckResult(level, text, {"waiting_seconds": round(waits, 1)})  # type: ignore[arg-type]
 
 
-def _first_new_commit(changes: UpstreamChanges) -> datetime | None:
-    """The time of the first commit that is not consumed; ``None`` if nothing is new, or it is unknown."""
+def first_new_commit(changes: UpstreamChanges) -> datetime | None:
+    """The time of the first commit with rows that is not consumed; ``None`` if nothing is new, or it is unknown."""
     if changes.kind == "nothing" or changes.since is None:
         return None
     try:
-        return TableLog.existing(changes.uri).commit(changes.since + 1).committed_at
+        log = TableLog.existing(changes.uri)
+        commits = log.commits(after=changes.since, through=changes.version)
+        return next((c.committed_at for c in commits if changes_rows(log, c)), None)
     except CommitUnreadable:
         return None
 

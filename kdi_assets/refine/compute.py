@@ -55,11 +55,19 @@ def _rows_as_they_are(inputs: Inputs) -> TableChange:
 
 def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:
     plan, uri = inputs.plan, inputs.table.deletes_uri(lake)
-    change, deletes = upsert_change(inputs, mode, recorded_deletes(inputs.spark, uri, plan.deletes))
+    known = recorded_deletes(inputs.spark, uri, plan.deletes, remember_days=mode.remember_deletes)
+    change, deletes = upsert_change(inputs, mode, known)
     sequence = SEQUENCE if mode.scd_type == 1 else FROM
     _refuse_null_keys(inputs, change.rows, deletes, (*mode.keys, sequence))
     again = change.replaces.keys if isinstance(change.replaces, OfKeys) and not inputs.only_added else None
-    version = record_deletes(uri, deletes, pinned=plan.deletes, attempt_id=plan.attempt_id, again=again)
+    version = record_deletes(
+        uri,
+        deletes,
+        pinned=plan.deletes,
+        attempt_id=plan.attempt_id,
+        again=again,
+        remember_days=mode.remember_deletes,
+    )
     return Computed(change, version)
 
 

@@ -7,24 +7,46 @@ leaves no trace in what later refinements read.
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
+from kdi_assets.errors import KdiError
 from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.ledger.single_commit import find_attempt
 from kdi_assets.refine.aggregate import with_keys
+from kdi_assets.refine.bookmarks import changes_rows, read_bookmarks
 from kdi_assets.refine.read import kept_at_hand, rows_at
+from kdi_assets.stream.refined_table import RefinedTableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+RECORDED_AT = "_kdi_recorded_at"
+"""Column with the time of recording. Tables of earlier releases get it with the next deletes."""
+clock = partial(datetime.now, UTC)
 
-def recorded_deletes(spark: SparkSession, uri: str, version: int | None) -> DataFrame | None:
-    """Keys and ``sequence`` of the deletes at a version; ``None`` if there are none."""
-    return None if version is None else rows_at(spark, uri, version)
+
+def recorded_deletes(
+    spark: SparkSession, uri: str, version: int | None, *, remember_days: int | None = None
+) -> DataFrame | None:
+    """Keys and ``sequence`` of the deletes at a version; ``None`` if there are none.
+
+    Args:
+        remember_days: Those that were recorded longer ago are forgotten; ``None``: never.
+    """
+    return None if version is None else _remembered(spark, uri, version, remember_days).drop(RECORDED_AT)
 
 
 def record_deletes(
-    uri: str, deletes: DataFrame, *, pinned: int | None, attempt_id: str, again: DataFrame | None = None
+    uri: str,
+    deletes: DataFrame,
+    *,
+    pinned: int | None,
+    attempt_id: str,
+    again: DataFrame | None = None,
+    remember_days: int | None = None,
 ) -> int | None:
     """Record the deletes of a refinement before its commit.
 
@@ -32,26 +54,85 @@ def record_deletes(
         deletes: Keys and ``sequence`` of all deletes that the refinement read.
         pinned: The version that belongs to the rows so far; ``None``: there is none.
         again: Keys whose deletes were all read again: what is recorded of them is replaced.
+        remember_days: As in ``recorded_deletes``.
 
     Returns:
         The version that belongs to the rows after the commit.
     """
     spark = deletes.sparkSession
-    deletes = kept_at_hand(deletes)
-    if again is None and deletes.isEmpty():
-        return pinned
+    deletes = kept_at_hand(_recorded_now(deletes))
     log = TableLog.open(uri)
+    # Without a pinned version all rows are computed again: what the table has must not stay there, out of use.
+    outdated = pinned is None and log is not None and log.data_files.num_rows > 0
+    if again is None and not outdated and deletes.isEmpty():
+        return pinned
     newest = log.version if log else -1
-    before = recorded_deletes(spark, uri, pinned)
-    overwrites = again is not None or pinned is None or newest != pinned
+    appends = again is None and log is not None and _appends(log, pinned, remember_days)
     rows = deletes
-    if overwrites and before is not None:
-        keys = tuple(c for c in deletes.columns if c != "sequence")
-        kept = before if again is None else with_keys(before, again, keys, others=True)
-        rows = kept.unionByName(deletes)
+    if not appends and pinned is not None:
+        before = _remembered(spark, uri, pinned, remember_days)
+        keys = tuple(c for c in deletes.columns if c not in (RECORDED_AT, "sequence"))
+        rows = (before if again is None else with_keys(before, again, keys, others=True)).unionByName(deletes)
     marked = rows.write.format("delta").option("userMetadata", json.dumps({"attempt_id": attempt_id}))
-    marked.mode("overwrite" if overwrites else "append").option("overwriteSchema", str(overwrites)).save(uri)
+    marked.mode("append" if appends else "overwrite").option("overwriteSchema", str(not appends)).save(uri)
     found = find_attempt(uri, after=newest, attempt_id=attempt_id)
     if found is None:
         raise AssertionError(f"{uri}: the commit of attempt {attempt_id} is not in its log")
     return found.version
+
+
+def _appends(log: TableLog, pinned: int | None, remember_days: int | None) -> bool:
+    """Whether the newest version has the pinned rows only, in our form, and none that is long forgotten."""
+    if pinned is None or not any(f["name"] == RECORDED_AT for f in log.schema["fields"]):
+        return False
+    return _same_rows(log.uri, pinned) == log.version and not _is_due(log, remember_days)
+
+
+def _is_due(log: TableLog, remember_days: int | None) -> bool:
+    """Whether the oldest delete was recorded twice as long ago as it is remembered: then the table is written again."""
+    import pyarrow.compute as pc
+
+    files, column = log.data_files, f"min.{RECORDED_AT}"
+    if remember_days is None or column not in files.column_names:
+        return False
+    oldest = pc.min(files[column]).as_py()
+    return oldest is not None and oldest.replace(tzinfo=UTC) < clock() - timedelta(days=2 * remember_days)
+
+
+def _recorded_now(deletes: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return deletes.select(F.lit(clock()).alias(RECORDED_AT), "*")
+
+
+def _remembered(spark: SparkSession, uri: str, version: int, days: int | None) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    rows = rows_at(spark, uri, _same_rows(uri, version))
+    if RECORDED_AT not in rows.columns:
+        return _recorded_now(rows)
+    return rows if days is None else rows.where(F.col(RECORDED_AT) > F.lit(clock() - timedelta(days=days)))
+
+
+def _same_rows(uri: str, version: int) -> int:
+    """The newest version with the rows of a version: after a compaction, VACUUM removes the files of older ones."""
+    log = TableLog.existing(uri)
+    try:
+        for commit in log.commits(after=version):
+            if changes_rows(log, commit):
+                break
+            version = commit.version
+    except CommitUnreadable:
+        pass  # the rows of the version itself are read, and may be gone
+    return version
+
+
+def deletes_are_replaceable(table: RefinedTableSpec, lake: str) -> bool:
+    """Whether the newest version has the deletes that belong to the rows, so that older files are not needed."""
+    uri, own = table.deletes_uri(lake), TableLog.open(table.table_uri(lake))
+    try:
+        log = TableLog.open(uri)
+        pinned = read_bookmarks(own, table.name).deletes if own else None
+        return log is not None and pinned is not None and _same_rows(uri, pinned) == log.version
+    except KdiError:
+        return False  # a refinement has to decide first

@@ -117,6 +117,25 @@ class RowsUnmet(Terminal):
     what_to_run = "mend sql or the expectation in the document, then kdi refine {table}"
 
 
+class ColumnsFrozen(Terminal):
+    """The rows have other columns than the table, and its contract does not allow that.
+
+    Attributes:
+        rule: The field of ``contract``.
+        found: The columns, and how they differ.
+    """
+
+    table: str
+    rule: str
+    found: str
+
+    what_happened = "{table}: its rows would have other columns: {found}. `contract.{rule}` is freeze."
+    what_is_safe = (
+        "nothing was committed; the rows upstream stay to be refined, and readers have the columns as before."
+    )
+    what_to_run = "mend sql, or set `contract.{rule}` to evolve in the document; then kdi refine {table}"
+
+
 class NoDates(Terminal):
     """Dates were asked for, and the table is not computed date by date."""
 

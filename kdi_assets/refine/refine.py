@@ -14,6 +14,7 @@ from kdi_assets.ledger.errors import StagedFilesGone, TableChangedUnderDrain
 from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_after
 from kdi_assets.ledger.table_files import TableAt
 from kdi_assets.refine.bookmarks import bookmark_transactions
+from kdi_assets.refine.columns import refuse_frozen_columns
 from kdi_assets.refine.compute import Computed, compute
 from kdi_assets.refine.entry import RefineEntry, refine_entry_to_json
 from kdi_assets.refine.errors import AnotherRefinementActive, NoDates, RefiningFailed, RowsUnmet
@@ -123,8 +124,10 @@ def _execute(plan: RefinePlan, context: RefineContext, definition: str) -> Refin
     if plan.version < 0:
         plan = _created(plan, context, computed)
     at_plan = TableAt.open(spark, context.uri, plan.version)
-    if plan.kind != "rebuild" and not same_columns(computed.change.rows, at_plan):
-        raise _OtherColumns
+    if not same_columns(computed.change.rows, at_plan):
+        refuse_frozen_columns(table, computed.change.rows.schema, at_plan.schema)
+        if plan.kind != "rebuild":
+            raise _OtherColumns
     unmet = _unmet(table, computed.change.rows)
     with _spark_failures(table, "writing rows"):
         staged = stage_change(computed.change, at_plan)

@@ -94,6 +94,21 @@ class Contract(Declared):
         return self.types == "discard_value"
 
 
+ColumnPolicy = Literal["evolve", "freeze"]
+"""What happens if the rows have other columns than the table: the table gets them; or the run stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnContract(Declared):
+    """What readers of a refined table are promised of its columns."""
+
+    new_columns: Annotated[ColumnPolicy, Field(examples=["freeze"])] = "evolve"
+    """Rows with columns that the table does not have. evolve: all rows are computed again, with them; freeze: the run
+    stops before it commits."""
+    types: Annotated[ColumnPolicy, Field(examples=["freeze"])] = "evolve"
+    """Rows with columns of another type, or without a column of the table. evolve and freeze as above."""
+
+
 @dataclass(frozen=True, slots=True)
 class Explode:
     """The array of a message whose elements become rows.

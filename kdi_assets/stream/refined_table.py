@@ -26,7 +26,8 @@ from kdi_assets.stream.field_types import (
     wrong,
 )
 from kdi_assets.stream.limits import FreshnessLimits, cron_expression
-from kdi_assets.stream.message_rules import Expectation
+from kdi_assets.stream.message_rules import ColumnContract, Expectation
+from kdi_assets.stream.upkeep import USUAL_FILE_BYTES, Upkeep
 
 ViewName = Annotated[
     str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "is not a name for a table in SQL", "letters, digits and '_'")
@@ -122,6 +123,9 @@ class Upsert(Declared):
     envelope: Annotated[Literal["debezium", "tombstones"] | None, Field(examples=["debezium"])] = None
     """The shape of the changes. debezium: columns before, after and op; the table has the columns of `after`, and op d
     deletes. tombstones: the newest state; a row whose column `tombstone` is true deletes."""
+    remember_deletes: Annotated[Days | None, Field(examples=["30 days"])] = None
+    """How long the keys and sequences of deletes are remembered; by default for ever. An older change that arrives
+    later than this brings its row back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +255,19 @@ class RefinedTableSpec(Declared):
     ] = field(default_factory=dict)
     """What every new row should meet: name to a condition. warn counts the rows that do not; fail stops the run before
     it commits. Rows of a refined table have no dead letters."""
+    contract: Annotated[ColumnContract, Field(examples=[{"new_columns": "freeze", "types": "freeze"}])] = (
+        ColumnContract()
+    )
+    """What happens if the rows get other columns than the table has."""
     cron: Annotated[str | None, AfterValidator(cron_expression), Field(examples=["0 * * * *"])] = None
     """Times (UTC) at which what is new is refined. Without it, a run starts as soon as an upstream table has new
     rows."""
     freshness: Annotated[FreshnessLimits | None, Field(examples=[{"warn": "1 hour", "fail": "6 hours"}])] = None
     """How old the newest materialization may be. It makes a freshness policy in Dagster."""
+    target_file_size: Annotated[int | None, Field(strict=True, ge=1_048_576, examples=[134_217_728])] = None
+    """Bytes of the Parquet files that upkeep makes of small files, by default 128 MiB."""
+    upkeep: Annotated[Upkeep, Field(examples=[{"small_files": 50, "cluster_by": ["session_id"]}])] = Upkeep()
+    """How files are compacted, and whether the scheduled upkeep includes the table."""
     properties: Annotated[
         Mapping[str, str], Field(examples=[{"delta.deletedFileRetentionDuration": "interval 14 days"}])
     ] = field(default_factory=dict)
@@ -286,6 +298,11 @@ class RefinedTableSpec(Declared):
         """Whether table and asset are partitioned by date."""
         return self.partition_by == "date"
 
+    @property
+    def compacted_file_bytes(self) -> int:
+        """The size of files that compaction aims at."""
+        return self.target_file_size or USUAL_FILE_BYTES
+
     def table_uri(self, lake: str) -> str:
         """Path or URI of the table."""
         return f"{lake.rstrip('/')}/{self.table}"
@@ -300,8 +317,9 @@ class RefinedTableSpec(Declared):
         Args:
             function_source: The source text of the function that ``python`` names.
         """
-        fields_of_mode = {name: value for name, value in asdict(self.mode).items() if value is not None}
-        mode = {"mode": type(self.mode).__name__, **fields_of_mode}
+        said = {name: value for name, value in asdict(self.mode).items() if value is not None}
+        said.pop("remember_deletes", None)  # decides about changes that come later, and not about the rows of now
+        mode = {"mode": type(self.mode).__name__, **said}
         tables = [(upstream.table, upstream.view) for upstream in self.upstreams]
         text = json.dumps([tables, self.sql, self.python, function_source, mode, self.partition_by], default=list)
         return sha256(text.encode()).hexdigest()[:16]

@@ -16,7 +16,10 @@ _Said = tuple[str, datetime | None]
 
 
 def clustered_at(log: TableLog, archive_uri: str, columns: Sequence[str]) -> dict[str, datetime]:
-    """By partition, when its rows were last ordered by these columns.
+    """By partition, when its rows were last ordered by these columns, as far as log and archive reach.
+
+    Args:
+        archive_uri: Empty: there is none.
 
     Raises:
         CommitUnreadable: A commit that the archive does not have cannot be read.
@@ -40,11 +43,12 @@ def last_clustered(said: Iterable[_Said], columns: Sequence[str]) -> dict[str, d
 
 
 def _in_log(log: TableLog, archive_uri: str) -> Iterator[_Said]:
-    return ((c.user_metadata, c.committed_at) for c in uncopied(log, open_archive(archive_uri)))
+    archive = open_archive(archive_uri) if archive_uri else None
+    return ((c.user_metadata, c.committed_at) for c in uncopied(log, archive))
 
 
 def _archived(log: TableLog, archive_uri: str) -> Iterator[_Said]:
-    archive = open_archive(archive_uri)
+    archive = open_archive(archive_uri) if archive_uri else None
     if archive is None:
         return
     with storage_failures(archive_uri):

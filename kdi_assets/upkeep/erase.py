@@ -25,10 +25,9 @@ from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.ledger.rewrite import as_change_rows, old_rows
 from kdi_assets.stream.stream import Stream
-from kdi_assets.upkeep.erase_deletion import delete_letters, delete_removed_rows, vacuum_now
+from kdi_assets.upkeep.erase_deletion import delete_letters, delete_removed_rows
 from kdi_assets.upkeep.erase_selection import ErasedMessages, EraseFilter, EraseSelection
 from kdi_assets.upkeep.errors import EraseRefused, EraseUnfinished
-from kdi_assets.upkeep.vacuum import Vacuumed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +47,6 @@ class EraseReport:
         letter_records: Records in the dead-letter table, those of replays included.
         removed_rows: Rows in ``<table>_removed``.
         committed: The ledger entry; ``None`` if it was only shown, or nothing is selected.
-        vacuumed: Files that a forced VACUUM removed from all tables.
     """
 
     stream: str
@@ -59,7 +57,6 @@ class EraseReport:
     letter_records: int = 0
     removed_rows: int = 0
     committed: LedgerEntry | None = None
-    vacuumed: Vacuumed | None = None
 
     @property
     def rows(self) -> int:
@@ -75,7 +72,6 @@ def erase(
     decided_by: str = "",
     because: str = "",
     dry_run: bool = False,
-    vacuum: bool = False,
     at: Callable[[str], None] = lambda point: None,
 ) -> EraseReport:
     """Erase messages. Needs no broker: what is not drained yet is not touched.
@@ -83,7 +79,6 @@ def erase(
     Args:
         decided_by, because: Who decided, and why; the ledger records both.
         dry_run: Only count.
-        vacuum: Afterwards remove all files at once that no version needs, whatever the retention is.
         at: Called at ``"files written"``, ``"commit sent"`` and ``"letters deleted"``; tests stop it there.
 
     Raises:
@@ -107,8 +102,7 @@ def erase(
                 raise AnotherDrainActive(
                     stream=stream.name, detail=overtaken.message_parts()[0], command=f"kdi erase {stream.name} …"
                 ) from overtaken
-    vacuumed = vacuum_now(session(), stream, lake) if vacuum else None
-    return replace(report, version=entry.version, committed=entry, vacuumed=vacuumed)
+    return replace(report, version=entry.version, committed=entry)
 
 
 @contextmanager

@@ -5,12 +5,12 @@ By MERGE with the offsets as its source: the log of a DELETE would keep the cond
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kdi_assets.ledger.coordinates import coordinate_sql
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.rewrite import MESSAGE
-from kdi_assets.stream.stream import Stream
 from kdi_assets.upkeep.erase_selection import ErasedMessages, EraseSelection, not_of_other_topics
 from kdi_assets.upkeep.vacuum import Vacuumed, vacuum
 
@@ -41,14 +41,17 @@ def delete_removed_rows(selection: EraseSelection, found: ErasedMessages) -> Non
     table.merge(messages.alias("_kdi_erased"), same).whenMatchedDelete().execute()
 
 
-def vacuum_now(spark: SparkSession, stream: Stream, lake: str) -> Vacuumed:
-    """Remove every file of the tables that their newest version does not need.
+def vacuum_now(spark: SparkSession, tables: Mapping[str, str]) -> Vacuumed:
+    """Remove every file of the tables, as far as they exist, that their newest version does not need.
 
     A drain that runs meanwhile plans again; readers of older versions and of the change feed find their files gone.
+
+    Args:
+        tables: URI to a name for errors.
     """
     files = size = 0
-    for uri in (stream.table_uri(lake), stream.dead_letters_uri(lake), stream.removed_uri(lake)):
+    for uri, name in tables.items():
         if TableLog.open(uri) is not None:
-            removed = vacuum(spark, stream.name, uri, now=True)
+            removed = vacuum(spark, name, uri, now=True)
             files, size = files + removed.files, size + removed.bytes
     return Vacuumed(files, size)

@@ -99,6 +99,20 @@ class EraseRefused(Terminal):
     what_to_run = "{run}"
 
 
+class ErasedRowsLeft(Terminal):
+    """After an erasure, a table that is made of the stream's table has rows that meet the condition."""
+
+    table: str
+    rows: int
+    version: int
+
+    what_happened = "{table}: {rows:,} rows of v{version} still meet the condition: they come from other messages."
+    what_is_safe = "what is erased stays erased; the table has the rows of a full recomputation."
+    what_to_run = (
+        "erase them where they come from: kdi erase STREAM of each table of its `from`; then kdi refine {table}"
+    )
+
+
 class EraseUnfinished(Transient):
     """The rows left the table, and a copy of erased messages beside it is still there."""
 

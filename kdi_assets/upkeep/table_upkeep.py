@@ -88,7 +88,7 @@ def plan_table_upkeep(table: KeptTable, *, now: datetime, vacuums: bool) -> Tabl
     if log is None:
         return None
     parts = parts_of(log, target_bytes=table.target_bytes)
-    clustered = clustered_at(log, table.archive_uri, table.upkeep.cluster_by) if table.archive_uri else {}
+    clustered = clustered_at(log, table.archive_uri, table.upkeep.cluster_by)
     planned = TableUpkeep(
         table.name,
         log.version,

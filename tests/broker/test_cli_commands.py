@@ -19,7 +19,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import OffsetRange
 from tests.conftest import DrivenFactory
-from tests.documents import written
+from tests.documents import refined, written
 from tests.driven import DrivenStream
 from tests.faults.topics import delete_records
 from tests.typed import Kdi
@@ -161,8 +161,11 @@ def test_audit_names_what_is_gone_takes_bounds_and_compares_and_upkeep_copies_wh
     assert (hole["version"], hole["taken_by_version"], hole["taken_by_operation"]) == (1, 2, "WRITE")
 
 
-def test_an_erasure_is_shown_first_done_with_yes_and_told_by_history_and_audit(kdi: Kdi, orders: DrivenStream) -> None:
+def test_an_erasure_is_shown_first_done_with_yes_and_told_by_history_and_audit(
+    kdi: Kdi, orders: DrivenStream, defs: Path
+) -> None:
     publish(orders, good=10, bad=1)
+    written(defs, silver=refined("silver/orders", upstream=orders.stream.table))
     kdi("drain", "orders")
     which = ("erase", "orders", "--where", "id < 3", "--dead-letters-where", "true")
 
@@ -170,10 +173,13 @@ def test_an_erasure_is_shown_first_done_with_yes_and_told_by_history_and_audit(k
     done = kdi(*which, "--because", "asked", "--yes", "--json")
     history, audit = kdi("history", "orders", "--count", "1"), kdi("audit", "orders", "--json")
 
-    assert shown.code == 0 and "would erase 6 rows of 6 messages, 1 dead letter\nNothing was changed" in shown.out
+    assert shown.code == 0 and "would erase 6 rows of 6 messages, 1 dead letter" in shown.out
+    assert "then brought up to date: silver/orders\nNothing was changed" in shown.out
     [told] = done.objects
     assert (told["rows"], told["dead_letters"], told["done"], told["error"]) == (6, 1, True, None)
     assert told["table_version"] == untouched + 1
+    [made_of_it] = told["downstream"]
+    assert (made_of_it["table"], made_of_it["rows_left"], made_of_it["error"]) == ("silver/orders", 0, None)
     assert '6 rows, 1 dead letters of 7 messages: id < ? or dead letters: true ("asked" by' in history.out
     assert (audit.objects[0]["complete"], audit.objects[0]["erased"], audit.objects[0]["rows"]) == (True, 7, 4)
 

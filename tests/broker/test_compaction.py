@@ -18,8 +18,8 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import delta_log
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.stream.upkeep import Upkeep
+from kdi_assets.upkeep.document_upkeep import DocumentUpkeep, keep_document, kept_tables, plan_upkeep
 from kdi_assets.upkeep.errors import NotClusterable, RetentionTooShort, UpkeepGaveWay
-from kdi_assets.upkeep.stream_upkeep import StreamUpkeep, keep_stream, kept_tables, plan_upkeep
 from kdi_assets.upkeep.table_upkeep import KeptTable, TableUpkeep, keep_table, plan_table_upkeep
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
@@ -29,10 +29,10 @@ SOON = Upkeep(small_files=2)
 FORGETS_FILES = {"delta.deletedFileRetentionDuration": "interval 0 hours"}
 
 
-def keep(web: DrivenStream, *, now: datetime | None = None, thorough: bool = False) -> StreamUpkeep:
+def keep(web: DrivenStream, *, now: datetime | None = None, thorough: bool = False) -> DocumentUpkeep:
     now = now or datetime.now(UTC)
     planned = plan_upkeep(web.stream, web.lake, now=now, thorough=thorough)
-    return keep_stream(web.stream, web.lake, planned, session=web.session, now=now)
+    return keep_document(web.stream, web.lake, planned, session=web.session, now=now)
 
 
 def keep_own_table(web: DrivenStream, **fields: Any) -> TableUpkeep:
@@ -46,13 +46,13 @@ def keep_own_table(web: DrivenStream, **fields: Any) -> TableUpkeep:
 
 
 @contextmanager
-def held_compaction(web: DrivenStream, *, later: timedelta = timedelta()) -> Iterator[list[StreamUpkeep]]:
+def held_compaction(web: DrivenStream, *, later: timedelta = timedelta()) -> Iterator[list[DocumentUpkeep]]:
     """Compact in a thread until its files are written and it is about to commit; it goes on after the body.
 
     Delta takes the lock of the table's log to read the log, and to commit. This thread holds the lock and lets the
     other one pass until there are new files; it can itself commit meanwhile, because the lock is reentrant.
     """
-    lock, done = delta_log(web.session(), web.uri).snapshotLock(), list[StreamUpkeep]()
+    lock, done = delta_log(web.session(), web.uri).snapshotLock(), list[DocumentUpkeep]()
     stored = data_files(web)
     thread = Thread(target=lambda: done.append(keep(web, now=datetime.now(UTC) + later)), daemon=True)
     lock.lock()
@@ -81,7 +81,7 @@ def test_a_drain_commits_over_a_compaction_that_came_between_its_plan_and_its_co
     web = driven(partitions=2, upkeep=SOON)
     web.drain_rounds(3, 20, bad=0.1)
     produced = web.produce(20, bad=0.1, seed=9)
-    compacted: list[StreamUpkeep] = []
+    compacted: list[DocumentUpkeep] = []
 
     report = web.drain(at=Once("files written", lambda: compacted.append(keep(web))))
 

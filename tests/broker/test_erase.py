@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from deltalake import DeltaTable
 
@@ -16,12 +17,16 @@ from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.stream.message_rules import Explode
+from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 from kdi_assets.upkeep.erase import EraseReport, erase
+from kdi_assets.upkeep.erase_downstream import Downstream, downstream_of, follow_erasure, vacuum_all
 from kdi_assets.upkeep.erase_selection import EraseFilter
-from kdi_assets.upkeep.errors import EraseRefused
+from kdi_assets.upkeep.errors import ErasedRowsLeft, EraseRefused
 from tests.broker.test_compaction import held_compaction
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
+from tests.refined import refined_table
+from tests.served import running_server
 
 DAY = "2026-03-0{day}"
 RECORD: dict[str, Any] = {
@@ -232,13 +237,81 @@ def test_vacuum_removes_every_file_that_held_the_rows(people: DrivenStream) -> N
         return {f for folder in folders for f in folder.rglob("*.parquet") if "_delta_log" not in f.parts}
 
     before = files()
-    done = erased(web, **OF_OLGA, vacuum=True)
+    erased(web, **OF_OLGA)
+    vacuumed = vacuum_all(web.session, web.stream, Downstream(), web.lake)
     after = files()
 
-    assert done.vacuumed is not None and done.vacuumed.files >= len(before - after) > 0
+    assert vacuumed.files >= len(before - after) > 0
     held = "".join(str(web.session().read.parquet(str(f)).collect()) for f in after)
     assert "bob" in held and "olga" not in held
     assert web.audit().complete
+
+
+VISITS = refined_table(
+    **{
+        "table": "silver/visits",
+        "from": "bronze/TABLE",
+        "sql": "SELECT person, date, note FROM visit",
+        "mode": "append",
+    }
+)
+NEWEST = {"keys": ["person"], "sequence_by": "kafka.offset", "apply_as_deletes": "person = 'olga' AND kafka.offset = 6"}
+
+
+def test_a_person_leaves_bronze_silver_gold_and_the_database_and_no_file_holds_a_byte_of_them(
+    people: DrivenStream, tmp_path: Path
+) -> None:
+    """Purpose: an erasure reaches all that is made of a stream.
+    Procedure: bronze to silver (append, and an upsert with a remembered delete of the person) to gold (append, and
+    counts) to PostgreSQL; erase the person, then the database is away and comes back; VACUUM.
+    Pass: no table has a row of the person, nor has any Parquet file below the lake; the others' rows are all there; the
+    audit closes; the table that cannot be reached is named, and the same command brings it up to date.
+    """
+    web = people
+    upstream = {"table": web.stream.table, "as": "visit"}
+    silver = replace(VISITS, upstreams=refined_table(table="x", **{"from": [upstream]}).upstreams)
+    newest = refined_table(
+        **{"table": "silver/newest", "from": [upstream], "partition_by": None, "mode": {"upsert": NEWEST}}
+    )
+    gold = refined_table(**{"table": "gold/visits", "from": "silver/visits"})
+    counts = {"aggregate": {"by": ["date", "person"], "measures": {"visits": "count"}}}
+    daily = refined_table(**{"table": "gold/daily", "from": "silver/visits", "mode": counts})
+    other = refined_table(**{"table": "gold/other", "from": "silver/elsewhere"})
+    with running_server() as server:
+        copy = ServedTableSpec("gold/daily", Postgres("daily", url=server.url), ("date", "person"))
+        away = replace(copy, into=Postgres("away", url="postgresql://nobody@127.0.0.1:1/nowhere"))
+        chain = downstream_of(web.stream, [daily, gold, newest, silver, other], [copy, away], lake=web.lake)
+        following: dict[str, Any] = {
+            "lake": web.lake,
+            "session": web.session,
+            "where": OF_OLGA["where"],
+            "home": tmp_path,
+        }
+        before = {f.table: f for f in follow_erasure(chain, **following)}
+        held_before = held(web)
+        erased(web, **OF_OLGA)
+        after = {f.table: f for f in follow_erasure(chain, **following)}
+        again = {f.table: f for f in follow_erasure(chain, **following)}
+        vacuum_all(web.session, web.stream, chain, web.lake)
+        with psycopg.connect(server.url) as connection:
+            served = connection.execute("SELECT person, sum(visits) FROM daily GROUP BY person").fetchall()
+
+    assert chain.names == (*(t.name for t in chain.refined), copy.name, away.name) and other not in chain.refined
+    assert {t.name for t in chain.refined} == {"silver/visits", "silver/newest", "gold/visits", "gold/daily"}
+    assert "olga" in held_before and isinstance(before["gold/daily"].error, ErasedRowsLeft)
+    assert {name: f.rows_left for name, f in after.items() if f.rows_left is not None} == {
+        t.name: 0 for t in chain.refined
+    }
+    assert [name for name, f in again.items() if f.error] == [away.name]
+    assert "bob" in held(web) and "olga" not in held(web)
+    assert served == [("bob", 2)]
+    assert web.audit().complete
+
+
+def held(web: DrivenStream) -> str:
+    """The values of every Parquet file of the lake, whether a version has it or not, but for logs' checkpoints."""
+    files = [f for f in Path(web.lake).rglob("*.parquet") if "_delta_log" not in f.parts]
+    return "".join(str(web.session().read.parquet(str(f)).collect()) for f in files)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import Any
 
@@ -14,10 +14,16 @@ import pytest
 from dagster import DagsterInstance
 
 from kdi_assets.drain.errors import RetentionPassedPosition
+from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog, State
+from kdi_assets.monitoring.downstream_status import DownstreamStatus
+from kdi_assets.refine.errors import ChangedByOthers, UpstreamMissing
+from kdi_assets.serve.errors import DatabaseUnavailable
 from kdi_assets.settings import Settings
+from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
+from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 from kdi_assets.stream.stream import Stream, TopicPartition
-from sensors import alerts
+from sensors import alerts, downstream_alerts
 from sensors.memory import read_cursor, write_cursor
 from tests.dagster.test_lag_sensor import Cluster
 from tests.http_server import QuietHandler, serving
@@ -92,6 +98,43 @@ class Watched(Cluster):
         older = {i: replace(f, since=f.since - 60, over=f.over and f.over - 60) for i, f in kept.incidents.items()}
         self.cursor = write_cursor(replace(kept, incidents=older))
         return self.tick()
+
+
+def test_refined_and_served_tables_that_are_refused_late_or_away_are_sent(
+    instance: DagsterInstance, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: a table is up to date, later late, later refused; a database does not answer, and is back.
+    Pass: each is sent once after its patience, and once more when it is over; a missing upstream table is no incident.
+    """
+    clock, said = datetime(2026, 5, 6, tzinfo=UTC), dict[str, DownstreamStatus]()
+    silver, gone = (RefinedTableSpec(path, (Upstream("bronze/orders"),)) for path in ("silver/orders", "silver/gone"))
+    copy = ServedTableSpec("gold/daily", Postgres("daily", url="postgresql://kdi@db/x"), ("date",))
+    monkeypatch.setattr(downstream_alerts, "read_downstream_status", lambda table, **_: said[table.name])
+    sensor = downstream_alerts.alert_sensor([silver, gone, copy], now=lambda: clock)
+    cursor: str | None = None
+
+    def tick(waits: float, refusal: KdiError | None = None, away: KdiError | None = None) -> list[tuple[str, str, str]]:
+        nonlocal cursor, clock
+        clock += timedelta(minutes=1)
+        said[silver.name] = DownstreamStatus(silver.name, "refined", 1, waits, limit_seconds=60, refusal=refusal)
+        said[gone.name] = DownstreamStatus(gone.name, "refined", refusal=UpstreamMissing(table="", upstream="", uri=""))
+        said[copy.name] = DownstreamStatus(copy.name, "served", 0, 0.0, refusal=away)
+        before = len(webhook.told)
+        with dg.build_sensor_context(instance, cursor=cursor) as context:
+            cursor = sensor.evaluate_tick(context).cursor
+        return webhook.told[before:]
+
+    down = DatabaseUnavailable(target=copy.name, server="db:5432/x", detail="no answer")
+    changed = ChangedByOthers(table=silver.name, uri="", version=3, operation="DELETE")
+    told = [tick(10), tick(90, away=down), tick(150, away=down), tick(0, changed), tick(0, changed), tick(0), tick(0)]
+
+    late, away, refused = ((silver.name, "stands_still"), (copy.name, "unreachable"), (silver.name, "refused"))
+    assert told[:2] == [[], []]
+    assert set(told[2]) == {(*late, "began"), (*away, "began")}
+    assert told[3] == [(*refused, "began")]  # whether it is late is unknown now
+    assert told[4] == [(*away, "ended")]
+    assert told[5] == []
+    assert set(told[6]) == {(*late, "ended"), (*refused, "ended")}
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import dagster as dg
@@ -16,11 +17,13 @@ from kdi_assets.stream.upkeep import Upkeep
 from sensors.upkeep import POOL, upkeep_jobs, upkeep_schedules
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
+from tests.refined import Lakeside, refined_table
 from tests.table_by_hand import orders
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 
 SOON = Upkeep(small_files=2)
+SILVER = refined_table(**{"table": "silver/copy", "from": "bronze/events", "upkeep": {"small_files": 2}})
 
 
 @pytest.fixture
@@ -77,6 +80,25 @@ def test_a_scheduled_run_compacts_a_table_and_no_position_row_or_proof_changes(
     assert shown["bytes_before"] > shown["bytes_after"] > 0
 
 
+@pytest.mark.usefixtures("_driver")
+def test_a_scheduled_run_compacts_refined_tables_and_shows_it(
+    instance: DagsterInstance, spark: SparkSession, lake: str
+) -> None:
+    lakeside = Lakeside(spark, lake)
+    for n in range(3):
+        lakeside.append([(n, "a", n, "i", date(2026, 1, 1))])
+        lakeside.refine(SILVER)
+    (job,) = upkeep_jobs([SILVER])
+
+    done = job.execute_in_process(run_config=scheduled(job, "upkeep_silver_compaction"), instance=instance)
+
+    assert done.success
+    shown = instance.fetch_observations(dg.AssetRecordsFilter(table_key(SILVER)), limit=1).records[0].asset_observation
+    assert shown is not None
+    assert (shown.metadata["files_before"].value, shown.metadata["files_after"].value) == (3, 1)
+    lakeside.assert_as_computed_at_once(SILVER)
+
+
 def test_a_group_has_one_job_in_a_pool_of_its_own_and_gives_way_to_drains() -> None:
     bronze, other = orders(), orders(upkeep=Upkeep(scheduled=False))
 
@@ -86,4 +108,5 @@ def test_a_group_has_one_job_in_a_pool_of_its_own_and_gives_way_to_drains() -> N
     assert (job.name, none) == ("upkeep_bronze", [])
     assert job.graph.node_defs[0].pools == {POOL}
     assert int(job.tags["dagster/priority"]) < 0
+    assert [j.name for j in upkeep_jobs([bronze, SILVER])] == ["upkeep_bronze", "upkeep_silver"]
     assert scheduled(job, "upkeep_bronze_nightly")["ops"]["upkeep_bronze_op"]["config"]["thorough"] is True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from kdi_assets.refine import upstream as looking
 from kdi_assets.refine.errors import (
     AnotherRefinementActive,
     ChangedByOthers,
+    ColumnsFrozen,
     DateNotKept,
     QueryMistake,
     RowsNotOneByOne,
@@ -31,6 +33,7 @@ from kdi_assets.refine.errors import (
 )
 from kdi_assets.refine.read import rows_at
 from kdi_assets.refine.table_change import Nothing, TableChange
+from kdi_assets.stream.message_rules import ColumnContract
 from tests.driven import Once
 from tests.refined import Lakeside, refined_table
 
@@ -247,6 +250,41 @@ def test_another_definition_computes_all_rows_again(lakeside: Lakeside) -> None:
     lakeside.assert_as_computed_at_once(other)
 
 
+@pytest.mark.parametrize(
+    ("contract", "sql", "said"),
+    [
+        ({"new_columns": "freeze"}, "SELECT *, 1 AS one FROM events", "one int is new. `contract.new_columns`"),
+        (
+            {"types": "freeze"},
+            "SELECT id, CAST(bytes AS int) AS bytes, op, date FROM events",
+            "host string would be gone",
+        ),
+    ],
+)
+def test_columns_that_a_contract_freezes_are_refused_and_the_rows_wait(
+    lakeside: Lakeside, contract: dict[str, Any], sql: str, said: str
+) -> None:
+    """Procedure: another document changes the columns, and so does an upstream column; under freeze, then evolve.
+    Pass: refused and nothing committed; the upstream column alone, of which the sql says nothing, is refused too.
+    """
+    lakeside.append(FIRST)
+    lakeside.refine(COPY)
+    frozen = replace(COPY, sql=sql, contract=ColumnContract(**contract))
+    before = lakeside.rows(COPY.table)
+
+    with pytest.raises(ColumnsFrozen, match=re.escape(said)):
+        lakeside.refine(frozen)
+    assert lakeside.rows(COPY.table) == before
+    _gained_column(lakeside)
+    if "new_columns" in contract:
+        with pytest.raises(ColumnsFrozen, match="more string is new"):
+            lakeside.refine(replace(frozen, sql=COPY.sql))
+    report = lakeside.refine(replace(frozen, contract=ColumnContract()))
+
+    assert report.kind == "rebuild"
+    lakeside.assert_as_computed_at_once(replace(frozen, contract=ColumnContract()))
+
+
 REFUSED: dict[str, tuple[dict[str, Any], type[KdiError], str]] = {
     "group": ({"sql": "SELECT date, count(*) AS n FROM events GROUP BY date"}, RowsNotOneByOne, "Aggregate"),
     "join": ({"sql": "SELECT a.* FROM events a JOIN events b ON a.id = b.id"}, RowsNotOneByOne, "Join"),
@@ -314,7 +352,7 @@ def _removals_ignored(patch: MonkeyPatch) -> None:
 
 
 def _deletes_forgotten(patch: MonkeyPatch) -> None:
-    patch.setattr(computing, "recorded_deletes", lambda spark, uri, version: None)
+    patch.setattr(computing, "recorded_deletes", lambda *_, **__: None)
 
 
 def _restores_ignored(patch: MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def test_every_metric_and_every_check_has_its_line() -> None:
     metrics = {metric.name for metric in vars(names).values() if isinstance(metric, names.Metric)}
     for table in (names.PARTITION_GAUGES, names.BACKLOG_GAUGES, names.TABLE_GAUGES):
         metrics |= {metric.name for metric in table}
-    metrics |= {metric.name for metric in (*names.LEDGER_COUNTERS, *names.DRAIN_COUNTERS)}
+    metrics |= {metric.name for metric in (*names.LEDGER_COUNTERS, *names.DRAIN_COUNTERS, *names.DOWNSTREAM_GAUGES)}
     lines = r"^\| `(\w+)`"
 
     assert set(re.findall(lines, (CHECKOUT / "docs" / "metrics.md").read_text(), re.MULTILINE)) == metrics

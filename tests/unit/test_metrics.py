@@ -22,8 +22,10 @@ from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State
 from kdi_assets.monitoring.metrics import collector
 from kdi_assets.monitoring.metrics.collector import stream_collector
+from kdi_assets.monitoring.metrics.downstream import DownstreamReader
 from kdi_assets.monitoring.metrics.totals import LedgerTotals
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
+from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
 from kdi_assets.stream.stream import Cluster, FreshnessLimits, OffsetRange, Stream, TopicPartition
 from tests.table_by_hand import TP, TableByHand
 
@@ -200,7 +202,7 @@ def test_a_slow_cluster_costs_its_own_streams_and_one_look(tmp_path: Path, monke
 CHECKOUT = Path(__file__).parents[2]
 METRIC = re.compile(r"\b(kdi_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
-UNITS = tuple("_seconds _bytes _offset _offsets _files _version _up _state _total _ratio kdi_streams".split())
+UNITS = tuple("_seconds _bytes _offset _offsets _files _version _versions _up _state _total _ratio kdi_streams".split())
 
 
 @pytest.fixture
@@ -210,7 +212,10 @@ def exported(tmp_path: Path) -> dict[str, Metric]:
     table = TableByHand(tmp_path, now=now)
     table.drain(ago=timedelta(minutes=1), seconds={"read and write": 1.5}, ages={8: 100})
     stream = replace(STREAM, freshness=FreshnessLimits(300, 1800))
-    scraped: CollectorRegistry = registry(tmp_path, None, stream)
+    silver = RefinedTableSpec("silver/orders", (Upstream(stream.table),), freshness=FreshnessLimits(300, 1800))
+    scraped = CollectorRegistry()
+    downstream = DownstreamReader([silver], str(tmp_path), tmp_path)
+    scraped.register(stream_collector([stream], str(tmp_path), look=Seen(), downstream=downstream))
     return {family.name + ("_total" if family.type == "counter" else ""): family for family in scraped.collect()}
 
 

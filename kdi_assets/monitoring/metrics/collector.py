@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import wait
-from typing import TYPE_CHECKING
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Any
 
 from kdi_assets.monitoring.backlog import State
 from kdi_assets.monitoring.backlog_reader import ReadBacklogs, by_cluster
 from kdi_assets.monitoring.freshness import QUANTILES
 from kdi_assets.monitoring.metrics import names
+from kdi_assets.monitoring.metrics.downstream import DownstreamReader, downstream_samples
 from kdi_assets.monitoring.metrics.names import Metric
 from kdi_assets.monitoring.metrics.snapshot import MetricsSnapshot, SnapshotReader, StreamSnapshot, unknown_snapshot
 from kdi_assets.stream.stream import Stream
@@ -30,11 +31,13 @@ def stream_collector(
     *,
     look: ReadBacklogs | None = None,
     patience_seconds: float = PATIENCE_SECONDS,
+    downstream: DownstreamReader | None = None,
 ) -> Collector:
     """A collector for a ``prometheus_client`` registry; every scrape takes new snapshots.
 
     Clusters are read in parallel, and simultaneous scrapes share one snapshot of each. If a snapshot takes longer than
     ``patience_seconds``, the scrape has no facts about the cluster's streams; the next scrape gets that snapshot.
+    The refined and served tables of ``downstream`` are read beside them.
     """
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
@@ -47,9 +50,12 @@ def stream_collector(
     class Streams(Collector):
         def collect(self) -> Iterator[Family]:
             requested = {cluster: reader.request() for cluster, reader in readers.items()}
-            wait(requested.values(), timeout=patience_seconds)
+            tables = downstream.request() if downstream else None
+            awaited: list[Future[Any]] = [*requested.values(), *([tables] if tables else [])]
+            wait(awaited, timeout=patience_seconds)
             snapshots = {cluster: one.result() if one.done() else None for cluster, one in requested.items()}
-            for metric, samples in _samples(streams, snapshots):
+            of_tables = downstream_samples(downstream.last) if downstream else ()
+            for metric, samples in (*_samples(streams, snapshots), *of_tables):
                 kind = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
                 family = kind(metric.name, metric.meaning, labels=metric.labels)
                 for labels, value in samples:

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
+from kdi_assets.monitoring.downstream_status import DownstreamStatus
 from kdi_assets.monitoring.table_facts import TableFacts
 
 OF_STREAM = ("stream", "topic")
 OF_PARTITION = (*OF_STREAM, "partition")
+OF_TABLE = ("table", "kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +137,20 @@ DRAIN_COUNTERS: Mapping[Metric, Callable[[LedgerEntry], int]] = {
     ),
 }
 """Of drains alone."""
+
+DOWNSTREAM_UP = Metric("kdi_downstream_up", "Whether it is known what is new for a refined or served table.", OF_TABLE)
+DOWNSTREAM_GAUGES: Mapping[Metric, Callable[[DownstreamStatus], float | None]] = {
+    Metric(
+        "kdi_downstream_behind_versions", "Versions upstream that are not consumed; 0 if none has new rows.", OF_TABLE
+    ): lambda status: _known(status.versions_behind),
+    Metric(
+        "kdi_downstream_waiting_seconds", "How long the oldest new rows upstream wait; 0 if none do.", OF_TABLE
+    ): lambda status: _known(status.waiting_seconds),
+    Metric(
+        "kdi_downstream_last_commit_timestamp_seconds", "When it was last refined or served.", OF_TABLE
+    ): lambda status: status.committed_at.timestamp() if status.committed_at else math.nan,
+    Metric(
+        "kdi_downstream_freshness_limit_seconds", "The limit `fail` of the document's freshness.", OF_TABLE
+    ): lambda status: status.limit_seconds,
+}
+"""A gauge whose value is ``None`` is left out."""

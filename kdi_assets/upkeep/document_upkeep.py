@@ -1,4 +1,4 @@
-"""Upkeep of a stream: of its table and of the tables beside it, and the clean-up of its log."""
+"""Upkeep of a stream or a refined table: of its table and the tables beside it, and the clean-up of a stream's log."""
 
 from __future__ import annotations
 
@@ -8,26 +8,30 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError
+from kdi_assets.refine.deletes import deletes_are_replaceable
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import Stream
-from kdi_assets.stream.upkeep import Upkeep
 from kdi_assets.upkeep.clean_up import CleanUp, clean_up, plan_clean_up
 from kdi_assets.upkeep.table_upkeep import KeptTable, TableUpkeep, keep_table, plan_table_upkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Document = Stream | RefinedTableSpec
+
 
 @dataclass(frozen=True, slots=True)
-class StreamUpkeep:
-    """Upkeep of a stream, planned or done.
+class DocumentUpkeep:
+    """Upkeep of what a document describes, planned or done.
 
     Attributes:
-        tables: The stream's table first, then its dead letters, its archive and its removed rows, if they exist.
-        clean_up: Of the log; ``None`` if it is not due, or was refused.
+        name: Of the stream or the refined table.
+        tables: Its table first, then the tables beside it, such as dead letters and the archive, if they exist.
+        clean_up: Of a stream's log; ``None`` if it is not due, or was refused. Delta cleans up other logs itself.
         errors: What was not done, and why.
     """
 
-    stream: str
+    name: str
     tables: tuple[TableUpkeep, ...]
     clean_up: CleanUp | None = None
     errors: tuple[KdiError, ...] = ()
@@ -43,29 +47,26 @@ class StreamUpkeep:
         return any(t.due or t.vacuum for t in self.tables) or bool(self.clean_up and self.clean_up.renews)
 
 
-def kept_tables(stream: Stream, lake: str) -> tuple[KeptTable, ...]:
-    """The stream's tables, whether they exist or not."""
+def kept_tables(document: Document, lake: str) -> tuple[KeptTable, ...]:
+    """The document's tables, whether they exist or not."""
+    own = KeptTable(document.name, document.table_uri(lake), document.compacted_file_bytes, document.upkeep)
+    if isinstance(document, Stream):
+        own, beside = replace(own, archive_uri=document.archive_uri(lake)), document.beside_uris(lake)
+    else:
+        beside = (document.deletes_uri(lake),) if deletes_are_replaceable(document, lake) else ()
     # The other tables have no dates: they are compacted as a whole, and ordered by nothing.
-    plain = Upkeep(closed_after_seconds=stream.upkeep.closed_after_seconds, small_files=stream.upkeep.small_files)
-    own = KeptTable(
-        stream.name,
-        stream.table_uri(lake),
-        stream.compacted_file_bytes,
-        stream.upkeep,
-        archive_uri=stream.archive_uri(lake),
-    )
-    uris = stream.beside_uris(lake)
-    return (own, *(KeptTable(uri.removeprefix(f"{lake.rstrip('/')}/"), uri, upkeep=plain) for uri in uris))
+    plain = replace(document.upkeep, cluster_by=())
+    return (own, *(KeptTable(uri.removeprefix(f"{lake.rstrip('/')}/"), uri, upkeep=plain) for uri in beside))
 
 
-def plan_upkeep(stream: Stream, lake: str, *, now: datetime, thorough: bool = True) -> StreamUpkeep:
+def plan_upkeep(document: Document, lake: str, *, now: datetime, thorough: bool = True) -> DocumentUpkeep:
     """What is due; changes nothing, needs no JVM.
 
     Args:
         thorough: Also VACUUM and the clean-up of the log; they list all files of a table.
     """
     tables, errors = [], []
-    for table in kept_tables(stream, lake):
+    for table in kept_tables(document, lake):
         try:
             planned = plan_table_upkeep(table, now=now, vacuums=thorough)
         except KdiError as refused:
@@ -73,17 +74,17 @@ def plan_upkeep(stream: Stream, lake: str, *, now: datetime, thorough: bool = Tr
             continue
         tables += [planned] if planned else []
     cleaned = None
-    if thorough and tables:
+    if thorough and tables and isinstance(document, Stream):
         try:
-            cleaned = plan_clean_up(stream, lake, now=now)
+            cleaned = plan_clean_up(document, lake, now=now)
         except KdiError as refused:
             errors.append(refused)
-    return StreamUpkeep(stream.name, tuple(tables), cleaned, tuple(errors))
+    return DocumentUpkeep(document.name, tuple(tables), cleaned, tuple(errors))
 
 
-def keep_stream(
-    stream: Stream, lake: str, planned: StreamUpkeep, *, session: Callable[[], SparkSession], now: datetime
-) -> StreamUpkeep:
+def keep_document(
+    document: Document, lake: str, planned: DocumentUpkeep, *, session: Callable[[], SparkSession], now: datetime
+) -> DocumentUpkeep:
     """Do what is due. A step that fails does not keep the others from being done.
 
     Args:
@@ -91,26 +92,26 @@ def keep_stream(
         session: Called only if something is due that needs Spark.
     """
     errors = list(planned.errors)
-    tables = tuple(_kept(stream, lake, planned, errors, session, now))
+    tables = tuple(_kept(document, lake, planned, errors, session, now))
     cleaned = None
-    if planned.clean_up:
+    if planned.clean_up and isinstance(document, Stream):
         try:
-            cleaned = clean_up(stream, lake, session=session, now=now)
+            cleaned = clean_up(document, lake, session=session, now=now)
         except KdiError as refused:
             errors.append(refused)
     return replace(planned, tables=tables, clean_up=cleaned, errors=tuple(errors))
 
 
 def _kept(
-    stream: Stream,
+    document: Document,
     lake: str,
-    planned: StreamUpkeep,
+    planned: DocumentUpkeep,
     errors: list[KdiError],
     session: Callable[[], SparkSession],
     now: datetime,
 ) -> Iterator[TableUpkeep]:
     plans = {table.table: table for table in planned.tables}
-    for table in kept_tables(stream, lake):
+    for table in kept_tables(document, lake):
         if table.name not in plans:
             continue
         try:
