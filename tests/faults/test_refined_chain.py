@@ -237,7 +237,7 @@ class Watched:
         assert Counter(found) == gold, f"{when}: PostgreSQL"
 
     def _read(self, level: Level) -> list[dict[str, Any]]:
-        return DeltaTable(self.chain.uri(level)).to_pyarrow_table().to_pylist()
+        return list(DeltaTable(self.chain.uri(level)).to_pyarrow_table().to_pylist())
 
     def end(self) -> None:
         for process in self.processes:
