@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.delta_transaction import is_conflict
 from kdi_assets.ledger.errors import CommitUnreadable
-from kdi_assets.ledger.single_commit import find_attempt
+from kdi_assets.ledger.single_commit import VersionTaken, find_attempt
 from kdi_assets.refine.aggregate import with_keys
 from kdi_assets.refine.bookmarks import changes_rows, read_bookmarks
 from kdi_assets.refine.read import kept_at_hand, rows_at
@@ -58,6 +59,9 @@ def record_deletes(
 
     Returns:
         The version that belongs to the rows after the commit.
+
+    Raises:
+        VersionTaken: Another refinement recorded deletes meanwhile.
     """
     spark = deletes.sparkSession
     deletes = kept_at_hand(_recorded_now(deletes))
@@ -73,12 +77,25 @@ def record_deletes(
         before = _remembered(spark, uri, pinned, remember_days)
         keys = tuple(c for c in deletes.columns if c not in (RECORDED_AT, "sequence"))
         rows = (before if again is None else with_keys(before, again, keys, others=True)).unionByName(deletes)
-    marked = rows.write.format("delta").option("userMetadata", json.dumps({"attempt_id": attempt_id}))
-    marked.mode("append" if appends else "overwrite").option("overwriteSchema", str(not appends)).save(uri)
+    _write(uri, rows, attempt_id=attempt_id, overwrites=not appends)
     found = find_attempt(uri, after=newest, attempt_id=attempt_id)
     if found is None:
         raise AssertionError(f"{uri}: the commit of attempt {attempt_id} is not in its log")
     return found.version
+
+
+def _write(uri: str, rows: DataFrame, *, attempt_id: str, overwrites: bool) -> None:
+    from py4j.protocol import Py4JJavaError
+
+    marked = rows.write.format("delta").option("userMetadata", json.dumps({"attempt_id": attempt_id}))
+    writer = marked.mode("overwrite" if overwrites else "append").option("overwriteSchema", str(overwrites))
+    try:
+        writer.save(uri)
+    except Py4JJavaError as failed:
+        # Another refinement of the table records its deletes: a lost race, as at the commit of the rows.
+        if is_conflict(failed):
+            raise VersionTaken from failed
+        raise
 
 
 def _appends(log: TableLog, pinned: int | None, remember_days: int | None) -> bool:

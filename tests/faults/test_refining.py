@@ -31,14 +31,14 @@ from kdi_assets.refine.errors import (
     TableNotRefined,
     UpstreamMissing,
 )
-from kdi_assets.refine.read import rows_at
+from kdi_assets.refine.read import FEED_COLUMNS, appended_rows, change_rows, rows_at
 from kdi_assets.refine.table_change import Nothing, TableChange
 from kdi_assets.stream.message_rules import ColumnContract
 from tests.driven import Once
 from tests.refined import Lakeside, refined_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pytest import MonkeyPatch
 
 D1, D2 = date(2026, 1, 1), date(2026, 1, 2)
@@ -373,6 +373,17 @@ def _newest_read_twice(patch: MonkeyPatch) -> None:
     patch.setattr(reading, "appended_rows", lambda spark, changes: rows_at(spark, changes.uri, changes.version))
 
 
+def _replayed_rows_added(patch: MonkeyPatch) -> None:
+    def new_forms(spark: SparkSession, changes: Any) -> DataFrame:
+        if changes.kind == "appended":
+            return appended_rows(spark, changes)
+        added = change_rows(spark, changes).where("_change_type IN ('insert', 'update_postimage')")
+        return added.drop(*FEED_COLUMNS)
+
+    patch.setattr(reading, "appended_rows", new_forms)
+    patch.setattr(reading.Inputs, "only_added", property(lambda self: True))
+
+
 MUTANTS: Sequence[Callable[[MonkeyPatch], None]] = (
     _bookmark_without_rows,
     _inclusive_bound,
@@ -382,6 +393,7 @@ MUTANTS: Sequence[Callable[[MonkeyPatch], None]] = (
     _restores_ignored,
     _groups_added_again,
     _newest_read_twice,
+    _replayed_rows_added,
 )
 
 
@@ -390,8 +402,8 @@ def test_an_engine_with_a_bug_is_caught(
     lakeside: Lakeside, monkeypatch: MonkeyPatch, mutant: Callable[[MonkeyPatch], None]
 ) -> None:
     """Purpose: the comparison with a recomputation must be able to fail.
-    Procedure: an engine with one bug refines new rows, a late change behind a delete, an OPTIMIZE, a DELETE, and
-    after a RESTORE of the table.
+    Procedure: an engine with one bug refines new rows, a late change behind a delete, an OPTIMIZE, a RESTORE
+    of the table, a change of a row as a replay makes it, and a DELETE.
     Pass: a refusal, or other rows than computed at once.
     """
     with pytest.raises((AssertionError, KdiError)):
@@ -411,5 +423,6 @@ _STEPS: Sequence[Callable[[Lakeside, str], None]] = (
     lambda lakeside, table: lakeside.append([(9, "z", 40, "i", D2), *MORE]),
     lambda lakeside, table: lakeside.sql("OPTIMIZE {t}"),
     lambda lakeside, table: lakeside.sql("RESTORE {t} TO VERSION AS OF 2", table),
+    lambda lakeside, table: lakeside.sql("UPDATE {t} SET bytes = 6 WHERE id = 4"),
     lambda lakeside, table: lakeside.sql("DELETE FROM {t} WHERE id = 3"),
 )
