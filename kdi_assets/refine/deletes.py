@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.single_commit import find_attempt
-from kdi_assets.refine.aggregate import with_keys
-from kdi_assets.refine.read import kept_at_hand, rows_at
+from kdi_assets.refine.read import rows_at, with_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +24,7 @@ def recorded_deletes(spark: SparkSession, uri: str, version: int | None) -> Data
 
 def record_deletes(
     uri: str, deletes: DataFrame, *, pinned: int | None, attempt_id: str, again: DataFrame | None = None
-) -> int | None:
+) -> int:
     """Record the deletes of a refinement before its commit.
 
     Args:
@@ -37,9 +36,6 @@ def record_deletes(
         The version that belongs to the rows after the commit.
     """
     spark = deletes.sparkSession
-    deletes = kept_at_hand(deletes)
-    if again is None and deletes.isEmpty():
-        return pinned
     log = TableLog.open(uri)
     newest = log.version if log else -1
     before = recorded_deletes(spark, uri, pinned)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,16 +33,23 @@ class OfKeys:
 
     Attributes:
         keys: The key columns, each combination once, null included.
-        dates: The rows with these keys are on these dates only; ``None``: on any.
+        unique: Columns of which no two rows of the table have the same values.
+        files: Delta's actions of the files that are written again: all that hold these rows, and perhaps others.
     """
 
     keys: DataFrame
-    dates: frozenset[date] | None = None
+    unique: tuple[str, ...]
+    files: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """New rows, in the columns of the table, and what they replace."""
+    """New rows, in the columns of the table, and what they replace.
+
+    Attributes:
+        few: All files to write together are small.
+    """
 
     rows: DataFrame
     replaces: Everything | Nothing | OfDates | OfKeys
+    few: bool = False
