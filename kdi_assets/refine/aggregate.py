@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.refine.inputs import Inputs
 from kdi_assets.refine.read import kept_at_hand, with_keys
-from kdi_assets.refine.table_change import Everything, OfDates, OfKeys, TableChange
+from kdi_assets.refine.table_change import NEW, OLD, Everything, OfDates, OfFiles, OfKeys, TableChange
 from kdi_assets.stream.refined_table import MERGEABLE, Aggregate, Function
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_TOUCHED = "_kdi_touched"
 _STATE: dict[Function, dict[str, tuple[str, str]]] = {
     "count": {"": ("count({of})", "sum({c})")},
     "sum": {"": ("sum({of})", "sum({c})")},
@@ -76,24 +77,29 @@ def _columns(mode: Aggregate) -> list[tuple[str, str, str, str]]:
 
 
 def _extended_groups(inputs: Inputs, mode: Aggregate) -> TableChange:
-    """Add new rows to their groups; no upstream row is read again."""
+    """Add new rows to their groups; no upstream row is read again.
+
+    All groups of the files are grouped again, without a join: they must be written again anyway.
+    """
     from pyspark.sql import functions as F
 
-    added = kept_at_hand(_state_of_rows(inputs.new_rows(), mode))
-    keys = added.select(*mode.by)
-    files = inputs.files_with(keys, _dates(inputs, mode))
-    names = [name for name, *_ in _columns(mode)]
-    held = inputs.rows_in(files)
-    old = with_keys(held, keys, mode.by).select(*mode.by, *names)
+    added = _state_of_rows(inputs.new_rows(), mode)
+    added = added if inputs.few else kept_at_hand(added)
+    files = inputs.files_with(added.select(*mode.by), _dates(inputs, mode))
+    held, names = inputs.rows_in(files), [name for name, *_ in _columns(mode)]
     types = dict(held.dtypes)
     columns = [
         # Of a sum, the sum has a wider type again.
         F.expr(f"CAST({of_parts.format(c=name)} AS {types[name]})").alias(name)
         for name, _, _, of_parts in _columns(mode)
     ]
-    parts = old.unionByName(added.select(*mode.by, *names))
-    merged = _with_measures(parts.groupBy(*mode.by).agg(*columns), mode)
-    return TableChange(merged, OfKeys(keys, mode.by, files))
+    parts = held.select(*mode.by, *names, F.struct("*").alias(OLD)).unionByName(
+        added.select(*mode.by, *names), allowMissingColumns=True
+    )
+    old, touched = F.first(OLD, ignorenulls=True).alias(OLD), F.expr(f"count_if({OLD} IS NULL) > 0").alias(_TOUCHED)
+    whole = _with_measures(parts.groupBy(*mode.by).agg(*columns, old, touched), mode)
+    form = F.when(F.col(_TOUCHED), F.struct(*held.columns)).otherwise(F.col(OLD)).alias(NEW)
+    return TableChange(whole.where(_TOUCHED).select(*held.columns), OfFiles(whole.select(OLD, form), files))
 
 
 def _groups_again(inputs: Inputs, mode: Aggregate) -> TableChange:

@@ -19,7 +19,7 @@ from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_
 from kdi_assets.ledger.table_files import CHANGE, TableAt, replace_files
 from kdi_assets.refine.inputs import is_small
 from kdi_assets.refine.read import with_keys
-from kdi_assets.refine.table_change import Everything, Nothing, OfDates, OfKeys, TableChange
+from kdi_assets.refine.table_change import NEW, OLD, Everything, Nothing, OfDates, OfFiles, OfKeys, TableChange
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -98,8 +98,10 @@ def stage_change(change: TableChange, table: TableAt) -> StagedChange:
             other = not same_columns(change.rows, table)
             metadata = metadata_with_schema(table.spark, table.snapshot, change.rows.schema) if other else None
             return _whole_files(change, table, table.files(), metadata=metadata)
-        case OfKeys():
-            return _rows_of_files(change, change.replaces, table)
+        case OfKeys(files=files):
+            return _counted_files(_rows_of_keys(change.rows, change.replaces, table), files, table, few=change.few)
+        case OfFiles(forms, files):
+            return _counted_files(_with_feed(forms), files, table, few=change.few)
 
 
 def _whole_files(
@@ -111,42 +113,45 @@ def _whole_files(
     return StagedChange(staged, counted.rows or 0, old.rows or 0, dates, counted.by_date)
 
 
-def _rows_of_files(change: TableChange, replaces: OfKeys, table: TableAt) -> StagedChange:
-    """Write the files that hold old rows with the keys again, with new rows in place of these.
-
-    Rows that come out as they were stay out of the change feed: what reads it shall not compute their dates again.
-    """
-    from pyspark.sql import Observation
+def _rows_of_keys(rows: DataFrame, replaces: OfKeys, table: TableAt) -> DataFrame:
+    """All rows of the files with new rows in place of those with the keys, and rows for the change feed."""
     from pyspark.sql import functions as F
 
     by, held = tuple(replaces.keys.columns), table.rows_of(replaces.files)
     old, kept = with_keys(held, replaces.keys, by), with_keys(held, replaces.keys, by, others=True)
-    new = change.rows.select(*table.schema.names)
-    rows = kept.withColumn(CHANGE, F.lit(None).cast("string")).unionByName(_compared(old, new, replaces.unique))
-    counted = Observation()
-    few = change.few and is_small(add.size() for add in replaces.files)
-    staged, _ = replace_files(table, rows.observe(counted, *_counts(table)), removed=replaces.files, few=few)
-    return _staged_rows(staged, counted.get)
+    unique = list(enumerate(replaces.unique))
+    left, right = (
+        form.selectExpr(*(f"`{column}` AS {side}_{i}" for i, column in unique), f"struct(*) AS {side}")
+        for side, form in ((OLD, old), (NEW, rows.select(*table.schema.names)))
+    )
+    forms = left.join(right, F.expr(" AND ".join(f"{OLD}_{i} <=> {NEW}_{i}" for i, _ in unique)), "full_outer")
+    return kept.withColumn(CHANGE, F.lit(None).cast("string")).unionByName(_with_feed(forms))
 
 
-def _compared(old: DataFrame, new: DataFrame, unique: tuple[str, ...]) -> DataFrame:
-    """The new rows; and, with ``_change_type: string``, the old and the new form of those that differ."""
-    from pyspark.sql import functions as F
+def _with_feed(forms: DataFrame) -> DataFrame:
+    """The new forms; and, with ``_change_type: string``, the old and the new form of those that differ.
 
-    sides = [
-        rows.selectExpr(*(f"`{column}` AS {side}_{i}" for i, column in enumerate(unique)), f"struct(*) AS {side}")
-        for side, rows in (("_kdi_old", old), ("_kdi_new", new))
-    ]
-    same = " AND ".join(f"_kdi_old_{i} <=> _kdi_new_{i}" for i in range(len(unique)))
-    differs = "NOT (_kdi_old <=> _kdi_new)"
-    forms = {
-        "CAST(NULL AS STRING)": "_kdi_new",
-        "'delete'": f"IF({differs}, _kdi_old, NULL)",
-        "'insert'": f"IF({differs}, _kdi_new, NULL)",
+    Rows that come out as they were stay out of the change feed: what reads it shall not compute their dates again.
+    """
+    differs = f"NOT ({OLD} <=> {NEW})"
+    kinds = {
+        "CAST(NULL AS STRING)": NEW,
+        "'delete'": f"IF({differs}, {OLD}, NULL)",
+        "'insert'": f"IF({differs}, {NEW}, NULL)",
     }
-    listed = ", ".join(f"struct({form} AS row, {kind} AS kind)" for kind, form in forms.items())
-    both = sides[0].join(sides[1], F.expr(same), "full_outer").selectExpr(f"inline(array({listed}))")
-    return both.where("row IS NOT NULL").selectExpr("row.*", f"kind AS {CHANGE}")
+    listed = ", ".join(f"struct({form} AS row, {kind} AS kind)" for kind, form in kinds.items())
+    rows = forms.selectExpr(f"inline(array({listed}))").where("row IS NOT NULL")
+    return rows.selectExpr("row.*", f"kind AS {CHANGE}")
+
+
+def _counted_files(rows: DataFrame, files: tuple[Any, ...], table: TableAt, *, few: bool) -> StagedChange:
+    """Write files again, and count the rows of the change feed meanwhile."""
+    from pyspark.sql import Observation
+
+    counted = Observation()
+    few = few and is_small(add.size() for add in files)
+    staged, _ = replace_files(table, rows.observe(counted, *_counts(table)), removed=files, few=few)
+    return _staged_rows(staged, counted.get)
 
 
 def _counts(table: TableAt) -> list[Column]:

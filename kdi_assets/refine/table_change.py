@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+OLD, NEW = "_kdi_old", "_kdi_new"
+
 
 @dataclass(frozen=True, slots=True)
 class Everything:
@@ -43,6 +45,20 @@ class OfKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class OfFiles:
+    """The rows of some files get new forms.
+
+    Attributes:
+        forms: All rows of the files and all new ones: ``_kdi_old`` and ``_kdi_new``, structs of the table's columns;
+            null for a row that was not, or will not be in the table.
+        files: Delta's actions of the files that are written again.
+    """
+
+    forms: DataFrame
+    files: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TableChange:
     """New rows, in the columns of the table, and what they replace.
 
@@ -51,5 +67,5 @@ class TableChange:
     """
 
     rows: DataFrame
-    replaces: Everything | Nothing | OfDates | OfKeys
+    replaces: Everything | Nothing | OfDates | OfKeys | OfFiles
     few: bool = False
