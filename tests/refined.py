@@ -60,6 +60,10 @@ class Lakeside:
     def version(self, table: str) -> int:
         return DeltaTable(self.uri(table)).version()
 
+    def files(self, table: str) -> frozenset[str]:
+        """The table's files."""
+        return frozenset(DeltaTable(self.uri(table)).file_uris())
+
     def assert_as_computed_at_once(self, table: RefinedTableSpec) -> None:
         """The table has the rows that another table, made now of all upstream rows, has."""
         again = replace(table, table=f"{table.table}_again_{self.version(table.table)}")

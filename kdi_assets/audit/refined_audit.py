@@ -19,7 +19,7 @@ from kdi_assets.refine.plan import RefinePlan
 from kdi_assets.refine.read import rows_at
 from kdi_assets.refine.report import Consumed
 from kdi_assets.refine.transform import function_source
-from kdi_assets.refine.upsert import upsert_change
+from kdi_assets.refine.upsert import newest_states
 from kdi_assets.refine.upstream import UpstreamChanges
 from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, RefinedTableSpec, ReplaceDates, Upsert
 
@@ -105,19 +105,7 @@ def rows_by_mode(table: RefinedTableSpec, rows: DataFrame) -> DataFrame:
         case Aggregate() as mode:
             return groups(rows, mode)
         case Upsert() as mode:
-            rebuild = RefinePlan("", -1, "", (), "rebuild")
-            change, _ = upsert_change(_OfQuery(rows.sparkSession, table, rebuild, "", rows), mode, None)
-            return change.rows
-
-
-@dataclass(frozen=True, slots=True)
-class _OfQuery(Inputs):
-    """Inputs of a rebuild whose rows went through the document's SQL before."""
-
-    query: DataFrame
-
-    def all_rows(self) -> DataFrame:
-        return self.query
+            return newest_states(rows, mode)
 
 
 def _bookmarks(table: RefinedTableSpec, lake: str) -> Bookmarks:

@@ -152,7 +152,7 @@ def commit(spark: SparkSession, staged: Staged, uri: str, *, read_version: int, 
         OvertakenCommit: A ledger commit, RESTORE, overwrite or metadata change came between.
         TableBusy: Commits that do not conflict came first too often in a row.
         StagedFilesGone: The files are missing, e.g. after a VACUUM.
-        TableChangedUnderDrain: The table is no longer the one of the plan.
+        PlannedTableGone: The table is no longer the one of the plan.
     """
     for _ in range(HARMLESS_RETRIES):
         try:

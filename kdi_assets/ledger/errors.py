@@ -54,15 +54,15 @@ class StagedFilesGone(Transient):
 
     def message_parts(self) -> tuple[str, str, str]:
         return (
-            f"{self.uri}: {len(self.files)} files of this drain are missing before its commit, {self.files[0]} first: "
-            "a VACUUM keeps new files for less time than a drain takes, or an executor writes to a disk of its own.",
+            f"{self.uri}: {len(self.files)} new files are missing before their commit, {self.files[0]} first: "
+            "a VACUUM keeps new files for less time than a run takes, or an executor writes to a disk of its own.",
             "this attempt committed nothing; positions stay as they are.",
             "VACUUM with a longer retention (Delta's default is a week), or a lake on every machine; then drain again",
         )
 
 
-class TableChangedUnderDrain(Terminal):
-    """The table was dropped, or replaced by another one."""
+class PlannedTableGone(Terminal):
+    """The table that a commit was planned for was dropped, or replaced by another one."""
 
     uri: str
     planned_id: str
@@ -71,8 +71,8 @@ class TableChangedUnderDrain(Terminal):
     def message_parts(self) -> tuple[str, str, str]:
         found = f"the table there now is {self.found_id}" if self.found_id else "no table is there now"
         return (
-            f"{self.uri}: the drain was planned for table {self.planned_id}, and {found}.",
-            "this drain committed nothing.",
+            f"{self.uri}: the commit was planned for table {self.planned_id}, and {found}.",
+            "nothing was committed.",
             "kdi plan, and if it refuses: kdi resolve … adopt",
         )
 

@@ -18,16 +18,14 @@ from kdi_assets.ledger.coordinates import Bounds, bounds_sql, coordinates, keeps
 from kdi_assets.ledger.dates import day_of
 from kdi_assets.ledger.delta_transaction import (
     Staged,
-    delta_options,
     jvm_of,
     physical_name,
     scala_none,
     scala_seq,
     staged_of,
-    start_transaction,
 )
 from kdi_assets.ledger.errors import RowsUnaccounted, RowsWithoutDate
-from kdi_assets.ledger.table_files import CHANGE, FILE, TableAt
+from kdi_assets.ledger.table_files import CHANGE, FILE, TableAt, write_rows
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -81,8 +79,12 @@ class OldRows:
         Raises:
             RowsUnaccounted: By the files' statistics, other rows than the old ones would be removed.
         """
+        from pyspark.sql import functions as F
+
         added = added or Staged()
-        written = self._write_kept_rows(changes, added)
+        kept_rows = self._kept_rows.withColumn(CHANGE, F.lit(None).cast("string"))
+        rows = kept_rows.unionByName(changes, allowMissingColumns=True)
+        written = write_rows(self._table, rows, metadata=added.metadata)
         kept = staged_of(written, date_column=self._date_column)
         removals = [add.removeWithTimestamp(int(time.time() * 1000), True) for add in self._adds]
         staged = Staged(
@@ -99,22 +101,6 @@ class OldRows:
             version = self._table.snapshot.version()
             raise RowsUnaccounted(uri=self._table.uri, version=version, expected=expected, missing=missing)
         return staged
-
-    def _write_kept_rows(self, changes: DataFrame, added: Staged) -> Any:
-        """Delta's actions of the new files."""
-        from pyspark.sql import functions as F
-
-        transaction = start_transaction(self._spark, self._table.log, self._table.snapshot)
-        if added.metadata is not None:
-            transaction.updateMetadata(added.metadata, False)
-        kept = self._kept_rows
-        if self._table.has_change_feed:
-            # Delta's writer puts rows with a change type into files of the change feed, and the others into the table.
-            kept = kept.withColumn(CHANGE, F.lit(None).cast("string")).unionByName(changes, allowMissingColumns=True)
-        # Without this option each task of the join would write a file of its own for each date.
-        options = delta_options(self._spark, {"optimizeWrite": "true"})
-        some = jvm_of(self._spark).scala.Option.apply(options)
-        return transaction.writeFiles(kept._jdf, some, scala_seq(self._spark, []))
 
     @property
     def _spark(self) -> SparkSession:

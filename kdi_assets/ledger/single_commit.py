@@ -25,7 +25,7 @@ from kdi_assets.ledger.delta_transaction import (
     set_transactions,
     start_transaction,
 )
-from kdi_assets.ledger.errors import CommitUnreadable, NotADeltaTable, StagedFilesGone, TableChangedUnderDrain
+from kdi_assets.ledger.errors import CommitUnreadable, NotADeltaTable, PlannedTableGone, StagedFilesGone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ def commit_after(version: int, spark: SparkSession, staged: Staged, request: Com
     Raises:
         VersionTaken: Another commit came first.
         StagedFilesGone: The files are missing, e.g. after a VACUUM.
-        TableChangedUnderDrain: The table is no longer the one that was planned for.
+        PlannedTableGone: The table is no longer the one that was planned for.
     """
     uri = request.uri
     table = delta_log(spark, uri)
@@ -123,12 +123,12 @@ def newest_version(request: CommitRequest) -> TableLog:
     """The table at its newest version, if it is still the one that was planned for.
 
     Raises:
-        TableChangedUnderDrain: It was dropped or replaced.
+        PlannedTableGone: It was dropped or replaced.
     """
     newest: TableLog | None = None
     with suppress(NotADeltaTable):  # the table was dropped, and our files were written into the empty folder
         newest = TableLog.open(request.uri)
     if newest is None or newest.table_id != request.table_id:
         found = newest.table_id if newest else ""
-        raise TableChangedUnderDrain(uri=request.uri, planned_id=request.table_id, found_id=found)
+        raise PlannedTableGone(uri=request.uri, planned_id=request.table_id, found_id=found)
     return newest

@@ -67,15 +67,6 @@ class TableAt:
 
         return StructType.fromJson(json.loads(str(self.snapshot.metadata().schemaString())))
 
-    def rows(self) -> DataFrame:
-        """All rows."""
-        return self.rows_of(list(self.snapshot.allFiles().collectAsList()))
-
-    def rows_named(self) -> DataFrame:
-        """All rows, with ``_kdi_file: string``, the last part of the path of the row's file."""
-        read = self.spark.read.format("delta").option("versionAsOf", self.snapshot.version()).load(self.uri)
-        return read.selectExpr("*", f"_metadata.file_name AS {FILE}")
-
     def rows_of(self, adds: Collection[Any]) -> DataFrame:
         """The rows of some files, which need not be in this version any more."""
         from pyspark.sql import DataFrame
@@ -139,33 +130,24 @@ def replace_files(
     rows: DataFrame,
     *,
     removed: Collection[Any] = (),
-    feed: DataFrame | None = None,
     metadata: Any = None,
+    few: bool = False,
 ) -> tuple[Staged, CountedRows]:
     """Write rows into files that are in no version of the table, and remove others in the same commit.
 
     Args:
-        rows: All rows of the new files: the table's columns and types, or those of ``metadata``.
+        rows: The table's columns and types, or those of ``metadata``. With a column ``_change_type``: rows where it is
+            null are those of the new files, the others those of the change feed. Without it, Delta derives the feed
+            from the files: all rows of removed files are deletes, all rows of new ones inserts.
         removed: Delta's actions of the files that the commit removes.
-        feed: Rows with ``_change_type`` for the change feed of the commit. Without it, Delta derives the feed from the
-            files: all rows of removed files are deletes, all rows of new ones inserts.
         metadata: Delta's new metadata of the table, if it changes.
+        few: One task writes all rows, without a shuffle.
 
     Returns:
         Everything that the commit needs, and the rows of the new files.
     """
-    from pyspark.sql import functions as F
-
     spark = table.spark
-    transaction = start_transaction(spark, table.log, table.snapshot)
-    if metadata is not None:
-        transaction.updateMetadata(metadata, False)
-    if feed is not None and table.has_change_feed:
-        # Delta's writer puts rows with a change type into files of the change feed, and the others into the table.
-        rows = rows.withColumn(CHANGE, F.lit(None).cast("string")).unionByName(feed)
-    # Tasks hand each other the rows of a date: without it each task would write a file of its own for each date.
-    options = jvm_of(spark).scala.Option.apply(delta_options(spark, {"optimizeWrite": "true"}))
-    written = transaction.writeFiles(rows._jdf, options, scala_seq(spark, []))
+    written = write_rows(table, rows, metadata=metadata, few=few)
     actions = [written.apply(i) for i in range(written.size())]
     parsed = [json.loads(action.json()) for action in actions]
     now = int(time.time() * 1000)
@@ -184,3 +166,16 @@ def replace_files(
         replaces=frozenset(str(add.path()) for add in removed),
     )
     return staged, counted
+
+
+def write_rows(table: TableAt, rows: DataFrame, *, metadata: Any = None, few: bool = False) -> Any:
+    """Delta's actions of new files with rows, and of files of the change feed; arguments as of ``replace_files``."""
+    spark = table.spark
+    transaction = start_transaction(spark, table.log, table.snapshot)
+    if metadata is not None:
+        transaction.updateMetadata(metadata, False)
+    if CHANGE in rows.columns and not table.has_change_feed:
+        rows = rows.where(f"{CHANGE} IS NULL").drop(CHANGE)
+    # Tasks hand each other the rows of a date: without it each task would write a file of its own for each date.
+    options = jvm_of(spark).scala.Option.apply(delta_options(spark, {"optimizeWrite": str(not few).lower()}))
+    return transaction.writeFiles((rows.coalesce(1) if few else rows)._jdf, options, scala_seq(spark, []))

@@ -6,15 +6,18 @@ sketch. The measure itself is computed from that form, in the same way whether a
 
 from __future__ import annotations
 
+from datetime import date
 from typing import TYPE_CHECKING
 
-from kdi_assets.refine.inputs import Inputs, in_dates
-from kdi_assets.refine.table_change import Everything, OfDates, OfKeys, TableChange
+from kdi_assets.refine.inputs import Inputs
+from kdi_assets.refine.read import kept_at_hand, with_keys
+from kdi_assets.refine.table_change import NEW, OLD, Everything, OfDates, OfFiles, OfKeys, TableChange
 from kdi_assets.stream.refined_table import MERGEABLE, Aggregate, Function
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_TOUCHED = "_kdi_touched"
 _STATE: dict[Function, dict[str, tuple[str, str]]] = {
     "count": {"": ("count({of})", "sum({c})")},
     "sum": {"": ("sum({of})", "sum({c})")},
@@ -74,41 +77,40 @@ def _columns(mode: Aggregate) -> list[tuple[str, str, str, str]]:
 
 
 def _extended_groups(inputs: Inputs, mode: Aggregate) -> TableChange:
-    """Add new rows to their groups; no upstream row is read again."""
+    """Add new rows to their groups; no upstream row is read again.
+
+    All groups of the files are grouped again, without a join: they must be written again anyway.
+    """
     from pyspark.sql import functions as F
 
     added = _state_of_rows(inputs.new_rows(), mode)
-    dates = inputs.dates if "date" in mode.by and inputs.table.by_date else None
-    kept = inputs.table_rows().where(in_dates(dates) if dates is not None else "true")
-    names = [name for name, *_ in _columns(mode)]
-    old = with_keys(kept, added, mode.by).select(*mode.by, *names)
-    types = dict(kept.dtypes)
+    added = added if inputs.few else kept_at_hand(added)
+    files = inputs.files_with(added.select(*mode.by), _dates(inputs, mode))
+    held, names = inputs.rows_in(files), [name for name, *_ in _columns(mode)]
+    types = dict(held.dtypes)
     columns = [
         # Of a sum, the sum has a wider type again.
         F.expr(f"CAST({of_parts.format(c=name)} AS {types[name]})").alias(name)
         for name, _, _, of_parts in _columns(mode)
     ]
-    parts = old.unionByName(added.select(*mode.by, *names))
-    merged = _with_measures(parts.groupBy(*mode.by).agg(*columns), mode)
-    return TableChange(merged, OfKeys(added.select(*mode.by), dates))
+    parts = held.select(*mode.by, *names, F.struct("*").alias(OLD)).unionByName(
+        added.select(*mode.by, *names), allowMissingColumns=True
+    )
+    old, touched = F.first(OLD, ignorenulls=True).alias(OLD), F.expr(f"count_if({OLD} IS NULL) > 0").alias(_TOUCHED)
+    whole = _with_measures(parts.groupBy(*mode.by).agg(*columns, old, touched), mode)
+    form = F.when(F.col(_TOUCHED), F.struct(*held.columns)).otherwise(F.col(OLD)).alias(NEW)
+    return TableChange(whole.where(_TOUCHED).select(*held.columns), OfFiles(whole.select(OLD, form), files))
 
 
 def _groups_again(inputs: Inputs, mode: Aggregate) -> TableChange:
     """Compute the touched groups of all their upstream rows."""
-    touched = inputs.touched_rows().select(*mode.by).distinct()
-    dates = inputs.dates if "date" in mode.by and inputs.table.by_date else None
+    touched = kept_at_hand(inputs.touched_rows().select(*mode.by).distinct())
+    dates = _dates(inputs, mode)
     rows = inputs.rows_of(dates) if dates is not None else inputs.all_rows()
-    return TableChange(groups(with_keys(rows, touched, mode.by), mode), OfKeys(touched, dates))
+    files = inputs.files_with(touched, dates)
+    return TableChange(groups(with_keys(rows, touched, mode.by), mode), OfKeys(touched, mode.by, files))
 
 
-def with_keys(rows: DataFrame, keys: DataFrame, by: tuple[str, ...], *, others: bool = False) -> DataFrame:
-    """The rows with some keys, or all others; null equals null.
-
-    Args:
-        keys: Has the columns of ``by``; each combination once.
-    """
-    from pyspark.sql import functions as F
-
-    named = keys.select(*(F.col(f"`{column}`").alias(f"_kdi_key_{i}") for i, column in enumerate(by)))
-    same = " AND ".join(f"`{column}` <=> _kdi_key_{i}" for i, column in enumerate(by))
-    return rows.join(named, F.expr(same), "left_anti" if others else "left_semi")
+def _dates(inputs: Inputs, mode: Aggregate) -> frozenset[date] | None:
+    """The dates of the touched groups; ``None``: any."""
+    return inputs.dates if "date" in mode.by and inputs.table.by_date else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kdi_assets.refine.aggregate import aggregate_change
@@ -11,7 +11,7 @@ from kdi_assets.refine.deletes import record_deletes, recorded_deletes
 from kdi_assets.refine.errors import NullKeys
 from kdi_assets.refine.inputs import Inputs
 from kdi_assets.refine.table_change import Everything, Nothing, OfDates, OfKeys, TableChange
-from kdi_assets.refine.upsert import FROM, SEQUENCE, upsert_change
+from kdi_assets.refine.upsert import DELETES, SEQUENCE, deletes_of, upsert_change
 from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
 
 if TYPE_CHECKING:
@@ -33,7 +33,11 @@ def compute(inputs: Inputs, lake: str) -> Computed:
         NullKeys: Changes have no keys or no sequence.
         KdiError: As ``transform``.
     """
-    mode: Mode = inputs.table.mode
+    computed = _computed(inputs, inputs.table.mode, lake)
+    return replace(computed, change=replace(computed.change, few=inputs.few))
+
+
+def _computed(inputs: Inputs, mode: Mode, lake: str) -> Computed:
     match mode:
         case Append() | ReplaceDates():
             return Computed(_rows_as_they_are(inputs))
@@ -56,13 +60,12 @@ def _rows_as_they_are(inputs: Inputs) -> TableChange:
 def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:
     plan, uri = inputs.plan, inputs.table.deletes_uri(lake)
     known = recorded_deletes(inputs.spark, uri, plan.deletes, remember_days=mode.remember_deletes)
-    change, deletes = upsert_change(inputs, mode, known)
-    sequence = SEQUENCE if mode.scd_type == 1 else FROM
-    _refuse_null_keys(inputs, change.rows, deletes, (*mode.keys, sequence))
+    change, changes = upsert_change(inputs, mode, known)
     again = change.replaces.keys if isinstance(change.replaces, OfKeys) and not inputs.only_added else None
     version = record_deletes(
         uri,
-        deletes,
+        deletes_of(changes, mode),
+        count=_counted_deletes(inputs, mode, changes),
         pinned=plan.deletes,
         attempt_id=plan.attempt_id,
         again=again,
@@ -71,11 +74,18 @@ def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:
     return Computed(change, version)
 
 
-def _refuse_null_keys(inputs: Inputs, rows: DataFrame, deletes: DataFrame, columns: tuple[str, ...]) -> None:
-    null = " OR ".join(f"`{column}` IS NULL" for column in columns)
-    nullable = {f.name for frame in (rows,) for f in frame.schema.fields if f.nullable}
-    if not nullable.intersection(columns):
-        return
-    of_deletes = null.replace(f"`{FROM}`", f"`{SEQUENCE}`")
-    if found := rows.where(null).count() + deletes.where(of_deletes).count():
-        raise NullKeys(table=inputs.table.name, rows=found)
+def _counted_deletes(inputs: Inputs, mode: Upsert, changes: DataFrame) -> int:
+    """How many of the changes are deletes.
+
+    Raises:
+        NullKeys: Changes have a null key or sequence.
+    """
+    columns = {*mode.keys, SEQUENCE}
+    nullable = [f.name for f in changes.schema.fields if f.nullable and f.name in columns]
+    null = " OR ".join(f"`{column}` IS NULL" for column in nullable) or "false"
+    if not nullable and not mode.apply_as_deletes:
+        return 0
+    (found,) = changes.selectExpr(f"count_if({null}) AS unknown", f"count_if({DELETES}) AS deletes").collect()
+    if found["unknown"]:
+        raise NullKeys(table=inputs.table.name, rows=found["unknown"])
+    return int(found["deletes"])

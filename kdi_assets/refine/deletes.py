@@ -16,9 +16,8 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import is_conflict
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.ledger.single_commit import VersionTaken, find_attempt
-from kdi_assets.refine.aggregate import with_keys
 from kdi_assets.refine.bookmarks import changes_rows, read_bookmarks
-from kdi_assets.refine.read import kept_at_hand, rows_at
+from kdi_assets.refine.read import rows_at, with_keys
 from kdi_assets.stream.refined_table import RefinedTableSpec
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ def record_deletes(
     uri: str,
     deletes: DataFrame,
     *,
+    count: int,
     pinned: int | None,
     attempt_id: str,
     again: DataFrame | None = None,
@@ -53,6 +53,7 @@ def record_deletes(
 
     Args:
         deletes: Keys and ``sequence`` of all deletes that the refinement read.
+        count: How many changes delete; without any, nothing is computed.
         pinned: The version that belongs to the rows so far; ``None``: there is none.
         again: Keys whose deletes were all read again: what is recorded of them is replaced.
         remember_days: As in ``recorded_deletes``.
@@ -64,11 +65,11 @@ def record_deletes(
         VersionTaken: Another refinement recorded deletes meanwhile.
     """
     spark = deletes.sparkSession
-    deletes = kept_at_hand(_recorded_now(deletes))
+    deletes = _recorded_now(deletes)
     log = TableLog.open(uri)
     # Without a pinned version all rows are computed again: what the table has must not stay there, out of use.
     outdated = pinned is None and log is not None and log.data_files.num_rows > 0
-    if again is None and not outdated and deletes.isEmpty():
+    if not count and not outdated and (again is None or pinned is None):
         return pinned
     newest = log.version if log else -1
     appends = again is None and log is not None and _appends(log, pinned, remember_days)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kdi_assets.ledger.table_files import TableAt
 from kdi_assets.refine.plan import RefinePlan
-from kdi_assets.refine.read import FEED_COLUMNS, appended_rows, change_rows, rows_at
+from kdi_assets.refine.read import FEED_COLUMNS, appended_rows, change_rows, rows_at, with_keys
 from kdi_assets.refine.transform import transform
 from kdi_assets.stream.refined_table import RefinedTableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+SMALL_BYTES = 8 << 20
+"""Of files that are together as small, all are written again: to find out which hold the keys would cost more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,12 @@ class Inputs:
         return all(u.kind in ("appended", "nothing") for u in self.plan.upstreams)
 
     @property
+    def few(self) -> bool:
+        """Whether only few rows were added: what they take is computed by one task."""
+        added = [add for upstream in self.plan.upstreams for add in upstream.files]
+        return self.plan.kind == "changes" and self.only_added and is_small(add["size"] for add in added)
+
+    @property
     def dates(self) -> frozenset[date] | None:
         """The dates of what is new upstream; ``None`` if unknown."""
         found: set[date] = set()
@@ -63,9 +72,34 @@ class Inputs:
             found |= upstream.dates
         return frozenset(found)
 
-    def table_rows(self) -> DataFrame:
-        """The rows of the refined table itself, at the version of the plan."""
-        return TableAt.open(self.spark, self.uri, self.plan.version).rows()
+    def files_with(self, keys: DataFrame, dates: Collection[date] | None = None) -> tuple[Any, ...]:
+        """Delta's actions of files of the refined table, all that hold rows with some keys among them.
+
+        Args:
+            keys: Named as in the table.
+            dates: The rows are on these dates only; ``None``: on any.
+        """
+        table = self._refined_table
+        files = table.files() if dates is None else table.files_of_dates(dates)
+        if is_small(add.size() for add in files):
+            return files
+        by = tuple(keys.columns)
+        placed = table.rows_of(files).select(*by, "_metadata.file_name")
+        found = with_keys(placed, keys, by).select("file_name").distinct().collect()
+        return table.files_named([row["file_name"] for row in found])
+
+    def rows_in(self, files: Collection[Any]) -> DataFrame:
+        """The rows of some files of the refined table."""
+        return self._refined_table.rows_of(files)
+
+    @property
+    def _refined_table(self) -> TableAt:
+        return TableAt.open(self.spark, self.uri, self.plan.version)
+
+
+def is_small(sizes: Iterable[int]) -> bool:
+    """Whether files of these sizes are together so small that any more tasks or jobs cost more than their rows."""
+    return sum(sizes) <= SMALL_BYTES
 
 
 def in_dates(dates: Collection[date]) -> str:

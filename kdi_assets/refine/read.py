@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kdi_assets.ledger.table_files import CHANGE, TableAt
@@ -10,6 +12,12 @@ from kdi_assets.refine.upstream import UpstreamChanges
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_OF_FEW_ROWS: Mapping[str, str] = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    # Without adaptive execution, estimates alone decide: rows of a large table must never be shuffled to one task.
+    "spark.sql.autoBroadcastJoinThreshold": "256MB",
+}
 FEED_COLUMNS = (CHANGE, "_commit_version", "_commit_timestamp")
 
 
@@ -38,6 +46,23 @@ def rows_at(spark: SparkSession, uri: str, version: int) -> DataFrame:
     return spark.read.format("delta").option("versionAsOf", version).load(uri)
 
 
+@contextmanager
+def one_task(spark: SparkSession, *, wanted: bool = True) -> Iterator[None]:
+    """Plan for few rows: a shuffle gives one task all of them, and plans stay as they are.
+
+    Adaptive execution plans, optimises and compiles again after each shuffle: more than what few rows cost.
+    """
+    settings = _OF_FEW_ROWS if wanted else {}
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
 def kept_at_hand(rows: DataFrame) -> DataFrame:
     """The rows, computed by the first action and kept on the executors for the next ones.
 
@@ -45,3 +70,16 @@ def kept_at_hand(rows: DataFrame) -> DataFrame:
     being read (``PartitionKeyedAccumulator.isZero``, Spark 4.2.0), and a driver without heartbeats loses its executor.
     """
     return rows.localCheckpoint(eager=False)
+
+
+def with_keys(rows: DataFrame, keys: DataFrame, by: tuple[str, ...], *, others: bool = False) -> DataFrame:
+    """The rows with some keys, or all others; null equals null.
+
+    Args:
+        keys: Has the columns of ``by``; each combination once.
+    """
+    from pyspark.sql import functions as F
+
+    named = keys.select(*(F.col(f"`{column}`").alias(f"_kdi_key_{i}") for i, column in enumerate(by)))
+    same = " AND ".join(f"`{column}` <=> _kdi_key_{i}" for i, column in enumerate(by))
+    return rows.join(named, F.expr(same), "left_anti" if others else "left_semi")

@@ -10,7 +10,7 @@ from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kdi_assets.ledger.errors import StagedFilesGone, TableChangedUnderDrain
+from kdi_assets.ledger.errors import PlannedTableGone, StagedFilesGone
 from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_after
 from kdi_assets.ledger.table_files import TableAt
 from kdi_assets.refine.bookmarks import bookmark_transactions
@@ -20,6 +20,7 @@ from kdi_assets.refine.entry import RefineEntry, refine_entry_to_json
 from kdi_assets.refine.errors import AnotherRefinementActive, NoDates, RefiningFailed, RowsUnmet
 from kdi_assets.refine.inputs import Inputs
 from kdi_assets.refine.plan import RefinePlan, date_by_date, plan_refinement
+from kdi_assets.refine.read import one_task
 from kdi_assets.refine.report import RefineReport
 from kdi_assets.refine.stage import StagedChange, create_table, same_columns, stage_change
 from kdi_assets.refine.transform import function_source
@@ -92,7 +93,7 @@ def refine(
             return replace(_execute(plan, context, definition), seconds=time.monotonic() - started)
         except _OtherColumns:
             rebuild = True  # the rows gained, lost or changed a column: the definition's text alone does not show it
-        except (VersionTaken, StagedFilesGone, TableChangedUnderDrain) as overtaken:
+        except (VersionTaken, StagedFilesGone, PlannedTableGone) as overtaken:
             lost += 1
             if lost >= MOST_LOST_ATTEMPTS:
                 detail = str(overtaken).split("\n", 1)[0] or "other commits came first"
@@ -118,8 +119,15 @@ def _with_dates(plan: RefinePlan, dates: tuple[date, date]) -> RefinePlan:
 def _execute(plan: RefinePlan, context: RefineContext, definition: str) -> RefineReport:
     table, spark = context.table, context.session()
     context.report(_log_line(table, plan))
+    inputs = Inputs(spark, table, plan, context.uri)
+    with one_task(spark, wanted=inputs.few):
+        return _execute_planned(plan, context, definition, inputs)
+
+
+def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, inputs: Inputs) -> RefineReport:
+    table, spark = context.table, inputs.spark
     with _spark_failures(table, "computing rows"):
-        computed = compute(Inputs(spark, table, plan, context.uri), context.lake)
+        computed = compute(inputs, context.lake)
     context.at("deletes recorded")
     if plan.version < 0:
         plan = _created(plan, context, computed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.ledger.delta_transaction import (
@@ -16,18 +16,19 @@ from kdi_assets.ledger.delta_transaction import (
     start_transaction,
 )
 from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_once
-from kdi_assets.ledger.table_files import CHANGE, FILE, TableAt, replace_files
-from kdi_assets.refine.aggregate import with_keys
-from kdi_assets.refine.inputs import in_dates
-from kdi_assets.refine.read import kept_at_hand
-from kdi_assets.refine.table_change import Everything, Nothing, OfDates, OfKeys, TableChange
+from kdi_assets.ledger.table_files import CHANGE, TableAt, replace_files
+from kdi_assets.refine.inputs import is_small
+from kdi_assets.refine.read import with_keys
+from kdi_assets.refine.table_change import NEW, OLD, Everything, Nothing, OfDates, OfFiles, OfKeys, TableChange
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 TABLE_PROPERTIES = {"delta.enableChangeDataFeed": "true", **CHECKPOINT_INTERVAL}
 """Of tables that we create: what reads them takes changed rows from their change feed."""
+
+_EPOCH = date(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def stage_change(change: TableChange, table: TableAt) -> StagedChange:
     """
     match change.replaces:
         case Nothing():
-            staged, counted = replace_files(table, change.rows)
+            staged, counted = replace_files(table, change.rows, few=change.few)
             return StagedChange(staged, counted.rows or 0, 0, tuple(counted.by_date), counted.by_date)
         case OfDates(dates):
             return _whole_files(change, table, table.files_of_dates(dates))
@@ -97,8 +98,10 @@ def stage_change(change: TableChange, table: TableAt) -> StagedChange:
             other = not same_columns(change.rows, table)
             metadata = metadata_with_schema(table.spark, table.snapshot, change.rows.schema) if other else None
             return _whole_files(change, table, table.files(), metadata=metadata)
-        case OfKeys():
-            return _rows_of_files(change, change.replaces, table)
+        case OfKeys(files=files):
+            return _counted_files(_rows_of_keys(change.rows, change.replaces, table), files, table, few=change.few)
+        case OfFiles(forms, files):
+            return _counted_files(_with_feed(forms), files, table, few=change.few)
 
 
 def _whole_files(
@@ -110,41 +113,66 @@ def _whole_files(
     return StagedChange(staged, counted.rows or 0, old.rows or 0, dates, counted.by_date)
 
 
-def _rows_of_files(change: TableChange, replaces: OfKeys, table: TableAt) -> StagedChange:
-    """Write the files that hold old rows with the keys again, with new rows in place of these.
+def _rows_of_keys(rows: DataFrame, replaces: OfKeys, table: TableAt) -> DataFrame:
+    """All rows of the files with new rows in place of those with the keys, and rows for the change feed."""
+    from pyspark.sql import functions as F
+
+    by, held = tuple(replaces.keys.columns), table.rows_of(replaces.files)
+    old, kept = with_keys(held, replaces.keys, by), with_keys(held, replaces.keys, by, others=True)
+    unique = list(enumerate(replaces.unique))
+    left, right = (
+        form.selectExpr(*(f"`{column}` AS {side}_{i}" for i, column in unique), f"struct(*) AS {side}")
+        for side, form in ((OLD, old), (NEW, rows.select(*table.schema.names)))
+    )
+    forms = left.join(right, F.expr(" AND ".join(f"{OLD}_{i} <=> {NEW}_{i}" for i, _ in unique)), "full_outer")
+    return kept.withColumn(CHANGE, F.lit(None).cast("string")).unionByName(_with_feed(forms))
+
+
+def _with_feed(forms: DataFrame) -> DataFrame:
+    """The new forms; and, with ``_change_type: string``, the old and the new form of those that differ.
 
     Rows that come out as they were stay out of the change feed: what reads it shall not compute their dates again.
     """
-    by = tuple(replaces.keys.columns)
-    new = kept_at_hand(change.rows.select(*(f.name for f in table.schema.fields)))
-    keys = kept_at_hand(replaces.keys)
-    where = in_dates(replaces.dates) if replaces.dates is not None else "true"
-    placed = table.rows_named().where(where)
-    names = [row[FILE] for row in with_keys(placed, keys, by).select(FILE).distinct().collect()]
-    files = table.files_named(names)
-    held = table.rows_of(files)
-    old, kept = with_keys(held, keys, by), with_keys(held, keys, by, others=True)
-    deleted, inserted = old.exceptAll(new), new.exceptAll(old)
-    feed = kept_at_hand(_feed(deleted, "delete").unionByName(_feed(inserted, "insert")))
-    counted = {(r[CHANGE], r["day"]): r["count"] for r in _by_day(feed, table).collect()}
-    if not counted:
+    differs = f"NOT ({OLD} <=> {NEW})"
+    kinds = {
+        "CAST(NULL AS STRING)": NEW,
+        "'delete'": f"IF({differs}, {OLD}, NULL)",
+        "'insert'": f"IF({differs}, {NEW}, NULL)",
+    }
+    listed = ", ".join(f"struct({form} AS row, {kind} AS kind)" for kind, form in kinds.items())
+    rows = forms.selectExpr(f"inline(array({listed}))").where("row IS NOT NULL")
+    return rows.selectExpr("row.*", f"kind AS {CHANGE}")
+
+
+def _counted_files(rows: DataFrame, files: tuple[Any, ...], table: TableAt, *, few: bool) -> StagedChange:
+    """Write files again, and count the rows of the change feed meanwhile."""
+    from pyspark.sql import Observation
+
+    counted = Observation()
+    few = few and is_small(add.size() for add in files)
+    staged, _ = replace_files(table, rows.observe(counted, *_counts(table)), removed=files, few=few)
+    return _staged_rows(staged, counted.get)
+
+
+def _counts(table: TableAt) -> list[Column]:
+    """Rows of the change feed by kind; and by date, as a histogram of twice the date's number, one more for inserts."""
+    from pyspark.sql import functions as F
+
+    day = "unix_date(date)" if table.is_partitioned_by_date else "NULL"
+    place = f"CASE {CHANGE} WHEN 'insert' THEN 2 * {day} + 1 WHEN 'delete' THEN 2 * {day} END"
+    return [
+        F.expr(f"count_if({CHANGE} = 'insert')").alias("insert"),
+        F.expr(f"count_if({CHANGE} = 'delete')").alias("delete"),
+        # Exact, because there are twice as many bins as dates in two kinds within a hundred years.
+        F.expr(f"histogram_numeric(CAST({place} AS BIGINT), {4 * 36_525})").alias("days"),
+    ]
+
+
+def _staged_rows(staged: Staged, counted: Mapping[str, Any]) -> StagedChange:
+    """Without a changed row, what was written stays in no version."""
+    if not counted["insert"] and not counted["delete"]:
         return StagedChange(Staged(), 0, 0, (), {})
-    staged, _ = replace_files(table, kept.unionByName(new), removed=files, feed=feed)
-    added = {day: n for (kind, day), n in counted.items() if kind == "insert"}
-    removed = sum(n for (kind, _), n in counted.items() if kind == "delete")
-    dates = tuple(sorted({day for _, day in counted if day is not None}))
-    by_date = {day: n for day, n in sorted(added.items(), key=str) if day is not None}
-    return StagedChange(staged, sum(added.values()), removed, dates, by_date)
-
-
-def _feed(rows: DataFrame, kind: str) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    return rows.withColumn(CHANGE, F.lit(kind))
-
-
-def _by_day(feed: DataFrame, table: TableAt) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    day = F.col("date") if table.is_partitioned_by_date else F.lit(None).cast("date")
-    return feed.groupBy(CHANGE, day.alias("day")).count()
+    days = {int(bin["x"]): int(bin["y"]) for bin in counted["days"] or ()}
+    by_date = {_EPOCH + timedelta(days=x // 2): rows for x, rows in sorted(days.items()) if x % 2}
+    dates = tuple(sorted({_EPOCH + timedelta(days=x // 2) for x in days}))
+    return StagedChange(staged, counted["insert"], counted["delete"], dates, by_date)

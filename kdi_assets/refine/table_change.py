@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+OLD, NEW = "_kdi_old", "_kdi_new"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +35,37 @@ class OfKeys:
 
     Attributes:
         keys: The key columns, each combination once, null included.
-        dates: The rows with these keys are on these dates only; ``None``: on any.
+        unique: Columns of which no two rows of the table have the same values.
+        files: Delta's actions of the files that are written again: all that hold these rows, and perhaps others.
     """
 
     keys: DataFrame
-    dates: frozenset[date] | None = None
+    unique: tuple[str, ...]
+    files: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OfFiles:
+    """The rows of some files get new forms.
+
+    Attributes:
+        forms: All rows of the files and all new ones: ``_kdi_old`` and ``_kdi_new``, structs of the table's columns;
+            null for a row that was not, or will not be in the table.
+        files: Delta's actions of the files that are written again.
+    """
+
+    forms: DataFrame
+    files: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """New rows, in the columns of the table, and what they replace."""
+    """New rows, in the columns of the table, and what they replace.
+
+    Attributes:
+        few: All files to write together are small.
+    """
 
     rows: DataFrame
-    replaces: Everything | Nothing | OfDates | OfKeys
+    replaces: Everything | Nothing | OfDates | OfKeys | OfFiles
+    few: bool = False

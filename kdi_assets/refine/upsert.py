@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdi_assets.refine.aggregate import with_keys
 from kdi_assets.refine.inputs import Inputs
+from kdi_assets.refine.read import kept_at_hand, with_keys
 from kdi_assets.refine.table_change import Everything, OfKeys, TableChange
 from kdi_assets.stream.refined_table import Upsert
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SEQUENCE, FROM, TO = "sequence", "valid_from", "valid_to"
-_DELETES, _CONTENT = "_kdi_deletes", "_kdi_content"
+DELETES, _CONTENT = "_kdi_deletes", "_kdi_content"
 
 
 def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tuple[TableChange, DataFrame]:
@@ -28,21 +28,29 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
         deletes: Keys and ``sequence`` of the deletes that are recorded; ``None``: none are.
 
     Returns:
-        The change; and keys and ``sequence`` of all deletes among the changes that were read.
+        The change; and the changes that were read, of which ``deletes_of`` gives the deletes.
     """
     if inputs.plan.kind == "rebuild":
         changes = _changes(inputs.all_rows(), mode)
-        return TableChange(_states(changes, mode), Everything()), _deletes_of(changes, mode)
+        return TableChange(_states(changes, mode), Everything()), changes
+    unique = (*mode.keys, FROM) if mode.scd_type == 2 else mode.keys
     if not inputs.only_added:
-        touched = _changes(inputs.touched_rows(), mode).select(*mode.keys).distinct()
-        changes = _changes(with_keys(inputs.all_rows(), touched, mode.keys), mode)
-        return TableChange(_states(changes, mode), OfKeys(touched)), _deletes_of(changes, mode)
-    new = _changes(inputs.new_rows(), mode)
+        touched = kept_at_hand(_changes(inputs.touched_rows(), mode).select(*mode.keys).distinct())
+        changes = kept_at_hand(_changes(with_keys(inputs.all_rows(), touched, mode.keys), mode))
+        replaces = OfKeys(touched, unique, inputs.files_with(touched))
+        return TableChange(_states(changes, mode), replaces), changes
+    new = kept_at_hand(_changes(inputs.new_rows(), mode))
     keys = new.select(*mode.keys).distinct()
-    known = _known_changes(with_keys(inputs.table_rows(), keys, mode.keys), new, mode)
+    files = inputs.files_with(keys)
+    known = _known_changes(with_keys(inputs.rows_in(files), keys, mode.keys), new, mode)
     if deletes is not None:
         known = known.unionByName(_as_changes(with_keys(deletes, keys, mode.keys), new))
-    return TableChange(_states(known.unionByName(new), mode), OfKeys(keys)), _deletes_of(new, mode)
+    return TableChange(_states(known.unionByName(new), mode), OfKeys(keys, unique, files)), new
+
+
+def newest_states(rows: DataFrame, mode: Upsert) -> DataFrame:
+    """The rows of the table that a rebuild makes of all rows of the query; lazy, and without any side effect."""
+    return _states(_changes(rows, mode), mode)
 
 
 def _changes(rows: DataFrame, mode: Upsert) -> DataFrame:
@@ -53,11 +61,12 @@ def _changes(rows: DataFrame, mode: Upsert) -> DataFrame:
     kept = mode.column_list or tuple(others)
     columns = [F.col(f"`{c}`") for c in dict.fromkeys((*mode.keys, *kept))]
     deletes = F.expr(f"coalesce({mode.apply_as_deletes}, false)") if mode.apply_as_deletes else F.lit(False)
-    return rows.select(*columns, F.expr(mode.sequence_by).alias(SEQUENCE), deletes.alias(_DELETES))
+    return rows.select(*columns, F.expr(mode.sequence_by).alias(SEQUENCE), deletes.alias(DELETES))
 
 
-def _deletes_of(changes: DataFrame, mode: Upsert) -> DataFrame:
-    return changes.where(_DELETES).select(*mode.keys, SEQUENCE).distinct()
+def deletes_of(changes: DataFrame, mode: Upsert) -> DataFrame:
+    """Keys and ``sequence`` of the deletes among some changes."""
+    return changes.where(DELETES).select(*mode.keys, SEQUENCE).distinct()
 
 
 def _known_changes(rows: DataFrame, like: DataFrame, mode: Upsert) -> DataFrame:
@@ -66,7 +75,7 @@ def _known_changes(rows: DataFrame, like: DataFrame, mode: Upsert) -> DataFrame:
 
     if mode.scd_type == 2:
         rows = rows.withColumnRenamed(FROM, SEQUENCE)
-    return rows.withColumn(_DELETES, F.lit(False)).select(*like.columns)
+    return rows.withColumn(DELETES, F.lit(False)).select(*like.columns)
 
 
 def _as_changes(deletes: DataFrame, like: DataFrame) -> DataFrame:
@@ -75,9 +84,9 @@ def _as_changes(deletes: DataFrame, like: DataFrame) -> DataFrame:
     columns = [
         F.col(f"`{f.name}`") if f.name in deletes.columns else F.lit(None).cast(f.dataType).alias(f.name)
         for f in like.schema.fields
-        if f.name != _DELETES
+        if f.name != DELETES
     ]
-    return deletes.select(*columns, F.lit(True).alias(_DELETES))
+    return deletes.select(*columns, F.lit(True).alias(DELETES))
 
 
 def _states(changes: DataFrame, mode: Upsert) -> DataFrame:
@@ -87,13 +96,13 @@ def _states(changes: DataFrame, mode: Upsert) -> DataFrame:
 
     content = F.to_json(F.struct(*(F.col(f"`{c}`") for c in changes.columns)))
     # A sequence that is there twice: a delete wins, and of two others always the same one.
-    newest_first = (F.col(SEQUENCE).desc(), F.col(_DELETES).desc(), F.col(_CONTENT).desc())
+    newest_first = (F.col(SEQUENCE).desc(), F.col(DELETES).desc(), F.col(_CONTENT).desc())
     by = (*mode.keys, SEQUENCE) if mode.scd_type == 2 else mode.keys
     number = F.row_number().over(Window.partitionBy(*by).orderBy(*newest_first))
     ranked = changes.withColumn(_CONTENT, content).withColumn("_kdi_number", number)
     of_table = ranked.where("_kdi_number = 1").drop("_kdi_number", _CONTENT)
     if mode.scd_type == 1:
-        return of_table.where(f"NOT {_DELETES}").drop(_DELETES)
+        return of_table.where(f"NOT {DELETES}").drop(DELETES)
     following = F.lead(SEQUENCE).over(Window.partitionBy(*mode.keys).orderBy(SEQUENCE))
     spans = of_table.withColumn(TO, following).withColumnRenamed(SEQUENCE, FROM)
-    return spans.where(f"NOT {_DELETES}").drop(_DELETES)
+    return spans.where(f"NOT {DELETES}").drop(DELETES)

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from kdi_assets.audit.audit import AuditReport
 from kdi_assets.drain.errors import RowsWithoutPositions
 from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.errors import OvertakenCommit, TableChangedUnderDrain
+from kdi_assets.ledger.errors import OvertakenCommit, PlannedTableGone
 from kdi_assets.monitoring.commit_history import commit_history
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.resolve import Decision
@@ -218,7 +218,7 @@ def test_a_decision_is_not_carried_out_on_another_table_than_it_was_made_for(dri
     decision = web.decide("rewind", topic_partition=web.tp(), to=4)
 
     others.replace(web)
-    with pytest.raises(TableChangedUnderDrain):
+    with pytest.raises(PlannedTableGone):
         web.carry_out(decision)
 
     assert len(web.entries()) == 2

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from kdi_assets.drain.errors import RowsWithoutPositions, TableReplaced
-from kdi_assets.ledger.errors import NotADeltaTable, TableChangedUnderDrain
+from kdi_assets.ledger.errors import NotADeltaTable, PlannedTableGone
 from kdi_assets.recovery.errors import NothingToResolve
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
@@ -40,7 +40,7 @@ def test_a_table_that_takes_the_place_under_a_drain_gets_no_row_until_someone_ad
     web.drain_rounds(1, 10)
     produced = web.produce(10, bad=0.5)
 
-    with pytest.raises((TableChangedUnderDrain, TableReplaced), match="adopt"):
+    with pytest.raises((PlannedTableGone, TableReplaced), match="adopt"):
         web.drain(at=Once(point, lambda: interference(web)))
     version = web.version()
     with pytest.raises((TableReplaced, RowsWithoutPositions), match="adopt"):
@@ -101,7 +101,7 @@ def test_a_table_dropped_under_a_drain_is_said_and_what_takes_its_place_left_alo
             schema = Schema.from_arrow(pa.schema([("url", pa.string()), ("date", pa.date32())]))
             DeltaTable.create(web.uri, schema, partition_by=["date"])
 
-    with pytest.raises(TableChangedUnderDrain, match=None if made_again else "no table is there now"):
+    with pytest.raises(PlannedTableGone, match=None if made_again else "no table is there now"):
         web.drain(at=Once(point, drop))
 
     if made_again:

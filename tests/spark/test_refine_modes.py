@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kdi_assets.refine import inputs
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from tests.refined import Lakeside, refined_table
 
@@ -102,3 +103,25 @@ def test_what_happened_upstream_is_in_the_table_once(lakeside: Lakeside, table: 
     lakeside.sql("OPTIMIZE {t}")
     assert lakeside.refine(table).kind == "nothing"
     assert lakeside.version("silver/t") == before
+
+
+@pytest.mark.parametrize("mode", ["aggregate", "exact distinct", "upsert", "upsert with history"])
+def test_files_without_a_touched_row_stay_if_there_are_many_bytes(
+    lakeside: Lakeside, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Purpose: of a large table, only the files that hold touched rows may be written again.
+    Procedure: any file counts as large; refine first rows, the rows of another key, then a change of this key.
+    Pass: the table is as computed at once after each; the last commit leaves a file and removes a file.
+    """
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events", **MODES[mode]})
+    monkeypatch.setattr(inputs, "SMALL_BYTES", 0)
+
+    before, after = frozenset[str](), frozenset[str]()
+    for rows in (FIRST, [(7, "z", 1, "i", D3)], [(7, "z", 2, "i", D3)]):
+        lakeside.append(rows)
+        lakeside.refine(table)
+        before, after = after, lakeside.files("silver/t")
+        lakeside.assert_as_computed_at_once(table)
+
+    assert before & after
+    assert before - after
