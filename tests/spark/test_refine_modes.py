@@ -117,7 +117,7 @@ def test_files_without_a_touched_row_stay_if_there_are_many_bytes(
     monkeypatch.setattr(inputs, "SMALL_BYTES", 0)
 
     before, after = frozenset[str](), frozenset[str]()
-    for rows in (FIRST, [(7, "z", 1, "i", D3)], [(7, "z", 2, "i", D3)]):
+    for rows in (FIRST, [(7, "z", 1, "i", D3)], [(7, "z", 2, "i", D3), (8, "z", 3, "i", D3)]):
         lakeside.append(rows)
         lakeside.refine(table)
         before, after = after, lakeside.files("silver/t")
