@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import copyfile
 
@@ -245,11 +246,15 @@ def start_s3(state: State, stack: ExitStack) -> None:
     say(f"S3 answers on {server.endpoint}")
 
 
-def start_database(state: State, stack: ExitStack) -> None:
-    """The embedded PostgreSQL: it would start and end with each run that serves a table."""
+def start_database(state: State, stack: ExitStack) -> bool:
+    """The embedded PostgreSQL, which would start and end with each run; false: there is none for this Python."""
+    if find_spec("pgserver") is None:
+        say("no embedded PostgreSQL for this version of Python: the run that serves gold will fail, and nothing else")
+        return False
     with _signals.held():
         server = start_postgres(state.postgres)
         stack.callback(server.stop)
+    return True
 
 
 def start_command(state: State, stack: ExitStack, name: str, program: str, *arguments: str) -> Child:

@@ -171,7 +171,8 @@ def test_an_erasure_is_shown_first_done_with_yes_and_told_by_history_and_audit(
 
     shown, untouched = kdi(*which), orders.version()
     done = kdi(*which, "--because", "asked", "--yes", "--json")
-    history, audit = kdi("history", "orders", "--count", "1"), kdi("audit", "orders", "--json")
+    of_bronze = orders.stream.table  # "orders" alone may be either table
+    history, audit = kdi("history", of_bronze, "--count", "1"), kdi("audit", of_bronze, "--json")
 
     assert shown.code == 0 and "would erase 6 rows of 6 messages, 1 dead letter" in shown.out
     assert "then brought up to date: silver/orders\nNothing was changed" in shown.out

@@ -105,6 +105,30 @@ def test_what_happened_upstream_is_in_the_table_once(lakeside: Lakeside, table: 
     assert lakeside.version("silver/t") == before
 
 
+@pytest.mark.parametrize(
+    ("mode", "small_bytes"), [("aggregate", 0), ("upsert", inputs.SMALL_BYTES), ("upsert with history", 0)]
+)
+def test_a_table_without_rows_is_refined_and_can_lose_all_rows_again(
+    lakeside: Lakeside, monkeypatch: pytest.MonkeyPatch, mode: str, small_bytes: int
+) -> None:
+    """Purpose: where there are no old rows, no new ones or neither, a query is planned away and counts nothing.
+    Procedure: refine rows that the SQL leaves out, a delete of an unknown key, a row, its delete, all rows deleted.
+    Pass: the table is as computed at once after each.
+    """
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events", **MODES[mode]})
+    monkeypatch.setattr(inputs, "SMALL_BYTES", small_bytes)
+    changes = [(1, "a", None, "i", D1)], [(1, "a", 1, "d", D1)], [(2, "a", 1, "i", D1)], [(2, "a", 2, "d", D1)]
+
+    for rows in changes:
+        lakeside.append(rows)
+        lakeside.refine(table)
+        lakeside.assert_as_computed_at_once(table)
+    lakeside.sql("DELETE FROM {t}")
+    lakeside.refine(table)
+
+    assert not lakeside.rows("silver/t")
+
+
 @pytest.mark.parametrize("mode", ["aggregate", "exact distinct", "upsert", "upsert with history"])
 def test_files_without_a_touched_row_stay_if_there_are_many_bytes(
     lakeside: Lakeside, monkeypatch: pytest.MonkeyPatch, mode: str
