@@ -36,6 +36,7 @@ class Race:
         drop: Share of all stored objects whose answer the client does not get.
         conflict: Share of Spark's conditional puts that are answered with 409.
         kill_seconds: Time between two kills; 0 for none.
+        hold_seconds: How long each of Spark's commits is on its way; delta-rs commits meanwhile.
         limit_seconds: After so long the race ends, with fewer commits.
         log_store: Class of Spark's log store in place of ours; empty for ours.
     """
@@ -46,6 +47,7 @@ class Race:
     drop: float = 0.1
     conflict: float = 0.03
     kill_seconds: float = 6.0
+    hold_seconds: float = 0.0
     log_store: str = ""
     seed: int = 1
     limit_seconds: float = 360.0
@@ -108,6 +110,7 @@ def run(race: Race, server: S3Server, uri: str, folder: Path, home: Path) -> Out
     chance, started, kills = random.Random(race.seed), time.monotonic(), 0
     with proxy_to(server.port) as proxy:
         proxy.fault = lambda request: _fault(race, chance, request)
+        proxy.delay_seconds = lambda request: race.hold_seconds if _is_sparks_commit(request) else 0.0
         environment = {**server.environment(endpoint=proxy.endpoint), "KDI_HOME": str(home)}
         with _writers(race, uri, folder, environment) as children:
             while not children.all_appended():  # delta-rs would be done before Spark has started
@@ -187,6 +190,10 @@ def _fault(race: Race, chance: random.Random, request: Request) -> Fault:
     return "none"
 
 
+def _is_sparks_commit(request: Request) -> bool:
+    return request.is_put and "Hadoop" in request.client and "/_delta_log/" in request.path
+
+
 def _rows(journals: Mapping[str, list[str]], word: str) -> set[Row]:
     return {(w, int(line.split()[1])) for w, lines in journals.items() for line in lines if line.split()[0] == word}
 
@@ -200,6 +207,7 @@ def main() -> None:
     parser.add_argument("--delta-rs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kill-seconds", type=float, default=15.0)
+    parser.add_argument("--hold-seconds", type=float, default=0.0)
     parser.add_argument("--drop", type=float, default=0.1)
     parser.add_argument("--conflict", type=float, default=0.03)
     parser.add_argument("--deltas-store", action="store_true", help="Delta's own log store in place of ours")
@@ -212,6 +220,7 @@ def main() -> None:
         drop=options.drop,
         conflict=options.conflict,
         kill_seconds=options.kill_seconds,
+        hold_seconds=options.hold_seconds,
         log_store=DELTAS_STORE if options.deltas_store else "",
         seed=options.seed,
     )
