@@ -87,6 +87,26 @@ def commit_files(folder: FileSystem, uri: str) -> dict[int, datetime]:
     return {int(name[1]): file.mtime for file in listed if (name := _COMMIT.fullmatch(file.base_name))}
 
 
+def checkpoint_path(version: int) -> str:
+    """The path of a classic checkpoint in one file, from the table's folder."""
+    return f"_delta_log/{version:020}.checkpoint.parquet"
+
+
+def checkpoint_names(folder: FileSystem) -> dict[int, list[str]]:
+    """The paths of all Parquet checkpoints, from the table's folder, by version.
+
+    Raises:
+        OSError: The storage fails.
+    """
+    from pyarrow.fs import FileSelector
+
+    found: dict[int, list[str]] = {}
+    for file in folder.get_file_info(FileSelector("_delta_log", recursive=False)):
+        if name := _CHECKPOINT.fullmatch(file.base_name):
+            found.setdefault(int(name[1]), []).append(f"_delta_log/{file.base_name}")
+    return found
+
+
 def last_checkpoint(folder: FileSystem) -> int | None:
     """The version of the newest checkpoint that ``_last_checkpoint`` names; ``None`` if it names none."""
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from kdi_assets.ledger.delta_transaction import (
     scala_seq,
     start_transaction,
 )
+from kdi_assets.ledger.log_files import Add, files_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 CHANGE = "_change_type"
 FILE = "_kdi_file"
+MOST_FILES = 1_000
+"""Each is an object that Python makes in the JVM; of more, a Spark job makes them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +77,29 @@ class TableAt:
         files = scala_seq(self.spark, list(adds))
         return DataFrame(self.log.createDataFrame(self.snapshot, files, False, scala_none(self.spark)), self.spark)
 
-    def files(self, where: str = "") -> tuple[Any, ...]:
-        """Delta's actions of the files, all or those that meet a condition over the columns of the log's actions."""
-        found = self.snapshot.allFiles()
-        return tuple((found.where(where) if where else found).collectAsList())
+    def files(self) -> tuple[Any, ...]:
+        """Delta's actions of the files."""
+        return self._files(lambda add: True, "true")
 
     def files_of_dates(self, dates: Collection[date]) -> tuple[Any, ...]:
         """The files of some dates, of a table that is partitioned by ``date``."""
-        column = physical_name("date", str(self.snapshot.metadata().schemaString()))
-        some = ", ".join(f"'{day}'" for day in sorted(dates))
-        return self.files(f"partitionValues['{column}'] IN ({some})") if dates else ()
+        column, days = physical_name("date", str(self.snapshot.metadata().schemaString())), {str(day) for day in dates}
+        some = ", ".join(f"'{day}'" for day in sorted(days))
+        condition = f"partitionValues['{column}'] IN ({some})"
+        return self._files(lambda add: add["partitionValues"].get(column) in days, condition) if days else ()
 
     def files_named(self, names: Collection[str]) -> tuple[Any, ...]:
         """The files with these names, which are paths' last parts."""
         some = ", ".join(f"'{name}'" for name in sorted(names))
-        return self.files(f"substring_index(path, '/', -1) IN ({some})") if names else ()
+        condition = f"substring_index(path, '/', -1) IN ({some})"
+        return self._files(lambda add: add["path"].rpartition("/")[2] in names, condition) if names else ()
+
+    def _files(self, wanted: Callable[[Add], bool], condition: str) -> tuple[Any, ...]:
+        """The files that are wanted, or by Spark those that meet the same condition."""
+        listed = files_at(self.uri, int(self.snapshot.version()), wanted)
+        if listed is None or len(listed) > MOST_FILES:
+            return tuple(self.snapshot.allFiles().where(condition).collectAsList())
+        return tuple(self.from_log(listed))
 
     def from_log(self, adds: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Delta's actions of ``add`` actions as the log has them."""

@@ -11,7 +11,8 @@ from kdi_assets.ledger.table_files import TableAt
 from kdi_assets.refine.plan import RefinePlan
 from kdi_assets.refine.read import FEED_COLUMNS, appended_rows, change_rows, rows_at, with_keys
 from kdi_assets.refine.transform import transform
-from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.refine.upstream import UpstreamChanges
+from kdi_assets.stream.refined_table import RefinedTableSpec, ReplaceDates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +37,10 @@ class Inputs:
 
     def rows_of(self, dates: Collection[date]) -> DataFrame:
         """The rows of some dates, of ``all_rows``."""
-        return self.all_rows().where(in_dates(dates))
+        if isinstance(self.table.mode, ReplaceDates):  # a row may come from rows of other dates
+            return self.all_rows().where(in_dates(dates))
+        frames = {u.view: self._upstream_rows_of(u, dates) for u in self.plan.upstreams}
+        return transform(self.spark, self.table, frames).where(in_dates(dates))
 
     def new_rows(self) -> DataFrame:
         """The result over the rows that were added, if upstream rows were only added."""
@@ -91,6 +95,12 @@ class Inputs:
     def rows_in(self, files: Collection[Any]) -> DataFrame:
         """The rows of some files of the refined table."""
         return self._refined_table.rows_of(files)
+
+    def _upstream_rows_of(self, upstream: UpstreamChanges, dates: Collection[date]) -> DataFrame:
+        table = TableAt.open(self.spark, upstream.uri, upstream.version)
+        if table.is_partitioned_by_date:
+            return table.rows_of(table.files_of_dates(dates))
+        return rows_at(self.spark, upstream.uri, upstream.version)
 
     @property
     def _refined_table(self) -> TableAt:
