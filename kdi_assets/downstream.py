@@ -1,4 +1,4 @@
-"""For users' assets that are built on a stream's table: when they run, and for which dates."""
+"""For users' assets that are built on our tables: when they run, for which dates, and what is new for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kdi_assets.refine.consumer import NewRows
 
-__all__ = ["FAILED", "LABEL", "dates_of", "on_new_upstream_data"]
+__all__ = ["FAILED", "LABEL", "dates_of", "new_rows", "on_new_upstream_data"]
 
 
 def dates_of(table: str) -> dg.DailyPartitionsDefinition:

@@ -71,11 +71,14 @@ def missing_refined_events(
 
 
 def _new_entries(log: TableLog, after: int) -> tuple[list[RefineEntry], int]:
-    entries, through = [], min(log.version, after + COMMITS_PER_TICK)
+    entries: list[RefineEntry] = []
+    through = min(log.version, after + COMMITS_PER_TICK)
     for version in range(after + 1, through + 1):
         try:
             entry = parse_refine_entry(log.commit(version).user_metadata, version)
-        except CommitUnreadable:
+        except CommitUnreadable as unreadable:
+            if not unreadable.gone:
+                return entries, version - 1  # torn or empty for a moment: the next tick reads it again
             continue  # cleaned up, and with it the entry
         if entry is not None and entry.kind != "nothing":
             entries.append(entry)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from datetime import date
+from pathlib import Path
 
 import dagster as dg
 import pytest
 from dagster import DagsterInstance
-from deltalake import CommitProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_checks import refined_check_key
@@ -244,6 +245,26 @@ def test_a_commit_whose_run_logged_it_is_not_told_again(
     sensor.tick()
 
     assert len(instance.fetch_materializations(table_key(SILVER), limit=10).records) == 1
+
+
+def test_a_commit_that_is_torn_for_a_moment_is_logged_once_it_can_be_read(
+    sensor: Sensor, lake_in_environment: str, instance: DagsterInstance
+) -> None:
+    uri = SILVER.table_uri(lake_in_environment)
+    for version, day in enumerate((OLD, yesterday(), today())):
+        committed(lake_in_environment, SILVER, {day: 1}, version=version)
+    DeltaTable(uri).create_checkpoint()  # so that the table can be opened without the commit
+    commit = Path(uri) / "_delta_log" / f"{1:020}.json"
+    whole = commit.read_bytes()
+
+    commit.write_bytes(b"")
+    sensor.tick()
+    before = set(events(instance, table_key(SILVER)))
+    commit.write_bytes(whole)
+    sensor.tick()
+
+    assert before == {OLD.isoformat()}
+    assert set(events(instance, table_key(SILVER))) == {day.isoformat() for day in (OLD, yesterday(), today())}
 
 
 @core
