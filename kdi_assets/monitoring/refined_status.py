@@ -46,9 +46,9 @@ class RefinedStatus:
         return (now - self.waiting_since).total_seconds() if self.waiting_since else 0.0
 
 
-def plan_of(table: RefinedTableSpec, lake: str, *, rebuild: bool = False) -> RefinePlan:
+def plan_of(table: RefinedTableSpec, lake: str) -> RefinePlan:
     """The plan of the next refinement by the document as it is; raises like ``plan_refinement``."""
-    return plan_refinement(table, lake, definition=table.definition(function_source(table)), rebuild=rebuild)
+    return plan_refinement(table, lake, definition=table.definition(function_source(table)), rebuild=False)
 
 
 def read_refined_status(table: RefinedTableSpec, lake: str) -> RefinedStatus:

@@ -29,7 +29,7 @@ clock = partial(datetime.now, UTC)
 
 
 def recorded_deletes(
-    spark: SparkSession, uri: str, version: int | None, *, remember_days: int | None = None
+    spark: SparkSession, uri: str, version: int | None, *, remember_days: int | None
 ) -> DataFrame | None:
     """Keys and ``sequence`` of the deletes at a version; ``None`` if there are none.
 
@@ -46,8 +46,8 @@ def record_deletes(
     count: int,
     pinned: int | None,
     attempt_id: str,
-    again: DataFrame | None = None,
-    remember_days: int | None = None,
+    again: DataFrame | None,
+    remember_days: int | None,
 ) -> int | None:
     """Record the deletes of a refinement before its commit.
 

@@ -51,7 +51,7 @@ class RefinePlan:
         return tuple(Consumed(u.table, u.table_id, None if everything else u.since, u.version) for u in self.upstreams)
 
 
-def plan_refinement(table: RefinedTableSpec, lake: str, *, definition: str, rebuild: bool = False) -> RefinePlan:
+def plan_refinement(table: RefinedTableSpec, lake: str, *, definition: str, rebuild: bool) -> RefinePlan:
     """Plan the next refinement, or refuse.
 
     Args:
@@ -138,7 +138,7 @@ def _by_mode(table: RefinedTableSpec, fresh: Sequence[UpstreamChanges]) -> tuple
             changes = False
     if changes:
         return "changes", "", frozenset()
-    why = f"{lost.table}: {lost.why}" if lost else _why_dates(table, fresh)
+    why = f"{lost.table}: {lost.why}" if lost else _why_dates(fresh)
     if not date_by_date(table) or any(c.dates is None for c in fresh):
         return "rebuild", f"{why}, and it is not computed date by date", frozenset()
     return "dates", why, frozenset(day for c in fresh for day in c.dates or ())
@@ -150,7 +150,7 @@ def date_by_date(table: RefinedTableSpec) -> bool:
     return table.by_date and grouped and not isinstance(table.mode, Upsert)
 
 
-def _why_dates(table: RefinedTableSpec, fresh: Sequence[UpstreamChanges]) -> str:
+def _why_dates(fresh: Sequence[UpstreamChanges]) -> str:
     changed = next((c for c in fresh if c.kind == "changed"), None)
     if changed is None:
         return "its mode computes whole dates"

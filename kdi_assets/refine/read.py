@@ -47,7 +47,7 @@ def rows_at(spark: SparkSession, uri: str, version: int) -> DataFrame:
 
 
 @contextmanager
-def one_task(spark: SparkSession, *, wanted: bool = True) -> Iterator[None]:
+def one_task(spark: SparkSession, *, wanted: bool) -> Iterator[None]:
     """Plan for few rows: a shuffle gives one task all of them, and plans stay as they are.
 
     Adaptive execution plans, optimises and compiles again after each shuffle: more than what few rows cost.

@@ -48,11 +48,6 @@ class StagedChange:
     dates: tuple[date, ...]
     rows_by_date: Mapping[date, int]
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no row is added or removed."""
-        return not self.staged.files and not self.staged.replaces
-
 
 def same_columns(rows: DataFrame, table: TableAt) -> bool:
     """Whether rows have the table's columns and types; whether a value may be null makes no difference."""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate"})
 """Nodes of Spark's plan whose rows each come from one row, besides the reading of the table."""
-FIRST_COLUMN = "date"
 
 
 def transform(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str, DataFrame]) -> DataFrame:

@@ -48,14 +48,14 @@ class Compacted:
 
 
 def due_compactions(
-    parts: Sequence[PartFiles], upkeep: Upkeep, *, now: datetime, clustered: Mapping[str, datetime] | None = None
+    parts: Sequence[PartFiles], upkeep: Upkeep, *, now: datetime, clustered: Mapping[str, datetime]
 ) -> tuple[DueCompaction, ...]:
     """The partitions to compact now.
 
     Args:
         clustered: By label, when rows were last ordered by ``cluster_by``.
     """
-    found = ((part, _why(part, upkeep, now, clustered or {})) for part in parts)
+    found = ((part, _why(part, upkeep, now, clustered)) for part in parts)
     return tuple(DueCompaction(part, why) for part, why in found if why)
 
 

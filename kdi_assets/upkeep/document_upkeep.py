@@ -41,11 +41,6 @@ class DocumentUpkeep:
         """Those of the tables too."""
         return (*(error for table in self.tables for error in table.errors), *self.errors)
 
-    @property
-    def needs_spark(self) -> bool:
-        """Whether something is due that needs a session."""
-        return any(t.due or t.vacuum for t in self.tables) or bool(self.clean_up and self.clean_up.renews)
-
 
 def kept_tables(document: Document, lake: str) -> tuple[KeptTable, ...]:
     """The document's tables, whether they exist or not."""
@@ -92,7 +87,7 @@ def keep_document(
         session: Called only if something is due that needs Spark.
     """
     errors = list(planned.errors)
-    tables = tuple(_kept(document, lake, planned, errors, session, now))
+    tables = tuple(_kept(document, lake, planned, errors, session))
     cleaned = None
     if planned.clean_up and isinstance(document, Stream):
         try:
@@ -108,14 +103,13 @@ def _kept(
     planned: DocumentUpkeep,
     errors: list[KdiError],
     session: Callable[[], SparkSession],
-    now: datetime,
 ) -> Iterator[TableUpkeep]:
     plans = {table.table: table for table in planned.tables}
     for table in kept_tables(document, lake):
         if table.name not in plans:
             continue
         try:
-            yield keep_table(table, plans[table.name], session=session, now=now)
+            yield keep_table(table, plans[table.name], session=session)
         except KdiError as refused:
             errors.append(refused)
             yield plans[table.name]

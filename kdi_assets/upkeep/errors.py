@@ -49,26 +49,24 @@ FILE_RETENTION = "delta.deletedFileRetentionDuration"
 
 
 class RetentionTooShort(Terminal):
-    """VACUUM would remove files that a run or a reader may still need.
+    """VACUUM would remove files that a run may still need.
 
     Attributes:
         retention: How long VACUUM keeps files that no version has any more.
         least: How long they must be kept.
-        needed_for: What needs them.
     """
 
     table: str
     uri: str
     retention: timedelta
     least: timedelta
-    needed_for: str
 
     def message_parts(self) -> tuple[str, str, str]:
         """As for every error; the property can be copied from it."""
         hours = -(-self.least.total_seconds() // 3600)
         kept, least = duration(self.retention.total_seconds()), duration(self.least.total_seconds())
         return (
-            f"{self.table}: {FILE_RETENTION} keeps files for {kept}, and {self.needed_for} needs them for {least}.",
+            f"{self.table}: {FILE_RETENTION} keeps files for {kept}, and a run needs them for {least}.",
             "nothing was removed.",
             f"ALTER TABLE delta.`{self.uri}` SET TBLPROPERTIES ('{FILE_RETENTION}' = 'interval {hours:.0f} hours')",
         )

@@ -33,7 +33,6 @@ class KeptTable:
     Attributes:
         name: For people: ``bronze/orders``.
         archive_uri: Where its commits are copied to, if they are.
-        needed_since: What readers of the change feed have read, by time of commit; ``None`` without such a reader.
         least_retention: No run takes as long.
     """
 
@@ -42,7 +41,6 @@ class KeptTable:
     target_bytes: int = USUAL_FILE_BYTES
     upkeep: Upkeep = Upkeep()
     archive_uri: str = ""
-    needed_since: datetime | None = None
     least_retention: timedelta = LEAST_RETENTION
 
 
@@ -96,32 +94,29 @@ def plan_table_upkeep(table: KeptTable, *, now: datetime, vacuums: bool) -> Tabl
         due=due_compactions(parts, table.upkeep, now=now, clustered=clustered),
         checkpoint=_checkpoint_overdue(log),
     )
-    return _with_vacuum(planned, table, log, now) if vacuums else planned
+    return _with_vacuum(planned, table, log) if vacuums else planned
 
 
-def _with_vacuum(planned: TableUpkeep, table: KeptTable, log: TableLog, now: datetime) -> TableUpkeep:
+def _with_vacuum(planned: TableUpkeep, table: KeptTable, log: TableLog) -> TableUpkeep:
     try:
-        kept = checked_retention(table.name, log, now=now, least=table.least_retention, needed_since=table.needed_since)
+        kept = checked_retention(table.name, log, least=table.least_retention)
     except KdiError as refused:  # the rest of the upkeep can be done all the same
         return replace(planned, errors=(refused,))
     expired = expired_files(log, kept)
     return replace(planned, expired=expired, vacuum=expired != 0)
 
 
-def keep_table(
-    table: KeptTable, planned: TableUpkeep, *, session: Callable[[], SparkSession], now: datetime
-) -> TableUpkeep:
+def keep_table(table: KeptTable, planned: TableUpkeep, *, session: Callable[[], SparkSession]) -> TableUpkeep:
     """Do what is due.
 
     Args:
         session: Called only if something is due that needs Spark.
-        now: The time of the plan.
     """
     done, errors = [], list(planned.errors)
     files = Compacted()
     for due in planned.due:
         try:
-            files = _add(files, _compact_fully(session(), table, due, now))
+            files = _add(files, _compact_fully(session(), table, due))
             done.append(due.part.label)
         except KdiError as failed:  # another commit came first, say: the other partitions are no worse for it
             errors.append(failed)
@@ -146,7 +141,7 @@ def keep_table(
     )
 
 
-def _compact_fully(spark: SparkSession, table: KeptTable, due: DueCompaction, now: datetime) -> Compacted:
+def _compact_fully(spark: SparkSession, table: KeptTable, due: DueCompaction) -> Compacted:
     """Compact until at most one small file is left, in at most ``PASSES`` passes."""
     total = Compacted()
     left: DueCompaction | None = due

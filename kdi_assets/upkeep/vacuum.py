@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from kdi_assets.ledger.delta_log import TableLog
@@ -44,33 +44,23 @@ def interval_of(text: str) -> timedelta | None:
     return sum((timedelta(**{f"{unit}s": int(number)}) for number, unit in pairs), timedelta())
 
 
-def checked_retention(
-    table: str,
-    log: TableLog,
-    *,
-    now: datetime,
-    least: timedelta = LEAST_RETENTION,
-    needed_since: datetime | None = None,
-) -> timedelta:
+def checked_retention(table: str, log: TableLog, *, least: timedelta = LEAST_RETENTION) -> timedelta:
     """The table's retention of files.
 
     Args:
         table: For errors.
         least: No run takes as long as this.
-        needed_since: Readers of the change feed have read everything before this time, and not yet what came later.
 
     Raises:
-        RetentionTooShort: A run or such a reader may need files for longer.
+        RetentionTooShort: A run may need files for longer.
         RetentionUnclear: The property cannot be read.
     """
     text = log.configuration.get(FILE_RETENTION, _DEFAULT)
     kept = interval_of(text)
     if kept is None:
         raise RetentionUnclear(table=table, uri=log.uri, name=FILE_RETENTION, value=text)
-    behind = now - needed_since if needed_since else timedelta()
-    for needed, needed_for in ((least, "a run"), (behind, "a reader of the change feed")):
-        if kept < needed:
-            raise RetentionTooShort(table=table, uri=log.uri, retention=kept, least=needed, needed_for=needed_for)
+    if kept < least:
+        raise RetentionTooShort(table=table, uri=log.uri, retention=kept, least=least)
     return kept
 
 

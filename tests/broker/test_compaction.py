@@ -42,7 +42,7 @@ def keep_own_table(web: DrivenStream, **fields: Any) -> TableUpkeep:
     now = datetime.now(UTC)
     planned = plan_table_upkeep(table, now=now, vacuums=True)
     assert planned is not None
-    return keep_table(table, planned, session=web.session, now=now)
+    return keep_table(table, planned, session=web.session)
 
 
 @contextmanager

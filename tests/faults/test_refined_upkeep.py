@@ -63,10 +63,10 @@ def keep_and_vacuum(lakeside: Lakeside, table: KeptTable) -> TableUpkeep:
     table = replace(table, least_retention=timedelta(0))
     planned = plan_table_upkeep(table, now=now, vacuums=False)
     assert planned is not None
-    compacted = keep_table(table, planned, session=lambda: lakeside.spark, now=now)
+    compacted = keep_table(table, planned, session=lambda: lakeside.spark)
     planned = plan_table_upkeep(table, now=now, vacuums=True)
     assert planned is not None
-    vacuumed = keep_table(table, planned, session=lambda: lakeside.spark, now=now)
+    vacuumed = keep_table(table, planned, session=lambda: lakeside.spark)
     assert not (*compacted.errors, *vacuumed.errors)
     return vacuumed
 
@@ -87,7 +87,7 @@ def test_a_refinement_commits_whatever_compaction_comes_between_its_files_and_it
     def compact() -> None:
         lakeside.sql("OPTIMIZE {t}")
         kept.append(keep(lakeside, table))
-        kept.append(keep_table(upstream, _planned(upstream), session=lambda: lakeside.spark, now=datetime.now(UTC)))
+        kept.append(keep_table(upstream, _planned(upstream), session=lambda: lakeside.spark))
 
     report = lakeside.refine(table, at=Once("files written", compact))
     idle = lakeside.refine(table)

@@ -75,7 +75,7 @@ class Publisher:
             deleted = self._delete(staging) if removed else 0
             inserted, updated = self._upsert(staging)
             if (inserted, updated, deleted) != (new, changed, removed):
-                raise self._disagreement(staging, (inserted, updated, deleted), (new, changed, removed))
+                raise self._disagreement((inserted, updated, deleted), (new, changed, removed))
         return PublishedRows(inserted + updated, deleted, added)
 
     def difference(self, staging: Staging) -> PublishedRows:
@@ -86,7 +86,7 @@ class Publisher:
         self._refuse_null_keys(staging)
         with self._keys_hit_once(staging), self._transaction():
             added = self._fit_table()
-            same_key = self._same_key("t", "s")
+            same_key = self._same_key()
             gone = "DELETE FROM {} t WHERE NOT EXISTS (SELECT FROM {} s WHERE {})"
             deleted = self._execute(gone, self._table, staging.table, same_key).rowcount
             where = "WHERE NOT EXISTS (SELECT FROM {} t WHERE {} AND ROW({}) IS NOT DISTINCT FROM ROW({}))"
@@ -183,7 +183,7 @@ class Publisher:
 
     def _delete(self, staging: Staging) -> int:
         query = "DELETE FROM {} t USING {} s WHERE NOT s._kdi_present AND {}"
-        return self._execute(query, self._table, staging.table, self._same_key("t", "s")).rowcount
+        return self._execute(query, self._table, staging.table, self._same_key()).rowcount
 
     def _upsert(self, staging: Staging, where: Composable | None = None) -> tuple[int, int]:
         """Insert or update; how many were inserted, and how many updated."""
@@ -198,7 +198,7 @@ class Publisher:
         inserted, updated = self._row(query, *parts)
         return inserted, updated
 
-    def _disagreement(self, staging: Staging, did: tuple[int, ...], planned: tuple[int, ...]) -> RowsDisagree:
+    def _disagreement(self, did: tuple[int, ...], planned: tuple[int, ...]) -> RowsDisagree:
         texts = [
             f"{expected:,} keys {what}, and {found:,} did"
             for expected, found, what in zip(
@@ -267,8 +267,9 @@ class Publisher:
         names = self.expected.columns
         return self._joined(", ", [self._identifier(of, name) if of else self._identifier(name) for name in names])
 
-    def _same_key(self, one: str, other: str) -> Composable:
-        pairs = [(self._identifier(one, key), self._identifier(other, key)) for key in self.expected.keys]
+    def _same_key(self) -> Composable:
+        """Whether a row ``t`` and a staged row ``s`` have the same keys."""
+        pairs = [(self._identifier("t", key), self._identifier("s", key)) for key in self.expected.keys]
         return self._joined(" AND ", [self._format("{} = {}", *pair) for pair in pairs])
 
     def _identifier(self, *names: str) -> Identifier:

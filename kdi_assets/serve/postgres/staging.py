@@ -70,8 +70,8 @@ class Staging:
         parts = "CREATE UNLOGGED TABLE {} (part integer PRIMARY KEY, rows bigint NOT NULL)"
         connection.execute(sql.SQL(parts).format(self._parts))
 
-    def copy(self, connection: psycopg.Connection, rows: DataFrame, columns: Sequence[Column], *, zone: str) -> int:
-        """Copy rows from Spark's executors; return how many.
+    def copy(self, connection: psycopg.Connection, rows: DataFrame, columns: Sequence[Column], *, zone: str) -> None:
+        """Copy rows from Spark's executors.
 
         Args:
             rows: The columns, in any order.
@@ -97,7 +97,6 @@ class Staging:
         copied = int(sum(result["rows"] for result in results))
         if (found := self.count(connection)) != copied:
             raise StagedRowsMissing(target=self.database.target, copied=copied, found=found)
-        return copied
 
     def count(self, connection: psycopg.Connection) -> int:
         """How many rows the table has."""
@@ -142,8 +141,8 @@ def new_attempt() -> str:
     return uuid.uuid4().hex[:12]
 
 
-def drop_dead_attempts(connection: psycopg.Connection, schema: str) -> list[str]:
-    """Drop the staging tables of attempts whose connection has ended; return their names.
+def drop_dead_attempts(connection: psycopg.Connection, schema: str) -> None:
+    """Drop the staging tables of attempts whose connection has ended.
 
     One that a task still writes to stays until the next call.
     """
@@ -152,7 +151,6 @@ def drop_dead_attempts(connection: psycopg.Connection, schema: str) -> list[str]
 
     query = "SELECT tablename FROM pg_tables WHERE schemaname = %s AND tablename ~ %s ORDER BY 1"
     found = connection.execute(query, [schema, f"^{PREFIX}[0-9a-f]{{12}}({PARTS})?$"]).fetchall()
-    dropped = []
     for (name,) in found:
         key = _lock_key(name.removeprefix(PREFIX)[:12])
         if not connection.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()[0]:  # type: ignore[index]
@@ -161,12 +159,10 @@ def drop_dead_attempts(connection: psycopg.Connection, schema: str) -> list[str]
             with connection.transaction():
                 connection.execute(f"SET LOCAL lock_timeout = {DROP_LOCK_MILLISECONDS}")
                 connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(schema, name)))
-            dropped.append(name)
         except (psycopg.errors.LockNotAvailable, psycopg.errors.InsufficientPrivilege):
             pass  # somebody reads it, or another user owns it: the next run tries again, and nothing depends on it
         finally:
             connection.execute("SELECT pg_advisory_unlock(%s)", [key])
-    return dropped
 
 
 def one_row(connection: psycopg.Connection, query: str, *parts: Composable) -> tuple[Any, ...]:
