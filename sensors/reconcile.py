@@ -7,8 +7,7 @@ version without events. They are found by attempt and date, and made from the le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import date
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +15,6 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from kdi_assets.components import materializations
-from kdi_assets.components.materializations import ATTEMPT_TAG, DATA_VERSION_TAG
 from kdi_assets.components.names import letters_key, table_key
 from kdi_assets.drain.report import Commit
 from kdi_assets.errors import KdiError
@@ -26,10 +24,8 @@ from kdi_assets.ledger.letters import remove_orphaned_dead_letters
 from kdi_assets.stream.stream import Stream
 from sensors.in_flight import assets_in_flight, run_in_flight
 from sensors.memory import Memory
+from sensors.recorded_events import LOGGED_BY, recorded_events
 from sensors.table_log import NewEntries, read_new_entries
-
-EVENTS_PER_PAGE = 200
-LOGGED_BY = "told_by"
 
 
 def reconcile_all(
@@ -72,7 +68,9 @@ def _missing_events(
         touched = [(commit, day) for commit in commits for day in dates_of(stream, commit)]
         if not touched:
             continue
-        recorded = _recorded_events(instance, key, sorted({day for _, day in touched}), since=entries[0].version)
+        days = sorted({day.isoformat() for _, day in touched})
+        of_days = dg.AssetRecordsFilter(asset_key=key, asset_partitions=days)
+        recorded = recorded_events(instance, of_days, since=entries[0].version)
         for commit, day in touched:
             if (commit.attempt_id, day.isoformat()) not in recorded.attempts:
                 letters = materializations.dead_letters_metadata(stream, [commit], lake=lake)
@@ -80,39 +78,6 @@ def _missing_events(
                 version = recorded.versions.get(day.isoformat(), -1)  # a late event must not set the date back
                 missing.append(event_of(stream, commit, day, metadata=metadata, data_version=version))
     return missing
-
-
-@dataclass(slots=True)
-class RecordedEvents:
-    """Dagster's events of some dates: pairs of attempt and date, and the newest table version of each date."""
-
-    attempts: set[tuple[str, str]] = field(default_factory=set)
-    versions: dict[str, int] = field(default_factory=dict)
-
-
-def _recorded_events(
-    instance: DagsterInstance, key: dg.AssetKey, days: Sequence[date], *, since: int
-) -> RecordedEvents:
-    """Read an asset's events of these dates, newest first, back to the version before ``since``."""
-    recorded = RecordedEvents()
-    of_days = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[day.isoformat() for day in days])
-    cursor: str | None = None
-    while True:
-        page = instance.fetch_materializations(of_days, limit=EVENTS_PER_PAGE, cursor=cursor)
-        for event in filter(None, (record.asset_materialization for record in page.records)):
-            tags, day = event.tags or {}, event.partition or ""
-            if ATTEMPT_TAG not in tags:
-                continue  # not ours, e.g. "Report materialization" in the UI
-            version = int(tags[DATA_VERSION_TAG])
-            recorded.attempts.add((tags[ATTEMPT_TAG], day))
-            recorded.versions[day] = max(recorded.versions.get(day, -1), version)
-            # A run logs a commit's events before any later event of the stream, so all events before this one are of
-            # older versions. An event that a sensor logged late says nothing about those before it.
-            if LOGGED_BY not in event.metadata and version < since:
-                return recorded
-        if not page.has_more:
-            return recorded
-        cursor = page.cursor
 
 
 def _origin(entry: LedgerEntry, instance: DagsterInstance) -> Mapping[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterInstance
 
-from kdi_assets.components.materializations import ATTEMPT_TAG, DATA_VERSION_TAG
 from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_events import refined_materialization, touched_partitions
 from kdi_assets.errors import KdiError
@@ -18,10 +17,8 @@ from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.refine.entry import RefineEntry, parse_refine_entry
 from kdi_assets.stream.field_types import Declared
 from kdi_assets.stream.refined_table import RefinedTableSpec
-
-COMMITS_PER_TICK = 200
-EVENTS_READ = 1000
-LOGGED_BY = "told_by"
+from sensors.recorded_events import LOGGED_BY, recorded_events
+from sensors.table_log import COMMITS_PER_TICK
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,39 +90,15 @@ def _missing(
 ) -> list[dg.AssetMaterialization]:
     if not entries:
         return []
-    attempts, versions = _recorded(instance, table, since=entries[0].version)
+    recorded = recorded_events(instance, table_key(table), since=entries[0].version)
     missing = []
     for entry in entries:
         by = dg.MetadataValue.dagster_run(entry.run_id) if entry.run_id and instance.has_run(entry.run_id) else None
         origin: dict[str, Any] = {LOGGED_BY: "reconcile", "refined_by": by or entry.run_id or "kdi refine"}
         for day in touched_partitions(entry, partitions):
             key = day.isoformat() if day else ""
-            if (entry.attempt_id, key) not in attempts:
+            if (entry.attempt_id, key) not in recorded.attempts:
                 # A late event must not set the date's data version back.
-                version = versions.get(key, -1)
+                version = recorded.versions.get(key, -1)
                 missing.append(refined_materialization(table, entry, day, metadata=origin, data_version=version))
     return missing
-
-
-def _recorded(
-    instance: DagsterInstance, table: RefinedTableSpec, *, since: int
-) -> tuple[set[tuple[str, str]], dict[str, int]]:
-    """Pairs of attempt and date with an event, and the newest table version of each date, back to ``since``."""
-    attempts: set[tuple[str, str]] = set()
-    versions: dict[str, int] = {}
-    cursor: str | None = None
-    while True:
-        page = instance.fetch_materializations(table_key(table), limit=EVENTS_READ, cursor=cursor)
-        for event in filter(None, (record.asset_materialization for record in page.records)):
-            tags, day = event.tags or {}, event.partition or ""
-            if ATTEMPT_TAG not in tags:
-                continue  # not ours, e.g. "Report materialization" in the UI
-            version = int(tags[DATA_VERSION_TAG])
-            attempts.add((tags[ATTEMPT_TAG], day))
-            versions[day] = max(versions.get(day, -1), version)
-            # A run logs a commit's events before any later event of the table, so all events before are older.
-            if LOGGED_BY not in event.metadata and version < since:
-                return attempts, versions
-        if not page.has_more:
-            return attempts, versions
-        cursor = page.cursor
