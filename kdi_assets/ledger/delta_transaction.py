@@ -10,8 +10,7 @@ import json
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from kdi_assets.ledger.delta_log import physical_name_in
 from kdi_assets.ledger.errors import KNOWN_DELTA, UnknownDelta
 from kdi_assets.runtime.errors import SessionOfOtherLake
 from kdi_assets.runtime.s3_access import lies_on_s3
+from kdi_assets.runtime.spark import changed_settings
 from kdi_assets.runtime.spark_config import refuse_other_log_store
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def send_commit(spark: SparkSession, transaction: Any, staged: Staged, user_meta
     write = getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$Write")
     actions = staged.actions if staged.actions is not None else scala_seq(spark, [])
     operation = write(mode, nothing, nothing, metadata, nothing, nothing, nothing, nothing, nothing)
-    with _setting(spark, _ATTEMPTS, "0"):
+    with changed_settings(spark, {_ATTEMPTS: "0"}):
         return int(transaction.commit(actions, operation))
 
 
@@ -162,7 +162,7 @@ def _write(
         nothing,
         False,
     )
-    with nullcontext() if bin_mib is None else _setting(spark, _BIN_MIB, str(bin_mib)):
+    with changed_settings(spark, {} if bin_mib is None else {_BIN_MIB: str(bin_mib)}):
         return command.writeAndReturnCommitData(transaction, spark._jsparkSession, nothing, False)
 
 
@@ -171,15 +171,6 @@ def delta_options(spark: SparkSession, options: Mapping[str, str]) -> Any:
     jvm = jvm_of(spark)
     scala_options = jvm.PythonUtils.toScalaMap(dict(options))
     return jvm.org.apache.spark.sql.delta.DeltaOptions(scala_options, spark._jsparkSession.sessionState().conf())
-
-
-@contextmanager
-def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        spark.conf.unset(name)
 
 
 def new_metadata(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.ledger.table_files import CHANGE, TableAt
 from kdi_assets.refine.upstream import UpstreamChanges
+from kdi_assets.runtime.spark import changed_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,15 +53,8 @@ def one_task(spark: SparkSession, *, wanted: bool) -> Iterator[None]:
 
     Adaptive execution plans, optimises and compiles again after each shuffle: more than what few rows cost.
     """
-    settings = _OF_FEW_ROWS if wanted else {}
-    before = {name: str(spark.conf.get(name)) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
+    with changed_settings(spark, _OF_FEW_ROWS if wanted else {}):
         yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
 
 
 def kept_at_hand(rows: DataFrame) -> DataFrame:

@@ -90,6 +90,22 @@ def use_in_thread(session: SparkSession) -> None:
 
 
 @contextmanager
+def changed_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """The session's settings during the body; afterwards those of before, also if the body fails."""
+    before = {name: session.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, previous in before.items():
+            if previous is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, previous)
+
+
+@contextmanager
 def driver_loss_named(session: SparkSession) -> Iterator[None]:
     """Raise ``DriverGone`` if the body fails because the warm driver of ``session`` has ended."""
     try:

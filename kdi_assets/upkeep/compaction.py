@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.ledger.coordinates import quoted_path
 from kdi_assets.ledger.delta_transaction import delta_log
+from kdi_assets.runtime.spark import changed_settings
 from kdi_assets.stream.upkeep import Upkeep
 from kdi_assets.upkeep.errors import NotClusterable, UpkeepGaveWay
 from kdi_assets.upkeep.table_files import PartFiles
@@ -124,19 +125,3 @@ def optimize_failures(table: str) -> Iterator[None]:
         if "ZORDERING" in detail:
             raise NotClusterable(table=table, detail=detail) from failed
         raise UpkeepGaveWay(table=table, step="compaction", detail=detail) from failed
-
-
-@contextmanager
-def changed_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """The session's settings during the body."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, previous in before.items():
-            if previous is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, previous)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import delta_log
 from kdi_assets.ledger.storage import storage_failures
-from kdi_assets.upkeep.compaction import changed_settings
+from kdi_assets.runtime.spark import changed_settings
 from kdi_assets.upkeep.errors import FILE_RETENTION, RetentionTooShort, RetentionUnclear, UpkeepGaveWay
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from kdi_assets.ledger.delta_transaction import FileSize, Staged, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.ledger.rewrite import as_change_rows, old_rows
+from kdi_assets.runtime.spark import changed_settings
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.table_by_hand import orders
 
@@ -63,6 +64,20 @@ def _uri(spark: SparkSession, lake: str) -> str:
     for first in (0, 100):
         rows(spark, first, first + 100).write.format("delta").mode("append").save(uri)
     return uri
+
+
+def test_what_a_user_set_for_delta_is_set_after_a_commit_of_ours_too(spark: SparkSession, uri: str) -> None:
+    users = {
+        "spark.databricks.delta.maxCommitAttempts": "7",
+        "spark.databricks.delta.optimizeWrite.binSize": "32MB",
+    }
+
+    with changed_settings(spark, users):
+        staged = stage_rows(spark, rows(spark, 200, 300), uri, files=FileSize(shuffled_bytes=64 << 20))
+        removed(spark, uri, staged, behind=2)
+        after = {name: spark.conf.get(name, None) for name in users}
+
+    assert after == users
 
 
 def test_the_commit_removes_the_rows_and_only_they_are_in_the_change_feed(spark: SparkSession, uri: str) -> None:
