@@ -143,7 +143,7 @@ def _commit_fields(c: RefinedCommit) -> dict[str, object]:
 def replay_refined(table: RefinedTableSpec, first: date, last: date, *, dry_run: bool, as_json: bool) -> None:
     """Compute the rows of some dates again; with ``dry_run``, only compare them."""
     if dry_run:
-        _audit(table, everything=False, dates=_days(first, last), as_json=as_json)
+        _audit(table, everything=False, bounds=(first, last), as_json=as_json)
         return
     with lazy_session("replay") as session:
         refusal = refine_and_print(table, session, dates=(first, last), rebuild=False, as_json=as_json)
@@ -161,16 +161,15 @@ def audit_refined_table(
         raise typer.BadParameter("a refined table takes dates, e.g. 2026-01-31", param_hint="--from, --to") from None
     if len(bounds) == 1 or (bounds and everything) or bounds != sorted(bounds):
         raise typer.BadParameter("give both, in order, and not with --all", param_hint="--from, --to")
-    _audit(table, everything=everything, dates=_days(*bounds) if bounds else None, as_json=as_json)
+    _audit(table, everything=everything, bounds=bounds, as_json=as_json)
 
 
-def _days(first: date, last: date) -> list[date]:
-    return [first + timedelta(days=n) for n in range((last - first).days + 1)]
-
-
-def _audit(table: RefinedTableSpec, *, everything: bool, dates: list[date] | None, as_json: bool) -> None:
+def _audit(table: RefinedTableSpec, *, everything: bool, bounds: Sequence[date], as_json: bool) -> None:
+    """Audit the dates between two, both inclusive; without bounds, a sample or everything."""
     from kdi_assets.audit.refined_audit import audit_refined
+    from kdi_assets.refine.inputs import days_between
 
+    dates = days_between(*bounds) if bounds else None
     lake = Settings.from_environment().lake
     with refusal_in_json(table.name, as_json=as_json), lazy_session("audit") as session, session.watched():
         found = audit_refined(table, lake=lake, session=session, everything=everything, dates=dates)

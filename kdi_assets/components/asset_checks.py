@@ -10,6 +10,7 @@ from dagster import DagsterInstance
 
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.monitoring.checks.finding import CheckResult
+from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.stream import COSTLY, CheckName, Stream
 
 DESCRIPTIONS: Mapping[CheckName, str] = {
@@ -58,15 +59,20 @@ def check_result(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
 
 def check_evaluation(stream: Stream, name: CheckName, result: CheckResult) -> dg.AssetCheckEvaluation:
     """The result as an event, which other runs and sensors log."""
-    blocking, warns = name in stream.checks.blocking, result.level == "warn"
+    return evaluation_of(check_key(stream, name), result, blocking=name in stream.checks.blocking)
+
+
+def evaluation_of(key: dg.AssetCheckKey, result: CheckResult, *, blocking: bool = False) -> dg.AssetCheckEvaluation:
+    """The result of any table's check as an event."""
+    warns = result.level == "warn"
     # A blocking check passes with a warning: Dagster's conditions hold downstream assets for any blocking check that
     # does not pass, whatever its severity.
     passes_with_warning = warns and blocking
     # Numbers stay numbers, so that the UI plots them; lists become lines.
     lists = {name: "\n".join(lines) for name, lines in result.lists.items() if lines}
     return dg.AssetCheckEvaluation(
-        asset_key=table_key(stream),
-        check_name=name,
+        asset_key=key.asset_key,
+        check_name=key.name,
         passed=result.passed or passes_with_warning,
         severity=dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR,
         description=f"warning: {result.description}" if passes_with_warning else result.description,
@@ -115,11 +121,13 @@ def is_repeated(evaluation: dg.AssetCheckEvaluation | None) -> bool:
 
 
 def freshness_policy(stream: Stream) -> dg.FreshnessPolicy | None:
-    """Dagster's own policy, which goes by the latest materialization: an idle topic fails it.
+    """The policy of a stream's table, which an idle topic fails; none if the stream is not active, so not drained."""
+    return freshness_window(stream.freshness) if stream.status == "active" else None
 
-    ``None`` for a stream that is not active: nothing drains it.
-    """
-    if stream.freshness is None or stream.status != "active":
+
+def freshness_window(limits: FreshnessLimits | None) -> dg.FreshnessPolicy | None:
+    """Dagster's own policy, which goes by the latest materialization."""
+    if limits is None:
         return None
-    fail, warn = (timedelta(seconds=s) for s in (stream.freshness.fail_seconds, stream.freshness.warn_seconds))
+    fail, warn = (timedelta(seconds=s) for s in (limits.fail_seconds, limits.warn_seconds))
     return dg.FreshnessPolicy.time_window(fail_window=fail, warn_window=warn)

@@ -2,14 +2,13 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
 from collections.abc import Collection, Iterator
-from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 
 from kdi_assets.audit.refined_audit import audit_refined
 from kdi_assets.components import names
-from kdi_assets.components.asset_checks import check_result
+from kdi_assets.components.asset_checks import check_result, freshness_window
 from kdi_assets.components.refined_checks import check_names, make_check, refined_check_key, refined_check_specs
 from kdi_assets.components.refined_groups import RefinedGroup, refined_groups
 from kdi_assets.components.refined_run import RefinedRun, RefineEngine
@@ -94,30 +93,16 @@ def refined_spec(table: RefinedTableSpec, group: RefinedGroup) -> dg.AssetSpec:
         names.table_key(table),
         deps=group.deps(table),
         skippable=True,  # a run logs the events of the dates that it touched, perhaps of none
-        description=table.description or f"Made of {upstreams}: {mode_name(table)}.",
+        description=table.description or f"Made of {upstreams}: {table.mode_name}.",
         group_name=names.group(table),
         kinds={"deltalake", "spark"},
         owners=table.owners,
-        freshness_policy=_freshness_policy(table),
+        freshness_policy=freshness_window(table.freshness),
         metadata={
             "dagster/table_name": table.table.replace("/", "."),
-            "mode": mode_name(table),
+            "mode": table.mode_name,
             "refined_when": f"at {table.cron} (cron, UTC)" if table.cron else "something is new upstream",
             **written,
             **({"python": table.python} if table.python else {}),
         },
     )
-
-
-def mode_name(table: RefinedTableSpec) -> str:
-    """The mode as documents write it."""
-    name = type(table.mode).__name__
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
-
-
-def _freshness_policy(table: RefinedTableSpec) -> dg.FreshnessPolicy | None:
-    """Dagster's own policy, which goes by the latest materialization."""
-    if table.freshness is None:
-        return None
-    fail, warn = (timedelta(seconds=s) for s in (table.freshness.fail_seconds, table.freshness.warn_seconds))
-    return dg.FreshnessPolicy.time_window(fail_window=fail, warn_window=warn)

@@ -9,7 +9,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from kdi_assets.audit.refined_audit import RefinedAudit
-from kdi_assets.components.asset_checks import latest_evaluation
+from kdi_assets.components.asset_checks import evaluation_of, latest_evaluation
 from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_run import RefinedRun
 from kdi_assets.errors import KdiError
@@ -65,15 +65,7 @@ def make_check(run: RefinedRun, table: RefinedTableSpec, name: str) -> dg.AssetC
 
 def refined_evaluation(table: RefinedTableSpec, name: str, result: CheckResult) -> dg.AssetCheckEvaluation:
     """The result as an event."""
-    lists = {key: "\n".join(lines) for key, lines in result.lists.items() if lines}
-    return dg.AssetCheckEvaluation(
-        asset_key=table_key(table),
-        check_name=name,
-        passed=result.passed,
-        severity=dg.AssetCheckSeverity.WARN if result.level == "warn" else dg.AssetCheckSeverity.ERROR,
-        description=result.description,
-        metadata={**result.numbers, **lists},
-    )
+    return evaluation_of(refined_check_key(table, name), result)
 
 
 def _expectations(run: RefinedRun, table: RefinedTableSpec) -> dg.AssetCheckEvaluation:

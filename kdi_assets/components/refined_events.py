@@ -92,6 +92,4 @@ def refinement_summary(report: RefineReport) -> str:
 
 def _stretches(upstreams: Sequence[Consumed]) -> dg.JsonMetadataValue:
     """By upstream table, the versions that were consumed."""
-    return dg.MetadataValue.json(
-        {c.table: f"({c.since}, {c.version}]" if c.since is not None else f"up to {c.version}" for c in upstreams}
-    )
+    return dg.MetadataValue.json({consumed.table: consumed.versions for consumed in upstreams})

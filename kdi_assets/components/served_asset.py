@@ -2,10 +2,10 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 
 import dagster as dg
 
+from kdi_assets.components.asset_checks import freshness_window
 from kdi_assets.components.automation import at_times, on_new_upstream_data
 from kdi_assets.components.names import identifier
 from kdi_assets.components.run_failures import refusals_as_failures
@@ -50,17 +50,10 @@ def served_spec(served: ServedTableSpec) -> dg.AssetSpec:
         group_name="served",
         kinds={"deltalake", "postgres" if in_postgres else "duckdb"},
         owners=served.owners,
-        freshness_policy=_freshness_policy(served),
+        freshness_policy=freshness_window(served.freshness),
         automation_condition=at_times(served.cron) if served.cron else on_new_upstream_data(),
         metadata={"dagster/table_name": ".".join(served.into.path[1:]), "keys": ", ".join(served.keys)},
     )
-
-
-def _freshness_policy(served: ServedTableSpec) -> dg.FreshnessPolicy | None:
-    if served.freshness is None:
-        return None
-    fail, warn = (timedelta(seconds=s) for s in (served.freshness.fail_seconds, served.freshness.warn_seconds))
-    return dg.FreshnessPolicy.time_window(fail_window=fail, warn_window=warn)
 
 
 def serve_metadata(report: ServeReport) -> Mapping[str, dg.MetadataValue | str | int | float]:

@@ -61,7 +61,7 @@ def coordinate_sql(table: DataFrame, stream: Stream) -> dict[str, str]:
 
 def quoted_path(path: str) -> str:
     """The path of a nested column, quoted for Spark SQL."""
-    return ".".join(f"`{step}`" for step in path.split("."))
+    return ".".join("`" + step.replace("`", "``") + "`" for step in path.split("."))
 
 
 def explodes(table: DataFrame, stream: Stream) -> bool:

@@ -319,6 +319,12 @@ def restore_target(log: TableLog, restore: CommitInfo) -> int:
     return target
 
 
+def row_actions(actions: Actions) -> list[Mapping[str, Any]]:
+    """The actions that add or remove rows; OPTIMIZE only moves rows to other files."""
+    kinds = ("add", "remove")
+    return [a for a in actions if any(k in a and a[k].get("dataChange", True) for k in kinds)]
+
+
 def physical_name_in(column: str, schema: Mapping[str, Any]) -> str:
     """The name of a column in files and partition values, which differs under column mapping.
 

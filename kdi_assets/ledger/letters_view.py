@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC
 
+from kdi_assets.ledger.coordinates import quoted_path
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import LiveHistory
@@ -75,10 +76,8 @@ def select_sql(stream: Stream, lake: str, entries: Sequence[LedgerEntry]) -> str
 
 def view_sql(name: str, select: str) -> str:
     """The statement that creates the view: a temporary one, or a permanent one if the name has a schema."""
-    parts = name.split(".")
-    kind = "VIEW" if len(parts) > 1 else "TEMPORARY VIEW"
-    quoted = ".".join("`" + part.replace("`", "``") + "`" for part in parts)
-    return f"CREATE OR REPLACE {kind} {quoted} AS\n{select}"
+    kind = "VIEW" if "." in name else "TEMPORARY VIEW"
+    return f"CREATE OR REPLACE {kind} {quoted_path(name)} AS\n{select}"
 
 
 def _row(entry: LedgerEntry) -> str:

@@ -55,10 +55,7 @@ def refined_history(table: RefinedTableSpec, lake: str) -> Iterator[RefinedCommi
 def _in_words(entry: RefineEntry) -> str:
     if entry.kind == "nothing":
         return "the table was created"
-    consumed = ", ".join(
-        f"{c.table} {'up to ' if c.since is None else f'({c.since}, '}{c.version}{'' if c.since is None else ']'}"
-        for c in entry.upstreams
-    )
+    consumed = ", ".join(f"{c.table} {c.versions}" for c in entry.upstreams)
     rows = f"{counted(entry.rows_added, 'row')} added, {entry.rows_removed:,} removed"
     dates = f" on {counted(len(entry.dates), 'date')}" if entry.dates else ""
     why = f"{entry.kind}: {entry.why}; " if entry.why else f"{entry.kind}; "

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kdi_assets.ledger.delta_log import CommitInfo, TableLog, restore_target
+from kdi_assets.ledger.delta_log import CommitInfo, TableLog, restore_target, row_actions
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.refine.errors import BookmarksUnreadable, ChangedByOthers
 
@@ -133,9 +133,4 @@ def _follow_restores(log: TableLog, consumer: str, *, alone: bool) -> TableLog:
 
 def changes_rows(log: TableLog, commit: CommitInfo) -> bool:
     """Whether a commit adds or removes rows; OPTIMIZE only moves them to other files."""
-    return any(
-        action[kind].get("dataChange", True)
-        for action in log.actions(commit.version)
-        for kind in ("add", "remove")
-        if kind in action
-    )
+    return bool(row_actions(log.actions(commit.version)))

@@ -6,7 +6,7 @@ The bookmark is in the log of the table that the asset writes, in the commit of 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -16,7 +16,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_after
 from kdi_assets.ledger.table_files import TableAt
 from kdi_assets.refine.bookmarks import bookmark_transactions, read_bookmarks
-from kdi_assets.refine.entry import RefineEntry, refine_entry_to_json
+from kdi_assets.refine.entry import RefineEntry, metadata_of
 from kdi_assets.refine.errors import AnotherRefinementActive, UpstreamMissing
 from kdi_assets.refine.read import appended_rows, change_rows, rows_at
 from kdi_assets.refine.report import Consumed, RefineKind
@@ -72,14 +72,14 @@ class NewRows:
         try:
             version, table_id = self.output_version, self.output_id
             if version < 0:
-                request = CommitRequest(self.output, "", attempt_id, lambda _: {}, _metadata_of(entry))
+                request = CommitRequest(self.output, "", attempt_id, lambda _: {}, metadata_of(entry))
                 by_date = dict(change.rows.dtypes).get("date") == "date"
                 table_id = create_table(spark, request, change.rows.schema, {}, by_date=by_date)
                 version = 0
             staged = stage_change(change, TableAt.open(spark, self.output, version))
             consumed = {self.changes.table_id: self.version}
             transactions = partial(bookmark_transactions, self.consumer, consumed)
-            request = CommitRequest(self.output, table_id, attempt_id, transactions, _metadata_of(entry))
+            request = CommitRequest(self.output, table_id, attempt_id, transactions, metadata_of(entry))
             return commit_after(version, spark, staged.staged, request)
         except VersionTaken as taken:
             detail = "another commit came after the rows were planned"
@@ -117,7 +117,3 @@ def _read(spark: SparkSession, changes: UpstreamChanges) -> tuple[RowsKind, Data
     if changes.has_feed:
         return "changed", change_rows(spark, changes)
     return "everything", rows_at(spark, changes.uri, changes.version)
-
-
-def _metadata_of(entry: RefineEntry) -> Callable[[int], str]:
-    return lambda version: refine_entry_to_json(entry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any
@@ -51,6 +51,11 @@ def refine_entry_to_json(entry: RefineEntry) -> str:
     written["dates"] = [day.isoformat() for day in entry.dates]
     written["rows_by_date"] = {day.isoformat(): rows for day, rows in entry.rows_by_date.items()}
     return json.dumps({"kdi_refine": FORMAT, **written}, separators=(",", ":"))
+
+
+def metadata_of(entry: RefineEntry) -> Callable[[int], str]:
+    """The user metadata of the entry's commit, as a ``CommitRequest`` takes it: the same at every version."""
+    return lambda version: refine_entry_to_json(entry)
 
 
 def parse_refine_entry(user_metadata: str, version: int) -> RefineEntry | None:

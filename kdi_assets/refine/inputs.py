@@ -118,6 +118,11 @@ def in_dates(dates: Collection[date]) -> str:
     return f"date IN ({listed})" if dates else "false"
 
 
+def days_between(first: date, last: date) -> list[date]:
+    """The dates from the first to the last, both inclusive."""
+    return [first + timedelta(days=n) for n in range((last - first).days + 1)]
+
+
 def with_days_before(dates: Collection[date], days: int) -> frozenset[date]:
     """The dates and the days before each of them."""
     return frozenset(day - timedelta(days=back) for day in dates for back in range(days + 1))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,9 @@ from kdi_assets.ledger.table_files import TableAt
 from kdi_assets.refine.bookmarks import bookmark_transactions
 from kdi_assets.refine.columns import refuse_frozen_columns
 from kdi_assets.refine.compute import Computed, compute
-from kdi_assets.refine.entry import RefineEntry, refine_entry_to_json
+from kdi_assets.refine.entry import RefineEntry, metadata_of
 from kdi_assets.refine.errors import AnotherRefinementActive, NoDates, RefiningFailed, RowsUnmet
-from kdi_assets.refine.inputs import Inputs
+from kdi_assets.refine.inputs import Inputs, days_between
 from kdi_assets.refine.plan import RefinePlan, date_by_date, plan_refinement
 from kdi_assets.refine.read import one_task
 from kdi_assets.refine.report import RefineReport
@@ -108,12 +108,10 @@ def _with_dates(plan: RefinePlan, dates: tuple[date, date]) -> RefinePlan:
     """The plan with some dates computed again, besides all that is new."""
     if plan.kind == "rebuild":
         return plan
-    first, last = dates
-    asked = {first + timedelta(days=n) for n in range((last - first).days + 1)}
     new = {day for upstream in plan.upstreams for day in upstream.dates or ()}
     if any(upstream.dates is None for upstream in plan.upstreams):
         return replace(plan, kind="rebuild", why="dates were asked for, and it is unknown which others changed")
-    return replace(plan, kind="dates", why="it was asked for", dates=frozenset(asked | new))
+    return replace(plan, kind="dates", why="it was asked for", dates=frozenset({*days_between(*dates), *new}))
 
 
 def _execute(plan: RefinePlan, context: RefineContext, definition: str) -> RefineReport:
@@ -145,7 +143,7 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, 
         bookmark_transactions, table.name, plan.consumed, definition=definition, deletes=computed.deletes
     )
     request = CommitRequest(
-        context.uri, plan.table_id, plan.attempt_id, lambda version: transactions(version=version), _metadata_of(entry)
+        context.uri, plan.table_id, plan.attempt_id, lambda version: transactions(version=version), metadata_of(entry)
     )
     version = commit_after(plan.version, spark, staged.staged, request)
     context.at("committed")
@@ -166,7 +164,7 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, 
 def _created(plan: RefinePlan, context: RefineContext, computed: Computed) -> RefinePlan:
     """The plan for the table, which is created without rows first."""
     entry = RefineEntry(context.table.name, plan.attempt_id, "nothing", run_id=context.run_id)
-    request = CommitRequest(context.uri, "", plan.attempt_id, lambda version: {}, _metadata_of(entry))
+    request = CommitRequest(context.uri, "", plan.attempt_id, lambda version: {}, metadata_of(entry))
     properties, schema = context.table.properties, computed.change.rows.schema
     table_id = create_table(context.session(), request, schema, properties, by_date=context.table.by_date)
     context.at("table created")
@@ -189,10 +187,6 @@ def _entry(plan: RefinePlan, context: RefineContext, staged: StagedChange, unmet
     )
 
 
-def _metadata_of(entry: RefineEntry) -> Callable[[int], str]:
-    return lambda version: refine_entry_to_json(entry)
-
-
 def _unmet(table: RefinedTableSpec, rows: DataFrame) -> dict[str, int]:
     """How many new rows do not meet each expectation, of those that some do not meet.
 
@@ -212,7 +206,7 @@ def _unmet(table: RefinedTableSpec, rows: DataFrame) -> dict[str, int]:
 
 
 def _log_line(table: RefinedTableSpec, plan: RefinePlan) -> str:
-    stretches = ", ".join(f"{s.table} {'' if s.since is None else f'({s.since}, '}{s.version}]" for s in plan.stretches)
+    stretches = ", ".join(f"{s.table} {s.versions}" for s in plan.stretches)
     what = {"changes": "what is new", "dates": f"{len(plan.dates):,} dates", "rebuild": "all rows"}[plan.kind]
     return f"{table.name}: refining {what} of {stretches}" + (f": {plan.why}" if plan.why else "")
 

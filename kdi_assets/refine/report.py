@@ -27,6 +27,11 @@ class Consumed:
     since: int | None
     version: int
 
+    @property
+    def versions(self) -> str:
+        """The versions in words."""
+        return f"up to {self.version}" if self.since is None else f"({self.since}, {self.version}]"
+
 
 @dataclass(frozen=True, slots=True)
 class RefineReport:

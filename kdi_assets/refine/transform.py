@@ -40,7 +40,7 @@ def transform(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str,
     if not isinstance(table.mode, ReplaceDates):
         _refuse_other_rows(table, result)
         if table.by_date and not _keeps_date(result, next(iter(frames.values()))):
-            raise DateNotKept(table=table.name, mode=_mode_name(table))
+            raise DateNotKept(table=table.name, mode=table.mode_name)
     return result
 
 
@@ -88,10 +88,6 @@ def _field(table: RefinedTableSpec) -> str:
     return "python" if table.python else "sql" if table.sql else "from"
 
 
-def _mode_name(table: RefinedTableSpec) -> str:
-    return type(table.mode).__name__.lower()
-
-
 def _refuse_other_rows(table: RefinedTableSpec, result: DataFrame) -> None:
     """Refuse a plan with joins, groups, windows, limits and the like: new rows alone do not give its new rows."""
     plan: Any = result._jdf.queryExecution().analyzed()
@@ -100,13 +96,11 @@ def _refuse_other_rows(table: RefinedTableSpec, result: DataFrame) -> None:
         node = nodes.pop()
         name, children = str(node.nodeName()), node.children()
         if children.size() and name not in ROW_BY_ROW:
-            raise RowsNotOneByOne(table=table.name, mode=_mode_name(table), found=name)
+            raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found=name)
         if node.subqueriesAll().size():
-            raise RowsNotOneByOne(table=table.name, mode=_mode_name(table), found="a subquery")
+            raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found="a subquery")
         if not node.deterministic():
-            raise RowsNotOneByOne(
-                table=table.name, mode=_mode_name(table), found="a function that is not deterministic"
-            )
+            raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found="a function that is not deterministic")
         nodes += [children.apply(i) for i in range(children.size())]
 
 

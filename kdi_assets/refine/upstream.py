@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Literal
 
-from kdi_assets.ledger.delta_log import TableLog, physical_name_in
+from kdi_assets.ledger.delta_log import TableLog, physical_name_in, row_actions
 from kdi_assets.ledger.errors import CommitUnreadable
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
@@ -80,7 +80,7 @@ class _Reader:
 
     def changes(self, base: UpstreamChanges) -> UpstreamChanges:
         commits = {v: self.log.actions(v) for v in range(self.since + 1, self.log.version + 1)}
-        changing = {v: found for v, actions in commits.items() if (found := _row_changes(actions))}
+        changing = {v: found for v, actions in commits.items() if (found := row_actions(actions))}
         if not changing:
             return base
         actions = [action for found in changing.values() for action in found]
@@ -120,12 +120,6 @@ class _Reader:
     ) -> bool:
         removed = {a["remove"]["path"] for actions in commits.values() for a in actions if "remove" in a}
         return not self.log.missing_files([f["path"] for f in files if f["path"] in removed])
-
-
-def _row_changes(actions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The actions that add or remove rows; OPTIMIZE only moves rows to other files."""
-    kinds = ("add", "remove")
-    return [a for a in actions if any(k in a and a[k].get("dataChange", True) for k in kinds)]
 
 
 def _dates_by_files(log: TableLog, since: int) -> frozenset[date] | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kdi_assets.formats.rules import name as quoted_name
 from kdi_assets.serve.errors import ColumnNotServed
 from kdi_assets.stream.served_table import MAX_NAME_BYTES, ServedTableSpec
 
@@ -23,7 +24,7 @@ class Column:
     @property
     def sql(self) -> str:
         """Its name in Spark SQL."""
-        return f"`{self.name.replace('`', '``')}`"
+        return quoted_name(self.name)
 
 
 def served_columns(served: ServedTableSpec, schema: Mapping[str, Any]) -> list[Column]:

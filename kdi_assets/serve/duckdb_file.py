@@ -23,10 +23,10 @@ from kdi_assets.serve.errors import (
     KeysNotUnique,
     NullServedKeys,
     ReadFailed,
-    SourceMissing,
     TableNotOurs,
 )
 from kdi_assets.serve.report import ServeReport
+from kdi_assets.serve.source import source_log
 from kdi_assets.stream.served_table import DuckDb, ServedTableSpec
 
 if TYPE_CHECKING:
@@ -71,9 +71,7 @@ class DuckDbServing:
             KdiError: One of ``kdi_assets.serve.errors``.
         """
         began, file = time.monotonic(), _path(self.target, self.home)
-        log = TableLog.open(self.served.table_uri(self.lake))
-        if log is None:
-            raise SourceMissing(target=self.served.name, uri=self.served.table_uri(self.lake))
+        log = source_log(self.served, self.lake)
         columns = served_columns(self.served, log.schema)
         file.parent.mkdir(parents=True, exist_ok=True)
         with _opened(self.served, file, read_only=False) as connection:

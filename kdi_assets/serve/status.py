@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.serve.errors import SourceMissing
+from kdi_assets.serve.source import source_log
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 
 if TYPE_CHECKING:
@@ -46,9 +45,7 @@ def read_served_status(served: ServedTableSpec, *, lake: str, home: Path) -> Ser
     """Read the state of a served table; a refusal is part of it."""
     newest: int | None = None
     try:
-        log = TableLog.open(served.table_uri(lake))
-        if log is None:
-            raise SourceMissing(target=served.name, uri=served.table_uri(lake))
+        log = source_log(served, lake)
         newest = log.version
         consumed, committed_at = _consumed(served, log.table_id, home)
     except KdiError as refusal:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date
 from hashlib import sha256
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
@@ -54,7 +54,7 @@ def _python_function(value: str, info: ValidationInfo) -> str:
 
 Function = Literal["count", "sum", "min", "max", "avg", "count_distinct", "approx_count_distinct"]
 """What a measure computes of a group; ``approx_count_distinct`` by a sketch that can be merged."""
-MERGEABLE: frozenset[Function] = frozenset({"count", "sum", "min", "max", "avg", "approx_count_distinct"})
+MERGEABLE: frozenset[Function] = frozenset(get_args(Function)) - {"count_distinct"}
 """Measures of which new rows can be added to a group without reading its old rows."""
 
 
@@ -138,7 +138,7 @@ class Measure:
 
 def measure_of(value: object) -> object:
     """A measure as documents write it: ``count``, or ``{sum: bytes}``."""
-    functions = ("count", "sum", "min", "max", "avg", "count_distinct", "approx_count_distinct")
+    functions = get_args(Function)
     match value:
         case "count":
             return Measure("count")
@@ -292,6 +292,11 @@ class RefinedTableSpec(Declared):
     def name(self) -> str:
         """The table's path: the refined table's name in commands, messages and metadata."""
         return self.table
+
+    @property
+    def mode_name(self) -> str:
+        """The mode as documents write it."""
+        return "".join(f"_{c.lower()}" if c.isupper() else c for c in type(self.mode).__name__).removeprefix("_")
 
     @property
     def by_date(self) -> bool:

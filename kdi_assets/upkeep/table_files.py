@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.formats.rules import literal
+from kdi_assets.formats.rules import name as quoted_name
 from kdi_assets.ledger.delta_log import TableLog
 
 if TYPE_CHECKING:
@@ -117,7 +119,7 @@ def _part(row: Mapping[str, Any], columns: list[str]) -> PartFiles:
 
 
 def _equals(column: str, value: object) -> str:
-    quoted = "`" + column.replace("`", "``") + "`"
+    quoted = quoted_name(column)
     match value:
         case None:
             return f"{quoted} IS NULL"
@@ -125,5 +127,4 @@ def _equals(column: str, value: object) -> str:
             return f"{quoted} = DATE'{value.isoformat()}'"
         case bool() | int():
             return f"{quoted} = {value}"
-    text = str(value).replace("\\", "\\\\").replace("'", "\\'")
-    return f"{quoted} = '{text}'"
+    return f"{quoted} = {literal(str(value))}"

@@ -340,14 +340,14 @@ def _inclusive_bound(patch: MonkeyPatch) -> None:
 def _optimize_is_new_rows(patch: MonkeyPatch) -> None:
     patch.setattr(
         looking,
-        "_row_changes",
+        "row_actions",
         lambda actions: [a for a in actions if "add" in a],  # whatever dataChange says
     )
 
 
 def _removals_ignored(patch: MonkeyPatch) -> None:
     patch.setattr(
-        looking, "_row_changes", lambda actions: [a for a in actions if "add" in a and a["add"].get("dataChange", True)]
+        looking, "row_actions", lambda actions: [a for a in actions if "add" in a and a["add"].get("dataChange", True)]
     )
 
 

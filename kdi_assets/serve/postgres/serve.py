@@ -11,7 +11,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.refine.upstream import UpstreamChanges, changes_since
 from kdi_assets.serve.columns import Column, key_columns, served_columns
-from kdi_assets.serve.errors import AnotherServerActive, PublishedMeanwhile, SourceMissing
+from kdi_assets.serve.errors import AnotherServerActive, PublishedMeanwhile
 from kdi_assets.serve.net_changes import NET, PRESENT, appended_as_changes, net_changes
 from kdi_assets.serve.postgres.connection import Database
 from kdi_assets.serve.postgres.publish import PublishedRows, Publisher
@@ -24,6 +24,7 @@ from kdi_assets.serve.postgres.target_table import (
 )
 from kdi_assets.serve.postgres.types import postgres_type
 from kdi_assets.serve.report import ServeReport
+from kdi_assets.serve.source import source_log
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 
 if TYPE_CHECKING:
@@ -88,9 +89,7 @@ class PostgresServing:
         raise AnotherServerActive(target=self.served.name)
 
     def _attempt(self, connection: psycopg.Connection, *, rebuild: bool, began: float) -> ServeReport:
-        log = TableLog.open(self.served.table_uri(self.lake))
-        if log is None:
-            raise SourceMissing(target=self.served.name, uri=self.served.table_uri(self.lake))
+        log = source_log(self.served, self.lake)
         prepare_schema(connection, self.target.schema, self.target.table)
         drop_dead_attempts(connection, self.target.schema)
         plan = self._plan(connection, log, rebuild=rebuild)
