@@ -8,17 +8,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 
-from examples.parts import BIN, CHECKOUT, PartFailed, say, stopped_at_the_end
+from examples.parts import BIN, CHECKOUT, PartFailed, say, stopped_at_the_end, temporary_lake
 from kdi_assets.config.loader import load_streams
-from kdi_assets.dev.broker import start_broker
 from kdi_assets.dev.generator import Traffic
 from kdi_assets.dev.publisher import publish
 from kdi_assets.errors import KdiError
-from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
 
 MESSAGES, BAD = 2_000, 0.002
@@ -38,12 +34,8 @@ def main() -> None:
 
 def from_nothing(stack: ExitStack) -> int:
     """The gate over the checkout's documents, its own broker and an empty lake."""
-    state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kdi-check-assets-")))
-    broker = start_broker(state / "broker", home=Settings.from_environment().home)
-    stack.callback(broker.stop)
+    temporary_lake(stack, "check-assets")
     os.environ.pop("KDI_DEFS", None)
-    os.environ |= {"KDI_LAKE": str(state / "lake"), "KDI_KAFKA": broker.bootstrap_servers, "KDI_DRIVER": "own"}
-    os.environ.setdefault("KDI_SPARK_MASTER", "local[*]")
     for stream in load_streams().values():
         publish_to(stream)
     return gate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,6 +23,7 @@ from kdi_assets.dev.s3_server import start_s3_server
 from kdi_assets.runtime.driver.control import driver_status
 from kdi_assets.runtime.errors import DriverGone
 from kdi_assets.runtime.processes import Child
+from kdi_assets.settings import Settings
 
 CHECKOUT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
@@ -232,6 +234,17 @@ def start_kafka(state: State, stack: ExitStack) -> Broker:
     os.environ["KDI_KAFKA"] = broker.bootstrap_servers
     taken = "" if broker.port == USUAL_PORT else f" (port {USUAL_PORT} is taken)"
     say(f"Kafka answers on {broker.bootstrap_servers}{taken}")
+    return broker
+
+
+def temporary_lake(stack: ExitStack, name: str) -> Broker:
+    """A new broker and an empty lake, which end with the stack; the environment names them, and the driver is own."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"kdi-{name}-")))
+    with _signals.held():
+        broker = start_broker(folder / "broker", home=Settings.from_environment().home)
+        stack.callback(broker.stop)
+    os.environ |= {"KDI_LAKE": str(folder / "lake"), "KDI_KAFKA": broker.bootstrap_servers, "KDI_DRIVER": "own"}
+    os.environ.setdefault("KDI_SPARK_MASTER", "local[*]")
     return broker
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterable, Iterator
+import secrets
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from examples.parts import CHECKOUT, PartFailed, say, stopped_at_the_end
+from examples.parts import CHECKOUT, PartFailed, say, stopped_at_the_end, temporary_lake
 from kdi_assets.config.loader import LoadedFolder, load_folder
 from kdi_assets.config.refined_documents import upstream_first
-from kdi_assets.dev.broker import start_broker
 from kdi_assets.dev.publisher import ensure_topic
 from kdi_assets.drain.drain import drain
+from kdi_assets.errors import KdiError
 from kdi_assets.refine.refine import refine
 from kdi_assets.refine.report import RefineReport
 from kdi_assets.runtime.spark import close_session, open_session
@@ -89,16 +89,24 @@ class Scene:
 def scene(name: str) -> Iterator[Scene]:
     """The parts of the example in the folder ``examples/NAME``; everything is gone at the end."""
     with stopped_at_the_end() as stack:
-        state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"kdi-{name}-")))
-        broker = start_broker(state / "broker", home=Settings.from_environment().home)
-        stack.callback(broker.stop)
-        say(f"Kafka answers on {broker.bootstrap_servers}")
-        os.environ |= {"KDI_LAKE": str(state / "lake"), "KDI_KAFKA": broker.bootstrap_servers, "KDI_DRIVER": "own"}
-        os.environ.setdefault("KDI_SPARK_MASTER", "local[*]")
+        say(f"Kafka answers on {temporary_lake(stack, name).bootstrap_servers}")
         settings = Settings.from_environment()
         spark = open_session(settings, app_name=f"kdi {name}")
         stack.callback(close_session, spark)
         yield Scene(load_folder(CHECKOUT / "examples" / name), settings.lake, spark)
+
+
+def perform(name: str, play: Callable[[Scene, Random], None]) -> None:
+    """Play the example; exit code 0 if its tables are what its computation says.
+
+    With a seed as the command line's argument, its random messages are those of an earlier run.
+    """
+    seed = int(sys.argv[1]) if len(sys.argv) > 1 else secrets.randbits(32)
+    try:
+        with scene(name) as on:
+            play(on, Random(seed))  # noqa: S311
+    except (KdiError, PartFailed) as failure:
+        sys.exit(f"{failure}\nSeed: {seed}")
 
 
 def compare(what: str, ours: object, theirs: object) -> None:

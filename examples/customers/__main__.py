@@ -6,26 +6,13 @@ a sequential computation in Python.
 
 from __future__ import annotations
 
-import secrets
-import sys
 from random import Random
 
 from examples.customers.changes import Change, changes, history, states
-from examples.parts import PartFailed, say
-from examples.scene import Scene, compare, scene
-from kdi_assets.errors import KdiError
+from examples.parts import say
+from examples.scene import Scene, compare, perform
 
 CHANGES, CUSTOMERS = 3_000, 300
-
-
-def main() -> None:
-    """Exit code 0 if both tables are what the computation says; with a seed as argument, the same changes again."""
-    seed = int(sys.argv[1]) if len(sys.argv) > 1 else secrets.randbits(32)
-    try:
-        with scene("customers") as on:
-            play(on, Random(seed))  # noqa: S311
-    except (KdiError, PartFailed) as failure:
-        sys.exit(f"{failure}\nSeed: {seed}")
 
 
 def play(on: Scene, random: Random) -> None:
@@ -64,4 +51,4 @@ def show(on: Scene, source: list[Change]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    perform("customers", play)

@@ -7,16 +7,13 @@ computation in Python over what was published.
 from __future__ import annotations
 
 import json
-import secrets
-import sys
 from collections import defaultdict
 from collections.abc import Collection
 from datetime import UTC, date, datetime, timedelta
 from random import Random
 
 from examples.parts import PartFailed, say
-from examples.scene import Message, Scene, compare, scene
-from kdi_assets.errors import KdiError
+from examples.scene import Message, Scene, compare, perform
 
 GOLD = "gold/campaigns"
 CAMPAIGNS = ("shoes", "tea", "trains")
@@ -24,16 +21,6 @@ IMPRESSIONS, LATE, USERS, DAYS = 100_000, 1_000, 5_000, 5
 SKETCH_ERROR = 0.06  # more than three times the standard error of the sketch
 Seen = tuple[date, str, str]
 """Date, campaign and user of an impression."""
-
-
-def main() -> None:
-    """Exit code 0 if the table is what the computation says; with a seed as argument, the same impressions again."""
-    seed = int(sys.argv[1]) if len(sys.argv) > 1 else secrets.randbits(32)
-    try:
-        with scene("impressions") as on:
-            play(on, Random(seed))  # noqa: S311
-    except (KdiError, PartFailed) as failure:
-        sys.exit(f"{failure}\nSeed: {seed}")
 
 
 def play(on: Scene, random: Random) -> None:
@@ -94,4 +81,4 @@ def files(on: Scene) -> dict[date, set[str]]:
 
 
 if __name__ == "__main__":
-    main()
+    perform("impressions", play)
