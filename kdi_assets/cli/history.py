@@ -71,7 +71,7 @@ def _fields(e: HistoryEntry) -> dict[str, object]:
         "committed_at": e.committed_at,
         "what": e.operation,
         "live": e.live,
-        "told": e.description,
+        "detail": e.description,
         "positions_before": {tp: was for tp, (was, _) in e.set_positions.items()},
         "positions_after": {tp: at for tp, (_, at) in e.set_positions.items()},
         "rows_kept_aside": e.entry.kept_aside if e.entry else 0,

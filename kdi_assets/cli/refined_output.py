@@ -135,7 +135,7 @@ def _commit_fields(c: RefinedCommit) -> dict[str, object]:
         "committed_at": c.committed_at,
         "what": c.operation,
         "live": c.live,
-        "told": c.description,
+        "detail": c.description,
         **{name: entry.get(name) for name in ("kind", "why", "run_id", "upstreams", "dates", "rows_by_date")},
     }
 

@@ -56,8 +56,9 @@ class StagedFilesGone(Transient):
         return (
             f"{self.uri}: {len(self.files)} new files are missing before their commit, {self.files[0]} first: "
             "a VACUUM keeps new files for less time than a run takes, or an executor writes to a disk of its own.",
-            "this attempt committed nothing; positions stay as they are.",
-            "VACUUM with a longer retention (Delta's default is a week), or a lake on every machine; then drain again",
+            "this attempt committed nothing; positions and bookmarks stay as they are.",
+            "VACUUM with a longer retention (Delta's default is a week), or a lake on every machine; then the same "
+            "command or run again",
         )
 
 

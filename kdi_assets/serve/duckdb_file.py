@@ -117,7 +117,7 @@ class DuckDbServing:
         """How many rows there are.
 
         Raises:
-            NullKeys, KeysNotUnique: The keys are no keys.
+            NullServedKeys, KeysNotUnique: The keys are no keys.
         """
         keys = ", ".join(map(_quoted, self.served.keys))
         null = " OR ".join(f"{_quoted(key)} IS NULL" for key in self.served.keys)

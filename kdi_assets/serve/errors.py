@@ -63,12 +63,12 @@ class PublishedMeanwhile(Transient):
 
 
 class ReadFailed(Transient):
-    """Spark failed while it read the changes or copied them."""
+    """The rows could not be read or copied."""
 
     target: str
     detail: str
 
-    what_happened = "{target}: Spark failed to read the changes or to copy them: {detail}"
+    what_happened = "{target}: the rows could not be read or copied: {detail}"
     what_is_safe = UNCHANGED
     what_to_run = "kdi serve {target}"
 
@@ -173,7 +173,7 @@ class RowsDisagree(Terminal):
         "{target}: the rows in the database are not those of version {version}, which it recorded as consumed: {detail}"
     )
     what_is_safe = UNCHANGED
-    what_to_run = "kdi serve {target} --rebuild    (loads all rows again; readers see the old ones until it is done)"
+    what_to_run = "kdi serve {target} --rebuild    (compares all rows, and changes those that differ)"
 
 
 class TableAlteredByHand(Terminal):

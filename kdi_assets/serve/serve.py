@@ -33,7 +33,7 @@ def serve(
         lake: Root of the Delta tables.
         session: Gives the Spark session; called only if rows must be read.
         home: Folder of embedded databases; ``KDI_HOME`` by default.
-        rebuild: Load all rows into a new table, which then takes the place of the old one.
+        rebuild: Compare all rows, or load them into a new table if the columns or keys differ.
         report: Takes lines for a log.
         at: Called at each point that is reached; see the engines.
 

@@ -181,5 +181,5 @@ class ServedTableSpec(Declared):
 
     @property
     def definition(self) -> str:
-        """A digest of what decides about the rows in the database; with another one, all rows are loaded again."""
+        """A digest of what decides the rows in the database; with another, all rows are compared or loaded again."""
         return sha256(json.dumps([self.table, self.keys, self.columns]).encode()).hexdigest()[:16]

@@ -63,7 +63,7 @@ class Publisher:
         """Delete and upsert the staged changes.
 
         Raises:
-            NullKeys, KeysNotUnique: The Delta table's keys are no keys.
+            NullServedKeys, KeysNotUnique: The Delta table's keys are no keys.
             RowsDisagree: A changed key does not have a row, or a new key has one.
             TableAlteredByHand: The table is not as it was made.
             PublishedMeanwhile: Another run was first.
@@ -98,7 +98,7 @@ class Publisher:
         """Put the staged table, which has all rows of a version, in the place of the old one.
 
         Raises:
-            NullKeys, KeysNotUnique: The Delta table's keys are no keys.
+            NullServedKeys, KeysNotUnique: The Delta table's keys are no keys.
             TableNotOurs: No run of ours made the table that is there.
             DependentObjects: Views or keys depend on the old table.
             PublishedMeanwhile: Another run was first.
