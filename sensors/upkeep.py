@@ -72,7 +72,7 @@ def _job(group: str, documents: Collection[Document]) -> dg.JobDefinition:
 def keep_documents(
     documents: Collection[Document], *, session: "Callable[[], SparkSession]", thorough: bool
 ) -> Iterator[DocumentUpkeep]:
-    """Do the upkeep of each document; what fails for one does not keep the others from it."""
+    """Do the upkeep of each document. A failure of one does not stop the others."""
     lake = Settings.from_environment().lake
     for document in documents:
         now = datetime.now(UTC)

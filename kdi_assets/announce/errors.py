@@ -36,7 +36,7 @@ class TransactionOpen(Transient):
     seconds: float
 
     what_happened = (
-        "{stream}: a transaction in {topic} is open for more than {seconds:g} s; the bookmark may lie behind."
+        "{stream}: a transaction in {topic} is open for more than {seconds:g} s, and may hide the table's bookmark."
     )
     what_is_safe = "nothing was announced."
     what_to_run = (

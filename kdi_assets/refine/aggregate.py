@@ -27,7 +27,7 @@ _STATE: dict[Function, dict[str, tuple[str, str]]] = {
     "count_distinct": {"": ("count(DISTINCT {of})", "")},
     "approx_count_distinct": {"_sketch": ("hll_sketch_agg({of})", "hll_union_agg({c})")},
 }
-"""By function and suffix of a column: how it is computed of rows, and how of the same column of parts of a group."""
+"""By function, then suffix of the column: SQL over rows, and SQL that merges the columns of two parts of a group."""
 _OF_STATE: dict[Function, str] = {
     "avg": "try_divide({c}_sum, {c}_count)",
     "approx_count_distinct": "hll_sketch_estimate({c}_sketch)",
@@ -89,7 +89,7 @@ def _extended_groups(inputs: Inputs, mode: Aggregate) -> TableChange:
     held, names = inputs.rows_in(files), [name for name, *_ in _columns(mode)]
     types = dict(held.dtypes)
     columns = [
-        # Of a sum, the sum has a wider type again.
+        # The sum of a sum has a wider type: the column keeps the type that it has in the table.
         F.expr(f"CAST({of_parts.format(c=name)} AS {types[name]})").alias(name)
         for name, _, _, of_parts in _columns(mode)
     ]

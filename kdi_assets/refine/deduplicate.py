@@ -33,7 +33,7 @@ def first_rows(rows: DataFrame, mode: Deduplicate) -> DataFrame:
     order = F.expr(mode.order_by)
     everything = F.struct(*(F.col(f"`{column}`") for column in rows.columns))
     of_key = Window.partitionBy(*mode.keys)
-    # Rows that agree in all that is compared are in the order of their content: the same one is kept again.
+    # Rows that are equal in all of these are ordered by their content, so that every computation keeps the same one.
     before = F.lag("date").over(of_key.orderBy("date", "_kdi_order", "_kdi_content")).alias("before")
     found = rows.select("*", order.alias("_kdi_order"), F.to_json(everything).alias("_kdi_content"))
     marked = found.withColumn("_kdi_before", before)

@@ -67,7 +67,7 @@ def record_deletes(
     spark = deletes.sparkSession
     deletes = _recorded_now(deletes)
     log = TableLog.open(uri)
-    # Without a pinned version all rows are computed again: what the table has must not stay there, out of use.
+    # Without a pinned version all rows are computed again, so the deletes that are recorded must be replaced.
     outdated = pinned is None and log is not None and log.data_files.num_rows > 0
     if not count and not outdated and (again is None or pinned is None):
         return pinned

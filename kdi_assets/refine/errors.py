@@ -13,7 +13,7 @@ class UpstreamMissing(Transient):
     uri: str
 
     what_happened = "{table}: its upstream table {upstream} does not exist: {uri}."
-    what_is_safe = "nothing was written; what comes first in it will be refined first."
+    what_is_safe = "nothing was written; the first refinement after the table exists takes all of its rows."
     what_to_run = "kdi drain or kdi refine for {upstream}, then kdi refine {table}"
 
 
@@ -113,8 +113,8 @@ class RowsUnmet(Terminal):
     rows: int
 
     what_happened = "{table}: {rows:,} new rows do not meet the expectation {expectation}."
-    what_is_safe = "nothing was committed; the rows upstream stay to be refined."
-    what_to_run = "mend sql or the expectation in the document, then kdi refine {table}"
+    what_is_safe = "nothing was committed; the next refinement reads the same rows again."
+    what_to_run = "correct sql or the expectation in the document, then kdi refine {table}"
 
 
 class ColumnsFrozen(Terminal):
@@ -131,9 +131,9 @@ class ColumnsFrozen(Terminal):
 
     what_happened = "{table}: its rows would have other columns: {found}. `contract.{rule}` is freeze."
     what_is_safe = (
-        "nothing was committed; the rows upstream stay to be refined, and readers have the columns as before."
+        "nothing was committed; the next refinement reads the same rows again, and readers have the columns as before."
     )
-    what_to_run = "mend sql, or set `contract.{rule}` to evolve in the document; then kdi refine {table}"
+    what_to_run = "correct sql, or set `contract.{rule}` to evolve in the document; then kdi refine {table}"
 
 
 class NoDates(Terminal):
@@ -156,7 +156,7 @@ class NullKeys(Terminal):
         "{table}: {rows:,} new rows have a null key or sequence, so it is unknown what they change. In a Debezium "
         "envelope that is a truncation (op t), or a delete whose `before` has no keys."
     )
-    what_is_safe = "nothing was committed; the rows upstream stay to be refined."
+    what_is_safe = "nothing was committed; the next refinement reads the same rows again."
     what_to_run = "a WHERE in sql that leaves them out, or other keys; then kdi refine {table}"
 
 

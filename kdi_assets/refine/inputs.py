@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SMALL_BYTES = 8 << 20
-"""Of files that are together as small, all are written again: to find out which hold the keys would cost more."""
+"""Files that are together at most this large are all written again: finding those with the keys would cost more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Inputs:
 
     @property
     def few(self) -> bool:
-        """Whether only few rows were added: what they take is computed by one task."""
+        """Whether so few rows were added that one task computes the whole change."""
         added = [add for upstream in self.plan.upstreams for add in upstream.files]
         return self.plan.kind == "changes" and self.only_added and is_small(add["size"] for add in added)
 
@@ -77,7 +77,7 @@ class Inputs:
         return frozenset(found)
 
     def files_with(self, keys: DataFrame, dates: Collection[date] | None = None) -> tuple[Any, ...]:
-        """Delta's actions of files of the refined table, all that hold rows with some keys among them.
+        """Delta's actions of all files of the refined table that hold rows with one of the keys, and perhaps others.
 
         Args:
             keys: Named as in the table.

@@ -111,7 +111,7 @@ def _how(
     rebuild: bool,
 ) -> tuple[RefineKind, str, frozenset[date]]:
     if rebuild:
-        return "rebuild", "it was asked for", frozenset()
+        return "rebuild", "requested", frozenset()
     if bookmarks is None or bookmarks.committed is None:
         return "rebuild", "the table is new", frozenset()
     if not bookmarks.has_definition(definition):

@@ -110,8 +110,8 @@ def _with_dates(plan: RefinePlan, dates: tuple[date, date]) -> RefinePlan:
         return plan
     new = {day for upstream in plan.upstreams for day in upstream.dates or ()}
     if any(upstream.dates is None for upstream in plan.upstreams):
-        return replace(plan, kind="rebuild", why="dates were asked for, and it is unknown which others changed")
-    return replace(plan, kind="dates", why="it was asked for", dates=frozenset({*days_between(*dates), *new}))
+        return replace(plan, kind="rebuild", why="dates were requested, and it is unknown which other dates changed")
+    return replace(plan, kind="dates", why="requested", dates=frozenset({*days_between(*dates), *new}))
 
 
 def _execute(plan: RefinePlan, context: RefineContext, definition: str) -> RefineReport:

@@ -40,7 +40,7 @@ class RefineReport:
     Attributes:
         table: The refined table's path.
         kind: What was computed.
-        why: For ``dates`` and ``rebuild``: why changes alone did not do; for a log, as a sentence's part.
+        why: For ``dates`` and ``rebuild``: why the changes alone were not enough; part of a sentence in a log.
         version: The table version of the commit; ``None``: nothing was committed.
         upstreams: What was consumed.
         dates: Dates whose rows changed; empty for a table without date partitions.

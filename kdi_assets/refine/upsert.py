@@ -70,7 +70,7 @@ def deletes_of(changes: DataFrame, mode: Upsert) -> DataFrame:
 
 
 def _known_changes(rows: DataFrame, like: DataFrame, mode: Upsert) -> DataFrame:
-    """The changes that the rows of the table were made of, but for deletes."""
+    """The changes that made the rows of the table, without deletes."""
     from pyspark.sql import functions as F
 
     if mode.scd_type == 2:
@@ -95,7 +95,7 @@ def _states(changes: DataFrame, mode: Upsert) -> DataFrame:
     from pyspark.sql import functions as F
 
     content = F.to_json(F.struct(*(F.col(f"`{c}`") for c in changes.columns)))
-    # A sequence that is there twice: a delete wins, and of two others always the same one.
+    # Two changes with the same sequence: a delete wins, else the content decides, so that reruns keep the same one.
     newest_first = (F.col(SEQUENCE).desc(), F.col(DELETES).desc(), F.col(_CONTENT).desc())
     by = (*mode.keys, SEQUENCE) if mode.scd_type == 2 else mode.keys
     number = F.row_number().over(Window.partitionBy(*by).orderBy(*newest_first))

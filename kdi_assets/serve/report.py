@@ -16,7 +16,7 @@ class ServeReport:
     Attributes:
         target: Its name, such as ``postgres/public/daily_usage``.
         kind: What was published.
-        why: For ``difference`` and ``load``: why the changes alone did not do; for a log, as a sentence's part.
+        why: For ``difference`` and ``load``: why the changes alone were not enough; part of a sentence in a log.
         since: The version of the Delta table that was consumed before; ``None``: none.
         version: The version that is consumed now.
         upserted: Rows inserted or updated.

@@ -80,7 +80,7 @@ def plan_upkeep(document: Document, lake: str, *, now: datetime, thorough: bool 
 def keep_document(
     document: Document, lake: str, planned: DocumentUpkeep, *, session: Callable[[], SparkSession], now: datetime
 ) -> DocumentUpkeep:
-    """Do what is due. A step that fails does not keep the others from being done.
+    """Do what is due. A failed step does not stop the others.
 
     Args:
         planned: By ``plan_upkeep``, at ``now``.

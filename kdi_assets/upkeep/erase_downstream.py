@@ -1,6 +1,6 @@
 """Erasure beyond the stream: refined tables that are made of its table, and the databases that serve them.
 
-They follow by what is new upstream, as on every other day: nothing is erased here that a refinement would not remove.
+They are brought up to date as by `kdi refine` and `kdi serve`; nothing is erased here that these would not remove.
 Then each refined table is searched for rows that still meet the condition, because they may come from other tables.
 """
 
@@ -84,7 +84,7 @@ def downstream_of(
 def follow_erasure(
     downstream: Downstream, *, lake: str, session: Callable[[], SparkSession], where: str, home: Path | None = None
 ) -> Iterator[FollowedErasure]:
-    """Bring each table up to date, and search it. What fails for one does not keep the others from it.
+    """Bring each table up to date, and search it. A failure of one does not stop the others.
 
     Args:
         where: The condition over rows of the stream's table; empty: nothing is searched.

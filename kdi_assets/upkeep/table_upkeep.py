@@ -118,7 +118,7 @@ def keep_table(table: KeptTable, planned: TableUpkeep, *, session: Callable[[], 
         try:
             files = _add(files, _compact_fully(session(), table, due))
             done.append(due.part.label)
-        except KdiError as failed:  # another commit came first, say: the other partitions are no worse for it
+        except KdiError as failed:  # such as another writer's commit: the other partitions can still be compacted
             errors.append(failed)
     vacuumed = None
     if planned.vacuum:
@@ -161,7 +161,7 @@ def _still_small(table: KeptTable, due: DueCompaction) -> DueCompaction | None:
     log = TableLog.existing(table.uri)
     parts = {part.label: part for part in parts_of(log, target_bytes=table.target_bytes)}
     part = parts.get(due.part.label)
-    # Rows that were ordered stay so: joining neighbours of the order would need the order again.
+    # Ordered rows are not compacted a second time: joining their files would undo the order.
     return replace(due, part=part) if part and part.facts.small > 1 and due.why != "cluster" else None
 
 

@@ -130,7 +130,7 @@ class PostgresServing:
 
     def _reason_for_all_rows(self, consumed: ConsumedVersion, *, same: bool, rebuild: bool) -> str:
         if rebuild:
-            return "a rebuild was asked for"
+            return "a rebuild was requested"
         if consumed.definition != self.served.definition:
             return "the document has other keys or columns"
         return "" if same else "the Delta table was replaced by another one"
