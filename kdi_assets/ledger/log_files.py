@@ -113,4 +113,4 @@ def _columns(schema: pa.Schema) -> list[str] | None:
 def _action(add: Mapping[str, Any]) -> Add:
     """An ``add`` as JSON has it: maps as objects, nothing for null."""
     maps = {name: dict(add[name]) for name in ("partitionValues", "tags") if add.get(name) is not None}
-    return {name: value for name, value in (add | maps).items() if value is not None}
+    return {name: value for name, value in {**add, **maps}.items() if value is not None}
