@@ -186,7 +186,8 @@ class _Tick:
         now: datetime,
     ) -> Decision:
         if isinstance(status.refusal, Transient):
-            return Decision(what_happened(status.refusal, table))
+            # A time of its cron counts once the table could be read.
+            return Decision(what_happened(status.refusal, table), looked=False)
         if not status.refusal and not status.is_behind:
             return Decision("")
         if held := self._held_by(table, instance):

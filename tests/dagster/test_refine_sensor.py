@@ -180,6 +180,20 @@ def test_a_table_with_a_cron_is_looked_at_after_each_of_its_times_and_not_before
     assert (first, after_the_hour, again) == ([], [{hourly.name}], [])
 
 
+def test_a_failure_that_a_retry_helps_at_the_time_of_a_cron_does_not_wait_for_its_next_time(sensor: Sensor) -> None:
+    nightly = a_refined_table(cron="0 3 * * *")
+    sensor.tables, sensor.behind = (nightly,), {nightly.name}
+    sensor.tick()
+    sensor.later(24 * 3600)
+    sensor.refusals[nightly.name] = MISSING
+
+    failed = sensor.tick()
+    sensor.refusals.clear()
+    then = sensor.selected()
+
+    assert (failed, then) == ([], [{nightly.name}])
+
+
 def test_what_is_made_of_a_table_and_has_a_cron_waits_for_it(sensor: Sensor) -> None:
     sensor.tables = (SILVER, replace(GOLD, cron="0 0 1 1 *"))
     sensor.behind = {SILVER.name}
