@@ -214,6 +214,24 @@ class DependentObjects(Terminal):
     what_to_run = "drop these objects, kdi serve {target}, then create them again"
 
 
+class RowSecurityOn(Terminal):
+    """A table with row-level security must be replaced by a new one, which would not have it."""
+
+    target: str
+    policies: tuple[str, ...]
+    statement: str
+
+    def message_parts(self) -> tuple[str, str, str]:
+        policies = f"the policies {', '.join(self.policies)}" if self.policies else "no policy"
+        return (
+            f"{self.target}: the table must be replaced by a new one, and it has row-level security, with {policies}: "
+            "readers would see all rows of the new one.",
+            UNCHANGED,
+            f"{self.statement} then kdi serve {self.target}, which makes a table that nobody else may read; then "
+            "enable row-level security, create the policies and grant the rights again",
+        )
+
+
 class FileNotOurs(Terminal):
     """The DuckDB file cannot be used."""
 

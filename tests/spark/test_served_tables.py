@@ -21,6 +21,7 @@ from kdi_assets.serve.errors import (
     KeysNotUnique,
     NullServedKeys,
     RowsDisagree,
+    RowSecurityOn,
     TableAlteredByHand,
     TableNotOurs,
     ValueNotStorable,
@@ -462,6 +463,76 @@ def test_a_restore_to_other_columns_replaces_the_table(numbers: ServedDelta) -> 
 
     assert report.kind == "load"
     numbers.assert_served()
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["CREATE POLICY few ON {t} TO pg_monitor USING (id < 10)", "ALTER TABLE {t} ENABLE ROW LEVEL SECURITY"],
+        ["ALTER TABLE {t} ENABLE ROW LEVEL SECURITY"],
+        ["CREATE POLICY few ON {t} TO pg_monitor USING (id < 10)"],
+    ],
+    ids=["policy", "no policy", "policy that is off"],
+)
+def test_a_table_with_row_level_security_is_not_replaced_by_one_without_it(
+    numbers: ServedDelta, statements: list[str]
+) -> None:
+    """Pass: changes are served, a load is refused and readers see no other rows; dropping the table is the way out."""
+    numbers.serve()
+    for statement in [*statements, "GRANT SELECT ON {t} TO pg_monitor"]:
+        numbers.query(statement)
+    numbers.sql("UPDATE {t} SET n = 0 WHERE id < 50")
+    assert numbers.serve().kind == "changes"
+    numbers.query("ALTER TABLE {t} DROP COLUMN name")
+
+    with pytest.raises(RowSecurityOn, match='DROP TABLE "test"."numbers"'):
+        numbers.serve(rebuild=True)
+
+    security = (
+        "SELECT relrowsecurity OR EXISTS (SELECT FROM pg_policy WHERE polrelid = pg_class.oid) AS on FROM pg_class"
+    )
+    assert numbers.query(f"{security} WHERE oid = '{{t}}'::regclass") == [{"on": True}]
+    assert (numbers.consumed(), numbers.staging_tables()) == (2, [])
+    numbers.query("DROP TABLE {t}")
+    numbers.serve()
+    numbers.assert_served()
+    rights = "SELECT has_table_privilege('pg_monitor', '{t}', 'SELECT') AS may"
+    assert numbers.query(rights) == [{"may": False}], "nobody reads it before the policies are there again"
+
+
+def test_row_level_security_that_is_switched_on_while_rows_are_staged_stops_the_load(numbers: ServedDelta) -> None:
+    numbers.serve()
+    numbers.query("ALTER TABLE {t} DROP COLUMN name")
+
+    with pytest.raises(RowSecurityOn):
+        numbers.serve(
+            rebuild=True,
+            at=on_reaching("staged", lambda: numbers.query("ALTER TABLE {t} ENABLE ROW LEVEL SECURITY")),
+        )
+
+    assert (numbers.consumed(), numbers.staging_tables()) == (1, [])
+
+
+def test_rights_on_columns_and_the_right_to_grant_stay_when_the_table_is_replaced(numbers: ServedDelta) -> None:
+    numbers.serve()
+    numbers.query("GRANT SELECT (id, n) ON {t} TO pg_monitor")
+    numbers.query("GRANT SELECT (name) ON {t} TO PUBLIC")
+    numbers.query("GRANT UPDATE (n) ON {t} TO pg_read_all_stats WITH GRANT OPTION")
+    numbers.query("GRANT SELECT ON {t} TO pg_signal_backend WITH GRANT OPTION")
+    numbers.query("ALTER TABLE {t} DROP COLUMN name")
+    rights = """SELECT has_column_privilege('pg_monitor', '{t}', 'id', 'SELECT') AS id,
+                  has_column_privilege('pg_monitor', '{t}', 'n', 'SELECT') AS n,
+                  has_table_privilege('pg_monitor', '{t}', 'SELECT') AS whole,
+                  has_column_privilege('pg_read_all_stats', '{t}', 'n', 'UPDATE WITH GRANT OPTION') AS may_grant,
+                  has_table_privilege('pg_signal_backend', '{t}', 'SELECT WITH GRANT OPTION') AS may_grant_all"""
+    before = numbers.query(rights)
+
+    assert numbers.serve(rebuild=True).kind == "load"
+
+    assert before == [{"id": True, "n": True, "whole": False, "may_grant": True, "may_grant_all": True}]
+    assert numbers.query(rights) == before
+    others = "SELECT has_column_privilege('pg_monitor', '{t}', 'name', 'SELECT') AS name"
+    assert numbers.query(others) == [{"name": False}], "a column that was dropped had no rights left to copy"
 
 
 def test_a_column_of_another_type_upstream_is_refused_with_the_statement(numbers: ServedDelta) -> None:

@@ -14,7 +14,9 @@ from kdi_assets.serve.postgres.target_table import (
     Expected,
     TargetTable,
     read_target_table,
+    refuse_row_security,
     refuse_table_of_others,
+    table_rights,
 )
 
 if TYPE_CHECKING:
@@ -101,6 +103,7 @@ class Publisher:
             NullServedKeys, KeysNotUnique: The Delta table's keys are no keys.
             TableNotOurs: No run of ours made the table that is there.
             DependentObjects: Views or keys depend on the old table.
+            RowSecurityOn: The old table has row-level security.
             PublishedMeanwhile: Another run was first.
         """
         self._refuse_null_keys(staging)
@@ -111,6 +114,9 @@ class Publisher:
             if self.consumed is None:
                 refuse_table_of_others(self.expected.target, self.expected.schema, self.expected.table, old)
             if old is not None:
+                # Nobody may grant a right or create a policy between these looks and the new table.
+                self._execute("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", self._table)
+                refuse_row_security(self.connection, self.expected)
                 self._copy_rights(staging)
                 self._execute("DROP TABLE {}", self._table)
             self._execute("ALTER TABLE {} RENAME TO {}", staging.table, self._identifier(self.expected.table))
@@ -244,16 +250,16 @@ class Publisher:
         )
 
     def _copy_rights(self, staging: Staging) -> None:
-        """Give the new table the rights that others have on the old one."""
-        of = self.expected
-        query = """SELECT CASE WHEN acl.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(acl.grantee)) END,
-                     acl.privilege_type
-                   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, aclexplode(c.relacl) AS acl
-                   WHERE n.nspname = %s AND c.relname = %s AND acl.grantee <> c.relowner"""
+        """Give the new table the rights that others have on the old one and on its columns."""
         from psycopg import sql
 
-        for grantee, right in self.connection.execute(query, [of.schema, of.table]).fetchall():
-            self._execute("GRANT {} ON {} TO {}", sql.SQL(right), staging.table, sql.SQL(grantee))
+        for grantee, right, column, option in table_rights(self.connection, self.expected):
+            if column is not None and column not in self.expected.columns:
+                continue  # the new table does not have it
+            of_column = self._format(" ({})", self._identifier(column)) if column is not None else self._format("")
+            may_grant = sql.SQL(" WITH GRANT OPTION" if option else "")
+            parts = sql.SQL(right), of_column, staging.table, sql.SQL(grantee), may_grant
+            self._execute("GRANT {}{} ON {} TO {}{}", *parts)
 
     @property
     def _table(self) -> Identifier:

@@ -20,6 +20,7 @@ from kdi_assets.serve.postgres.staging import Staging, drop_dead_attempts, new_a
 from kdi_assets.serve.postgres.target_table import (
     Expected,
     read_target_table,
+    refuse_row_security,
     refuse_table_of_others,
 )
 from kdi_assets.serve.postgres.types import postgres_type
@@ -164,10 +165,11 @@ class PostgresServing:
             if plan.consumed and plan.consumed.version == plan.changes.version:
                 return time.monotonic(), PublishedRows()
             return time.monotonic(), publisher.version_only()
-        if plan.way != "load":  # before rows are read; the transaction checks again
-            found = read_target_table(publisher.connection, self.target.schema, self.target.table)
-            if found is not None:
-                publisher.expected.columns_to_add(found)
+        # Before rows are read; the transaction checks again.
+        if plan.way == "load":
+            refuse_row_security(publisher.connection, publisher.expected)
+        elif found := read_target_table(publisher.connection, self.target.schema, self.target.table):
+            publisher.expected.columns_to_add(found)
         changes = plan.way == "changes"
         staging = Staging(self.database, self.target.schema, attempt, publisher.expected.columns, changes)
         staging.create(publisher.connection, logged=plan.way == "load")

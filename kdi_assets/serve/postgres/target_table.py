@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kdi_assets.serve.errors import TableAlteredByHand, TableNotOurs
+from kdi_assets.serve.errors import RowSecurityOn, TableAlteredByHand, TableNotOurs
 
 if TYPE_CHECKING:
     import psycopg
@@ -117,3 +117,30 @@ def refuse_table_of_others(target: str, schema: str, table: str, found: TargetTa
     if found is not None:
         statement = f'DROP {found.kind.upper()} "{schema}"."{table}";'
         raise TableNotOurs(target=target, found=found.kind, statement=statement)
+
+
+def refuse_row_security(connection: psycopg.Connection, of: Expected) -> None:
+    """Refuse to replace a table with row-level security: the new one would show all rows to all who may read it.
+
+    Raises:
+        RowSecurityOn: It is enabled, or there are policies.
+    """
+    query = """SELECT c.relrowsecurity, array(SELECT polname::text FROM pg_policy WHERE polrelid = c.oid ORDER BY 1)
+               FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"""
+    enabled, policies = connection.execute(query, [of.schema, of.table]).fetchone() or (False, [])
+    if enabled or policies:
+        statement = f'DROP TABLE "{of.schema}"."{of.table}";'
+        raise RowSecurityOn(target=of.target, policies=tuple(policies), statement=statement)
+
+
+def table_rights(connection: psycopg.Connection, of: Expected) -> list[tuple[str, str, str | None, bool]]:
+    """The rights of others on a table: grantee (quoted), right, column or ``None`` for the table, may grant it on."""
+    query = """SELECT CASE WHEN acl.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(acl.grantee)) END,
+                 acl.privilege_type, given.attname, acl.is_grantable
+               FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+               CROSS JOIN LATERAL (
+                 SELECT c.relacl AS acl, NULL::text AS attname UNION ALL
+                 SELECT attacl, attname FROM pg_attribute WHERE attrelid = c.oid AND NOT attisdropped) AS given
+               CROSS JOIN LATERAL aclexplode(given.acl) AS acl
+               WHERE n.nspname = %s AND c.relname = %s AND acl.grantee <> c.relowner"""
+    return connection.execute(query, [of.schema, of.table]).fetchall()
