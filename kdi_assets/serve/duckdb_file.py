@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.errors import KdiError
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.serve.columns import Column, served_columns
 from kdi_assets.serve.errors import (
@@ -20,6 +21,7 @@ from kdi_assets.serve.errors import (
     DuckDbMissing,
     FileLocked,
     FileNotOurs,
+    FileWriteFailed,
     KeysNotUnique,
     NullServedKeys,
     ReadFailed,
@@ -159,7 +161,7 @@ def read_consumed_of_file(served: ServedTableSpec, target: DuckDb, home: Path) -
     """What the file says of the table; ``None``: nothing.
 
     Raises:
-        FileLocked, FileNotOurs, DuckDbMissing: The file cannot be read.
+        FileLocked, FileNotOurs, FileWriteFailed, DuckDbMissing: The file cannot be read.
     """
     file = _path(target, home)
     if not file.exists():
@@ -174,16 +176,32 @@ def _opened(served: ServedTableSpec, file: Path, *, read_only: bool) -> Iterator
         import duckdb
     except ImportError:
         raise DuckDbMissing(target=served.name) from None
+    opened = False
     try:
         with duckdb.connect(str(file), read_only=read_only) as connection:
+            opened = True
             connection.execute(f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = false")
             yield connection
     except duckdb.NotImplementedException as failed:
         raise ColumnNotServed(target=served.name, column="(one of them)", reason=str(failed)[:300]) from failed
     except duckdb.Error as failed:
-        detail = str(failed).splitlines()[0][:500]
-        kind = FileLocked if "lock" in detail.lower() else FileNotOurs
-        raise kind(target=served.name, file=str(file), detail=detail) from failed
+        raise _refusal(served, file, failed, opened=opened) from failed
+
+
+def _refusal(served: ServedTableSpec, file: Path, failed: duckdb.Error, *, opened: bool) -> KdiError:
+    """What DuckDB's error means: a path that is no database of ours is an error of opening only."""
+    import duckdb
+
+    detail = str(failed).splitlines()[0][:500]
+    if "arrow_scan" in detail:  # a batch of the Delta table's rows did not come
+        return ReadFailed(target=served.name, detail=detail)
+    if "set lock on file" in detail:
+        return FileLocked(target=served.name, file=str(file), detail=detail)
+    # After a failed write DuckDB answers every further statement by a fatal error.
+    no_room = isinstance(failed, duckdb.OutOfMemoryException | duckdb.FatalException) or "No space left" in detail
+    if no_room or (opened and isinstance(failed, duckdb.OperationalError)):
+        return FileWriteFailed(target=served.name, file=str(file), detail=detail)
+    return FileNotOurs(target=served.name, file=str(file), detail=detail)
 
 
 @contextmanager

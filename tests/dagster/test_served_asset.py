@@ -259,3 +259,86 @@ def test_duckdb_has_the_rows_of_one_version_and_refuses_what_is_not_its_own(lake
         run(ServedTableSpec(table="gold/x", into=DuckDb(file="text.duckdb", table="x"), keys=("id",)))
     assert rows("theirs") == [(1,)]
     assert FileLocked(target="t", file="f", detail="d").message_parts()[1].startswith("the file is unchanged")
+
+
+@pytest.mark.parametrize("lacks", ["memory", "disk", "file"])
+def test_a_duckdb_file_that_lacks_room_is_transient_and_keeps_its_rows(
+    lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    """Procedure: a limit of DuckDB's memory, of the size of files, a data file of the Delta table that is gone.
+    Pass: a transient refusal; the file has its old rows and version; the next run replaces them.
+    """
+    import resource
+
+    import duckdb
+    import pyarrow as pa
+    from deltalake import DeltaTable, write_deltalake
+
+    from kdi_assets.serve import duckdb_file
+    from kdi_assets.serve.errors import FileWriteFailed, ReadFailed
+    from kdi_assets.serve.serve import serve
+
+    Path(lake, "gold").mkdir(parents=True)
+    file, uri = tmp_path / "a.duckdb", f"{lake}/gold/x"
+    served = ServedTableSpec(table="gold/x", into=DuckDb(file=str(file), table="x"), keys=("id",))
+
+    def run() -> ServeReport:
+        return serve(served, lake=lake, session=lambda: pytest.fail("no Spark is needed"), home=tmp_path)
+
+    def held() -> tuple[Any, ...]:
+        with duckdb.connect(str(file), read_only=True) as connection:
+            query = "SELECT (SELECT count(*) FROM x), version FROM kdi_served"
+            return connection.execute(query).fetchall()[0]
+
+    write_deltalake(uri, pa.table({"id": [1], "text": ["a"]}))
+    run()
+    numbers = range(2, 300_002)
+    write_deltalake(uri, pa.table({"id": numbers, "text": [f"{n:x}-{n * 7919:x}" * 3 for n in numbers]}), mode="append")
+    write_deltalake(uri, pa.table({"id": [300_002], "text": ["z"]}), mode="append")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    moved = tmp_path / "moved.parquet"
+    (newest, *_) = (Path(f) for f in DeltaTable(uri).file_uris())
+
+    with monkeypatch.context() as lacking, pytest.raises(ReadFailed if lacks == "file" else FileWriteFailed):
+        if lacks == "memory":
+            lacking.setattr(duckdb_file, "MEMORY", "2MB")
+        elif lacks == "file":
+            newest.rename(moved)
+        else:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+        try:
+            run()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert held() == (1, 0)
+    if lacks == "file":
+        moved.rename(newest)
+    run()
+    assert held() == (300_002, 2)
+
+
+def test_a_duckdb_file_that_another_process_has_open_is_transient(lake: str, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    from kdi_assets.serve.errors import FileLocked
+    from kdi_assets.serve.serve import serve
+
+    Path(lake, "gold").mkdir(parents=True)
+    file = tmp_path / "a.duckdb"
+    served = ServedTableSpec(table="gold/x", into=DuckDb(file=str(file), table="x"), keys=("id",))
+    write_deltalake(f"{lake}/gold/x", pa.table({"id": [1]}))
+    opens = f"import duckdb; kept = duckdb.connect({str(file)!r}); print('open', flush=True); input()"
+
+    with subprocess.Popen([sys.executable, "-c", opens], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as analyst:
+        assert analyst.stdout is not None and analyst.stdout.readline() == b"open\n"
+        with pytest.raises(FileLocked):
+            serve(served, lake=lake, session=lambda: pytest.fail("no Spark is needed"), home=tmp_path)
+        analyst.communicate(b"\n")
+    done = serve(served, lake=lake, session=lambda: pytest.fail("no Spark is needed"), home=tmp_path)
+
+    assert done.upserted == 1
