@@ -18,7 +18,7 @@ from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.ledger.single_commit import VersionTaken, find_attempt
 from kdi_assets.refine.bookmarks import changes_rows, read_bookmarks
 from kdi_assets.refine.read import rows_at, with_keys
-from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -145,8 +145,24 @@ def _same_rows(uri: str, version: int) -> int:
     return version
 
 
+def deletes_are_unused(table: RefinedTableSpec, lake: str) -> bool:
+    """Whether a table of deletes is left from before the mode changed: none of its versions belongs to the rows."""
+    if isinstance(table.mode, Upsert):
+        return False
+    log, own = TableLog.open(table.deletes_uri(lake)), TableLog.open(table.table_uri(lake))
+    # A table of others may have the name.
+    if log is None or own is None or not any(f["name"] == RECORDED_AT for f in log.schema["fields"]):
+        return False
+    try:
+        return read_bookmarks(own, table.name).deletes is None
+    except KdiError:
+        return False  # a refinement has to decide first
+
+
 def deletes_are_replaceable(table: RefinedTableSpec, lake: str) -> bool:
     """Whether the newest version has the deletes that belong to the rows, so that older files are not needed."""
+    if not isinstance(table.mode, Upsert):
+        return deletes_are_unused(table, lake)
     uri, own = table.deletes_uri(lake), TableLog.open(table.table_uri(lake))
     try:
         log = TableLog.open(uri)

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.spark_errors import root_cause
 from kdi_assets.ledger.coordinates import coordinate_sql
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.upkeep.erase_selection import ErasedMessages, EraseSelection, not_of_other_topics
+from kdi_assets.upkeep.errors import UpkeepGaveWay
 from kdi_assets.upkeep.vacuum import Vacuumed, vacuum
 
 if TYPE_CHECKING:
@@ -39,6 +41,29 @@ def delete_removed_rows(selection: EraseSelection, found: ErasedMessages) -> Non
     same = " AND ".join(f"{at[column]} <=> _kdi_erased._kdi_{column}" for column in MESSAGE)
     messages = found.removed.selectExpr(*(f"{column} AS _kdi_{column}" for column in MESSAGE)).distinct()
     table.merge(messages.alias("_kdi_erased"), same).whenMatchedDelete().execute()
+
+
+def delete_all_rows(spark: SparkSession, name: str, uri: str) -> None:
+    """Leave a table without rows; commits nothing if it has none.
+
+    Args:
+        name: For errors.
+
+    Raises:
+        UpkeepGaveWay: Spark failed.
+    """
+    from delta.tables import DeltaTable
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    if not TableLog.existing(uri).data_files.num_rows:
+        return
+    try:
+        DeltaTable.forPath(spark, uri).delete()
+    except (PySparkException, Py4JError) as failed:
+        raise UpkeepGaveWay(
+            table=name, step=f"the deletion of all rows of {uri}", detail=root_cause(failed)
+        ) from failed
 
 
 def vacuum_now(spark: SparkSession, tables: Mapping[str, str]) -> Vacuumed:

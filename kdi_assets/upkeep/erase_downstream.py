@@ -15,14 +15,14 @@ from kdi_assets.config.refined_documents import upstream_first, upstream_names
 from kdi_assets.drain.spark_errors import root_cause
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.refine.deletes import deletes_are_replaceable
+from kdi_assets.refine.deletes import deletes_are_replaceable, deletes_are_unused
 from kdi_assets.refine.read import rows_at
 from kdi_assets.refine.refine import refine
 from kdi_assets.serve.serve import serve
-from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert
 from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream
-from kdi_assets.upkeep.erase_deletion import vacuum_now
+from kdi_assets.upkeep.erase_deletion import delete_all_rows, vacuum_now
 from kdi_assets.upkeep.errors import ErasedRowsLeft, UpkeepGaveWay
 from kdi_assets.upkeep.vacuum import Vacuumed
 
@@ -106,9 +106,15 @@ def follow_erasure(
 
 
 def _refine(table: RefinedTableSpec, lake: str, session: Callable[[], SparkSession]) -> int:
-    """Refine what is new, and return how many rows were removed."""
+    """Refine what is new, and return how many rows were removed.
+
+    Remembered deletes have keys of the person: those that no row belongs to leave too.
+    """
     removed = refine(table, lake=lake, session=session).rows_removed
-    if TableLog.open(table.deletes_uri(lake)) is not None and not deletes_are_replaceable(table, lake):
+    if not isinstance(table.mode, Upsert):
+        if deletes_are_unused(table, lake):
+            delete_all_rows(session(), table.name, table.deletes_uri(lake))
+    elif TableLog.open(table.deletes_uri(lake)) is not None and not deletes_are_replaceable(table, lake):
         # An attempt that died recorded deletes: computed again, the newest version of their table counts.
         refine(table, lake=lake, session=session, rebuild=True)
     return removed

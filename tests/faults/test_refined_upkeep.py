@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.refine import deletes
-from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert
+from kdi_assets.stream.refined_table import Append, RefinedTableSpec, Upsert
 from kdi_assets.stream.upkeep import Upkeep
 from kdi_assets.upkeep.document_upkeep import DocumentUpkeep, keep_document, kept_tables, plan_upkeep
+from kdi_assets.upkeep.erase_downstream import Downstream, FollowedErasure, follow_erasure, vacuum_all
 from kdi_assets.upkeep.table_upkeep import KeptTable, TableUpkeep, keep_table, plan_table_upkeep
+from tests.dagster.refined_world import BRONZE
 from tests.driven import Once
 from tests.refined import Lakeside, refined_table
 
@@ -214,3 +217,50 @@ def test_deletes_that_no_row_upstream_tells_of_leave_their_table_with_a_rebuild(
     assert held == [1, 0]
     assert len(kept_tables(STATE, lakeside.lake)) == 2
     lakeside.assert_as_computed_at_once(STATE)
+
+
+def erasure_follows(lakeside: Lakeside, table: RefinedTableSpec) -> FollowedErasure:
+    chain = Downstream((table,))
+    (followed,) = follow_erasure(chain, lake=lakeside.lake, session=lambda: lakeside.spark, where="id = 1")
+    return followed
+
+
+def test_deletes_of_an_earlier_mode_leave_with_an_erasure_and_nothing_is_computed_again_for_them(
+    lakeside: Lakeside,
+) -> None:
+    """Procedure: an upsert records a person's delete; the document becomes an append; the person is erased upstream.
+    Pass: no row and, after a VACUUM, no file of the deletes is left; the next erasure commits nothing; upkeep knows it.
+    """
+    lakeside.append([(1, "a", 10, "i", D1), (1, "a", 20, "d", D1), (2, "b", 10, "i", D1)])
+    lakeside.refine(STATE)
+    rows = replace(STATE, mode=Append())
+    lakeside.refine(rows)
+    uri = STATE.deletes_uri(lakeside.lake)
+    held = len(DeltaTable(uri).to_pyarrow_table())
+    lakeside.sql("DELETE FROM {t} WHERE id = 1")
+
+    first = erasure_follows(lakeside, rows)
+    second = erasure_follows(lakeside, rows)
+    vacuum_all(lambda: lakeside.spark, BRONZE, Downstream((rows,)), lakeside.lake)
+
+    assert (held, len(DeltaTable(uri).to_pyarrow_table())) == (1, 0)
+    assert list(Path(uri).glob("*.parquet")) == []
+    assert (first.rows_left, first.error, second.error) == (0, None, None)
+    assert second.version == first.version
+    assert [kept.uri for kept in kept_tables(rows, lakeside.lake)] == [rows.table_uri(lakeside.lake), uri]
+    lakeside.refine(STATE)  # the document is an upsert again
+    lakeside.assert_as_computed_at_once(STATE)
+
+
+def test_a_table_that_only_has_the_name_of_a_table_of_deletes_is_left_alone(lakeside: Lakeside) -> None:
+    lakeside.append([(1, "a", 10, "i", D1), (2, "b", 10, "i", D1)])
+    lakeside.refine(COPY)
+    theirs = f"{COPY.table}_deletes"
+    lakeside.append([(1, "a", 10, "i", D1)], table=theirs)
+    lakeside.sql("DELETE FROM {t} WHERE id = 1")
+
+    first, second = erasure_follows(lakeside, COPY), erasure_follows(lakeside, COPY)
+    vacuum_all(lambda: lakeside.spark, BRONZE, Downstream((COPY,)), lakeside.lake)
+
+    assert second.version == first.version, "nothing to compute again"
+    assert (lakeside.version(theirs), len(lakeside.rows(theirs))) == (0, 1)
