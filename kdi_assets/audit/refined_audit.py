@@ -1,14 +1,18 @@
-"""Compare a refined table with a recomputation from its upstream tables, at the versions that it consumed."""
+"""Compare a refined table with a recomputation from its upstream tables, at the versions that it consumed.
+
+Sums and averages of floating-point numbers may differ by what the order of additions changes, and by no more.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING
 
 from kdi_assets.audit.errors import NotRecomputable
+from kdi_assets.audit.float_sums import float_sums
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.refine.aggregate import groups
@@ -28,6 +32,10 @@ if TYPE_CHECKING:
 
 SAMPLED_DATES = 3
 SKETCH = "_sketch"
+MAY_DIFFER = "_kdi_may_differ"
+_TOO_FAR = f"""int(coalesce(exists(arrays_zip(a, b, {MAY_DIFFER}), x -> NOT (x.a <=> x.b OR coalesce(
+    abs(x.a - x.b) <= x.{MAY_DIFFER} AND x.{MAY_DIFFER} < double('infinity'), false))), false))"""
+"""1 if there is a row on both sides and a rounded sum differs by more than it may; an infinite sum must be the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +93,14 @@ def audit_refined(
     chosen = None if everything or not table.by_date else tuple(sorted(dates or _sample(bookmarks.log, seed)))
     spark = session()
     try:
-        theirs = rows_by_mode(table, Inputs(spark, table, plan, table.table_uri(lake)).all_rows())
+        rows = Inputs(spark, table, plan, table.table_uri(lake)).all_rows()
         ours = rows_at(spark, table.table_uri(lake), bookmarks.version)
-        return _compared(table, plan, ours, theirs, chosen)
+        rounded: Mapping[str, str] = {}
+        if isinstance(table.mode, Aggregate) and (rounded := float_sums(table.mode, ours.schema)):
+            theirs = _with_roundings(rows, table.mode, rounded)
+        else:
+            theirs = rows_by_mode(table, rows)
+        return _compared(table, plan, ours, theirs, chosen, rounded=tuple(rounded))
     except Exception as failed:
         if missing := _missing_files(failed):
             why = f"a file of an upstream table is gone, probably by a VACUUM: {missing}"
@@ -143,34 +156,65 @@ def _sample(log: TableLog, seed: int | None) -> list[date]:
 
 
 def _compared(
-    table: RefinedTableSpec, plan: RefinePlan, ours: DataFrame, theirs: DataFrame, dates: tuple[date, ...] | None
+    table: RefinedTableSpec,
+    plan: RefinePlan,
+    ours: DataFrame,
+    theirs: DataFrame,
+    dates: tuple[date, ...] | None,
+    *,
+    rounded: Sequence[str],
 ) -> RefinedAudit:
     if dates is not None:
         ours, theirs = ours.where(in_dates(dates)), theirs.where(in_dates(dates))
-    found = {row["day"]: row for row in _counted(ours, theirs).collect()}
+    found = {row["day"]: row for row in _counted(ours, theirs, rounded).collect()}
     different = tuple(sorted(day for day, r in found.items() if day and r["missing"] + r["surplus"]))
     rows, missing, surplus = (sum(row[name] for row in found.values()) for name in ("rows", "missing", "surplus"))
     stretches = tuple(replace(s, since=None) for s in plan.stretches)
     return RefinedAudit(table.name, plan.version, stretches, dates, rows, missing, surplus, different)
 
 
-def _counted(ours: DataFrame, theirs: DataFrame) -> DataFrame:
+def _with_roundings(rows: DataFrame, mode: Aggregate, rounded: Mapping[str, str]) -> DataFrame:
+    """The groups, and in one column how far each rounded sum may be from that of another computation."""
+    return groups(rows, mode, {MAY_DIFFER: f"array({', '.join(rounded.values())})"})
+
+
+def _counted(ours: DataFrame, theirs: DataFrame, rounded: Sequence[str]) -> DataFrame:
     """By ``day: date``, how many ``rows`` we have, how many of theirs are ``missing``, how many are ``surplus``.
 
     In one pass over both, because each may be the result of a long computation.
+
+    Args:
+        rounded: Columns that may differ by what ``theirs`` has in ``MAY_DIFFER``.
     """
     from pyspark.sql import functions as F
 
-    # As JSON, because maps cannot be compared. A sketch of the same values may have other bytes; its estimate counts.
-    columns = [f"`{f.name}`" for f in ours.schema.fields if not f.name.endswith(SKETCH)]
-    content = F.to_json(F.struct(*columns)).alias("content")
-    day = (F.col("date").cast("date") if "`date`" in columns else F.lit(None).cast("date")).alias("day")
-    both = ours.select(day, content, F.lit(1).alias("n"), F.lit(0).alias("m")).unionAll(
-        theirs.select(day, content, F.lit(0).alias("n"), F.lit(1).alias("m"))
-    )
-    rows = both.groupBy("day", "content").agg(F.sum("n").alias("n"), F.sum("m").alias("m"))
-    counts = {"rows": "sum(n)", "missing": "sum(greatest(m - n, 0))", "surplus": "sum(greatest(n - m, 0))"}
+    # A sketch of the same values may have other bytes; its estimate counts.
+    names = [f.name for f in ours.schema.fields if not f.name.endswith(SKETCH) and f.name not in rounded]
+    both = _side(ours, names, rounded, ours=True).unionAll(_side(theirs, names, rounded, ours=False))
+    values = [F.first(name, ignorenulls=True).alias(name) for name in ("a", "b", MAY_DIFFER) if rounded]
+    rows = both.groupBy("day", "content").agg(F.sum("n").alias("n"), F.sum("m").alias("m"), *values)
+    least = _TOO_FAR if rounded else "0"
+    counts = {
+        "rows": "sum(n)",
+        "missing": f"sum(greatest(m - n, {least}))",
+        "surplus": f"sum(greatest(n - m, {least}))",
+    }
     return rows.groupBy("day").agg(*(F.expr(sql).alias(name) for name, sql in counts.items()))
+
+
+def _side(rows: DataFrame, names: Sequence[str], rounded: Sequence[str], *, ours: bool) -> DataFrame:
+    """One of the two: ``day``, ``content``, whose row it is, and of rounded columns the values and what is allowed."""
+    from pyspark.sql import functions as F
+
+    # As JSON, because maps cannot be compared.
+    content = F.to_json(F.struct(*(f"`{name}`" for name in names))).alias("content")
+    day = (F.col("date").cast("date") if "date" in names else F.lit(None).cast("date")).alias("day")
+    columns = [day, content, F.lit(int(ours)).alias("n"), F.lit(int(not ours)).alias("m")]
+    if rounded:
+        sums, nothing = F.array(*(f"`{name}`" for name in rounded)), F.lit(None).cast("array<double>")
+        values = (sums, nothing, nothing) if ours else (nothing, sums, F.col(MAY_DIFFER))
+        columns += [value.alias(name) for value, name in zip(values, ("a", "b", MAY_DIFFER), strict=True)]
+    return rows.select(*columns)
 
 
 def _missing_files(failed: BaseException) -> str:

@@ -6,7 +6,9 @@ sketch. The measure itself is computed from that form, in the same way whether a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kdi_assets.refine.inputs import Inputs
@@ -30,7 +32,9 @@ _STATE: dict[Function, dict[str, tuple[str, str]]] = {
 """By function, then suffix of the column: SQL over rows, and SQL that merges the columns of two parts of a group."""
 _OF_STATE: dict[Function, str] = {
     "avg": "try_divide({c}_sum, {c}_count)",
-    "approx_count_distinct": "hll_sketch_estimate({c}_sketch)",
+    # A sketch that was never merged estimates by the order in which its values came. The union with itself does not
+    # know the order any more, so the estimate depends on the distinct values alone, however they were cut into pieces.
+    "approx_count_distinct": "hll_sketch_estimate(hll_union({c}_sketch, {c}_sketch))",
 }
 """How a measure is computed of its columns, if it is not one of them."""
 
@@ -46,15 +50,20 @@ def aggregate_change(inputs: Inputs, mode: Aggregate) -> TableChange:
     return _groups_again(inputs, mode)
 
 
-def groups(rows: DataFrame, mode: Aggregate) -> DataFrame:
-    """The groups of some rows: the columns of ``by``, then those of each measure."""
-    return _with_measures(_state_of_rows(rows, mode), mode)
+def groups(rows: DataFrame, mode: Aggregate, also: Mapping[str, str] = MappingProxyType({})) -> DataFrame:
+    """The groups of some rows: the columns of ``by``, then those of each measure.
+
+    Args:
+        also: More columns, name to aggregate in Spark SQL.
+    """
+    return _with_measures(_state_of_rows(rows, mode, also), mode)
 
 
-def _state_of_rows(rows: DataFrame, mode: Aggregate) -> DataFrame:
+def _state_of_rows(rows: DataFrame, mode: Aggregate, also: Mapping[str, str] = MappingProxyType({})) -> DataFrame:
     from pyspark.sql import functions as F
 
     columns = [F.expr(of_rows.format(of=of)).alias(name) for name, of, of_rows, _ in _columns(mode)]
+    columns += [F.expr(sql).alias(name) for name, sql in also.items()]
     return rows.groupBy(*mode.by).agg(*columns)
 
 
