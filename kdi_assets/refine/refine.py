@@ -138,7 +138,7 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, 
             raise _OtherColumns
     unmet = _unmet(table, computed.change.rows)
     with _spark_failures(table, "writing rows"):
-        staged = stage_change(computed.change, at_plan)
+        staged = stage_change(computed.change, at_plan, by_date=table.by_date)
     context.at("files written")
     entry = _entry(plan, context, staged, unmet)
     transactions = partial(

@@ -81,12 +81,13 @@ def create_table(
     return str(metadata.id())
 
 
-def stage_change(change: TableChange, table: TableAt) -> StagedChange:
+def stage_change(change: TableChange, table: TableAt, *, by_date: bool | None = None) -> StagedChange:
     """Write a change's rows.
 
     Args:
         change: Its rows have the table's columns, unless it replaces everything.
         table: At the version of the plan.
+        by_date: Whether the table is partitioned by date once everything is replaced; ``None``: as before.
     """
     match change.replaces:
         case Nothing():
@@ -95,13 +96,22 @@ def stage_change(change: TableChange, table: TableAt) -> StagedChange:
         case OfDates(dates):
             return _whole_files(change, table, table.files_of_dates(dates))
         case Everything():
-            other = not same_columns(change.rows, table)
-            metadata = metadata_with_schema(table.spark, table.snapshot, change.rows.schema) if other else None
-            return _whole_files(change, table, table.files(), metadata=metadata)
+            return _whole_files(change, table, table.files(), metadata=_other_metadata(change.rows, table, by_date))
         case OfKeys(files=files):
             return _counted_files(_rows_of_keys(change.rows, change.replaces, table), files, table, few=change.few)
         case OfFiles(forms, files):
             return _counted_files(_with_feed(forms), files, table, few=change.few)
+
+
+def _other_metadata(rows: DataFrame, table: TableAt, by_date: bool | None) -> Any:
+    """The table's new metadata; ``None`` if columns and partitions stay."""
+    old = table.partition_columns
+    partitions = [column for column in old if column in rows.columns]
+    if by_date is not None and by_date != table.is_partitioned_by_date:
+        partitions = ["date"] if by_date else []
+    if partitions == old and same_columns(rows, table):
+        return None
+    return metadata_with_schema(table.spark, table.snapshot, rows.schema, partition_by=partitions)
 
 
 def _whole_files(

@@ -34,6 +34,7 @@ from kdi_assets.refine.errors import (
 from kdi_assets.refine.read import FEED_COLUMNS, appended_rows, change_rows, rows_at
 from kdi_assets.refine.table_change import Nothing, TableChange
 from kdi_assets.stream.message_rules import ColumnContract
+from kdi_assets.stream.refined_table import Deduplicate, RefinedTableSpec, Upstream
 from tests.driven import Once
 from tests.refined import Lakeside, refined_table
 
@@ -311,6 +312,71 @@ def test_what_would_not_stay_equal_to_a_recomputation_is_refused(lakeside: Lakes
     assert not Path(lakeside.uri("silver/wrong")).exists() or not lakeside.rows("silver/wrong")
 
 
+DATED = refined_table(**{"table": "silver/dated", "from": "bronze/events", "mode": "replace_dates"})
+PARTITIONED = (COPY, SUMS, DATED, replace(COPY, mode=Deduplicate(keys=("id",), order_by="bytes")))
+
+
+@pytest.mark.parametrize("table", PARTITIONED, ids=lambda t: type(t.mode).__name__)
+def test_a_document_that_changes_its_partitions_doubles_no_row(lakeside: Lakeside, table: RefinedTableSpec) -> None:
+    """Purpose: a date's rows are replaced by its files; without partitions by date it has none, and none is removed.
+    Procedure: refine without partitions; with them; a late row, a DELETE; refine without them and without dates.
+    Pass: each time the table is as computed at once, and has the document's partitions.
+    """
+    lakeside.append(FIRST)
+    lakeside.refine(replace(table, partition_by=None))
+
+    late = [(5, "c", 40, "i", D1)]
+    steps: tuple[Callable[[], object], ...] = (
+        lambda: None,
+        lambda: lakeside.append(late),
+        lambda: lakeside.sql("DELETE FROM {t} WHERE id = 1"),
+    )
+    for happens in steps:
+        happens()
+        lakeside.refine(table)
+        lakeside.assert_as_computed_at_once(table)
+    assert lakeside.partitions(table.table) == ["date"]
+    if table is COPY:
+        undated = replace(table, partition_by=None, sql="SELECT id, host FROM events")
+        for rows in (FIRST[:1], MORE):
+            lakeside.refine(undated)
+            lakeside.assert_as_computed_at_once(undated)
+            lakeside.append(rows)
+        assert lakeside.partitions(table.table) == []
+
+
+@pytest.mark.parametrize("partitions", [(), ("date", "host")])
+def test_an_empty_table_that_someone_made_gets_the_partitions_of_the_document(
+    lakeside: Lakeside, partitions: tuple[str, ...]
+) -> None:
+    """Pass: the rows are those of a recomputation; partitions that are finer than the document's stay."""
+    lakeside.append(FIRST)
+    events = lakeside.spark.read.format("delta").load(lakeside.uri("bronze/events")).limit(0)
+    events.write.format("delta").partitionBy(*partitions).save(lakeside.uri(DATED.table))
+
+    for rows in ([(5, "c", 40, "i", D1)], MORE):
+        lakeside.refine(DATED)
+        lakeside.append(rows)
+    lakeside.refine(DATED)
+
+    lakeside.assert_as_computed_at_once(DATED)
+    assert lakeside.partitions(DATED.table) == (list(partitions) or ["date"])
+
+
+def test_what_reads_a_table_whose_partitions_changed_goes_on(lakeside: Lakeside) -> None:
+    """Purpose: the change feed cannot be read over a change of partitions."""
+    downstream = replace(STATE, upstreams=(Upstream(COPY.table, "events"),))
+    lakeside.append(FIRST)
+    lakeside.refine(replace(COPY, partition_by=None))
+    lakeside.refine(downstream)
+
+    for _ in range(2):
+        lakeside.refine(COPY)
+        lakeside.refine(downstream)
+        lakeside.assert_as_computed_at_once(downstream)
+        lakeside.append(MORE)
+
+
 def test_an_upstream_table_that_does_not_exist_yet_is_waited_for(lakeside: Lakeside) -> None:
     with pytest.raises(UpstreamMissing):
         lakeside.refine(COPY)
@@ -324,8 +390,8 @@ def test_an_upstream_table_that_does_not_exist_yet_is_waited_for(lakeside: Lakes
 def _bookmark_without_rows(patch: MonkeyPatch) -> None:
     real = staging.stage_change
 
-    def no_rows(change: TableChange, table: Any) -> Any:
-        return real(replace(change, rows=change.rows.limit(0)), table)
+    def no_rows(change: TableChange, table: Any, **options: Any) -> Any:
+        return real(replace(change, rows=change.rows.limit(0)), table, **options)
 
     patch.setattr(refining, "stage_change", no_rows)
 
