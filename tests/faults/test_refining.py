@@ -377,6 +377,41 @@ def test_what_reads_a_table_whose_partitions_changed_goes_on(lakeside: Lakeside)
         lakeside.append(MORE)
 
 
+def _column_undone(lakeside: Lakeside) -> None:
+    before = lakeside.version("bronze/events")
+    _gained_column(lakeside)
+    lakeside.sql("RESTORE {t} TO VERSION AS OF " + str(before))
+
+
+def _feed_off_and_on(lakeside: Lakeside) -> None:
+    for on in ("false", "true"):
+        lakeside.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = " + on + ")")
+        lakeside.sql("UPDATE {t} SET bytes = bytes + 1 WHERE id = 1")
+
+
+@pytest.mark.parametrize("happens", [_column_undone, _feed_off_and_on])
+def test_what_is_undone_upstream_before_the_next_run_leaves_no_gap(
+    lakeside: Lakeside, happens: Callable[[Lakeside], None]
+) -> None:
+    """Purpose: Delta refuses to read a feed over commits that had other columns, or none of the feed.
+    Procedure: rows; a column and its RESTORE, or the feed off and on; and a DELETE, all in one stretch.
+    Pass: each mode is as computed at once, and so is what the next rows make of it.
+    """
+    tables = (COPY, SUMS, STATE)
+    lakeside.append(FIRST)
+    for table in tables:
+        lakeside.refine(table)
+    lakeside.append(MORE)
+    happens(lakeside)
+    lakeside.sql("DELETE FROM {t} WHERE id = 2")
+
+    for _ in range(2):
+        for table in tables:
+            lakeside.refine(table)
+            lakeside.assert_as_computed_at_once(table)
+        lakeside.append([(6, "b", 2, "i", D1)])
+
+
 def test_an_upstream_table_that_does_not_exist_yet_is_waited_for(lakeside: Lakeside) -> None:
     with pytest.raises(UpstreamMissing):
         lakeside.refine(COPY)
