@@ -168,5 +168,19 @@ class RefiningFailed(Transient):
     detail: str
 
     what_happened = "{table}: {doing} failed: {detail}"
-    what_is_safe = "nothing was committed; the next run starts at the same bookmarks."
-    what_to_run = "kdi refine {table}"
+    what_is_safe = "rows and bookmarks are one commit, whole or not at all; the next run starts at the bookmarks."
+    what_to_run = "kdi refine {table}    (a hand-written asset: run it again)"
+
+
+class RowsNotComputable(Terminal):
+    """Spark cannot compute the rows: an expression does not fit the columns, or a value."""
+
+    table: str
+    doing: str
+    detail: str
+
+    what_happened = "{table}: {doing} failed, and will fail again: {detail}"
+    what_is_safe = "nothing was committed; the rows upstream stay to be refined."
+    what_to_run = (
+        "mend the SQL (e.g. try_cast, a WHERE), then kdi refine {table}    (a hand-written asset: run it again)"
+    )

@@ -26,6 +26,7 @@ from kdi_assets.refine.errors import (
     ColumnsFrozen,
     DateNotKept,
     QueryMistake,
+    RefiningFailed,
     RowsNotOneByOne,
     RowsUnmet,
     TableNotRefined,
@@ -410,6 +411,29 @@ def test_what_is_undone_upstream_before_the_next_run_leaves_no_gap(
             lakeside.refine(table)
             lakeside.assert_as_computed_at_once(table)
         lakeside.append([(6, "b", 2, "i", D1)])
+
+
+@pytest.mark.parametrize("call", ["create_table", "TableAt.open", "commit_after"])
+def test_a_failure_of_the_storage_at_any_call_is_an_error_of_ours(
+    lakeside: Lakeside, monkeypatch: MonkeyPatch, call: str
+) -> None:
+    """Purpose: whoever refines many tables goes on after an error of ours only.
+    Procedure: the storage fails at the call, as Delta tells of it; refine again.
+    Pass: a transient error that names the table; the rows as computed at once.
+    """
+    lakeside.append(FIRST)
+
+    def fails(*_: object, **__: object) -> None:
+        jvm: Any = lakeside.spark._jvm
+        jvm.java.io.File.createTempFile("no", "place", jvm.java.io.File("/nowhere"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"kdi_assets.refine.refine.{call}", fails)
+        with pytest.raises(RefiningFailed, match="silver/copy: "):
+            lakeside.refine(COPY)
+    lakeside.refine(COPY)
+
+    lakeside.assert_as_computed_at_once(COPY)
 
 
 def test_an_upstream_table_that_does_not_exist_yet_is_waited_for(lakeside: Lakeside) -> None:
