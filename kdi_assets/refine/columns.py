@@ -1,4 +1,4 @@
-"""The contract of a refined table: which columns its rows may have."""
+"""Columns: which ones the rows of a refined table may have."""
 
 from __future__ import annotations
 
@@ -21,16 +21,27 @@ def refuse_frozen_columns(table: RefinedTableSpec, rows: StructType, kept: Struc
     Raises:
         ColumnsFrozen: A column is new, gone, or of another type.
     """
+    for rule, policy, found in (
+        ("types", table.contract.types, _changed(rows, kept)),
+        ("new_columns", table.contract.new_columns, _added(rows, kept)),
+    ):
+        if policy == "freeze" and found:
+            raise ColumnsFrozen(table=table.name, rule=rule, found=", ".join(found))
+
+
+def other_columns(rows: StructType, kept: StructType) -> list[str]:
+    """In words, which columns of some rows are not those of a table; their order makes no difference."""
+    return _changed(rows, kept) + _added(rows, kept)
+
+
+def _added(rows: StructType, kept: StructType) -> list[str]:
+    return [f"{f.name} {f.dataType.simpleString()} is new" for f in rows.fields if f.name not in kept.names]
+
+
+def _changed(rows: StructType, kept: StructType) -> list[str]:
     new, old = ({f.name: f.dataType.simpleString() for f in schema.fields} for schema in (rows, kept))
-    added = [f"{name} {new[name]} is new" for name in new if name not in old]
-    other = [
+    return [
         f"{name} {kind} would be {new[name]}" if name in new else f"{name} {kind} would be gone"
         for name, kind in old.items()
         if new.get(name) != kind
     ]
-    for rule, policy, found in (
-        ("types", table.contract.types, other),
-        ("new_columns", table.contract.new_columns, added),
-    ):
-        if policy == "freeze" and found:
-            raise ColumnsFrozen(table=table.name, rule=rule, found=", ".join(found))

@@ -184,3 +184,36 @@ class RowsNotComputable(Terminal):
     what_to_run = (
         "mend the SQL (e.g. try_cast, a WHERE), then kdi refine {table}    (a hand-written asset: run it again)"
     )
+
+
+class OtherColumns(Terminal):
+    """Rows of a hand-written asset do not have the columns of its table."""
+
+    table: str
+    found: str
+
+    what_happened = "{table}: the rows have other columns than its table: {found}."
+    what_is_safe = "nothing was committed; rows and bookmark are as before."
+    what_to_run = "the asset with the table's columns; or replace_everything() with all rows, which changes the columns"
+
+
+class NotPartitionedByDate(Terminal):
+    """Dates of a table were to be replaced, and it has no partitions by date."""
+
+    table: str
+    uri: str
+
+    what_happened = "{table}: {uri} is not partitioned by date, so the rows of a date cannot be replaced."
+    what_is_safe = "nothing was committed; rows and bookmark are as before."
+    what_to_run = "the asset with replace_everything(), or with a table that is partitioned by date"
+
+
+class RowsOfOtherDates(Terminal):
+    """Rows that replace those of some dates lie on others."""
+
+    table: str
+    rows: int
+
+    what_happened = "{table}: {rows:,} rows have another date than those whose rows they replace, or none."
+    what_is_safe = "nothing was committed; rows and bookmark are as before."
+    what_to_run = "the asset with a filter on the dates, or with all dates of its rows"
