@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kdi_assets.refine.errors import ColumnsFrozen
-from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.refine.errors import ColumnsFrozen, NameOfOurColumn
+from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+SEQUENCE, FROM, TO = "sequence", "valid_from", "valid_to"
+"""Columns that upserts make."""
 
 
 def refuse_frozen_columns(table: RefinedTableSpec, rows: StructType, kept: StructType) -> None:
@@ -45,3 +49,31 @@ def _changed(rows: StructType, kept: StructType) -> list[str]:
         for name, kind in old.items()
         if new.get(name) != kind
     ]
+
+
+def kept_columns(columns: Sequence[str], mode: Upsert) -> tuple[str, ...]:
+    """The columns of the rows that the table keeps, of all that they have."""
+    others = (c for c in columns if not c.startswith("_kdi_"))
+    return tuple(dict.fromkeys((*mode.keys, *(mode.column_list or others))))
+
+
+def made_columns(mode: Upsert) -> frozenset[str]:
+    """The names of columns that the mode makes; with history, the sequence becomes the first of a row's span."""
+    return frozenset({SEQUENCE} if mode.scd_type == 1 else {SEQUENCE, FROM, TO})
+
+
+def sequence_column(mode: Upsert) -> str:
+    """The column that ``sequence_by`` names; if the mode makes a column of this name, that one has the same values."""
+    return mode.sequence_by.strip().strip("`")
+
+
+def refuse_made_columns(table: str, columns: Sequence[str], mode: Upsert) -> None:
+    """Refuse columns of the rows that those of the mode would hide.
+
+    Raises:
+        NameOfOurColumn: One of them would be lost.
+    """
+    for column in kept_columns(columns, mode):
+        same_values = column == sequence_column(mode) and column not in mode.keys
+        if column.lower() in made_columns(mode) and not same_values:
+            raise NameOfOurColumn(table=table, column=column)

@@ -186,6 +186,17 @@ class RowsNotComputable(Terminal):
     )
 
 
+class NameOfOurColumn(Terminal):
+    """The rows have a column with the name of one that the mode makes."""
+
+    table: str
+    column: str
+
+    what_happened = "{table}: the rows have a column {column}, and mode upsert makes a column of this name."
+    what_is_safe = "nothing was written."
+    what_to_run = "another name for it in sql; or `column_list` without it in the document"
+
+
 class OtherColumns(Terminal):
     """Rows of a hand-written asset do not have the columns of its table."""
 
