@@ -1,4 +1,4 @@
-"""Columns: which ones the rows of a refined table may have."""
+"""Columns: which ones the rows of a refined table may have, and how values of any type are compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kdi_assets.refine.errors import ColumnsFrozen, NameOfOurColumn
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 SEQUENCE, FROM, TO = "sequence", "valid_from", "valid_to"
 """Columns that upserts make."""
@@ -77,3 +77,36 @@ def refuse_made_columns(table: str, columns: Sequence[str], mode: Upsert) -> Non
         same_values = column == sequence_column(mode) and column not in mode.keys
         if column.lower() in made_columns(mode) and not same_values:
             raise NameOfOurColumn(table=table, column=column)
+
+
+def comparable(sql: str, kind: DataType, depth: int = 0) -> str:
+    """SQL of a value that Spark can compare, and that differs if the value of ``sql`` does.
+
+    Spark compares no map and no variant. Their JSON would not do: it cuts times off after milliseconds.
+    """
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if not _has_incomparable(kind):
+        return sql
+    item = f"_kdi_x{depth}"
+    match kind:
+        case StructType():
+            fields = ", ".join(comparable(f"{sql}.`{f.name}`", f.dataType, depth) for f in kind.fields)
+            return f"IF({sql} IS NULL, NULL, struct({fields}))"
+        case ArrayType():
+            return f"transform({sql}, {item} -> {comparable(item, kind.elementType, depth + 1)})"
+        case MapType():
+            value = comparable(f"{item}.value", kind.valueType, depth + 1)
+            return f"transform(map_entries({sql}), {item} -> struct({item}.key, {value}))"
+    return f"to_json({sql})"
+
+
+def _has_incomparable(kind: DataType) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+    match kind:
+        case StructType():
+            return any(_has_incomparable(f.dataType) for f in kind.fields)
+        case ArrayType():
+            return _has_incomparable(kind.elementType)
+    return isinstance(kind, MapType | VariantType)

@@ -17,6 +17,7 @@ from kdi_assets.ledger.delta_transaction import (
 )
 from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_once
 from kdi_assets.ledger.table_files import CHANGE, TableAt, replace_files
+from kdi_assets.refine.columns import comparable
 from kdi_assets.refine.inputs import is_small
 from kdi_assets.refine.read import with_keys
 from kdi_assets.refine.table_change import NEW, OLD, Everything, Nothing, OfDates, OfFiles, OfKeys, TableChange
@@ -143,7 +144,8 @@ def _with_feed(forms: DataFrame) -> DataFrame:
 
     Rows that come out as they were stay out of the change feed: what reads it shall not compute their dates again.
     """
-    differs = f"NOT ({OLD} <=> {NEW})"
+    old, new = (comparable(form, forms.schema[form].dataType) for form in (OLD, NEW))
+    differs = f"NOT ({old} <=> {new})"
     kinds = {
         "CAST(NULL AS STRING)": NEW,
         "'delete'": f"IF({differs}, {OLD}, NULL)",
