@@ -63,6 +63,10 @@ class Lakeside:
     def version(self, table: str) -> int:
         return DeltaTable(self.uri(table)).version()
 
+    def partitions(self, table: str) -> list[str]:
+        """The columns that the table is partitioned by."""
+        return list(DeltaTable(self.uri(table)).metadata().partition_columns)
+
     def files(self, table: str) -> frozenset[str]:
         """The table's files."""
         return frozenset(DeltaTable(self.uri(table)).file_uris())
@@ -78,4 +82,4 @@ class Lakeside:
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return tuple(sorted((k, _plain(v)) for k, v in value.items()))
-    return tuple(map(_plain, value)) if isinstance(value, list) else value
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value

@@ -96,7 +96,7 @@ class _Checker:
         return self.known[path]
 
     def _of_query(self, table: RefinedTableSpec, frames: dict[str, DataFrame]) -> Iterator[Mistake]:
-        from kdi_assets.refine.errors import DateNotKept, QueryMistake, RowsNotOneByOne
+        from kdi_assets.refine.errors import DateNotKept, NameOfOurColumn, QueryMistake, RowsNotOneByOne
         from kdi_assets.refine.transform import transform
 
         try:
@@ -104,7 +104,7 @@ class _Checker:
         except QueryMistake as refusal:
             yield refusal.field, refusal.detail, "Spark SQL over the tables of `from`"
             return
-        except (DateNotKept, RowsNotOneByOne) as refusal:
+        except (DateNotKept, NameOfOurColumn, RowsNotOneByOne) as refusal:
             happened, _, run = refusal.message_parts()
             yield "mode", happened.removeprefix(f"{table.name}: ").rstrip("."), run
             return

@@ -185,20 +185,19 @@ def new_metadata(
     return _metadata(spark, schema, str(uuid.uuid4()), list(partition_by), configuration, created)
 
 
-def metadata_with_schema(spark: SparkSession, snapshot: Any, schema: StructType) -> Any:
-    """The metadata of a snapshot with other columns; partitions, properties and id stay."""
+def metadata_with_schema(spark: SparkSession, snapshot: Any, schema: StructType, *, partition_by: Sequence[str]) -> Any:
+    """The metadata of a snapshot with other columns or partitions; properties and id stay."""
     old = snapshot.metadata()
-    return _metadata(spark, schema, str(old.id()), old.partitionColumns(), old.configuration(), old.createdTime())
+    return _metadata(spark, schema, str(old.id()), list(partition_by), old.configuration(), old.createdTime())
 
 
 def _metadata(
-    spark: SparkSession, schema: StructType, table_id: str, partition_by: Any, configuration: Any, created: Any
+    spark: SparkSession, schema: StructType, table_id: str, partition_by: list[str], configuration: Any, created: Any
 ) -> Any:
     jvm = jvm_of(spark)
     actions, to_map = jvm.org.apache.spark.sql.delta.actions, jvm.PythonUtils.toScalaMap
     nullable = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable()
-    columns = scala_seq(spark, partition_by) if isinstance(partition_by, list) else partition_by
-    parquet = actions.Format("parquet", to_map({}))
+    columns, parquet = scala_seq(spark, partition_by), actions.Format("parquet", to_map({}))
     return actions.Metadata(table_id, None, None, parquet, nullable.json(), columns, configuration, created)
 
 

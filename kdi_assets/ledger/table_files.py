@@ -83,6 +83,8 @@ class TableAt:
 
     def files_of_dates(self, dates: Collection[date]) -> tuple[Any, ...]:
         """The files of some dates, of a table that is partitioned by ``date``."""
+        if not self.is_partitioned_by_date:  # no file would have any of the dates, and no row would be replaced
+            raise AssertionError(f"{self.uri}: it is not partitioned by date")
         column, days = physical_name("date", str(self.snapshot.metadata().schemaString())), {str(day) for day in dates}
         some = ", ".join(f"'{day}'" for day in sorted(days))
         condition = f"partitionValues['{column}'] IN ({some})"
@@ -112,8 +114,13 @@ class TableAt:
         return count_rows([json.loads(add.json())["add"] for add in adds], column)
 
     @property
+    def partition_columns(self) -> list[str]:
+        columns = self.snapshot.metadata().partitionColumns()
+        return [str(columns.apply(i)) for i in range(columns.size())]
+
+    @property
     def is_partitioned_by_date(self) -> bool:
-        return bool(self.snapshot.metadata().partitionColumns().contains("date"))
+        return "date" in self.partition_columns
 
     @property
     def has_change_feed(self) -> bool:

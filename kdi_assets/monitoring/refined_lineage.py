@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.refine.columns import FROM, SEQUENCE
 from kdi_assets.refine.transform import transform
-from kdi_assets.refine.upsert import FROM, SEQUENCE
 from kdi_assets.stream.refined_table import Aggregate, RefinedTableSpec, Upsert
 
 if TYPE_CHECKING:

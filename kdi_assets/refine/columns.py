@@ -1,14 +1,18 @@
-"""The contract of a refined table: which columns its rows may have."""
+"""Columns: which ones the rows of a refined table may have, and how values of any type are compared."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kdi_assets.refine.errors import ColumnsFrozen
-from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.refine.errors import ColumnsFrozen, NameOfOurColumn
+from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
+
+SEQUENCE, FROM, TO = "sequence", "valid_from", "valid_to"
+"""Columns that upserts make."""
 
 
 def refuse_frozen_columns(table: RefinedTableSpec, rows: StructType, kept: StructType) -> None:
@@ -21,16 +25,88 @@ def refuse_frozen_columns(table: RefinedTableSpec, rows: StructType, kept: Struc
     Raises:
         ColumnsFrozen: A column is new, gone, or of another type.
     """
+    for rule, policy, found in (
+        ("types", table.contract.types, _changed(rows, kept)),
+        ("new_columns", table.contract.new_columns, _added(rows, kept)),
+    ):
+        if policy == "freeze" and found:
+            raise ColumnsFrozen(table=table.name, rule=rule, found=", ".join(found))
+
+
+def other_columns(rows: StructType, kept: StructType) -> list[str]:
+    """In words, which columns of some rows are not those of a table; their order makes no difference."""
+    return _changed(rows, kept) + _added(rows, kept)
+
+
+def _added(rows: StructType, kept: StructType) -> list[str]:
+    return [f"{f.name} {f.dataType.simpleString()} is new" for f in rows.fields if f.name not in kept.names]
+
+
+def _changed(rows: StructType, kept: StructType) -> list[str]:
     new, old = ({f.name: f.dataType.simpleString() for f in schema.fields} for schema in (rows, kept))
-    added = [f"{name} {new[name]} is new" for name in new if name not in old]
-    other = [
+    return [
         f"{name} {kind} would be {new[name]}" if name in new else f"{name} {kind} would be gone"
         for name, kind in old.items()
         if new.get(name) != kind
     ]
-    for rule, policy, found in (
-        ("types", table.contract.types, other),
-        ("new_columns", table.contract.new_columns, added),
-    ):
-        if policy == "freeze" and found:
-            raise ColumnsFrozen(table=table.name, rule=rule, found=", ".join(found))
+
+
+def kept_columns(columns: Sequence[str], mode: Upsert) -> tuple[str, ...]:
+    """The columns of the rows that the table keeps, of all that they have."""
+    others = (c for c in columns if not c.startswith("_kdi_"))
+    return tuple(dict.fromkeys((*mode.keys, *(mode.column_list or others))))
+
+
+def made_columns(mode: Upsert) -> frozenset[str]:
+    """The names of columns that the mode makes; with history, the sequence becomes the first of a row's span."""
+    return frozenset({SEQUENCE} if mode.scd_type == 1 else {SEQUENCE, FROM, TO})
+
+
+def sequence_column(mode: Upsert) -> str:
+    """The column that ``sequence_by`` names; if the mode makes a column of this name, that one has the same values."""
+    return mode.sequence_by.strip().strip("`")
+
+
+def refuse_made_columns(table: str, columns: Sequence[str], mode: Upsert) -> None:
+    """Refuse columns of the rows that those of the mode would hide.
+
+    Raises:
+        NameOfOurColumn: One of them would be lost.
+    """
+    for column in kept_columns(columns, mode):
+        same_values = column == sequence_column(mode) and column not in mode.keys
+        if column.lower() in made_columns(mode) and not same_values:
+            raise NameOfOurColumn(table=table, column=column)
+
+
+def comparable(sql: str, kind: DataType, depth: int = 0) -> str:
+    """SQL of a value that Spark can compare, and that differs if the value of ``sql`` does.
+
+    Spark compares no map and no variant. Their JSON would not do: it cuts times off after milliseconds.
+    """
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if not _has_incomparable(kind):
+        return sql
+    item = f"_kdi_x{depth}"
+    match kind:
+        case StructType():
+            fields = ", ".join(comparable(f"{sql}.`{f.name}`", f.dataType, depth) for f in kind.fields)
+            return f"IF({sql} IS NULL, NULL, struct({fields}))"
+        case ArrayType():
+            return f"transform({sql}, {item} -> {comparable(item, kind.elementType, depth + 1)})"
+        case MapType():
+            value = comparable(f"{item}.value", kind.valueType, depth + 1)
+            return f"transform(map_entries({sql}), {item} -> struct({item}.key, {value}))"
+    return f"to_json({sql})"
+
+
+def _has_incomparable(kind: DataType) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+    match kind:
+        case StructType():
+            return any(_has_incomparable(f.dataType) for f in kind.fields)
+        case ArrayType():
+            return _has_incomparable(kind.elementType)
+    return isinstance(kind, MapType | VariantType)

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kdi_assets.refine.aggregate import aggregate_change
+from kdi_assets.refine.columns import SEQUENCE
 from kdi_assets.refine.deduplicate import deduplicate_change
 from kdi_assets.refine.deletes import record_deletes, recorded_deletes
 from kdi_assets.refine.errors import NullKeys
 from kdi_assets.refine.inputs import Inputs
 from kdi_assets.refine.table_change import Everything, Nothing, OfDates, OfKeys, TableChange
-from kdi_assets.refine.upsert import DELETES, SEQUENCE, deletes_of, upsert_change
+from kdi_assets.refine.upsert import DELETES, deletes_of, upsert_change
 from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -16,11 +16,19 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_after
 from kdi_assets.ledger.table_files import TableAt
 from kdi_assets.refine.bookmarks import bookmark_transactions, read_bookmarks
+from kdi_assets.refine.columns import other_columns
 from kdi_assets.refine.entry import RefineEntry, metadata_of
-from kdi_assets.refine.errors import AnotherRefinementActive, UpstreamMissing
+from kdi_assets.refine.errors import (
+    AnotherRefinementActive,
+    NotPartitionedByDate,
+    OtherColumns,
+    RowsOfOtherDates,
+    UpstreamMissing,
+)
 from kdi_assets.refine.read import appended_rows, change_rows, rows_at
 from kdi_assets.refine.report import Consumed, RefineKind
-from kdi_assets.refine.stage import create_table, stage_change
+from kdi_assets.refine.spark_failures import spark_failures
+from kdi_assets.refine.stage import StagedChange, create_table, stage_change
 from kdi_assets.refine.table_change import Everything, Nothing, OfDates, TableChange
 from kdi_assets.refine.upstream import UpstreamChanges, changes_since
 
@@ -54,36 +62,66 @@ class NewRows:
     output_id: str
 
     def append(self, rows: DataFrame) -> int:
-        """Add rows to the consumer's table, with the bookmark, and return the table's version."""
+        """Add rows to the consumer's table, with the bookmark, and return the table's version.
+
+        Raises:
+            OtherColumns: The rows have other columns or types than the table.
+        """
         return self._commit(TableChange(rows, Nothing()), "changes")
 
     def replace_dates(self, rows: DataFrame, dates: Collection[date]) -> int:
-        """Replace the rows of some dates in the consumer's table, which is partitioned by ``date``."""
+        """Replace the rows of some dates in the consumer's table, which is partitioned by ``date``.
+
+        Raises:
+            OtherColumns: The rows have other columns or types than the table.
+            NotPartitionedByDate: The table has no partitions by ``date``.
+            RowsOfOtherDates: Rows have none of these dates.
+        """
         return self._commit(TableChange(rows, OfDates(frozenset(dates))), "dates")
 
     def replace_everything(self, rows: DataFrame) -> int:
-        """Replace all rows of the consumer's table."""
+        """Replace all rows of the consumer's table; the table gets their columns."""
         return self._commit(TableChange(rows, Everything()), "rebuild")
 
     def _commit(self, change: TableChange, kind: RefineKind) -> int:
         spark, attempt_id = change.rows.sparkSession, str(uuid.uuid4())
         stretch = Consumed(self.changes.table, self.changes.table_id, self.changes.since, self.version)
         entry = RefineEntry(self.consumer, attempt_id, kind, (stretch,))
+        consumed = {self.changes.table_id: self.version}
+        transactions = partial(bookmark_transactions, self.consumer, consumed)
         try:
-            version, table_id = self.output_version, self.output_id
-            if version < 0:
-                request = CommitRequest(self.output, "", attempt_id, lambda _: {}, metadata_of(entry))
-                by_date = dict(change.rows.dtypes).get("date") == "date"
-                table_id = create_table(spark, request, change.rows.schema, {}, by_date=by_date)
-                version = 0
-            staged = stage_change(change, TableAt.open(spark, self.output, version))
-            consumed = {self.changes.table_id: self.version}
-            transactions = partial(bookmark_transactions, self.consumer, consumed)
-            request = CommitRequest(self.output, table_id, attempt_id, transactions, metadata_of(entry))
-            return commit_after(version, spark, staged.staged, request)
+            with spark_failures(self.consumer, "committing"):
+                version, table_id = self.output_version, self.output_id
+                if version < 0:
+                    version, table_id = 0, self._created(change, attempt_id, entry)
+                staged = self._staged(change, TableAt.open(spark, self.output, version))
+                request = CommitRequest(self.output, table_id, attempt_id, transactions, metadata_of(entry))
+                return commit_after(version, spark, staged.staged, request)
         except VersionTaken as taken:
             detail = "another commit came after the rows were planned"
             raise AnotherRefinementActive(table=self.consumer, detail=detail) from taken
+
+    def _created(self, change: TableChange, attempt_id: str, entry: RefineEntry) -> str:
+        """Create the table without rows, and return its id."""
+        request = CommitRequest(self.output, "", attempt_id, lambda _: {}, metadata_of(entry))
+        by_date = dict(change.rows.dtypes).get("date") == "date"
+        return create_table(change.rows.sparkSession, request, change.rows.schema, {}, by_date=by_date)
+
+    def _staged(self, change: TableChange, table: TableAt) -> StagedChange:
+        """The change, written; refused if the table would not have the rows as the asset gave them."""
+        dates = change.replaces.dates if isinstance(change.replaces, OfDates) else None
+        if not isinstance(change.replaces, Everything):
+            if found := other_columns(change.rows.schema, table.schema):
+                raise OtherColumns(table=self.consumer, found=", ".join(found))
+            change = replace(change, rows=change.rows.select(*(f"`{name}`" for name in table.schema.names)))
+        if dates is not None and not table.is_partitioned_by_date:
+            raise NotPartitionedByDate(table=self.consumer, uri=self.output)
+        staged = stage_change(change, table)
+        # By the files that no version names yet: a row without one of the dates would be added by each repetition.
+        on_dates = sum(rows for day, rows in staged.rows_by_date.items() if dates and day in dates)
+        if dates is not None and staged.rows_added > on_dates:
+            raise RowsOfOtherDates(table=self.consumer, rows=staged.rows_added - on_dates)
+        return staged
 
 
 def new_rows(spark: SparkSession, *, upstream: str, output: str, consumer: str) -> NewRows | None:

@@ -168,5 +168,63 @@ class RefiningFailed(Transient):
     detail: str
 
     what_happened = "{table}: {doing} failed: {detail}"
-    what_is_safe = "nothing was committed; the next run starts at the same bookmarks."
-    what_to_run = "kdi refine {table}"
+    what_is_safe = "rows and bookmarks are one commit, whole or not at all; the next run starts at the bookmarks."
+    what_to_run = "kdi refine {table}    (a hand-written asset: run it again)"
+
+
+class RowsNotComputable(Terminal):
+    """Spark cannot compute the rows: an expression does not fit the columns, or a value."""
+
+    table: str
+    doing: str
+    detail: str
+
+    what_happened = "{table}: {doing} failed, and will fail again: {detail}"
+    what_is_safe = "nothing was committed; the rows upstream stay to be refined."
+    what_to_run = (
+        "mend the SQL (e.g. try_cast, a WHERE), then kdi refine {table}    (a hand-written asset: run it again)"
+    )
+
+
+class NameOfOurColumn(Terminal):
+    """The rows have a column with the name of one that the mode makes."""
+
+    table: str
+    column: str
+
+    what_happened = "{table}: the rows have a column {column}, and mode upsert makes a column of this name."
+    what_is_safe = "nothing was written."
+    what_to_run = "another name for it in sql; or `column_list` without it in the document"
+
+
+class OtherColumns(Terminal):
+    """Rows of a hand-written asset do not have the columns of its table."""
+
+    table: str
+    found: str
+
+    what_happened = "{table}: the rows have other columns than its table: {found}."
+    what_is_safe = "nothing was committed; rows and bookmark are as before."
+    what_to_run = "the asset with the table's columns; or replace_everything() with all rows, which changes the columns"
+
+
+class NotPartitionedByDate(Terminal):
+    """Dates of a table were to be replaced, and it has no partitions by date."""
+
+    table: str
+    uri: str
+
+    what_happened = "{table}: {uri} is not partitioned by date, so the rows of a date cannot be replaced."
+    what_is_safe = "nothing was committed; rows and bookmark are as before."
+    what_to_run = "the asset with replace_everything(), or with a table that is partitioned by date"
+
+
+class RowsOfOtherDates(Terminal):
+    """Rows that replace those of some dates lie on others."""
+
+    table: str
+    rows: int
+
+    what_happened = "{table}: {rows:,} rows have another date than those whose rows they replace, or none."
+    what_is_safe = "nothing was committed; rows and bookmark are as before."
+    what_to_run = "the asset with a filter on the dates, or with all dates of its rows"

@@ -77,6 +77,8 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, definition: str, rebu
         for upstream, found in logs
     )
     kind, why, dates = _how(table, bookmarks, changes, definition=definition, rebuild=rebuild)
+    if kind != "rebuild" and log and ("date" in log.partition_columns) != table.by_date:
+        kind, why, dates = "rebuild", "the table has other partitions than the document", frozenset()
     version, table_id = (log.version, log.table_id) if log else (-1, "")
     deletes = bookmarks.deletes if bookmarks and kind != "rebuild" else None
     return RefinePlan(str(uuid.uuid4()), version, table_id, changes, kind, why, dates, deletes)

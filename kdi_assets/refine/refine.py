@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -17,11 +16,12 @@ from kdi_assets.refine.bookmarks import bookmark_transactions
 from kdi_assets.refine.columns import refuse_frozen_columns
 from kdi_assets.refine.compute import Computed, compute
 from kdi_assets.refine.entry import RefineEntry, metadata_of
-from kdi_assets.refine.errors import AnotherRefinementActive, NoDates, RefiningFailed, RowsUnmet
+from kdi_assets.refine.errors import AnotherRefinementActive, NoDates, RowsUnmet
 from kdi_assets.refine.inputs import Inputs, days_between
 from kdi_assets.refine.plan import RefinePlan, date_by_date, plan_refinement
 from kdi_assets.refine.read import one_task
 from kdi_assets.refine.report import RefineReport
+from kdi_assets.refine.spark_failures import spark_failures
 from kdi_assets.refine.stage import StagedChange, create_table, same_columns, stage_change
 from kdi_assets.refine.transform import function_source
 from kdi_assets.stream.refined_table import RefinedTableSpec
@@ -124,19 +124,20 @@ def _execute(plan: RefinePlan, context: RefineContext, definition: str) -> Refin
 
 def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, inputs: Inputs) -> RefineReport:
     table, spark = context.table, inputs.spark
-    with _spark_failures(table, "computing rows"):
+    with spark_failures(table.name, "computing rows"):
         computed = compute(inputs, context.lake)
     context.at("deletes recorded")
     if plan.version < 0:
         plan = _created(plan, context, computed)
-    at_plan = TableAt.open(spark, context.uri, plan.version)
+    with spark_failures(table.name, "opening the table"):
+        at_plan = TableAt.open(spark, context.uri, plan.version)
     if not same_columns(computed.change.rows, at_plan):
         refuse_frozen_columns(table, computed.change.rows.schema, at_plan.schema)
         if plan.kind != "rebuild":
             raise _OtherColumns
     unmet = _unmet(table, computed.change.rows)
-    with _spark_failures(table, "writing rows"):
-        staged = stage_change(computed.change, at_plan)
+    with spark_failures(table.name, "writing rows"):
+        staged = stage_change(computed.change, at_plan, by_date=table.by_date)
     context.at("files written")
     entry = _entry(plan, context, staged, unmet)
     transactions = partial(
@@ -145,7 +146,8 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, 
     request = CommitRequest(
         context.uri, plan.table_id, plan.attempt_id, lambda version: transactions(version=version), metadata_of(entry)
     )
-    version = commit_after(plan.version, spark, staged.staged, request)
+    with spark_failures(table.name, "committing"):
+        version = commit_after(plan.version, spark, staged.staged, request)
     context.at("committed")
     return RefineReport(
         table.name,
@@ -166,7 +168,8 @@ def _created(plan: RefinePlan, context: RefineContext, computed: Computed) -> Re
     entry = RefineEntry(context.table.name, plan.attempt_id, "nothing", run_id=context.run_id)
     request = CommitRequest(context.uri, "", plan.attempt_id, lambda version: {}, metadata_of(entry))
     properties, schema = context.table.properties, computed.change.rows.schema
-    table_id = create_table(context.session(), request, schema, properties, by_date=context.table.by_date)
+    with spark_failures(context.table.name, "creating the table"):
+        table_id = create_table(context.session(), request, schema, properties, by_date=context.table.by_date)
     context.at("table created")
     return replace(plan, version=0, table_id=table_id)
 
@@ -196,7 +199,7 @@ def _unmet(table: RefinedTableSpec, rows: DataFrame) -> dict[str, int]:
     if not table.expectations:
         return {}
     counts = [f"count_if(NOT coalesce({e.sql}, false)) AS {name}" for name, e in table.expectations.items()]
-    with _spark_failures(table, "counting rows that do not meet expectations"):
+    with spark_failures(table.name, "counting rows that do not meet expectations"):
         (found,) = rows.selectExpr(*counts).collect()
     unmet = {name: int(n) for name, n in found.asDict().items() if n}
     for name, count in unmet.items():
@@ -209,20 +212,3 @@ def _log_line(table: RefinedTableSpec, plan: RefinePlan) -> str:
     stretches = ", ".join(f"{s.table} {s.versions}" for s in plan.stretches)
     what = {"changes": "what is new", "dates": f"{len(plan.dates):,} dates", "rebuild": "all rows"}[plan.kind]
     return f"{table.name}: refining {what} of {stretches}" + (f": {plan.why}" if plan.why else "")
-
-
-@contextmanager
-def _spark_failures(table: RefinedTableSpec, doing: str) -> Iterator[None]:
-    """Translate what Spark raises.
-
-    Raises:
-        RefiningFailed: Spark failed.
-    """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JError) as failed:
-        detail = str(failed).strip().split("\n", 1)[0][:500]
-        raise RefiningFailed(table=table.name, doing=doing, detail=detail) from failed

@@ -17,6 +17,7 @@ from kdi_assets.ledger.delta_transaction import (
 )
 from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_once
 from kdi_assets.ledger.table_files import CHANGE, TableAt, replace_files
+from kdi_assets.refine.columns import comparable
 from kdi_assets.refine.inputs import is_small
 from kdi_assets.refine.read import with_keys
 from kdi_assets.refine.table_change import NEW, OLD, Everything, Nothing, OfDates, OfFiles, OfKeys, TableChange
@@ -76,12 +77,13 @@ def create_table(
     return str(metadata.id())
 
 
-def stage_change(change: TableChange, table: TableAt) -> StagedChange:
+def stage_change(change: TableChange, table: TableAt, *, by_date: bool | None = None) -> StagedChange:
     """Write a change's rows.
 
     Args:
         change: Its rows have the table's columns, unless it replaces everything.
         table: At the version of the plan.
+        by_date: Whether the table is partitioned by date once everything is replaced; ``None``: as before.
     """
     match change.replaces:
         case Nothing():
@@ -90,13 +92,22 @@ def stage_change(change: TableChange, table: TableAt) -> StagedChange:
         case OfDates(dates):
             return _whole_files(change, table, table.files_of_dates(dates))
         case Everything():
-            other = not same_columns(change.rows, table)
-            metadata = metadata_with_schema(table.spark, table.snapshot, change.rows.schema) if other else None
-            return _whole_files(change, table, table.files(), metadata=metadata)
+            return _whole_files(change, table, table.files(), metadata=_other_metadata(change.rows, table, by_date))
         case OfKeys(files=files):
             return _counted_files(_rows_of_keys(change.rows, change.replaces, table), files, table, few=change.few)
         case OfFiles(forms, files):
             return _counted_files(_with_feed(forms), files, table, few=change.few)
+
+
+def _other_metadata(rows: DataFrame, table: TableAt, by_date: bool | None) -> Any:
+    """The table's new metadata; ``None`` if columns and partitions stay."""
+    old = table.partition_columns
+    partitions = [column for column in old if column in rows.columns]
+    if by_date is not None and by_date != table.is_partitioned_by_date:
+        partitions = ["date"] if by_date else []
+    if partitions == old and same_columns(rows, table):
+        return None
+    return metadata_with_schema(table.spark, table.snapshot, rows.schema, partition_by=partitions)
 
 
 def _whole_files(
@@ -128,7 +139,8 @@ def _with_feed(forms: DataFrame) -> DataFrame:
 
     Rows that come out as they were stay out of the change feed: what reads it shall not compute their dates again.
     """
-    differs = f"NOT ({OLD} <=> {NEW})"
+    old, new = (comparable(form, forms.schema[form].dataType) for form in (OLD, NEW))
+    differs = f"NOT ({old} <=> {new})"
     kinds = {
         "CAST(NULL AS STRING)": NEW,
         "'delete'": f"IF({differs}, {OLD}, NULL)",

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.refine.columns import refuse_made_columns
 from kdi_assets.refine.errors import DateNotKept, QueryMistake, RowsNotOneByOne
-from kdi_assets.stream.refined_table import RefinedTableSpec, ReplaceDates
+from kdi_assets.stream.refined_table import RefinedTableSpec, ReplaceDates, Upsert
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,11 +33,14 @@ def transform(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str,
         QueryMistake: Spark refuses it, or the column ``date`` is missing or has another type.
         RowsNotOneByOne: The mode takes rows one by one, and the rows of the result depend on each other.
         DateNotKept: The mode needs the date of the upstream row, and the result has another one.
+        NameOfOurColumn: The result has a column of a name that the mode upsert makes.
     """
     result = _result(spark, table, frames)
     if table.by_date and dict(result.dtypes).get("date") != "date":
         detail = f"partition_by is date, and the rows have no column date of type date: {', '.join(result.columns)}"
         raise QueryMistake(table=table.name, field=_field(table), detail=detail)
+    if isinstance(table.mode, Upsert):
+        refuse_made_columns(table.name, result.columns, table.mode)
     if not isinstance(table.mode, ReplaceDates):
         _refuse_other_rows(table, result)
         if table.by_date and not _keeps_date(result, next(iter(frames.values()))):

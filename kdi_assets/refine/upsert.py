@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kdi_assets.refine.columns import FROM, SEQUENCE, TO, kept_columns, made_columns, sequence_column
 from kdi_assets.refine.inputs import Inputs
 from kdi_assets.refine.read import kept_at_hand, with_keys
 from kdi_assets.refine.table_change import Everything, OfKeys, TableChange
@@ -17,7 +18,6 @@ from kdi_assets.stream.refined_table import Upsert
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SEQUENCE, FROM, TO = "sequence", "valid_from", "valid_to"
 DELETES, _CONTENT = "_kdi_deletes", "_kdi_content"
 
 
@@ -57,9 +57,8 @@ def _changes(rows: DataFrame, mode: Upsert) -> DataFrame:
     """The kept columns of each change, ``sequence``, and whether it deletes."""
     from pyspark.sql import functions as F
 
-    others = (c for c in rows.columns if c not in (SEQUENCE, FROM, TO) and not c.startswith("_kdi_"))
-    kept = mode.column_list or tuple(others)
-    columns = [F.col(f"`{c}`") for c in dict.fromkeys((*mode.keys, *kept))]
+    made, own = made_columns(mode), sequence_column(mode)
+    columns = [F.col(f"`{c}`") for c in kept_columns(rows.columns, mode) if not (c == own and c.lower() in made)]
     deletes = F.expr(f"coalesce({mode.apply_as_deletes}, false)") if mode.apply_as_deletes else F.lit(False)
     return rows.select(*columns, F.expr(mode.sequence_by).alias(SEQUENCE), deletes.alias(DELETES))
 

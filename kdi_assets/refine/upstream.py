@@ -6,6 +6,7 @@ them, if it is there), or the log or the files are gone (then whole dates must b
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -88,7 +89,7 @@ class _Reader:
         if why := self._schema_change(commits):
             return replace(base, kind="lost", dates=None, why=why)
         if any("remove" in action for action in actions):
-            return replace(base, kind="changed", dates=dates, has_feed=self._has_feed(changing))
+            return replace(base, kind="changed", dates=dates, has_feed=self._has_feed(commits, changing))
         files = tuple(action["add"] for action in actions)
         if self._are_there(files, commits):
             return replace(base, kind="appended", dates=dates, files=files)
@@ -109,11 +110,24 @@ class _Reader:
         other = sorted(name for name, kind in before.items() if now.get(name) != kind)
         return f"its column {other[0]} was dropped, renamed or changed its type" if other else ""
 
-    def _has_feed(self, changing: Mapping[int, object]) -> bool:
+    def _has_feed(self, commits: Mapping[int, Sequence[Mapping[str, Any]]], changing: Mapping[int, object]) -> bool:
         # On since the version consumed before: Delta writes no change files for older commits.
-        enabled = (TableLog.existing(self.log.uri, self.since), self.log)
-        on = all(log.configuration.get(CHANGE_FEED) == "true" for log in enabled)
-        return on and all(self.log.has_change_files(version) for version in changing)
+        before = TableLog.existing(self.log.uri, self.since)
+        if before.configuration.get(CHANGE_FEED) != "true" or before.partition_columns != self.log.partition_columns:
+            return False
+        # Delta reads no feed over a version without it, or with columns that the newest version does not have.
+        between = [action["metaData"] for actions in commits.values() for action in actions if "metaData" in action]
+        return all(map(self._fits, between)) and all(self.log.has_change_files(version) for version in changing)
+
+    def _fits(self, metadata: Mapping[str, Any]) -> bool:
+        """Whether a version with this metadata can be in a feed up to the newest version."""
+        now = {f["name"]: f["type"] for f in self.log.schema["fields"]}
+        columns = json.loads(metadata["schemaString"])["fields"]
+        return (
+            metadata.get("configuration", {}).get(CHANGE_FEED) == "true"
+            and metadata.get("partitionColumns", []) == self.log.partition_columns
+            and all(now.get(f["name"]) == f["type"] for f in columns)
+        )
 
     def _are_there(
         self, files: Sequence[Mapping[str, Any]], commits: Mapping[int, Sequence[Mapping[str, Any]]]

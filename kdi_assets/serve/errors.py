@@ -256,6 +256,18 @@ class FileLocked(Transient):
     what_to_run = "close it there, or open it with read_only; then kdi serve {target}"
 
 
+class FileWriteFailed(Transient):
+    """DuckDB has no memory or no room on the disk, or the disk failed."""
+
+    target: str
+    file: str
+    detail: str
+
+    what_happened = "{target}: DuckDB could not read or write {file}: {detail}"
+    what_is_safe = "no row was replaced; the file has the rows of one version of the Delta table."
+    what_to_run = "make room on the disk or in memory; then kdi serve {target}"
+
+
 class DuckDbMissing(Terminal):
     """The package duckdb is not installed."""
 

@@ -26,6 +26,7 @@ from kdi_assets.refine.errors import (
     ColumnsFrozen,
     DateNotKept,
     QueryMistake,
+    RefiningFailed,
     RowsNotOneByOne,
     RowsUnmet,
     TableNotRefined,
@@ -34,6 +35,7 @@ from kdi_assets.refine.errors import (
 from kdi_assets.refine.read import FEED_COLUMNS, appended_rows, change_rows, rows_at
 from kdi_assets.refine.table_change import Nothing, TableChange
 from kdi_assets.stream.message_rules import ColumnContract
+from kdi_assets.stream.refined_table import Deduplicate, RefinedTableSpec, Upstream
 from tests.driven import Once
 from tests.refined import Lakeside, refined_table
 
@@ -311,6 +313,129 @@ def test_what_would_not_stay_equal_to_a_recomputation_is_refused(lakeside: Lakes
     assert not Path(lakeside.uri("silver/wrong")).exists() or not lakeside.rows("silver/wrong")
 
 
+DATED = refined_table(**{"table": "silver/dated", "from": "bronze/events", "mode": "replace_dates"})
+PARTITIONED = (COPY, SUMS, DATED, replace(COPY, mode=Deduplicate(keys=("id",), order_by="bytes")))
+
+
+@pytest.mark.parametrize("table", PARTITIONED, ids=lambda t: type(t.mode).__name__)
+def test_a_document_that_changes_its_partitions_doubles_no_row(lakeside: Lakeside, table: RefinedTableSpec) -> None:
+    """Purpose: a date's rows are replaced by its files; without partitions by date it has none, and none is removed.
+    Procedure: refine without partitions; with them; a late row, a DELETE; refine without them and without dates.
+    Pass: each time the table is as computed at once, and has the document's partitions.
+    """
+    lakeside.append(FIRST)
+    lakeside.refine(replace(table, partition_by=None))
+
+    late = [(5, "c", 40, "i", D1)]
+    steps: tuple[Callable[[], object], ...] = (
+        lambda: None,
+        lambda: lakeside.append(late),
+        lambda: lakeside.sql("DELETE FROM {t} WHERE id = 1"),
+    )
+    for happens in steps:
+        happens()
+        lakeside.refine(table)
+        lakeside.assert_as_computed_at_once(table)
+    assert lakeside.partitions(table.table) == ["date"]
+    if table is COPY:
+        undated = replace(table, partition_by=None, sql="SELECT id, host FROM events")
+        for rows in (FIRST[:1], MORE):
+            lakeside.refine(undated)
+            lakeside.assert_as_computed_at_once(undated)
+            lakeside.append(rows)
+        assert lakeside.partitions(table.table) == []
+
+
+@pytest.mark.parametrize("partitions", [(), ("date", "host")])
+def test_an_empty_table_that_someone_made_gets_the_partitions_of_the_document(
+    lakeside: Lakeside, partitions: tuple[str, ...]
+) -> None:
+    """Pass: the rows are those of a recomputation; partitions that are finer than the document's stay."""
+    lakeside.append(FIRST)
+    events = lakeside.spark.read.format("delta").load(lakeside.uri("bronze/events")).limit(0)
+    events.write.format("delta").partitionBy(*partitions).save(lakeside.uri(DATED.table))
+
+    for rows in ([(5, "c", 40, "i", D1)], MORE):
+        lakeside.refine(DATED)
+        lakeside.append(rows)
+    lakeside.refine(DATED)
+
+    lakeside.assert_as_computed_at_once(DATED)
+    assert lakeside.partitions(DATED.table) == (list(partitions) or ["date"])
+
+
+def test_what_reads_a_table_whose_partitions_changed_goes_on(lakeside: Lakeside) -> None:
+    """Purpose: the change feed cannot be read over a change of partitions."""
+    downstream = replace(STATE, upstreams=(Upstream(COPY.table, "events"),))
+    lakeside.append(FIRST)
+    lakeside.refine(replace(COPY, partition_by=None))
+    lakeside.refine(downstream)
+
+    for _ in range(2):
+        lakeside.refine(COPY)
+        lakeside.refine(downstream)
+        lakeside.assert_as_computed_at_once(downstream)
+        lakeside.append(MORE)
+
+
+def _column_undone(lakeside: Lakeside) -> None:
+    before = lakeside.version("bronze/events")
+    _gained_column(lakeside)
+    lakeside.sql("RESTORE {t} TO VERSION AS OF " + str(before))
+
+
+def _feed_off_and_on(lakeside: Lakeside) -> None:
+    for on in ("false", "true"):
+        lakeside.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = " + on + ")")
+        lakeside.sql("UPDATE {t} SET bytes = bytes + 1 WHERE id = 1")
+
+
+@pytest.mark.parametrize("happens", [_column_undone, _feed_off_and_on])
+def test_what_is_undone_upstream_before_the_next_run_leaves_no_gap(
+    lakeside: Lakeside, happens: Callable[[Lakeside], None]
+) -> None:
+    """Purpose: Delta refuses to read a feed over commits that had other columns, or none of the feed.
+    Procedure: rows; a column and its RESTORE, or the feed off and on; and a DELETE, all in one stretch.
+    Pass: each mode is as computed at once, and so is what the next rows make of it.
+    """
+    tables = (COPY, SUMS, STATE)
+    lakeside.append(FIRST)
+    for table in tables:
+        lakeside.refine(table)
+    lakeside.append(MORE)
+    happens(lakeside)
+    lakeside.sql("DELETE FROM {t} WHERE id = 2")
+
+    for _ in range(2):
+        for table in tables:
+            lakeside.refine(table)
+            lakeside.assert_as_computed_at_once(table)
+        lakeside.append([(6, "b", 2, "i", D1)])
+
+
+@pytest.mark.parametrize("call", ["create_table", "TableAt.open", "commit_after"])
+def test_a_failure_of_the_storage_at_any_call_is_an_error_of_ours(
+    lakeside: Lakeside, monkeypatch: MonkeyPatch, call: str
+) -> None:
+    """Purpose: whoever refines many tables goes on after an error of ours only.
+    Procedure: the storage fails at the call, as Delta tells of it; refine again.
+    Pass: a transient error that names the table; the rows as computed at once.
+    """
+    lakeside.append(FIRST)
+
+    def fails(*_: object, **__: object) -> None:
+        jvm: Any = lakeside.spark._jvm
+        jvm.java.io.File.createTempFile("no", "place", jvm.java.io.File("/nowhere"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"kdi_assets.refine.refine.{call}", fails)
+        with pytest.raises(RefiningFailed, match="silver/copy: "):
+            lakeside.refine(COPY)
+    lakeside.refine(COPY)
+
+    lakeside.assert_as_computed_at_once(COPY)
+
+
 def test_an_upstream_table_that_does_not_exist_yet_is_waited_for(lakeside: Lakeside) -> None:
     with pytest.raises(UpstreamMissing):
         lakeside.refine(COPY)
@@ -324,8 +449,8 @@ def test_an_upstream_table_that_does_not_exist_yet_is_waited_for(lakeside: Lakes
 def _bookmark_without_rows(patch: MonkeyPatch) -> None:
     real = staging.stage_change
 
-    def no_rows(change: TableChange, table: Any) -> Any:
-        return real(replace(change, rows=change.rows.limit(0)), table)
+    def no_rows(change: TableChange, table: Any, **options: Any) -> Any:
+        return real(replace(change, rows=change.rows.limit(0)), table, **options)
 
     patch.setattr(refining, "stage_change", no_rows)
 

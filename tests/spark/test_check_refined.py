@@ -93,6 +93,13 @@ def test_sql_over_tables_that_are_not_there_yet_is_checked_by_the_documents(tmp_
             "mode",
             "takes new rows one by one",
         ),
+        (
+            "SELECT date, id, host FROM web",
+            "SELECT date, id, host, 1 AS sequence FROM web",
+            12,
+            "mode",
+            "mode upsert makes a column of this name",
+        ),
     ],
 )
 def test_a_mistake_is_found_before_anything_runs(

@@ -1,0 +1,59 @@
+"""Translate what Spark and Delta raise: into an error that a retry helps, or one that someone must mend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kdi_assets.refine.errors import RefiningFailed, RowsNotComputable
+
+_OF_DATA = "22"
+"""Class of SQLSTATE: a value that does not fit, such as a text that is no number, an overflow, a division by zero."""
+_COMES_AND_GOES = ("DELTA_", "PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
+"""Beginnings of conditions of an analysis that the next one may not find: they are about tables, not about the SQL."""
+
+
+@contextmanager
+def spark_failures(table: str, doing: str) -> Iterator[None]:
+    """Translate what Spark raises while something is done.
+
+    Args:
+        table: Named by the error.
+        doing: The same, e.g. ``writing rows``.
+
+    Raises:
+        RowsNotComputable: An expression does not fit the columns or a value.
+        RefiningFailed: Spark, Delta or the storage failed otherwise, or the JVM does not answer.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError, OSError) as failed:
+        detail = str(failed).strip().split("\n", 1)[0][:500]
+        kind = RowsNotComputable if _comes_again(failed) else RefiningFailed
+        raise kind(table=table, doing=doing, detail=detail) from failed
+
+
+def _comes_again(failed: Exception) -> bool:
+    """Whether a retry fails in the same way: the failure is about the expressions, or about a value."""
+    from pyspark.errors import AnalysisException
+
+    causes = list(_causes(failed))
+    if any(condition.startswith(_COMES_AND_GOES) for condition, _ in causes):
+        return False
+    return isinstance(failed, AnalysisException) or any(state.startswith(_OF_DATA) for _, state in causes)
+
+
+def _causes(failed: Exception) -> Iterator[tuple[str, str]]:
+    """Condition and SQLSTATE of an exception of the JVM and of its causes; empty if it has none."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors.exceptions.captured import CapturedException, convert_exception
+
+    # A value that does not fit fails a task, and the job's exception has the task's as its cause.
+    cause: Any = convert_exception(failed.java_exception) if isinstance(failed, Py4JJavaError) else failed
+    while isinstance(cause, CapturedException):
+        yield cause.getCondition() or "", cause.getSqlState() or ""
+        cause = cause._cause

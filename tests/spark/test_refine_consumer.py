@@ -1,0 +1,123 @@
+"""What hand-written assets commit: rows that fit their table, and the bookmark, in one version."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdi_assets.refine import consumer
+from kdi_assets.refine.consumer import NewRows, new_rows
+from kdi_assets.refine.errors import NotPartitionedByDate, OtherColumns, RefiningFailed, RowsOfOtherDates
+from tests.refined import Lakeside
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+D1, D2 = date(2026, 1, 1), date(2026, 1, 2)
+FIRST = [(1, "a", 10, "i", D1), (2, "b", 20, "i", D2)]
+LATE = [(3, "c", 30, "i", D1)]
+MADE = "silver/made"
+
+
+@pytest.fixture
+def lakeside(spark: SparkSession, lake: str) -> Lakeside:
+    side = Lakeside(spark, lake)
+    side.append(FIRST)
+    return side
+
+
+def new_in(lakeside: Lakeside, table: str = MADE) -> NewRows:
+    upstream = lakeside.uri("bronze/events")
+    found = new_rows(lakeside.spark, upstream=upstream, output=lakeside.uri(table), consumer="made")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (["CAST(id AS string) AS id", "date"], "id bigint would be string"),
+        (["id", "date", "1 AS one"], "one int is new"),
+        (["date", "date AS at"], "id bigint would be gone"),
+    ],
+)
+def test_rows_of_other_columns_than_the_table_are_refused(lakeside: Lakeside, columns: list[str], said: str) -> None:
+    """Purpose: files of another type under the table's columns make it unreadable.
+    Procedure: commit two columns; append rows of others, replace dates by them; then in another order; replace all.
+    Pass: both are refused and nothing is committed; the order makes no difference; the last one changes the columns.
+    """
+    new_in(lakeside).append(new_in(lakeside).rows.select("id", "date"))
+    lakeside.append(LATE)
+    before = lakeside.rows(MADE)
+
+    new = new_in(lakeside)
+    with pytest.raises(OtherColumns, match=said):
+        new.append(new.rows.selectExpr(*columns))
+    with pytest.raises(OtherColumns, match=said):
+        new.replace_dates(new.rows.selectExpr(*columns), [D1])
+    assert lakeside.rows(MADE) == before
+    new.append(new.rows.select("date", "id"))
+    assert lakeside.rows(MADE).total() == 3
+
+    lakeside.append(LATE)
+    new_in(lakeside).replace_everything(new.rows.selectExpr(*columns))
+    assert lakeside.rows(MADE).total() == 1
+
+
+def test_dates_are_replaced_only_by_their_own_rows(lakeside: Lakeside) -> None:
+    """Purpose: a row on another date is added, and added again by each repetition.
+    Procedure: replace the first date by all rows, by rows without a date; then each by its own.
+    Pass: the first two are refused and nothing is committed, not even a table's rows.
+    """
+    new = new_in(lakeside)
+    for rows in (new.rows, new.rows.selectExpr("id", "host", "bytes", "op", "CAST(NULL AS date) AS date")):
+        with pytest.raises(RowsOfOtherDates, match="2 rows"):
+            new_in(lakeside).replace_dates(rows.where("id = 2").union(rows.where("id = 2")), [D1])
+    new_in(lakeside).replace_dates(new.rows, [D1, D2])
+    lakeside.append(LATE)
+    everything = lakeside.spark.read.format("delta").load(lakeside.uri("bronze/events"))
+    new_in(lakeside).replace_dates(everything.where(f"date = '{D1}'"), [D1])
+
+    assert lakeside.rows(MADE) == lakeside.rows("bronze/events")
+
+
+def test_dates_of_a_table_without_them_are_not_replaced(lakeside: Lakeside) -> None:
+    undated = new_in(lakeside).rows.withColumnRenamed("date", "at")
+    new_in(lakeside).append(undated)
+    lakeside.append(LATE)
+
+    with pytest.raises(NotPartitionedByDate, match="made"):
+        new_in(lakeside).replace_dates(undated, [D1])
+    lakeside.sql("CREATE TABLE {t} (id bigint, date date) USING delta", "silver/plain")
+    new = new_in(lakeside, "silver/plain")
+    with pytest.raises(NotPartitionedByDate):
+        new.replace_dates(new.rows.select("id", "date"), [D1, D2])
+
+    assert not lakeside.rows("silver/plain")
+
+
+def test_all_rows_may_be_replaced_by_rows_without_a_date(lakeside: Lakeside) -> None:
+    new_in(lakeside).append(new_in(lakeside).rows)
+    lakeside.append(LATE)
+
+    new_in(lakeside).replace_everything(new_in(lakeside).rows.select("id"))
+
+    assert lakeside.rows(MADE) == {(("id", 3),): 1}
+    assert lakeside.partitions(MADE) == []
+
+
+def test_a_failure_of_spark_is_an_error_of_ours(lakeside: Lakeside, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        jvm: Any = lakeside.spark._jvm
+        jvm.java.io.File.createTempFile("no", "place", jvm.java.io.File("/nowhere"))
+
+    new = new_in(lakeside)
+    with monkeypatch.context() as patch:
+        patch.setattr(consumer, "commit_after", fails)
+        with pytest.raises(RefiningFailed, match="made: "):
+            new.append(new.rows)
+    new_in(lakeside).append(new.rows)
+
+    assert lakeside.rows(MADE) == lakeside.rows("bronze/events")
