@@ -57,8 +57,7 @@ def files_at(uri: str, version: int, wanted: Callable[[Add], bool] = lambda add:
     if checkpoint >= 0:
         if checkpoints[checkpoint] != [checkpoint_path(checkpoint)]:
             return None
-        with storage_failures(uri):
-            adds = _adds_of_checkpoint(folder, checkpoint_path(checkpoint))
+        adds = _adds_of_checkpoint(folder, checkpoint_path(checkpoint))
         if adds is None:
             return None
         files = {_file(add): add for add in adds}
@@ -97,7 +96,7 @@ def _adds_of_checkpoint(folder: FileSystem, path: str) -> list[Add] | None:
             if kept is None or file.metadata.num_rows > MOST_ROWS:
                 return None
             adds = file.read(columns=kept)["add"]
-    except pa.ArrowInvalid:  # it is torn: Spark goes back to an older one, or says so
+    except (pa.ArrowException, OSError):  # damaged, or cleaned up meanwhile: Delta finds another way, or says so
         return None
     return [_action(add) for add in adds.drop_null().to_pylist()]
 

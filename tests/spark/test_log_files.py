@@ -106,7 +106,7 @@ def test_rows_that_a_vector_hides_stay_hidden(spark: SparkSession, table: str) -
 
 
 def test_what_this_reader_cannot_tell_is_left_to_delta(spark: SparkSession, table: str, tmp_path: Path) -> None:
-    """A torn checkpoint, one in parts, and a missing commit: ``None``, and the files are Delta's."""
+    """A torn or damaged checkpoint, one in parts, and a missing commit: ``None``, and the files are Delta's."""
     uri = str(tmp_path / "table")
     shutil.copytree(table, uri)
     log = Path(uri, "_delta_log")
@@ -114,6 +114,9 @@ def test_what_this_reader_cannot_tell_is_left_to_delta(spark: SparkSession, tabl
     content = whole.read_bytes()
 
     whole.write_bytes(content[:-20])
+    assert files_at(uri, 5) is None
+
+    whole.write_bytes(content[:4] + bytes(200) + content[204:])
     assert files_at(uri, 5) is None
 
     whole.unlink()
