@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _ROUNDING = "pow(2D, -51)"
-"""Twice the bound of the literature for two sums of n numbers, n times 2^-52 times the sum of their absolute values:
-that sum is rounded itself."""
+"""Two sums of n numbers differ by at most n times 2^-52 times the sum of their absolute values. Twice that is allowed,
+because the sum of the absolute values is rounded too."""
 
 
 def float_sums(mode: Aggregate, schema: StructType) -> dict[str, str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 MOST_ROWS = 20_000
-"""Of a checkpoint; Spark reads a larger one faster than Python does."""
+"""Of a checkpoint; a larger one is left to Spark, which reads it in parallel."""
 _READS_AT_ONCE = 8
 _KEPT = (
     "path",

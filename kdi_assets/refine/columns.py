@@ -63,7 +63,7 @@ def made_columns(mode: Upsert) -> frozenset[str]:
 
 
 def sequence_column(mode: Upsert) -> str:
-    """The column that ``sequence_by`` names; if the mode makes a column of this name, that one has the same values."""
+    """What ``sequence_by`` names, if it is a column: one that the mode makes under this name has the same values."""
     return mode.sequence_by.strip().strip("`")
 
 

@@ -20,7 +20,7 @@ def spark_failures(table: str, doing: str) -> Iterator[None]:
 
     Args:
         table: Named by the error.
-        doing: The same, e.g. ``writing rows``.
+        doing: What is done, e.g. ``writing rows``; named by the error too.
 
     Raises:
         RowsNotComputable: An expression does not fit the columns or a value.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -29,13 +30,10 @@ class Session:
 def test_a_users_setting_comes_back_after_the_body_even_if_it_fails(fails: bool) -> None:
     session: Any = Session(attempts="7")
 
-    try:
-        with changed_settings(session, {"attempts": "0", "bin": "64"}):
-            during = dict(session.settings)
-            if fails:
-                raise KeyError
-    except KeyError:
-        pass
+    with pytest.raises(KeyError) if fails else nullcontext(), changed_settings(session, {"attempts": "0", "bin": "64"}):
+        during = dict(session.settings)
+        if fails:
+            raise KeyError
 
     assert during == {"attempts": "0", "bin": "64"}
     assert session.settings == {"attempts": "7"}
