@@ -24,6 +24,7 @@ from tests.driven import DrivenStream, web_requests
 from tests.interpreted import interpreting
 from tests.kafka_log import Publisher
 from tests.matrix import Matrix, mark_up
+from tests.refined import Lakeside
 from tests.registry import RealRegistry, fetched_registry
 from tests.slices import Slice
 
@@ -244,6 +245,12 @@ def s3_lake(bucket: str, s3_server: S3Server, spark: SparkSession) -> str:
 def lake(tmp_path: Path) -> str:
     """The root of the tables of one test."""
     return str(tmp_path / "lake")
+
+
+@pytest.fixture
+def lakeside(spark: SparkSession, lake: str) -> Lakeside:
+    """The test's lake, for refined tables over tables that the test writes."""
+    return Lakeside(spark, lake)
 
 
 @pytest.fixture

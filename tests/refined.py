@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
@@ -24,6 +25,28 @@ def refined_table(**fields: Any) -> RefinedTableSpec:
     """A refined table as a document describes it."""
     table: RefinedTableSpec = TypeAdapter(RefinedTableSpec).validate_python(fields)
     return table
+
+
+D1, D2 = date(2026, 1, 1), date(2026, 1, 2)
+FIRST = [(1, "a", 10, "i", D1), (2, "b", 20, "i", D1), (3, "a", 30, "i", D2)]
+MORE = [(4, "a", 5, "i", D2), (1, "b", 7, "u", D2)]
+COPY = refined_table(**{"table": "silver/copy", "from": "bronze/events"})
+SUMS = refined_table(
+    **{
+        "table": "gold/sums",
+        "from": "bronze/events",
+        "mode": {"aggregate": {"by": ["date", "host"], "measures": {"n": "count", "total": {"sum": "bytes"}}}},
+    }
+)
+STATE = refined_table(
+    **{
+        "table": "silver/state",
+        "from": "bronze/events",
+        "partition_by": None,
+        "mode": {"upsert": {"keys": ["id"], "sequence_by": "bytes", "apply_as_deletes": "op = 'd'"}},
+    }
+)
+"""Three tables over events: their rows, sums by date and host, and the newest of each id."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from kdi_assets.runtime.s3_access import delta_rs_options
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyarrow.fs import FileSystem
+    from pyarrow.fs import FileInfo, FileSystem
 
 Actions = Sequence[Mapping[str, Any]]
 """The lines of a commit's file (Delta protocol, "Actions")."""
@@ -80,11 +80,8 @@ def commit_files(folder: FileSystem, uri: str) -> dict[int, datetime]:
     Raises:
         StorageFailed: The storage does not list them.
     """
-    from pyarrow.fs import FileSelector
-
     with storage_failures(uri):
-        listed = folder.get_file_info(FileSelector("_delta_log", recursive=False))
-    return {int(name[1]): file.mtime for file in listed if (name := _COMMIT.fullmatch(file.base_name))}
+        return {int(name[1]): file.mtime for file in _log(folder) if (name := _COMMIT.fullmatch(file.base_name))}
 
 
 def checkpoint_path(version: int) -> str:
@@ -98,10 +95,8 @@ def checkpoint_names(folder: FileSystem) -> dict[int, list[str]]:
     Raises:
         OSError: The storage fails.
     """
-    from pyarrow.fs import FileSelector
-
     found: dict[int, list[str]] = {}
-    for file in folder.get_file_info(FileSelector("_delta_log", recursive=False)):
+    for file in _log(folder):
         if name := _CHECKPOINT.fullmatch(file.base_name):
             found.setdefault(int(name[1]), []).append(f"_delta_log/{file.base_name}")
     return found
@@ -166,9 +161,7 @@ def removable_checkpoint_files(folder: FileSystem) -> tuple[str, ...]:
     Returns:
         Nothing if only the checkpoint still holds some commits.
     """
-    from pyarrow.fs import FileSelector
-
-    names = [f.base_name for f in folder.get_file_info(FileSelector("_delta_log", recursive=False))]
+    names = [file.base_name for file in _log(folder)]
     commits, checkpoints = _versions(_COMMIT, names), _versions(_CHECKPOINT, names)
     named = last_checkpoint(folder)
     damaged = max(checkpoints) if checkpoints and named in (None, max(checkpoints)) else None
@@ -176,6 +169,13 @@ def removable_checkpoint_files(folder: FileSystem) -> tuple[str, ...]:
     if not commits or not set(range(before + 1, max(commits) + 1)) <= commits:
         return ()
     return ("_last_checkpoint", *([f"{damaged:020}.checkpoint.*"] if damaged is not None else []))
+
+
+def _log(folder: FileSystem) -> list[FileInfo]:
+    from pyarrow.fs import FileSelector
+
+    found: list[FileInfo] = folder.get_file_info(FileSelector("_delta_log", recursive=False))
+    return found
 
 
 def _versions(pattern: re.Pattern[str], names: Collection[str]) -> set[int]:

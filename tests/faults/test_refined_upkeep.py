@@ -21,7 +21,6 @@ from tests.driven import Once
 from tests.refined import Lakeside, refined_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pytest import MonkeyPatch
 
 D1, D2 = date(2026, 1, 1), date(2026, 1, 2)
@@ -39,11 +38,6 @@ STATE = refined_table(
     mode={"upsert": {"keys": ["id"], "sequence_by": "bytes", "apply_as_deletes": "op = 'd'"}},
     **KEPT,
 )
-
-
-@pytest.fixture
-def lakeside(spark: SparkSession, lake: str) -> Lakeside:
-    return Lakeside(spark, lake)
 
 
 def rounds(lakeside: Lakeside, table: RefinedTableSpec, count: int) -> None:

@@ -11,7 +11,7 @@ from kdi_assets.refine.errors import NameOfOurColumn, RowsNotComputable
 from tests.refined import Lakeside, refined_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 DAY = date(2026, 1, 1)
 EVENTS = "bronze/events"
@@ -19,11 +19,6 @@ LABELS = (
     "id bigint, n bigint, labels map<string, struct<at: timestamp, more: map<string, bigint>>>, "
     "list array<map<string, bigint>>"
 )
-
-
-@pytest.fixture
-def lakeside(spark: SparkSession, lake: str) -> Lakeside:
-    return Lakeside(spark, lake)
 
 
 def upserted(table: str = "silver/state", **mode: Any) -> Any:

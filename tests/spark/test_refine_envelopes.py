@@ -15,18 +15,13 @@ from tests.documents import refined, written
 from tests.refined import Lakeside
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 DAY = date(2026, 1, 1)
 ROW = "struct<id: bigint, name: string, city: string, op: string>"
 ENVELOPE = f"before {ROW}, after {ROW}, op string, source struct<lsn: bigint>, kafka struct<offset: bigint>, date date"
 STATE = "id string, name string, tombstone boolean, kafka struct<offset: bigint>, date date"
 Row = tuple[Any, ...]
-
-
-@pytest.fixture
-def lakeside(spark: SparkSession, lake: str) -> Lakeside:
-    return Lakeside(spark, lake)
 
 
 def customers(folder: Path, mode: str, more: str = "") -> RefinedTableSpec:

@@ -13,7 +13,7 @@ from kdi_assets.stream.refined_table import RefinedTableSpec
 from tests.refined import Lakeside, refined_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 D1, D2, D3 = date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3)
 FIRST = [(1, "a", 10, "i", D1), (2, "b", 20, "i", D1), (3, "a", 30, "i", D2), (1, "a", 10, "i", D2)]
@@ -66,11 +66,6 @@ MODES: dict[str, dict[str, Any]] = {
         "partition_by": None,
     },
 }
-
-
-@pytest.fixture
-def lakeside(spark: SparkSession, lake: str) -> Lakeside:
-    return Lakeside(spark, lake)
 
 
 @pytest.fixture(params=MODES)

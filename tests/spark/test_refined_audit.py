@@ -22,11 +22,6 @@ DISTINCT_VALUES = (100, 384, 385, 1_000, 10_000, 200_000)
 
 
 @pytest.fixture
-def lakeside(spark: SparkSession, lake: str) -> Lakeside:
-    return Lakeside(spark, lake)
-
-
-@pytest.fixture
 def some_rows(spark: SparkSession) -> Iterator[None]:
     with interpreting(spark):
         yield
