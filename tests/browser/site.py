@@ -74,13 +74,20 @@ class Site:
         for deleted in admin.delete_records([TopicPartition("orders", *at) for at in until.items()]).values():
             deleted.result(30)
 
-    def publish_clicks(self, count: int) -> None:
-        """Clicks of today."""
-        at = datetime.now(UTC).isoformat(timespec="seconds")
+    def publish_clicks(self, count: int, *, days_ago: int = 0) -> date:
+        """Clicks of one date; the date."""
+        now = datetime.now(UTC) - timedelta(days=days_ago)
+        at = now.isoformat(timespec="seconds")
         for number in range(count):
             click = {"page": f"/item/{number % 40}", "visitor": f"v{number % 300}", "at": at}
             self.publisher.produce("clicks", json.dumps(click), partition=number % 2)
         self.publisher.flush()
+        return now.date()
+
+    def await_date(self, table: str, day: date) -> None:
+        """Wait until a table has rows of the date."""
+        log = Path(self.lake) / table / "_delta_log"
+        wait_until(lambda: log.exists() and day in self.rows_by_date(table), seconds=START_SECONDS)
 
     def rows_by_date(self, table: str) -> dict[date, int]:
         """Rows by date as another reader finds them in a table."""

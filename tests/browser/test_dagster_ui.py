@@ -138,18 +138,6 @@ def test_an_executed_check_passes_and_says_what_it_counted(person: Person, shot:
     shot("check")
 
 
-def test_the_graph_leads_from_each_topic_to_its_table_and_its_dead_letters(person: Person, shot: Shot) -> None:
-    person.page.set_viewport_size({"width": 1400, "height": 1300})  # all of it
-    person.open_graph("kafka", "bronze")
-
-    expect(person.page.get_by_text("dead_letters", exact=True).last).to_be_visible()
-    for name in ("clicks", "orders", "refunds"):
-        expect(person.page.get_by_text(name, exact=True)).to_have_count(2)
-    expect(person.page.get_by_text("Observed", exact=True)).to_have_count(2)
-    expect(person.page.get_by_text("Loading…", exact=True)).to_have_count(0)
-    shot("graph", clip=FloatRect(x=610, y=110, width=720, height=970))
-
-
 def test_a_tick_that_requests_nothing_says_why_and_who_must_decide(person: Person, shot: Shot) -> None:
     person.open_sensor()
     person.ticks("0 runs requested").first.get_by_text("0 runs requested").last.click()
@@ -170,6 +158,37 @@ def test_a_tick_that_requests_a_run_says_which_stream_is_due_and_why(site: Site,
     told = person.page.get_by_role("dialog")
     expect(told).to_contain_text("bronze/clicks 600 offsets")
     shot("tick_with_run")
+
+
+def test_a_late_click_reaches_gold_on_its_date_and_on_no_other(site: Site, person: Person, shot: Shot) -> None:
+    """Clicks of a drained date arrive nine days later; silver and gold follow, and today's date stays as it was."""
+    today = site.publish_clicks(600)
+    site.await_date("gold/daily_pages", today)
+    late = site.publish_clicks(600, days_ago=9)
+    site.await_date("gold/daily_pages", late)
+
+    person.open_asset("gold/daily_pages", "Partitions")
+    expect(person.page.get_by_text("Materialized (2)")).to_be_visible(timeout=TICK_MILLISECONDS)
+    versions = {}
+    for day in (today, late):
+        person.page.get_by_text(str(day), exact=True).first.click()
+        expect(person.value_of("rows_added")).to_have_text("40")
+        versions[day] = int(person.value_of("delta_version").inner_text())
+    assert versions[today] < versions[late]
+    shot("late_date")
+
+
+def test_the_graph_leads_from_topics_over_bronze_silver_and_gold_to_the_database(person: Person, shot: Shot) -> None:
+    person.page.set_viewport_size({"width": 2200, "height": 1300})  # all of it
+    person.open_graph("kafka", "bronze", "silver", "gold", "duckdb")
+
+    expect(person.page.get_by_text("dead_letters", exact=True).last).to_be_visible()
+    for name in ("clicks", "orders", "refunds", "daily_pages"):
+        expect(person.page.get_by_text(name, exact=True)).to_have_count(2)
+    expect(person.page.get_by_text("visits", exact=True)).to_have_count(1)
+    expect(person.page.get_by_text("Observed", exact=True)).to_have_count(2)
+    expect(person.page.get_by_text("Loading…", exact=True)).to_have_count(0)
+    shot("graph", clip=FloatRect(x=0, y=0, width=2200, height=1300))
 
 
 def test_the_letters_of_a_date_are_replayed_from_their_asset_which_says_how_they_stand(
