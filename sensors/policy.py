@@ -13,6 +13,8 @@ from sensors.memory import Memory
 
 FIRST_WAIT_SECONDS = 10.0
 LONGEST_WAIT_SECONDS = 600.0
+DOUBLINGS = 6
+"""After so many, the longest wait is reached."""
 RELEASE = 0.5
 """A stream that reached a limit is drained until its backlog is below this share of it."""
 LISTED = 20
@@ -152,16 +154,22 @@ def _cron_reached(cron: str, backlog: Backlog, memory: Memory, now: float) -> bo
 
 
 def hold_seconds(backlog: Backlog, memory: Memory, *, now: float) -> float:
-    """Seconds without a request after a run that moved no position: 10, doubled with each such run, at most 600.
+    """Seconds without a request after a run that moved no position.
 
     The position decides, not the run's status: a run that was retried, cancelled or deleted may have committed.
     """
     if memory.positions != progress_digest(backlog):
         return 0.0
-    wait: float = min(FIRST_WAIT_SECONDS * 2.0**memory.futile, LONGEST_WAIT_SECONDS)
+    wait = backoff_seconds(memory.futile)
     if (left := backlog.loss_near(wait)) is not None:
         wait = left / 2  # retention is near: the next try may be the last
     return max(0.0, wait - _since_request(memory, now))
+
+
+def backoff_seconds(futile: int) -> float:
+    """Seconds to wait after a run in vain: 10, doubled with each run in vain before it, at most 600."""
+    # The number has no limit: a table may wait for someone for weeks.
+    return float(min(FIRST_WAIT_SECONDS * 2 ** min(futile, DOUBLINGS), LONGEST_WAIT_SECONDS))
 
 
 def _rest_seconds(due: Due, streams: Mapping[str, Stream], memories: Mapping[str, Memory], now: float) -> float:

@@ -171,11 +171,26 @@ class _Tick:
             memory = memories[table.name]
             if table_key(table) in in_flight:
                 decisions[table.name] = Decision("a run is in flight", waits=True, looked=False)
-            elif not is_time(table, memory, now):
-                decisions[table.name] = Decision("", looked=False)
-            else:
+            elif is_time(table, memory, now):
                 decisions[table.name] = self._decide(table, self._read(table, lake), memory, instance, now)
+            elif memory.progress and wait_seconds(memory, now) <= 0:
+                decisions[table.name] = self._decide_again(table, self._read(table, lake), memory, instance, now)
+            else:
+                decisions[table.name] = Decision("", looked=False)
         return decisions
+
+    def _decide_again(
+        self,
+        table: RefinedTableSpec,
+        status: RefinedStatus,
+        memory: RefinedMemory,
+        instance: dg.DagsterInstance,
+        now: datetime,
+    ) -> Decision:
+        """Between two times of its cron: only whether the run of the last one committed."""
+        decision = self._decide(table, status, memory, instance, now)
+        in_vain = decision.suspect or decision.waits or isinstance(status.refusal, Transient)
+        return decision if in_vain else Decision("", looked=False, settled=True)
 
     def _decide(
         self,

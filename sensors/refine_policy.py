@@ -14,9 +14,8 @@ from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.refined_status import RefinedStatus
 from kdi_assets.stream.limits import last_time
 from kdi_assets.stream.refined_table import RefinedTableSpec
+from sensors.policy import backoff_seconds
 from sensors.reconcile_refined import RefinedMemory
-
-FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 10.0, 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +28,7 @@ class Decision:
         suspect: Its last run committed nothing, so this one may not either.
         waits: It is due, and must not run now.
         looked: It was looked at, and the next time of its cron counts from here.
+        settled: Its last run did what it was requested for.
         progress: Changes if a run commits to the table.
     """
 
@@ -37,6 +37,7 @@ class Decision:
     suspect: bool = False
     waits: bool = False
     looked: bool = True
+    settled: bool = False
     progress: str = ""
 
 
@@ -49,8 +50,7 @@ def is_time(table: RefinedTableSpec, memory: RefinedMemory, now: datetime) -> bo
 
 def wait_seconds(memory: RefinedMemory, now: datetime) -> float:
     """Seconds until a table whose last run committed nothing is requested again; negative: it may be."""
-    wait: float = min(FIRST_WAIT_SECONDS * 2.0**memory.futile, LONGEST_WAIT_SECONDS)
-    return wait - (now.timestamp() - memory.requested_at)
+    return backoff_seconds(memory.futile) - (now.timestamp() - memory.requested_at)
 
 
 def progress(status: RefinedStatus) -> str:
@@ -101,6 +101,8 @@ def remembered(
     at = round(now.timestamp(), 1)
     if decision.looked and table.cron:
         memory = replace(memory, looked_at=at)
+    if decision.settled:
+        memory = replace(memory, progress="")
     if not decision.due or table_key(table) not in requested:
         return memory
     futile = memory.futile + 1 if decision.suspect else 0

@@ -16,7 +16,7 @@ from kdi_assets.refine.report import RefineReport
 from kdi_assets.stream.refined_table import RefinedTableSpec
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 EVENTS = "id bigint, host string, bytes bigint, op string, date date"
 
@@ -47,6 +47,11 @@ STATE = refined_table(
     }
 )
 """Three tables over events: their rows, sums by date and host, and the newest of each id."""
+
+
+def failing(events: DataFrame) -> DataFrame:
+    """A document's function with a mistake."""
+    raise KeyError("amount")
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,16 @@ def on_new_upstream_data() -> AutomationCondition[dg.AssetKey]:
     new_data = AutomationCondition.any_deps_match(AutomationCondition.newly_updated()).since(
         AutomationCondition.newly_requested()
     )
+    return _unless_busy_or_held(new_data.with_label("new upstream data") | _failed())
+
+
+def _failed() -> AutomationCondition[dg.AssetKey]:
     failed = AutomationCondition.execution_failed() & AutomationCondition.cron_tick_passed(EVERY_HOUR)
-    wanted = new_data.with_label("new upstream data") | failed.with_label(FAILED)
-    # In progress and held are outside of `since`: inside, an update that is not requested now would be forgotten.
+    return failed.with_label(FAILED)
+
+
+def _unless_busy_or_held(wanted: AutomationCondition[dg.AssetKey]) -> AutomationCondition[dg.AssetKey]:
+    # Outside of `since`: inside, what is not requested now would be forgotten.
     condition = wanted & ~AutomationCondition.in_progress() & ~_held()
     return condition.with_label(LABEL)
 
@@ -41,6 +48,10 @@ def _held() -> AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
 
 
 def at_times(cron: str) -> AutomationCondition[dg.AssetKey]:
-    """Request an asset at each time of a cron expression (UTC), by the same sensor."""
-    due = AutomationCondition.cron_tick_passed(cron, "UTC")
-    return (due & ~AutomationCondition.in_progress()).with_label(LABEL)
+    """Request an asset at each time of a cron expression (UTC), by the same sensor.
+
+    A time that comes while a run works, or while a blocking check of the upstream table fails, counts after that. A
+    failed run is requested again at every full hour.
+    """
+    due = AutomationCondition.cron_tick_passed(cron, "UTC").since(AutomationCondition.newly_requested())
+    return _unless_busy_or_held(due | _failed())

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from kdi_assets.config.errors import DocumentMistake
 from kdi_assets.config.yaml_documents import YamlDocument
 
-BESIDE_STREAM = ("dead_letters", "ledger", "removed")
+BESIDE_STREAM = ("dead_letters", "ledger", "removed", "erased")
 BESIDE_REFINED_TABLE = ("deletes",)
 """Tables beside a table: its path, ``_`` and one of these names."""
 

@@ -149,24 +149,24 @@ def deletes_are_unused(table: RefinedTableSpec, lake: str) -> bool:
     """Whether a table of deletes is left from before the mode changed: none of its versions belongs to the rows."""
     if isinstance(table.mode, Upsert):
         return False
-    log, own = TableLog.open(table.deletes_uri(lake)), TableLog.open(table.table_uri(lake))
-    # A table of others may have the name.
-    if log is None or own is None or not any(f["name"] == RECORDED_AT for f in log.schema["fields"]):
-        return False
     try:
+        log, own = TableLog.open(table.deletes_uri(lake)), TableLog.open(table.table_uri(lake))
+        # A table of others may have the name.
+        if log is None or own is None or not any(f["name"] == RECORDED_AT for f in log.schema["fields"]):
+            return False
         return read_bookmarks(own, table.name).deletes is None
     except KdiError:
-        return False  # a refinement has to decide first
+        return False  # a refinement, or whoever mends the log, has to decide first
 
 
 def deletes_are_replaceable(table: RefinedTableSpec, lake: str) -> bool:
     """Whether the newest version has the deletes that belong to the rows, so that older files are not needed."""
     if not isinstance(table.mode, Upsert):
         return deletes_are_unused(table, lake)
-    uri, own = table.deletes_uri(lake), TableLog.open(table.table_uri(lake))
+    uri = table.deletes_uri(lake)
     try:
-        log = TableLog.open(uri)
+        log, own = TableLog.open(uri), TableLog.open(table.table_uri(lake))
         pinned = read_bookmarks(own, table.name).deletes if own else None
         return log is not None and pinned is not None and _same_rows(uri, pinned) == log.version
     except KdiError:
-        return False  # a refinement has to decide first
+        return False  # a refinement, or whoever mends the log, has to decide first

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.errors import KdiError
 from kdi_assets.refine.columns import refuse_made_columns
 from kdi_assets.refine.errors import DateNotKept, QueryMistake, RowsNotOneByOne
 from kdi_assets.stream.refined_table import RefinedTableSpec, ReplaceDates, Upsert
@@ -52,9 +54,20 @@ def function_source(table: RefinedTableSpec) -> str:
     """The source text of the document's function; empty without one.
 
     Raises:
-        QueryMistake: There is no such function.
+        QueryMistake: There is no such function, or nobody knows its source.
     """
-    return inspect.getsource(_function(table)) if table.python else ""
+    if not table.python:
+        return ""
+    try:
+        return _source(_function(table))
+    except (OSError, TypeError) as unknown:
+        raise QueryMistake(table=table.name, field="python", detail=f"its source is unknown: {unknown}") from unknown
+
+
+@cache
+def _source(function: Callable[..., Any]) -> str:
+    """As it was when the function was loaded: Python would read the lines of a file that someone has changed since."""
+    return inspect.getsource(function)
 
 
 def _result(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -62,7 +75,7 @@ def _result(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str, D
 
     try:
         if table.python:
-            result: DataFrame = _function(table)(*frames.values())
+            result = _called(table, frames)
             result.schema  # noqa: B018  # analysed now, so that its mistake is named
             return result
         if not table.sql:
@@ -79,12 +92,29 @@ def _result(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str, D
         raise QueryMistake(table=table.name, field=_field(table), detail=detail) from mistake
 
 
+def _called(table: RefinedTableSpec, frames: Mapping[str, DataFrame]) -> DataFrame:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        result: DataFrame = _function(table)(*frames.values())
+    except (KdiError, PySparkException, Py4JError):
+        raise
+    except Exception as failed:  # whatever the user's code raises
+        raise QueryMistake(table=table.name, field="python", detail=_told(failed)) from failed
+    return result
+
+
+def _told(failed: Exception) -> str:
+    return f"{type(failed).__name__}: {failed}"
+
+
 def _function(table: RefinedTableSpec) -> Callable[..., Any]:
     module, _, name = table.python.partition(":")
     try:
         function: Callable[..., Any] = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as missing:
-        raise QueryMistake(table=table.name, field="python", detail=str(missing)) from missing
+    except Exception as failed:  # importing a module runs it
+        raise QueryMistake(table=table.name, field="python", detail=_told(failed)) from failed
     return function
 
 

@@ -19,6 +19,7 @@ from kdi_assets.serve.columns import Column, served_columns
 from kdi_assets.serve.errors import (
     ColumnNotServed,
     DuckDbMissing,
+    FeaturesNotRead,
     FileLocked,
     FileNotOurs,
     FileWriteFailed,
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 
 MEMORY = "1GB"
 """DuckDB's limit; beyond it, it writes to a temporary folder beside the file."""
+LOCK_SECONDS = 5.0
+"""How long a run waits for other processes to close the file: statuses and alerts open it for a moment."""
+LOCKED = "set lock on file"
+"""Part of DuckDB's message."""
 _CREATE = """CREATE TABLE IF NOT EXISTS kdi_served (target text PRIMARY KEY, source text, table_id text, version bigint,
              definition text, committed_at timestamptz)"""
 
@@ -113,6 +118,8 @@ class DuckDbServing:
         try:
             return QueryBuilder().register("delta", log.delta_table).execute(f"SELECT {names} FROM delta")  # noqa: S608
         except (DeltaError, ValueError) as failed:
+            if "Unsupported table features" in str(failed):
+                raise FeaturesNotRead(target=self.served.name, detail=str(failed)[:500]) from failed
             raise ReadFailed(target=self.served.name, detail=str(failed)[:500]) from failed
 
     def _refuse_wrong_keys(self, connection: duckdb.DuckDBPyConnection, table: str) -> int:
@@ -178,7 +185,7 @@ def _opened(served: ServedTableSpec, file: Path, *, read_only: bool) -> Iterator
         raise DuckDbMissing(target=served.name) from None
     opened = False
     try:
-        with duckdb.connect(str(file), read_only=read_only) as connection:
+        with _connected(file, read_only=read_only) as connection:
             opened = True
             connection.execute(f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = false")
             yield connection
@@ -188,6 +195,19 @@ def _opened(served: ServedTableSpec, file: Path, *, read_only: bool) -> Iterator
         raise _refusal(served, file, failed, opened=opened) from failed
 
 
+def _connected(file: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+    import duckdb
+
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return duckdb.connect(str(file), read_only=read_only)
+        except duckdb.IOException as locked:
+            if LOCKED not in str(locked) or time.monotonic() > until:
+                raise
+        time.sleep(0.1)
+
+
 def _refusal(served: ServedTableSpec, file: Path, failed: duckdb.Error, *, opened: bool) -> KdiError:
     """What DuckDB's error means: a path that is no database of ours is an error of opening only."""
     import duckdb
@@ -195,7 +215,7 @@ def _refusal(served: ServedTableSpec, file: Path, failed: duckdb.Error, *, opene
     detail = str(failed).splitlines()[0][:500]
     if "arrow_scan" in detail:  # a batch of the Delta table's rows did not come
         return ReadFailed(target=served.name, detail=detail)
-    if "set lock on file" in detail:
+    if LOCKED in detail:
         return FileLocked(target=served.name, file=str(file), detail=detail)
     # After a failed write DuckDB answers every further statement by a fatal error.
     no_room = isinstance(failed, duckdb.OutOfMemoryException | duckdb.FatalException) or "No space left" in detail

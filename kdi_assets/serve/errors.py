@@ -232,6 +232,17 @@ class RowSecurityOn(Terminal):
         )
 
 
+class FeaturesNotRead(Terminal):
+    """delta-rs cannot read the Delta table, and a DuckDB file is filled by it."""
+
+    target: str
+    detail: str
+
+    what_happened = "{target}: delta-rs, which fills DuckDB files, cannot read the Delta table: {detail}"
+    what_is_safe = "the file is unchanged; it has the rows of one version of the Delta table."
+    what_to_run = "serve it from PostgreSQL, which Spark fills; or ALTER TABLE … DROP FEATURE, then kdi serve {target}"
+
+
 class FileNotOurs(Terminal):
     """The DuckDB file cannot be used."""
 
@@ -253,7 +264,7 @@ class FileLocked(Transient):
 
     what_happened = "{target}: another process has {file} open: {detail}"
     what_is_safe = "the file is unchanged; it has the rows of one version of the Delta table."
-    what_to_run = "close it there, or open it with read_only; then kdi serve {target}"
+    what_to_run = "close it there, also if it is open for reading, or read a copy; then kdi serve {target}"
 
 
 class FileWriteFailed(Transient):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import linecache
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -16,11 +17,12 @@ from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_checks import refined_check_key
 from kdi_assets.downstream import on_new_upstream_data
 from kdi_assets.errors import KdiError
-from kdi_assets.monitoring.refined_status import RefinedStatus
+from kdi_assets.monitoring.refined_status import RefinedStatus, read_refined_status
 from kdi_assets.refine.entry import refine_entry_to_json
-from kdi_assets.refine.errors import ChangedByOthers, UpstreamMissing
+from kdi_assets.refine.errors import ChangedByOthers, QueryMistake, UpstreamMissing
 from kdi_assets.refine.plan import RefinePlan
 from kdi_assets.refine.report import RefineKind
+from kdi_assets.refine.transform import function_source
 from kdi_assets.stream.message_rules import Expectation
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import Stream
@@ -192,6 +194,59 @@ def test_a_failure_that_a_retry_helps_at_the_time_of_a_cron_does_not_wait_for_it
     then = sensor.selected()
 
     assert (failed, then) == ([], [{nightly.name}])
+
+
+def test_a_run_of_a_cron_that_fails_is_requested_again_before_its_next_time_and_one_that_commits_is_not(
+    sensor: Sensor,
+) -> None:
+    nightly = a_refined_table(cron="0 3 1 1 *")
+    sensor.tables, sensor.behind = (nightly,), {nightly.name}
+    sensor.tick()
+    sensor.later(366 * 24 * 3600)
+
+    at_its_time = sensor.selected()
+    at_once = sensor.selected()
+    sensor.later(11)
+    after_the_wait = sensor.selected()
+    sensor.versions[nightly.name] = 2
+    sensor.later(3600)
+    committed = sensor.selected()
+    sensor.later(3600)
+    new_again = sensor.selected()
+
+    assert (at_its_time, at_once, after_the_wait) == ([{nightly.name}], [], [{nightly.name}])
+    assert (committed, new_again) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "text", ["import os; os.environ['NO_SUCH_VARIABLE']", "def (", "from kdi_assets import no_such"]
+)
+def test_a_document_whose_module_does_not_load_is_refused_and_stops_no_other_table(
+    sensor: Sensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    module = f"module_{abs(hash(text))}"
+    (tmp_path / f"{module}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    broken = a_refined_table("silver/broken", sql="", python=f"{module}:rows")
+
+    status = read_refined_status(broken, str(tmp_path))
+
+    assert isinstance(status.refusal, QueryMistake)
+    assert "silver/broken" in str(status.refusal)
+
+
+def test_a_function_keeps_the_source_that_it_was_loaded_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else an edit of the file would look like another definition until the process ends, and no run could mend it."""
+    file = tmp_path / "module_that_is_edited.py"
+    file.write_text("def rows(events):\n    return events\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    table = a_refined_table(sql="", python="module_that_is_edited:rows")
+
+    before = function_source(table)
+    file.write_text("import os\nimport sys\n\n\ndef rows(events):\n    return events\n")
+    linecache.checkcache()
+
+    assert function_source(table) == before == "def rows(events):\n    return events\n"
 
 
 def test_what_is_made_of_a_table_and_has_a_cron_waits_for_it(sensor: Sensor) -> None:

@@ -16,7 +16,9 @@ from kdi_assets.config.errors import Mistakes
 from kdi_assets.config.loader import load_served
 from kdi_assets.config.served_documents import select_served
 from kdi_assets.definitions import component_definitions
+from kdi_assets.errors import Transient
 from kdi_assets.serve.errors import DatabaseUnavailable, KeysNotUnique
+from kdi_assets.serve.postgres.connection import Database
 from kdi_assets.serve.report import ServeReport
 from kdi_assets.stream.served_table import DuckDb, Postgres, ServedTableSpec
 from resources.spark import SparkResource
@@ -166,6 +168,22 @@ def test_a_password_is_in_no_representation_of_a_served_table(monkeypatch: pytes
     assert database.parameters["password"] == "sesame-open"
     shown = f"{database} {database.client} {database.server} {target} {refused}"
     assert "sesame-open" not in shown
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "message", "passes"),
+    [
+        (None, 'connection failed: FATAL:  role "kdi" does not exist', False),
+        (None, 'connection failed: FATAL:  password authentication failed for user "kdi"', False),
+        (None, 'connection failed: FATAL:  too many connections for role "kdi"', True),
+        (None, "connection failed: FATAL:  canceling authentication due to timeout", True),
+        (None, "connection failed: No such file or directory. Is the server running locally?", True),
+        ("25006", "cannot execute INSERT in a read-only transaction", True),
+        ("42501", "permission denied for table numbers", False),
+    ],
+)
+def test_a_failure_of_the_database_is_transient_if_it_passes(sqlstate: str | None, message: str, passes: bool) -> None:
+    assert isinstance(Database("postgres/x", {}).error(sqlstate, message), Transient) is passes
 
 
 def test_an_address_that_is_none_is_refused_without_showing_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,13 +336,17 @@ def test_a_duckdb_file_that_lacks_room_is_transient_and_keeps_its_rows(
     assert held() == (300_002, 2)
 
 
-def test_a_duckdb_file_that_another_process_has_open_is_transient(lake: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_duckdb_file_that_another_process_has_open_is_transient(
+    lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
     import subprocess
     import sys
 
     import pyarrow as pa
     from deltalake import write_deltalake
 
+    from kdi_assets.serve import duckdb_file
     from kdi_assets.serve.errors import FileLocked
     from kdi_assets.serve.serve import serve
 
@@ -332,7 +354,11 @@ def test_a_duckdb_file_that_another_process_has_open_is_transient(lake: str, tmp
     file = tmp_path / "a.duckdb"
     served = ServedTableSpec(table="gold/x", into=DuckDb(file=str(file), table="x"), keys=("id",))
     write_deltalake(f"{lake}/gold/x", pa.table({"id": [1]}))
-    opens = f"import duckdb; kept = duckdb.connect({str(file)!r}); print('open', flush=True); input()"
+    serve(served, lake=lake, session=lambda: pytest.fail("no Spark is needed"), home=tmp_path)
+    write_deltalake(f"{lake}/gold/x", pa.table({"id": [2]}), mode="append")
+    monkeypatch.setattr(duckdb_file, "LOCK_SECONDS", 0.2)
+    connect = f"duckdb.connect({str(file)!r}, read_only={read_only})"
+    opens = f"import duckdb; kept = {connect}; print('open', flush=True); input()"
 
     with subprocess.Popen([sys.executable, "-c", opens], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as analyst:
         assert analyst.stdout is not None and analyst.stdout.readline() == b"open\n"
@@ -341,4 +367,23 @@ def test_a_duckdb_file_that_another_process_has_open_is_transient(lake: str, tmp
         analyst.communicate(b"\n")
     done = serve(served, lake=lake, session=lambda: pytest.fail("no Spark is needed"), home=tmp_path)
 
-    assert done.upserted == 1
+    assert done.upserted == 2
+
+
+def test_a_table_that_delta_rs_cannot_read_is_refused_with_the_way_out(lake: str, tmp_path: Path) -> None:
+    import pyarrow as pa
+    from deltalake import DeltaTable, write_deltalake
+
+    from kdi_assets.serve.errors import FeaturesNotRead
+    from kdi_assets.serve.serve import serve
+
+    Path(lake, "gold").mkdir(parents=True)
+    served = ServedTableSpec(table="gold/x", into=DuckDb(file=str(tmp_path / "a.duckdb"), table="x"), keys=("id",))
+    write_deltalake(f"{lake}/gold/x", pa.table({"id": [1]}))
+    version = DeltaTable(f"{lake}/gold/x").version() + 1
+    features = {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    Path(lake, f"gold/x/_delta_log/{version:020}.json").write_text(json.dumps(protocol))
+
+    with pytest.raises(FeaturesNotRead, match="(?s)TypeWidening.*PostgreSQL"):
+        serve(served, lake=lake, session=lambda: pytest.fail("no Spark is needed"), home=tmp_path)

@@ -234,6 +234,21 @@ def test_rows_changed_by_hand_are_noticed_and_nothing_is_published(numbers: Serv
     numbers.assert_served()
 
 
+def test_a_key_that_had_two_rows_between_two_runs_does_not_keep_the_wrong_one(numbers: ServedDelta) -> None:
+    """The last change of the key removes its old row, and the changes do not tell which row stayed."""
+    numbers.serve()
+    numbers.sql("INSERT INTO {t} VALUES (5, 500, 'new')")
+    numbers.sql("DELETE FROM {t} WHERE id = 5 AND n = 5")
+    numbers.sql("INSERT INTO {t} VALUES (1000, 0, 'came')")
+    numbers.sql("DELETE FROM {t} WHERE id = 1000")  # a key that came and went is nothing to mend
+
+    with pytest.raises(RowsDisagree, match="0 keys had to have a row to delete, and 1 did"):
+        numbers.serve()
+
+    assert numbers.serve(rebuild=True).kind == "difference"
+    numbers.assert_served()
+
+
 def test_a_table_that_no_run_of_ours_made_is_not_touched(numbers: ServedDelta) -> None:
     numbers.query("CREATE SCHEMA test")
     numbers.query("CREATE TABLE {t} AS SELECT 1 AS theirs")

@@ -57,7 +57,7 @@ def s3(*records: dict[str, Any]) -> str:
     [
         ("/a/b.parquet", ["/a/b.parquet"]),
         ("/a/b.parquet\r\n\n s3://lake/x y%20z.parquet \n", ["/a/b.parquet", "s3://lake/x y%20z.parquet"]),
-        ("s3a://lake/a//b", ["s3://lake/a//b"]),
+        ("s3a://lake/a/b", ["s3://lake/a/b"]),
         ("file:///a/b%20c", ["/a/b c"]),
         ("file:/a/b", ["/a/b"]),
         ("//a/./b", ["/a/b"]),
@@ -104,6 +104,11 @@ def test_only_files_in_the_given_folders_are_read(value: str, root: tuple[str, .
         (" \n", "names_no_file"),
         (b"/a\xff", "invalid_utf8"),
         ("/good/a\nb", "no_address"),
+        ("/lake/_metadata", "no_address"),
+        ("s3://lake/.a.parquet", "no_address"),
+        ("/lake/a.parquet._COPYING_", "no_address"),
+        ("s3://lake/a//b.parquet", "no_address"),
+        ("s3://lake/a/./b.parquet", "no_address"),
     ],
 )
 def test_a_message_with_a_name_that_leads_nowhere_is_a_dead_letter_as_a_whole(value: bytes | str, reason: str) -> None:

@@ -15,7 +15,7 @@ from kdi_assets.sources.kafka.errors import TopicMissing
 from kdi_assets.stream.message_rules import Route
 from kdi_assets.stream.stream import Cluster, DrainWhen, Status, Stream
 from sensors.memory import Memories, Memory, read_cursor, write_cursor
-from sensors.policy import Due, TickDecision, explain, progress_digest, streams_to_drain
+from sensors.policy import Due, TickDecision, backoff_seconds, explain, progress_digest, streams_to_drain
 from sensors.requests import LANES, ONE_RUN_SECONDS, packs, run_requests
 from tests.unit.test_backlog import waits
 
@@ -283,3 +283,13 @@ def test_the_tags_of_a_large_run_stay_short_enough_for_the_index_that_has_them()
 
     assert max(len(value) for value in request.tags.values()) < 1200
     assert "more" in request.tags["kdi/why"]
+
+
+def test_a_table_that_waits_for_someone_for_weeks_does_not_stop_the_sensor() -> None:
+    failed = replace(BEGUN, positions=progress_digest(backlog("a", 5, 100)), requested_at=NOW, futile=5000)
+
+    decision = decide(backlog("a", 5, 100), backlog("b", 5, 100), memories={"a": failed})
+
+    assert names(decision.due) == ["b"]
+    assert [(b.stream, wait) for b, wait in decision.held] == [("a", 600.0)]
+    assert [backoff_seconds(futile) for futile in (0, 1, 5, 6, 5000)] == [10, 20, 320, 600, 600]

@@ -13,14 +13,17 @@ from kdi_assets.audit.coverage import coverage
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import Erasure, LedgerEntry, RangeCounts
 from kdi_assets.ledger.entry_json import entry_to_json, parse_entry
+from kdi_assets.ledger.errors import TableUnreadable
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from kdi_assets.stream.upkeep import Upkeep
 from kdi_assets.upkeep.clustering import last_clustered
 from kdi_assets.upkeep.compaction import Why, clustered_metadata, due_compactions
+from kdi_assets.upkeep.document_upkeep import plan_upkeep
 from kdi_assets.upkeep.erase_selection import without_values
 from kdi_assets.upkeep.errors import RetentionTooShort, RetentionUnclear
 from kdi_assets.upkeep.table_files import FileFacts, PartFiles, parts_of
 from kdi_assets.upkeep.vacuum import checked_retention, interval_of
+from tests.refined import refined_table
 from tests.table_by_hand import TableByHand, data_file
 
 NOW = datetime(2026, 5, 6, 12, tzinfo=UTC)
@@ -166,3 +169,17 @@ def test_an_erasure_is_taken_out_of_the_counts_and_the_digest_that_the_audit_com
     assert (covered.offsets, covered.erased, covered.erased_by) == (10, 4, {2: (4, 7)})
     assert parse_entry(written, 2, "a") == erased
     assert json.loads(written)["kdi_ledger"] > json.loads(entry_to_json(drain))["kdi_ledger"]
+
+
+@pytest.mark.parametrize("mode", ["append", {"upsert": {"keys": ["id"]}}])
+def test_a_refined_table_whose_log_is_damaged_is_an_error_of_its_own(lake: str, mode: Any) -> None:
+    """The run goes on with the other tables."""
+    table = refined_table(**{"table": "silver/torn", "from": "bronze/x", "partition_by": None, "mode": mode})
+    log = Path(table.table_uri(lake), "_delta_log")
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text('{"torn')
+
+    planned = plan_upkeep(table, lake, now=NOW)
+
+    assert planned.tables == ()
+    assert [type(error) for error in planned.all_errors] == [TableUnreadable]

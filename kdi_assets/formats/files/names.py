@@ -78,7 +78,7 @@ def _allowed(path: str, roots: Sequence[str]) -> str:
     """The file as ``canonical`` spells it.
 
     Raises:
-        _Refused: It lies outside of all roots, or nobody knows where.
+        _Refused: It lies outside of all roots, nobody knows where, or Spark does not read files of such a name.
     """
     if len(roots) == 1 and "://" not in path and not path.startswith(("/", "file:")):
         path = f"{roots[0].rstrip('/')}/{path}"
@@ -89,6 +89,10 @@ def _allowed(path: str, roots: Sequence[str]) -> str:
         within = [canonical(f"{root.rstrip('/')}/_")[:-1] for root in roots]
     except ValueError as wrong:
         raise _Refused("no_address", path) from wrong
+    parts = uri.partition("://")[2].split("/") if "://" in uri else uri[1:].split("/")
+    # Spark leaves out files with such names, and Hadoop's paths have no empty part and no ".".
+    if parts[-1].startswith(("_", ".")) or parts[-1].endswith("._COPYING_") or {"", "."} & set(parts):
+        raise _Refused("no_address", path)
     if within and not uri.startswith(tuple(within)):
         raise _Refused("outside_root", path)
     return uri

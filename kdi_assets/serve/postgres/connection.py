@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,8 @@ LOCK_MILLISECONDS = 30_000
 """How long a statement waits for another session's lock."""
 REFUSED_AT_CONNECT = ("authentication", "does not exist", "no pg_hba.conf entry", "permission denied", "role ")
 """Parts of the messages by which a server that answers refuses a connection: libpq gives no SQLSTATE then."""
+BUSY_AT_CONNECT = ("too many connections", "due to timeout", "No such file")
+"""Parts of messages with one of these parts that pass all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class Database:
         for secret in (v for name, v in self.parameters.items() if name in ("password", "sslpassword")):
             detail = detail.replace(secret, "***")
         if sqlstate is None:
-            refused = any(part in message for part in REFUSED_AT_CONNECT) and "No such file" not in message
+            refused = _has_one(message, REFUSED_AT_CONNECT) and not _has_one(message, BUSY_AT_CONNECT)
             kind = DatabaseRefuses if refused else DatabaseUnavailable
             return kind(target=self.target, server=self.server, detail=detail)
         if sqlstate == "2BP01":
@@ -99,9 +101,14 @@ class Database:
             return ValueNotStorable(target=self.target, detail=detail)
         if sqlstate[:2] in ("40", "55"):
             return DatabaseBusy(target=self.target, server=self.server, detail=detail)
-        if sqlstate[:2] in ("08", "53", "57", "58") or sqlstate == "25P03":
+        # 25006: it is a standby since a failover; 25P03: it ended an idle transaction.
+        if sqlstate[:2] in ("08", "53", "57", "58") or sqlstate in ("25006", "25P03"):
             return DatabaseUnavailable(target=self.target, server=self.server, detail=detail)
         return DatabaseRefuses(target=self.target, server=self.server, detail=detail)
+
+
+def _has_one(message: str, parts: Collection[str]) -> bool:
+    return any(part in message for part in parts)
 
 
 def database_of(target: Postgres, *, home: Path) -> Database:

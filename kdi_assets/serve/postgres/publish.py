@@ -71,10 +71,10 @@ class Publisher:
             PublishedMeanwhile: Another run was first.
         """
         self._refuse_null_keys(staging)
-        new, changed, removed = self._expected_counts(staging)
+        new, changed, removed, passing = self._expected_counts(staging)
         with self._keys_hit_once(staging), self._transaction():
             added = self._fit_table()
-            deleted = self._delete(staging) if removed else 0
+            deleted = self._delete(staging) if removed or passing else 0
             inserted, updated = self._upsert(staging)
             if (inserted, updated, deleted) != (new, changed, removed):
                 raise self._disagreement((inserted, updated, deleted), (new, changed, removed))
@@ -172,20 +172,25 @@ class Publisher:
         if rows:
             raise NullServedKeys(target=self.expected.target, keys=tuple(self.expected.keys), rows=rows)
 
-    def _expected_counts(self, staging: Staging) -> tuple[int, int, int]:
-        """How many keys get a row, keep one, and lose it, if the database has the rows of the consumed version."""
+    def _expected_counts(self, staging: Staging) -> tuple[int, int, int, int]:
+        """How many keys get a row, keep one, lose it, and came and went, if the database has the consumed version.
+
+        A key that came and went had no row and has none. A row of the database for it shows that the Delta table had
+        two rows for it meanwhile, and that the one that stayed is not told by the changes.
+        """
         query = """SELECT count(*) FILTER (WHERE _kdi_net NOT BETWEEN -1 AND 1),
                    count(*) FILTER (WHERE _kdi_present AND _kdi_net = 1),
                    count(*) FILTER (WHERE _kdi_present AND _kdi_net = 0),
                    count(*) FILTER (WHERE NOT _kdi_present AND _kdi_net = -1),
+                   count(*) FILTER (WHERE NOT _kdi_present AND _kdi_net = 0),
                    count(*) FILTER (WHERE _kdi_present AND _kdi_net = -1 OR NOT _kdi_present AND _kdi_net = 1)
                    FROM {}"""
-        several, new, changed, removed, contradictory = self._row(query, staging.table)
+        several, new, changed, removed, passing, contradictory = self._row(query, staging.table)
         if several or contradictory:
             query = """SELECT {} FROM {} WHERE _kdi_net NOT BETWEEN -1 AND 1 OR _kdi_present AND _kdi_net = -1
                        OR NOT _kdi_present AND _kdi_net = 1 LIMIT 1"""
             raise self._not_unique(several + contradictory, self._row(query, self._keys(), staging.table))
-        return new, changed, removed
+        return new, changed, removed, passing
 
     def _delete(self, staging: Staging) -> int:
         query = "DELETE FROM {} t USING {} s WHERE NOT s._kdi_present AND {}"
