@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 MEMORY = "1GB"
 """DuckDB's limit; beyond it, it writes to a temporary folder beside the file."""
 LOCK_SECONDS = 5.0
-"""How long a run waits for other processes to close the file: statuses and alerts open it for a moment."""
+"""How long a run waits for other processes to close the file: a status or an alert opens it for a moment."""
 LOCKED = "set lock on file"
 """Part of DuckDB's message."""
 _CREATE = """CREATE TABLE IF NOT EXISTS kdi_served (target text PRIMARY KEY, source text, table_id text, version bigint,
@@ -198,7 +198,7 @@ def _opened(served: ServedTableSpec, file: Path, *, read_only: bool) -> Iterator
 def _connected(file: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     import duckdb
 
-    until = time.monotonic() + LOCK_SECONDS
+    until = time.monotonic() + (0 if read_only else LOCK_SECONDS)
     while True:
         try:
             return duckdb.connect(str(file), read_only=read_only)
