@@ -76,7 +76,7 @@ def test_documents_become_assets_below_their_delta_table_that_new_data_request(d
         (
             "into: {postgres: {table: x, password: sesame-open}}",
             "into.postgres.password",
-            "is a password as plain text",
+            "is a secret, which belongs in no document",
         ),
         ("into: {mysql: {table: x}}", "into", "takes one of postgres, duckdb"),
         ("into: {postgres: {table: x}}\n  columns: [host]", "columns", "lacks the key date"),
