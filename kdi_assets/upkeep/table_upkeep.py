@@ -16,6 +16,7 @@ from kdi_assets.upkeep.compaction import DueCompaction, compact, due_compactions
 from kdi_assets.upkeep.errors import UpkeepGaveWay
 from kdi_assets.upkeep.table_files import FileFacts, facts_of, parts_of
 from kdi_assets.upkeep.vacuum import LEAST_RETENTION, Vacuumed, checked_retention, expired_files, vacuum
+from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -177,7 +178,6 @@ def _write_checkpoint(table: KeptTable, errors: list[KdiError]) -> bool:
         errors.append(failed)
         return False
     except DeltaError as refused:
-        detail = str(refused).strip().splitlines()[0]
-        errors.append(UpkeepGaveWay(table=table.name, step="the checkpoint", detail=detail))
+        errors.append(UpkeepGaveWay(table=table.name, step="the checkpoint", detail=first_line(refused)))
         return False
     return True
