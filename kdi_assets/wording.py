@@ -36,6 +36,12 @@ def byte_size(size: float) -> str:
     return f"{size:,.1f} TiB"
 
 
+def first_line(said: object) -> str:
+    """The first line of a text, or of an error's message; an error without a message is the name of its class."""
+    lines = str(said).strip().splitlines() or ["" if isinstance(said, str) else type(said).__name__]
+    return lines[0]
+
+
 def kind_in_words(thing: object) -> str:
     """The name of the object's class in words: ``RetentionPassedPosition`` is retention passed position."""
     return re.sub(r"(?<!^)(?=[A-Z])", " ", type(thing).__name__).lower()

@@ -21,7 +21,7 @@ from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.monitoring.table_facts import HOUR, TableFacts, TableWatch
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
-from sensors.incidents import Announcement, announcements, current_incidents, mark_announced, track
+from sensors.incidents import Announcement, CurrentIncidents, announcements, current_incidents, mark_announced, track
 from sensors.memory import Memory, TrackedIncident
 from sensors.policy import join_limited
 
@@ -55,14 +55,7 @@ class Alerts:
         tables = self._read_tables(streams.values(), settings.lake, now)
         current = current_incidents(backlogs, streams=streams, in_flight=in_flight, memories=memories, tables=tables)
         tracked = track(known, current, streams=streams, now=now.timestamp())
-        due = announcements(tracked, current, now=now.timestamp())
-        if not due:
-            return tracked, []
-        try:
-            post(settings.alert_webhook, message(due, cluster=self._cluster, now=now))
-        except WebhookFailed as failed:
-            return tracked, [f"alerts: {len(due)} not sent, next try at the next tick: {failed}"]
-        return mark_announced(tracked, due), [f"alerts: sent {len(due)}"]
+        return send_new(settings.alert_webhook, tracked, current, cluster=self._cluster, now=now)
 
     def _read_tables(self, streams: Collection[Stream], lake: str, now: datetime) -> dict[str, TableFacts]:
         """Facts from the logs of as many streams as can be read in time; a log that was read before takes no time."""
@@ -76,6 +69,20 @@ class Alerts:
             except KdiError:
                 continue  # the stream's backlog has the refusal
         return found
+
+
+def send_new(
+    webhook: str, tracked: Mapping[str, TrackedIncident], current: CurrentIncidents, *, cluster: str, now: datetime
+) -> tuple[Mapping[str, TrackedIncident], list[str]]:
+    """Send the announcements that are due; return the incidents for the cursor, and lines for the tick."""
+    due = announcements(tracked, current, now=now.timestamp())
+    if not due:
+        return tracked, []
+    try:
+        post(webhook, message(due, cluster=cluster, now=now))
+    except WebhookFailed as failed:
+        return tracked, [f"alerts: {len(due)} not sent, next try at the next tick: {failed}"]
+    return mark_announced(tracked, due), [f"alerts: sent {len(due)}"]
 
 
 def message(due: Sequence[Announcement], *, cluster: str, now: datetime) -> dict[str, Any]:

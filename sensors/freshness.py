@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import dagster as dg
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from kdi_assets.components.asset_checks import check_evaluation
 from kdi_assets.components.names import identifier
@@ -18,6 +18,7 @@ from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
+from sensors.memory import read_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +30,7 @@ AGAIN_SECONDS = 3600.0
 LOGGED_PER_TICK = 50
 """Each result is a row in Dagster's database, and a thousand would delay the tick; failures are logged first."""
 _CURSOR = TypeAdapter(dict[str, tuple[str, float]])
-"""By stream, level and time (seconds since the epoch) of the result that was logged last."""
+"""By stream, level and time (seconds since the epoch) of the result that was logged last; if lost, all are new."""
 
 
 def freshness_sensors(
@@ -55,7 +56,7 @@ def freshness_sensor(cluster: str, streams: Sequence[Stream], *, read_backlogs: 
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         now, lake = datetime.now(UTC), Settings.from_environment().lake
-        logged = _read_cursor(context.cursor)
+        logged = read_json(_CURSOR, context.cursor)
         backlogs = zip(streams, read_backlogs(streams, lake=lake), strict=True)
         subjects = [CheckSubject(s, lake, _no_session, backlog=backlog, now=now) for s, backlog in backlogs]
         results = [(subject.stream, result) for subject in subjects if (result := _result(subject))]
@@ -78,14 +79,6 @@ def _result(subject: CheckSubject) -> CheckResult | None:
         return run_check("fresh", subject)
     except Transient:
         return None
-
-
-def _read_cursor(cursor: str | None) -> dict[str, tuple[str, float]]:
-    """Results logged so far; none if the cursor cannot be read, and all are logged again."""
-    try:
-        return _CURSOR.validate_json(cursor or "{}")
-    except ValidationError:
-        return {}
 
 
 def _is_new(before: tuple[str, float] | None, result: CheckResult, now: datetime) -> bool:

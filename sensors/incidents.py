@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from kdi_assets.errors import Transient
+from kdi_assets.errors import KdiError, Transient
 from kdi_assets.monitoring.backlog import Backlog, State
 from kdi_assets.monitoring.table_facts import TableFacts
 from kdi_assets.stream.stream import Stream
@@ -96,17 +96,18 @@ def current_incidents(
     for backlog in backlogs:
         stream, table = streams[backlog.stream], tables.get(backlog.stream)
         running = backlog.stream in in_flight
-        kinds = [*_of_refusal(backlog), *_of_backlog(backlog, stream, running=running), *_of_table(table, stream)]
+        of_backlog = _of_backlog(backlog, stream, running=running)
+        kinds = [*of_refusal(backlog.refusal), *of_backlog, *_of_table(table, stream)]
         if not running:  # the result of an unfinished run is unknown
             kinds += _of_runs(backlog, stream, memories[backlog.stream])
         current |= {f"{kind}:{backlog.stream}": incident for kind, incident in kinds}
     return current
 
 
-def _of_refusal(backlog: Backlog) -> Kinds:
-    refusal = backlog.refusal
+def of_refusal(refusal: KdiError | None) -> Kinds:
+    """The incidents of what a look at a stream or a table was refused with; ``None``: it was not refused."""
     if isinstance(refusal, Transient):
-        # REFUSED stays unknown: while the broker does not answer, nobody knows whether something must be decided.
+        # REFUSED stays unknown: while nothing answers, nobody knows whether something must be decided.
         yield IncidentKind.UNREACHABLE, Incident(refusal.message_parts()[0], MOMENT_SECONDS)
         return
     yield IncidentKind.UNREACHABLE, None

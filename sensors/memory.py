@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from kdi_assets.stream.field_types import Declared
+
+Hints = TypeVar("Hints")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,16 @@ _CURSOR = TypeAdapter(Memories)
 
 
 def read_cursor(cursor: str | None) -> Memories:
-    """The content of a cursor; empty if it cannot be read, which only makes the tick slower."""
+    """What the lag sensor's cursor holds."""
+    return read_json(_CURSOR, cursor)
+
+
+def read_json(adapter: TypeAdapter[Hints], cursor: str | None) -> Hints:
+    """What a cursor holds; empty if it cannot be read, which only makes the tick slower."""
     try:
-        return _CURSOR.validate_json(cursor or "{}")
+        return adapter.validate_json(cursor or "{}")
     except ValidationError:
-        return Memories()
+        return adapter.validate_json("{}")
 
 
 def write_cursor(memories: Memories) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import dagster as dg
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from kdi_assets.components.asset_checks import failed_blocking_checks
 from kdi_assets.components.names import table_key
@@ -27,6 +27,7 @@ from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import Stream
 from kdi_assets.wording import duration
 from sensors.in_flight import assets_in_flight
+from sensors.memory import read_json
 from sensors.reconcile_refined import RefinedMemory, missing_refined_events
 from sensors.refine_policy import (
     Decision,
@@ -115,7 +116,7 @@ class _Tick:
 
     def __call__(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
         lake, now = Settings.from_environment().lake, datetime.now(UTC)
-        memories = read_refined_cursor(context.cursor)
+        memories = read_json(_CURSOR, context.cursor)
         for table in self._tables:
             if table.cron and not memories.get(table.name, RefinedMemory()).looked_at:
                 memories[table.name] = RefinedMemory(looked_at=round(now.timestamp(), 1))  # from now on, not at once
@@ -233,14 +234,6 @@ class _Tick:
         for window, tables in healthy.items():
             if tables:
                 yield _request(next(g for g in self._groups if g.window == window), tables, decisions, now)
-
-
-def read_refined_cursor(cursor: str | None) -> dict[str, RefinedMemory]:
-    """The hints of the last tick; empty if they cannot be read, which only makes the tick slower."""
-    try:
-        return _CURSOR.validate_json(cursor or "{}")
-    except ValidationError:
-        return {}
 
 
 def _request(

@@ -12,7 +12,7 @@ from kdi_assets.audit.errors import FilesNotCompared
 from kdi_assets.audit.foreign_changes import row_changes
 from kdi_assets.audit.missing_offsets import note_on_unreadable, with_removing_commit
 from kdi_assets.audit.offsets_in_spark import draining_commits, islands
-from kdi_assets.audit.report import SHOWN, Hole
+from kdi_assets.audit.report import Hole
 from kdi_assets.audit.row_hashes import RowHashes
 from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.errors import TopicRecreated
@@ -191,7 +191,7 @@ class _KafkaComparison:
 
     def _at(self, offsets: DataFrame) -> tuple[Hole, ...]:
         drained = self._with_draining_commit(offsets)
-        found = islands(drained, ["changed_by"], topic=self.stream.topic, limit=SHOWN)
+        found = islands(drained, ["changed_by"], topic=self.stream.topic)
         return tuple(Hole(r, by["changed_by"]) for r, by in found)
 
     def _causes_of_absence(self) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.audit.coverage import Coverage
 from kdi_assets.audit.foreign_changes import RowChanges, deleted_letters, deleted_row_count, predicate, row_changes
 from kdi_assets.audit.offsets_in_spark import covered_sql, differing_offsets, draining_commits, islands
-from kdi_assets.audit.report import SHOWN, Deletion, Double, Hole
+from kdi_assets.audit.report import Deletion, Double, Hole
 from kdi_assets.audit.rowless_messages import NO_COUNTS, AbsentOffsets, RowlessMatch, at_most, match_rowless
 from kdi_assets.ledger.coordinates import DIGEST_SQL, bounds_sql
 from kdi_assets.ledger.delta_log import CommitInfo, TableLog
@@ -244,7 +244,7 @@ class _MissingSearch:
         )
 
     def _holes(self, unexplained: DataFrame) -> tuple[Hole, ...]:
-        found = islands(unexplained, ["version", "taken_by"], topic=self.stream.topic, limit=SHOWN)
+        found = islands(unexplained, ["version", "taken_by"], topic=self.stream.topic)
         return tuple(Hole(r, **by, operation=self._operation(by["taken_by"])) for r, by in found)
 
     def _doubles(self) -> tuple[Double, ...]:
@@ -257,7 +257,7 @@ class _MissingSearch:
         by = draining_commits(self.spark, twice, self.covered.drained).unionByName(of_others)
         versions = by.groupBy(*_AT).agg(F.sort_array(F.collect_set("changed_by")).alias("versions"))
         named = twice.join(versions, _AT, "left")
-        found = islands(named, ["versions"], topic=self.stream.topic, limit=SHOWN)
+        found = islands(named, ["versions"], topic=self.stream.topic)
         return tuple(Double(r, tuple(by["versions"] or ())) for r, by in found)
 
     def _operation(self, version: int | None) -> str:

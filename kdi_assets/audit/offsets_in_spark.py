@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.audit.coverage import Coverage, DrainedRange
+from kdi_assets.audit.report import SHOWN
 from kdi_assets.ledger.coordinates import DIGEST_SQL, rows_at
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
@@ -161,10 +162,8 @@ def draining_commits(spark: SparkSession, offsets: DataFrame, drained: Sequence[
     )
 
 
-def islands(
-    offsets: DataFrame, by: Collection[str], *, topic: str, limit: int
-) -> list[tuple[OffsetRange, Mapping[str, Any]]]:
-    """Ranges of consecutive offsets with the same values in ``by``: the first ``limit``, each with these values."""
+def islands(offsets: DataFrame, by: Collection[str], *, topic: str) -> list[tuple[OffsetRange, Mapping[str, Any]]]:
+    """Ranges of consecutive offsets with the same values in ``by``: the first ``SHOWN``, each with these values."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -175,7 +174,7 @@ def islands(
         .groupBy("partition", "island", *by)
         .agg(F.min("offset").alias("start"), (F.max("offset") + 1).alias("end"))
         .orderBy("partition", "start")
-        .limit(limit)
+        .limit(SHOWN)
     )
     return [
         (

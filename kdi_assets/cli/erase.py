@@ -11,7 +11,7 @@ from kdi_assets.cli.options import AsJson, Defs, StreamName, whoami
 from kdi_assets.cli.output import UNCHANGED, error_fields, exit_code, print_refusal, print_result
 from kdi_assets.cli.session import stream_session
 from kdi_assets.settings import Settings
-from kdi_assets.wording import byte_size, counted
+from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
     from kdi_assets.upkeep.erase import EraseReport
@@ -74,7 +74,7 @@ def erase(
     text = [
         _text(report, downstream.names, yes=yes),
         *map(_followed_text, followed),
-        *([_vacuumed_text(vacuumed)] if vacuumed else []),
+        *([str(vacuumed)] if vacuumed else []),
     ]
     print_result("\n".join(text), _fields(report, followed, vacuumed), as_json=as_json)
     errors = [table.error for table in followed if table.error]
@@ -104,10 +104,6 @@ def _followed_text(table: FollowedErasure) -> str:
         return f"{table.table}: not up to date"
     left = "" if table.rows_left is None else f"; {counted(table.rows_left, 'row')} of it meet the condition"
     return f"{table.table}: {counted(table.rows_removed, 'row')} removed, v{table.version}{left}"
-
-
-def _vacuumed_text(removed: Vacuumed) -> str:
-    return f"VACUUM removed {counted(removed.files, 'file')} of {byte_size(removed.bytes)}"
 
 
 def _fields(report: EraseReport, followed: Sequence[FollowedErasure], removed: Vacuumed | None) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, TableName, selected_table
-from kdi_assets.cli.output import print_result, printable, refusal_in_json, table_text, utc_text
+from kdi_assets.cli.output import history_text, print_result, refusal_in_json
 from kdi_assets.cli.refined_output import print_refined_history
 from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import RefinedTableSpec
@@ -16,7 +16,6 @@ from kdi_assets.stream.refined_table import RefinedTableSpec
 if TYPE_CHECKING:
     from kdi_assets.monitoring.commit_history import HistoryEntry
 
-_MARKS = {True: "", False: "[undone]", None: "[undone?]"}
 _ENTRY_FIELDS: dict[str, object] = {
     **dict.fromkeys(("decided_by", "because", "run_id"), ""),
     **dict.fromkeys(("rows_by_date", "removed_by_date", "outcomes"), {}),
@@ -50,19 +49,8 @@ def history(
     with refusal_in_json(chosen.name, as_json=as_json):
         newest = commit_history(chosen, Settings.from_environment().lake)
         events = list(islice((e for e in newest if not (decisions and e.operation == "drain")), count))
-    text = _text(events) if events else f"{chosen.name}: no commit yet; the table does not exist"
+    text = history_text(events) if events else f"{chosen.name}: no commit yet; the table does not exist"
     print_result(text, {"stream": chosen.name, "commits": [_fields(e) for e in events]}, as_json=as_json)
-
-
-def _text(events: list[HistoryEntry]) -> str:
-    rows = []
-    for e in events:
-        when = utc_text(e.committed_at, date=True) if e.committed_at else "-"
-        because, by = (e.entry.because, e.entry.decided_by) if e.entry else ("", "")
-        who = " by ".join(filter(None, [because and f'"{printable(because)}"', printable(by)]))
-        detail = " ".join(filter(None, [printable(e.description), f"({who})" if who else "", _MARKS[e.live]]))
-        rows.append((f"v{e.version}", when, e.operation, detail))
-    return table_text(("VERSION", "TIME", "WHAT", "DETAIL"), rows, align="><<<")
 
 
 def _fields(e: HistoryEntry) -> dict[str, object]:

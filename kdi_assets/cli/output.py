@@ -10,6 +10,7 @@ from dataclasses import fields
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from math import isinf
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,9 +19,14 @@ from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from kdi_assets.wording import duration
 
+if TYPE_CHECKING:
+    from kdi_assets.monitoring.commit_history import HistoryEntry
+    from kdi_assets.monitoring.refined_history import RefinedCommit
+
 EXIT_DECIDE, EXIT_USAGE, EXIT_RETRY = 1, 2, 75
 """0 is done; 2 is Click's code for wrong usage; 75 is EX_TEMPFAIL of sysexits.h; Ctrl-C ends with 130."""
 
+_MARKS = {True: "", False: "[undone]", None: "[undone?]"}
 UNCHANGED = "Nothing was changed; the same command with --yes does it."
 SHOWN_CHARACTERS = 500  # of a message's value
 
@@ -107,6 +113,18 @@ def to_json(value: object) -> object:
         case list() | tuple():
             return [to_json(item) for item in value]
     return str(value)
+
+
+def history_text(commits: Iterable[HistoryEntry | RefinedCommit]) -> str:
+    """The commits of a table as text."""
+    rows = []
+    for c in commits:
+        when = utc_text(c.committed_at, date=True) if c.committed_at else "-"
+        because, by = getattr(c.entry, "because", ""), getattr(c.entry, "decided_by", "")
+        who = " by ".join(filter(None, [because and f'"{printable(because)}"', printable(by)]))
+        detail = " ".join(filter(None, [printable(c.description), f"({who})" if who else "", _MARKS[c.live]]))
+        rows.append((f"v{c.version}", when, c.operation, detail))
+    return table_text(("VERSION", "TIME", "WHAT", "DETAIL"), rows, align="><<<")
 
 
 def table_text(head: Sequence[str], rows: Iterable[Sequence[object]], *, align: str) -> str:

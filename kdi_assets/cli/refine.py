@@ -47,10 +47,10 @@ def refine(
     if rebuild and (all_ or dates):
         raise typer.BadParameter("name the tables, without --dates", param_hint="--rebuild")
     refuse_reversed_dates(*dates) if dates else None
-    from kdi_assets.config.loader import load_refined, select_refined
+    from kdi_assets.config.loader import load_folder, select_refined
     from kdi_assets.config.refined_documents import upstream_first
 
-    known = load_refined(defs)
+    known = load_folder(defs).refined
     chosen = upstream_first(select_refined(known, tables) if tables else list(known.values()))
     span = (dates[0].date(), dates[1].date()) if dates else None
     refusals: list[KdiError] = []

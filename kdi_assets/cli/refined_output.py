@@ -13,8 +13,8 @@ import typer
 from kdi_assets.cli.output import (
     EXIT_DECIDE,
     exit_code,
+    history_text,
     print_result,
-    printable,
     refusal_in_json,
     short_duration,
     table_text,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 STATUS_HEAD = ("REFINED TABLE", "NEW UPSTREAM", "WAITS", "VERSION", "LAST COMMIT", "STATE")
 STATUS_ALIGN = "<>>>><"
-MARKS = {True: "", False: "[undone]", None: "[undone?]"}
 
 
 def print_refined_plan(table: RefinedTableSpec, *, as_json: bool) -> None:
@@ -115,17 +114,8 @@ def print_refined_history(table: RefinedTableSpec, *, count: int, decisions: boo
         commits = refined_history(table, Settings.from_environment().lake)
         plain = (c for c in commits if not (decisions and c.entry and c.entry.kind == "changes"))
         newest = list(islice(plain, count))
-    text = _history_text(newest) if newest else f"{table.name}: no commit yet; the table does not exist"
+    text = history_text(newest) if newest else f"{table.name}: no commit yet; the table does not exist"
     print_result(text, {"table": table.name, "commits": [_commit_fields(c) for c in newest]}, as_json=as_json)
-
-
-def _history_text(commits: Sequence[RefinedCommit]) -> str:
-    rows = []
-    for c in commits:
-        when = utc_text(c.committed_at, date=True) if c.committed_at else "-"
-        detail = " ".join(filter(None, [printable(c.description), MARKS[c.live]]))
-        rows.append((f"v{c.version}", when, c.operation, detail))
-    return table_text(("VERSION", "TIME", "WHAT", "DETAIL"), rows, align="><<<")
 
 
 def _commit_fields(c: RefinedCommit) -> dict[str, object]:

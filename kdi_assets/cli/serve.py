@@ -40,10 +40,10 @@ def serve(
     """
     if bool(tables) == all_:
         raise typer.BadParameter("name tables, or give --all" if not all_ else "give --all, or names, not both")
-    from kdi_assets.config.loader import load_served
+    from kdi_assets.config.loader import load_folder
     from kdi_assets.config.served_documents import select_served
 
-    known = load_served(defs)
+    known = load_folder(defs).served
     refusals: list[KdiError] = []
     with lazy_session("serve") as session:
         for served in select_served(known, tables or list(known)):

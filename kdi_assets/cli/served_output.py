@@ -19,9 +19,9 @@ HEAD = ("SERVED TABLE", "DELTA TABLE", "HAS", "NEWEST", "BEHIND", "SINCE")
 
 def print_served(defs: Path | None, *, as_json: bool) -> None:
     """Print a line for each served table of the documents; nothing without one."""
-    from kdi_assets.config.loader import load_served
+    from kdi_assets.config.loader import load_folder
 
-    tables = load_served(defs).values()
+    tables = load_folder(defs).served.values()
     if not tables:
         return
     from kdi_assets.serve.status import read_served_status

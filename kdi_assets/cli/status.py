@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamNames
+from kdi_assets.cli.options import AsJson, Defs, StreamNames, selected_tables
 from kdi_assets.cli.output import EXIT_RETRY, print_json, short_duration, table_text, utc_text
 from kdi_assets.cli.refined_output import refined_status_fields, refined_status_text
 from kdi_assets.cli.served_output import print_served
@@ -63,7 +62,9 @@ def status(
     Exit codes: 0 shown, refusals too; 1 the documents are wrong; 75 no broker
     answered for any stream; 130 after Ctrl-C.
     """
-    selected, refined = _selected(streams or (), defs)
+    tables = selected_tables(streams or (), defs)
+    selected = [table for table in tables if isinstance(table, Stream)]
+    refined = [table for table in tables if isinstance(table, RefinedTableSpec)]
     lake = Settings.from_environment().lake
     read = status_reader(selected, lake)
     began, statuses = time.monotonic(), read()
@@ -94,16 +95,6 @@ def status_reader(streams: Sequence[Stream], lake: str) -> Callable[[], list[Str
         return [StreamStatus.of(s, b, tables, lake, now) for s, b in zip(streams, backlogs, strict=True)]
 
     return read
-
-
-def _selected(names: Sequence[str], defs: Path | None) -> tuple[list[Stream], list[RefinedTableSpec]]:
-    """The streams and the refined tables with these names; without names, all."""
-    from kdi_assets.config.loader import load_folder, select_table
-
-    loaded = load_folder(defs)
-    tables = [select_table(loaded, name) for name in names] or [*loaded.streams.values(), *loaded.refined.values()]
-    unique = {table.name: table for table in tables}.values()
-    return [t for t in unique if isinstance(t, Stream)], [t for t in unique if isinstance(t, RefinedTableSpec)]
 
 
 def _print(statuses: Sequence[StreamStatus], tables: Sequence[RefinedTableSpec], lake: str, *, as_json: bool) -> None:

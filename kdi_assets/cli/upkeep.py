@@ -97,9 +97,7 @@ def _planned_line(table: TableUpkeep) -> str:
 def _done_line(table: TableUpkeep) -> str:
     before, after = table.before, table.after
     steps = [f"compacted {_first(table.compacted)}"] if table.compacted else []
-    if table.vacuumed:
-        removed = table.vacuumed
-        steps.append(f"VACUUM removed {counted(removed.files, 'file')} of {byte_size(removed.bytes)}")
+    steps += [str(table.vacuumed)] if table.vacuumed else []
     steps += ["wrote a checkpoint"] if table.checkpoint else []
     return (
         f"{table.table} v{table.version}: {counted(before.files, 'file')} of {byte_size(before.bytes)} before, "

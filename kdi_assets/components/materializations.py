@@ -27,6 +27,11 @@ FEW_FIELDS, MANY_FIELDS = 10, 100
 Metadata = dict[str, Any]
 
 
+def known(metadata: Mapping[str, Any]) -> Metadata:
+    """The metadata without what is unknown (``None``)."""
+    return {name: value for name, value in metadata.items() if value is not None}
+
+
 def touched_dates(stream: Stream, commit: Commit) -> list[date]:
     """The dates that got or lost rows, if Dagster's partitions have them: the UI would not show others."""
     return _in_partitions(stream, commit.touched)
@@ -61,7 +66,7 @@ def materialization(
         **_fields_metadata(commit, most=FEW_FIELDS),
         **_freshness_metadata([commit]),
     }
-    return _of_commit(table_key(stream), commit, day, metadata=_known(event), data_version=data_version)
+    return _of_commit(table_key(stream), commit, day, metadata=known(event), data_version=data_version)
 
 
 def letters_materialization(
@@ -104,7 +109,7 @@ def _commit_metadata(stream: Stream, commit: Commit) -> Metadata:
         "bytes": commit.bytes,
     }
     return {
-        "commit": dg.MetadataValue.json(_known(counts)),
+        "commit": dg.MetadataValue.json(known(counts)),
         "delta_version": commit.version,
         "attempt_id": commit.attempt_id,
         "topic": stream.topic,
@@ -129,7 +134,7 @@ def drain_metadata(report: DrainReport, *, lag_after: float | None) -> Metadata:
         lag_after: Age in seconds of the oldest message in the backlog after the drain; ``None`` if unknown.
     """
     lag_before = report.lag_seconds if report.backlog_before else 0.0
-    return _known(
+    return known(
         {
             "drained_rows": report.rows_added,
             "dead_letters": report.dead_letters,
@@ -155,10 +160,6 @@ def drain_metadata(report: DrainReport, *, lag_after: float | None) -> Metadata:
     )
 
 
-def _known(metadata: Mapping[str, Any]) -> Metadata:
-    return {name: value for name, value in metadata.items() if value is not None}
-
-
 def _fields_metadata(counted: Commit | DrainReport, *, most: int) -> Metadata:
     """The most frequent fields of messages that are not in the rows, by path; empty if there are none."""
     counts = {"unknown_fields": counted.unknown, "misfits": counted.misfits}
@@ -174,7 +175,7 @@ def _field_counts(counts: FieldCounts, most: int) -> Metadata:
 def _freshness_metadata(commits: Iterable[Commit]) -> Metadata:
     """Seconds from the messages' timestamps to their commit; empty if no message has a timestamp."""
     found = freshness((c.ages, c.took_seconds) for c in commits if c.took_seconds is not None)
-    return _known({"freshness_p50_seconds": found.p50, "freshness_p95_seconds": found.p95})
+    return known({"freshness_p50_seconds": found.p50, "freshness_p95_seconds": found.p95})
 
 
 def _by_date(rows: Mapping[date, int]) -> dg.JsonMetadataValue:
@@ -191,7 +192,7 @@ def drain_summary(report: DrainReport) -> str:
 
 def replay_metadata(report: ReplayReport) -> Metadata:
     """The numbers of a replay of dates. The names differ from a drain's: the UI plots each name."""
-    return _known(
+    return known(
         {
             "replayed": f"{report.first} to {report.last}",
             "replayed_messages": report.messages,

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import dagster as dg
-from dagster import DagsterInstance
 
 from kdi_assets.audit.refined_audit import RefinedAudit
 from kdi_assets.components.asset_checks import evaluation_of, latest_evaluation
@@ -75,7 +74,7 @@ def _expectations(run: RefinedRun, table: RefinedTableSpec) -> dg.AssetCheckEval
         result = CheckResult("error", refusal.message_parts()[0], {refusal.expectation: refusal.rows})
         return refined_evaluation(table, EXPECTATIONS, result)
     if entry is None:
-        latest = _latest(run.context.instance, table)
+        latest = latest_evaluation(run.context.instance, refined_check_key(table, EXPECTATIONS))
         return latest or refined_evaluation(table, EXPECTATIONS, CheckResult("passed", "no row is new"))
     unmet = {name: count for name, count in entry.unmet.items() if count}
     numbers = {name: entry.unmet.get(name, 0) for name in table.expectations}
@@ -83,10 +82,6 @@ def _expectations(run: RefinedRun, table: RefinedTableSpec) -> dg.AssetCheckEval
         return refined_evaluation(table, EXPECTATIONS, CheckResult("passed", "all new rows meet them", numbers))
     text = "; ".join(f"{counted(count, 'row')} not meeting {name}" for name, count in unmet.items())
     return refined_evaluation(table, EXPECTATIONS, CheckResult("warn", text, numbers))
-
-
-def _latest(instance: DagsterInstance, table: RefinedTableSpec) -> dg.AssetCheckEvaluation | None:
-    return latest_evaluation(instance, refined_check_key(table, EXPECTATIONS))
 
 
 def _equal(audit: RefinedAudit) -> CheckResult:

@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from kdi_assets.components.materializations import ATTEMPT_TAG, DATA_VERSION_TAG, Metadata
+from kdi_assets.components.materializations import ATTEMPT_TAG, DATA_VERSION_TAG, Metadata, known
 from kdi_assets.components.names import table_key
 from kdi_assets.refine.entry import RefineEntry
 from kdi_assets.refine.report import Consumed, RefineReport
@@ -59,14 +59,14 @@ def refined_materialization(
         table_key(table),
         partition=day.isoformat() if day else None,
         tags={DATA_VERSION_TAG: str(max(entry.version, data_version)), ATTEMPT_TAG: entry.attempt_id},
-        metadata={name: value for name, value in event.items() if value is not None},
+        metadata=known(event),
     )
 
 
 def refinement_metadata(report: RefineReport) -> Metadata:
     """The numbers of a run. The names differ from a date's: the UI plots each name."""
     days = {day.isoformat(): rows for day, rows in sorted(report.rows_by_date.items())}
-    found: Metadata = {
+    found = {
         "refined": report.kind,
         "why": report.why or None,
         "refined_rows": report.rows_added,
@@ -77,7 +77,7 @@ def refinement_metadata(report: RefineReport) -> Metadata:
         "seconds": round(report.seconds, 2),
         "delta_version": report.version,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return known(found)
 
 
 def refinement_summary(report: RefineReport) -> str:

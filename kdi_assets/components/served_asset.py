@@ -1,12 +1,13 @@
 """A served table as a Dagster asset without partitions: materializing it serves what changed."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import dagster as dg
 
 from kdi_assets.components.asset_checks import freshness_window
 from kdi_assets.components.automation import at_times, on_new_upstream_data
+from kdi_assets.components.materializations import Metadata, known
 from kdi_assets.components.names import identifier
 from kdi_assets.components.run_failures import refusals_as_failures
 from kdi_assets.serve.report import ServeReport
@@ -56,9 +57,9 @@ def served_spec(served: ServedTableSpec) -> dg.AssetSpec:
     )
 
 
-def serve_metadata(report: ServeReport) -> Mapping[str, dg.MetadataValue | str | int | float]:
+def serve_metadata(report: ServeReport) -> Metadata:
     """What the UI shows of a run."""
-    found: dict[str, dg.MetadataValue | str | int | float | None] = {
+    found = {
         "rows_upserted": report.upserted,
         "rows_deleted": report.deleted,
         "delta_version": report.version,
@@ -70,7 +71,7 @@ def serve_metadata(report: ServeReport) -> Mapping[str, dg.MetadataValue | str |
         "publish_seconds": round(report.publish_seconds, 2),
         "query": dg.MetadataValue.md(f"```sql\n{report.sql}\n```\n{report.client}"),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return known(found)
 
 
 def serve_summary(report: ServeReport) -> str:

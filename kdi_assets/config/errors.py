@@ -54,7 +54,7 @@ class DefsFolderMissing(Terminal):
 
 
 class UnknownStream(Terminal):
-    """A command names a stream or a refined table that no document describes."""
+    """A command names a stream, or a refined or served table, that no document describes."""
 
     name: str
     known: tuple[str, ...]
@@ -73,17 +73,6 @@ class UnknownStream(Terminal):
         close = get_close_matches(self.name, self.known, n=1)
         close += [last_parts[part] for part in get_close_matches(self.name.rpartition("/")[2], last_parts, n=1)]
         return f": did you mean {close[0]}?" if close else "."
-
-
-class UnknownServedTable(UnknownStream):
-    """A command names a served table that no document describes, or several describe."""
-
-    def message_parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.name} does not name one served table.",
-            NOTHING_STARTED,
-            "the same command with one of: " + (", ".join(self.known) or "(no document describes a served table)"),
-        )
 
 
 class AmbiguousStream(Terminal):

@@ -14,9 +14,8 @@ from kdi_assets.config.folder import read_folder
 from kdi_assets.config.format_files import read_format
 from kdi_assets.config.refined_documents import cycle_mistakes, read_refined_table
 from kdi_assets.config.route_groups import link_routes, route_groups, route_mistakes
-from kdi_assets.config.served_documents import read_served_tables
 from kdi_assets.config.table_paths import BESIDE_REFINED_TABLE, BESIDE_STREAM, TablePaths
-from kdi_assets.config.validation import validate_document
+from kdi_assets.config.validation import read_by_name, validate_document
 from kdi_assets.config.yaml_documents import Documents, YamlDocument, file_mistake, sorted_mistakes
 from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Cluster, Registry
@@ -26,7 +25,6 @@ from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream
 from kdi_assets.wording import did_you_mean
 
-ClusterOrRegistry = TypeVar("ClusterOrRegistry", Cluster, Registry)
 AnyTable = TypeVar("AnyTable", Stream, RefinedTableSpec, Stream | RefinedTableSpec)
 
 TOPIC_TABLE = "kdi_assets.components.TopicTable"
@@ -73,23 +71,13 @@ def load_streams(folder: Path | None = None) -> Mapping[str, Stream]:
     return load_folder(folder).streams
 
 
-def load_refined(folder: Path | None = None) -> Mapping[str, RefinedTableSpec]:
-    """The refined tables of a folder, by name in alphabetical order; raises like ``load_streams``."""
-    return load_folder(folder).refined
-
-
 def load_folder(folder: Path | None = None) -> LoadedFolder:
     """All that the documents of a folder describe, in alphabetical order; raises like ``load_streams``."""
     loaded = read_streams(folder or defs_folder())
     if loaded.mistakes:
         raise Mistakes(mistakes=sorted_mistakes(loaded.mistakes))
     streams, refined = dict(sorted(loaded.streams.items())), dict(sorted(loaded.refined.items()))
-    return replace(loaded, streams=streams, refined=refined)
-
-
-def load_served(folder: Path | None = None) -> Mapping[str, ServedTableSpec]:
-    """The served tables of a folder, by name in alphabetical order; raises like ``load_streams``."""
-    return dict(sorted(load_folder(folder).served.items()))
+    return replace(loaded, streams=streams, refined=refined, served=dict(sorted(loaded.served.items())))
 
 
 def select_streams(streams: Mapping[str, Stream], names: Iterable[str]) -> list[Stream]:
@@ -152,8 +140,8 @@ def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Doc
     more = proposed or Documents()
     loaded = LoadedFolder(mistakes=[*found.mistakes, *more.mistakes])
     by_type = _by_type([*found.documents, *more.documents], loaded.mistakes)
-    loaded.clusters = _read_connections(Cluster, by_type[KAFKA_CLUSTER], loaded.mistakes)
-    loaded.registries = _read_connections(Registry, by_type[SCHEMA_REGISTRY], loaded.mistakes)
+    loaded.clusters = read_by_name(Cluster, by_type[KAFKA_CLUSTER], loaded.mistakes)
+    loaded.registries = read_by_name(Registry, by_type[SCHEMA_REGISTRY], loaded.mistakes)
     if servers := Settings.from_environment().kafka if main_servers is None else main_servers:
         main = loaded.clusters.get(MAIN, Cluster(MAIN, servers))
         loaded.clusters[MAIN] = replace(main, bootstrap_servers=servers)
@@ -164,7 +152,14 @@ def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Doc
     _add_streams(by_type[TOPIC_TABLE], loaded, paths, clusters=clusters, registries=registries)
     _link_routes(by_type[TOPIC_TABLE], loaded)
     _add_refined_tables(by_type[REFINED_TABLE], loaded, paths)
-    loaded.served = read_served_tables(by_type[SERVED_TABLE], loaded.mistakes)
+    loaded.served = read_by_name(
+        ServedTableSpec,
+        by_type[SERVED_TABLE],
+        loaded.mistakes,
+        field="into",
+        said="{name} is served by the document at {place} already",
+        right="another table or schema",
+    )
     return loaded
 
 
@@ -188,24 +183,6 @@ def _by_type(documents: Iterable[YamlDocument], mistakes: list[DocumentMistake])
 
 def _names(documents: Sequence[YamlDocument]) -> set[str]:
     return {str(d.attributes.get("name")) for d in documents if isinstance(d.attributes, dict)}
-
-
-def _read_connections(
-    model: type[ClusterOrRegistry], documents: Sequence[YamlDocument], mistakes: list[DocumentMistake]
-) -> dict[str, ClusterOrRegistry]:
-    """The clusters or registries that the documents describe, by name."""
-    found: dict[str, ClusterOrRegistry] = {}
-    places: dict[str, str] = {}
-    for document in documents:
-        connection = validate_document(model, document)
-        if isinstance(connection, list):
-            mistakes += connection
-        elif (name := connection.name) in found:
-            message = f"{name!r} is described at {places[name]} already"
-            mistakes.append(document.mistake("name", message, "rename or remove one of the two"))
-        else:
-            found[name], places[name] = connection, document.place("name")
-    return found
 
 
 def _add_streams(

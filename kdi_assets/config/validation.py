@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import is_dataclass
 from functools import lru_cache
 from inspect import getsource
@@ -15,7 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from kdi_assets.config.errors import DocumentMistake
+from kdi_assets.stream.connections import Cluster, Registry
 from kdi_assets.stream.field_types import SAID_ELSEWHERE
+from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.wording import did_you_mean
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from kdi_assets.config.yaml_documents import YamlDocument
 
 Model = TypeVar("Model")
+Named = TypeVar("Named", Cluster, Registry, ServedTableSpec)
 
 EXPECTED = {
     "string_type": "text",
@@ -51,6 +54,35 @@ def validate_document(
         return valid
     except ValidationError as error:
         return list(_mistakes(model, document, error))
+
+
+def read_by_name(
+    model: type[Named],
+    documents: Sequence[YamlDocument],
+    mistakes: list[DocumentMistake],
+    *,
+    field: str = "name",
+    said: str = "{name!r} is described at {place} already",
+    right: str = "rename or remove one of the two",
+) -> dict[str, Named]:
+    """What documents describe, by name; what is wrong is added to the mistakes.
+
+    Args:
+        field: Where a document has the name.
+        said: The mistake of a second document with a name, with ``{name}``, and ``{place}`` of the first.
+        right: What to write instead.
+    """
+    found: dict[str, Named] = {}
+    places: dict[str, str] = {}
+    for document in documents:
+        one = validate_document(model, document)
+        if isinstance(one, list):
+            mistakes += one
+        elif (name := one.name) in found:
+            mistakes.append(document.mistake(field, said.format(name=name, place=places[name]), right))
+        else:
+            found[name], places[name] = one, document.place(field)
+    return found
 
 
 @lru_cache

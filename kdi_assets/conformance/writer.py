@@ -174,13 +174,8 @@ class RunningService:
         if self._child is not None and self._child.exit_code() is None:
             return
         self._child = Child(filled(self._service.run, self._words), log=self._log, environment=self._environment)
-        until = time.monotonic() + self._service.seconds
-        while not self._is_ready():
-            if self._child.exit_code() is not None:
-                raise self._died(f"ended with exit code {self._child.exit_code()}")
-            if time.monotonic() > until:
-                raise self._died(f"was not ready within {self._service.seconds:.0f} s")
-            time.sleep(0.2)
+        if failed := self._child.await_answer(self._is_ready, seconds=self._service.seconds):
+            raise self._died(failed)
 
     def kill(self) -> None:
         """Kill it (SIGKILL)."""

@@ -116,7 +116,8 @@ class Broker:
             self._format(java)
         child = Child([*java, "kafka.Kafka", self._write_properties(self._logs)], log=self.log)
         try:
-            self._await_answer(child)
+            if failed := child.await_answer(lambda: _answers(self.port), seconds=ANSWER_SECONDS):
+                raise self.refusal(failed)
         except BaseException:
             child.kill()
             raise
@@ -155,16 +156,6 @@ class Broker:
         path = self.data / "server.properties"
         replace_file(path, "".join(lines).encode())
         return path
-
-    def _await_answer(self, child: Child) -> None:
-        """Return when a client gets an answer."""
-        until = time.monotonic() + ANSWER_SECONDS
-        while not _answers(self.port):
-            if (code := child.exit_code()) is not None:
-                raise self.refusal(f"ended with exit code {code} before it answered")
-            if time.monotonic() > until:
-                raise self.refusal(f"did not answer on port {self.port} within {ANSWER_SECONDS:.0f} s")
-            time.sleep(0.05)
 
 
 def start_broker(

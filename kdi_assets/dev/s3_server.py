@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -37,7 +36,8 @@ class S3Server:
         }
         self._child = Child([sys.executable, "-m", "ministack"], log=self.log, environment=settings)
         try:
-            self._await_answer()
+            if failed := self._child.await_answer(self._answers, seconds=ANSWER_SECONDS):
+                raise self._refusal(failed)
         except BaseException:
             self._child.kill()
             raise
@@ -95,15 +95,6 @@ class S3Server:
     def stop(self) -> None:
         """Shut it down; kill it if that takes too long."""
         self._child.stop()
-
-    def _await_answer(self) -> None:
-        until = time.monotonic() + ANSWER_SECONDS
-        while not self._answers():
-            if (code := self._child.exit_code()) is not None:
-                raise self._refusal(f"ended with exit code {code} before it answered")
-            if time.monotonic() > until:
-                raise self._refusal(f"did not answer on port {self.port} within {ANSWER_SECONDS:.0f} s")
-            time.sleep(0.05)
 
     def _answers(self) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)

@@ -9,7 +9,7 @@ from time import time
 from typing import TYPE_CHECKING
 
 from kdi_assets.doctor.finding import Finding, Trouble, Unanswered, fine, wrong
-from kdi_assets.wording import counted, duration
+from kdi_assets.wording import counted, duration, first_line
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -48,8 +48,8 @@ def _refusal(home: str, failure: BaseException) -> Trouble | Unanswered:
     while cause is not None and not isinstance(cause, OperationalError):
         cause = cause.__cause__ or cause.__context__
     if cause is None:
-        return _closed(home, (str(failure).strip() or type(failure).__name__).splitlines()[0])
-    detail = str(cause.orig).strip().splitlines()[0]
+        return _closed(home, first_line(failure))
+    detail = first_line(cause.orig)
     return Unanswered(
         kind="instance unanswered",
         happened=f"the database of Dagster's instance of DAGSTER_HOME={home} does not answer: {detail}",

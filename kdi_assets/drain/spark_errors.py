@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from kdi_assets.drain.errors import ReadOrWriteFailed, RunAgain, TableRefusesRows, WorkerPythonUnfit
 from kdi_assets.stream.stream import Stream
+from kdi_assets.wording import first_line
 
 NO_PROGRAM = "Cannot run program"
 WORKER_UNFIT = re.compile(
@@ -85,7 +86,7 @@ def root_cause(failed: BaseException) -> str:
     _, _, trace = text.partition("Traceback (most recent call last):")
     # Python indents the frames of a trace; what it raised comes after them.
     raised = next((line for line in trace.splitlines() if line and not line[0].isspace()), "")
-    return (raised or text.strip().splitlines()[0])[:500]
+    return (raised or first_line(text))[:500]
 
 
 def _is_jvm_loss(failed: BaseException) -> bool:

@@ -153,9 +153,9 @@ def until_unreadable(commits: Iterable[LoggedCommit]) -> Iterator[CommitInfo]:
         yield commit.info
 
 
-def live_commits(log: TableLog, archive_uri: str = "") -> Iterator[CommitInfo]:
-    """The live commits without RESTOREs, newest first, as long as it is known which are live."""
-    return (commit for commit, live in _known_commits(log, archive_uri) if live)
+def live_commits(log: TableLog) -> Iterator[CommitInfo]:
+    """The live commits of the log without RESTOREs, newest first, as long as it is known which are live."""
+    return (commit for commit, live in _known_commits(log, archive_uri="") if live)
 
 
 def _known_commits(log: TableLog, archive_uri: str) -> Iterator[tuple[CommitInfo, bool]]:

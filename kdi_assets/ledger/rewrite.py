@@ -207,11 +207,11 @@ def message_key(schema: Mapping[str, Any], stream: Stream) -> Sequence[str]:
     return MESSAGE if keeps_timestamps(schema, stream) else MESSAGE[:2]
 
 
-def as_change_rows(rows: DataFrame, kind: str) -> DataFrame:
-    """Rows as the change feed has them: ``insert`` or ``delete``."""
+def as_deletions(rows: DataFrame) -> DataFrame:
+    """Rows as the change feed has them when they are deleted."""
     from pyspark.sql import functions as F
 
-    return rows.drop(FILE).withColumn(CHANGE, F.lit(kind))
+    return rows.drop(FILE).withColumn(CHANGE, F.lit("delete"))
 
 
 def _files(table: TableAt, names: Collection[str]) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.listeners.catalog import CatalogSetting, catalog_table
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
+from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,11 +80,10 @@ class RunListener:
 
                 register_by_spark(self._session(), table, uri)
         except Exception as failure:  # noqa: BLE001 - the commits stand, whatever the catalog does
-            lines = str(failure).strip().splitlines() or [type(failure).__name__]
             log.warning(
                 "%s: not registered as %s in the catalog: %s. Its commits stand; the next drain with messages tries "
                 "again.",
                 self._stream.name,
                 table,
-                lines[0].rstrip("."),
+                first_line(failure).rstrip("."),
             )

@@ -13,6 +13,7 @@ from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.history import LoggedCommit, removes_rows, walk_back
 from kdi_assets.ledger.positions import RETIRED
 from kdi_assets.stream.stream import Stream, TopicPartition
+from kdi_assets.wording import counted
 
 _REPLAYED = {
     "row": "are rows",
@@ -77,7 +78,7 @@ def _described(commit: LoggedCommit, entry: LedgerEntry | None, before: Mapping[
     if info is None:
         return HistoryEntry(version, None, "unreadable", live, f"the commit {commit.why}")
     if entry is None:
-        return HistoryEntry(version, info.committed_at, info.operation or "?", live, _of_other_writer(info))
+        return HistoryEntry(version, info.committed_at, info.operation or "?", live, of_other_writer(info))
     moved = {}
     if entry.kind in ("start", "takeover", "restore", "resolve"):
         moved = {tp: (before.get(tp), at) for tp, at in sorted(entry.positions.items()) if before.get(tp) != at}
@@ -146,13 +147,14 @@ def _drained(entry: LedgerEntry) -> str:
     return ", ".join(facts)
 
 
-def _of_other_writer(commit: CommitInfo) -> str:
+def of_other_writer(commit: CommitInfo) -> str:
+    """What another writer's commit did, in words; empty if nothing is worth saying."""
     if commit.is_restore:
         target = commit.restored_to if commit.restored_to is not None else commit.parameters.get("version")
         return f"to version {target}" if target not in (None, "") else f"to {commit.parameters.get('timestamp')}"
     if removes_rows(commit):
-        counted = deleted_row_count(commit)
-        return "; ".join(filter(None, [predicate(commit), f"{counted:,} rows" if counted else ""]))
+        deleted = deleted_row_count(commit)
+        return "; ".join(filter(None, [predicate(commit), counted(deleted, "row") if deleted else ""]))
     return ""
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from kdi_assets.audit.foreign_changes import deleted_row_count, predicate
-from kdi_assets.ledger.delta_log import CommitInfo, TableLog
-from kdi_assets.ledger.history import removes_rows, walk_back
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.history import walk_back
+from kdi_assets.monitoring.commit_history import of_other_writer
 from kdi_assets.refine.entry import RefineEntry, parse_refine_entry
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.wording import counted
@@ -49,7 +49,7 @@ def refined_history(table: RefinedTableSpec, lake: str) -> Iterator[RefinedCommi
             yield RefinedCommit(commit.version, at, "refine", commit.live, _in_words(entry), entry)
         else:
             at, operation = commit.info.committed_at, commit.info.operation or "?"
-            yield RefinedCommit(commit.version, at, operation, commit.live, _of_other_writer(commit.info))
+            yield RefinedCommit(commit.version, at, operation, commit.live, of_other_writer(commit.info))
 
 
 def _in_words(entry: RefineEntry) -> str:
@@ -60,13 +60,3 @@ def _in_words(entry: RefineEntry) -> str:
     dates = f" on {counted(len(entry.dates), 'date')}" if entry.dates else ""
     why = f"{entry.kind}: {entry.why}; " if entry.why else f"{entry.kind}; "
     return f"{why}{rows}{dates}; {consumed}"
-
-
-def _of_other_writer(info: CommitInfo) -> str:
-    if info.is_restore:
-        target = info.parameters.get("version")
-        return f"to version {target}" if target not in (None, "") else f"to {info.parameters.get('timestamp')}"
-    if removes_rows(info):
-        deleted = deleted_row_count(info)
-        return "; ".join(filter(None, [predicate(info), counted(deleted, "row") if deleted else ""]))
-    return ""

@@ -8,6 +8,7 @@ from typing import Any
 from kdi_assets.predecessor.errors import NotTranslated
 from kdi_assets.predecessor.message_fields import DeltaType, Path
 from kdi_assets.predecessor.sql_types import MICROS
+from kdi_assets.wording import first_line
 
 Node = Mapping[str, Any]
 
@@ -34,7 +35,7 @@ def parse_expression(text: str) -> Node:
         tree: Node = Parser().parse(text).parsed
         return tree
     except JMESPathError as wrong:
-        raise NotTranslated(f"is no JMESPath: {str(wrong).splitlines()[0]}") from wrong
+        raise NotTranslated(f"is no JMESPath: {first_line(wrong)}") from wrong
 
 
 def path_of(node: Node) -> Path | None:

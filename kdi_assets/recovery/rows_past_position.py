@@ -13,7 +13,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.letters import dead_letters_with_state
-from kdi_assets.ledger.rewrite import MESSAGE, as_change_rows, old_rows, rows_of_messages, rows_with_files
+from kdi_assets.ledger.rewrite import MESSAGE, as_deletions, old_rows, rows_of_messages, rows_with_files
 from kdi_assets.ledger.superseded_offsets import NO_END
 from kdi_assets.ledger.table_files import FILE
 from kdi_assets.sources.kafka.reader import read_ranges
@@ -147,7 +147,7 @@ class RowsPastPosition:
         only_copies = rows_of_messages(old.rows, self.stream, self._held, others=True)
         if (kept := self._keep(only_copies) if expected.only_copies else 0) != expected.only_copies:
             raise self._mismatch(f"{kept:,} rows were kept, of {expected.only_copies:,} that the broker does not have")
-        return old.rewrite_files(as_change_rows(old.rows, "delete"))
+        return old.rewrite_files(as_deletions(old.rows))
 
     def _keep(self, rows: DataFrame) -> int:
         """Append rows to the table of removed rows; answers how many."""

@@ -70,7 +70,6 @@ def discard_letters(
     because: str,
     letter_filter: DeadLetterFilter = ALL,
     dry_run: bool = False,
-    run_id: str = "",
     at: Reached = lambda point: None,
 ) -> ReplayReport:
     """Give up open dead letters: they stay in their table, and no replay reads them again.
@@ -98,6 +97,4 @@ def discard_letters(
         return replace(report, commit=Commit.of(transaction.commit(Staged(), entry)))
 
     command = f"kdi dead-letters discard {stream.name}{letter_filter.options()} --because {quote(because)}"
-    return run_transaction(
-        stream, lake, session, "discard", body, command=command, empty=empty, run_id=run_id, dry_run=dry_run
-    )
+    return run_transaction(stream, lake, session, "discard", body, command=command, empty=empty, dry_run=dry_run)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -61,6 +62,17 @@ class Child:
     def exit_code(self) -> int | None:
         """As in ``subprocess`` (negative: the signal); none while it runs."""
         return self._process.poll()
+
+    def await_answer(self, answers: Callable[[], bool], *, seconds: float) -> str:
+        """Wait until it answers; return why it does not, empty if it does."""
+        until = time.monotonic() + seconds
+        while not answers():
+            if (code := self.exit_code()) is not None:
+                return f"ended with exit code {code} before it answered"
+            if time.monotonic() > until:
+                return f"did not answer within {seconds:.0f} s"
+            time.sleep(0.1)
+        return ""
 
     def stop(self, *, within_seconds: float = STOP_SECONDS) -> None:
         """Ask it to end; then kill it, if it did not end in time, and what is left of its group."""

@@ -31,6 +31,7 @@ from kdi_assets.serve.errors import (
 from kdi_assets.serve.report import ServeReport
 from kdi_assets.serve.source import source_log
 from kdi_assets.stream.served_table import DuckDb, ServedTableSpec
+from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
     import duckdb
@@ -212,7 +213,7 @@ def _refusal(served: ServedTableSpec, file: Path, failed: duckdb.Error, *, opene
     """What DuckDB's error means: a path that is no database of ours is an error of opening only."""
     import duckdb
 
-    detail = str(failed).splitlines()[0][:500]
+    detail = first_line(failed)[:500]
     if "arrow_scan" in detail:  # a batch of the Delta table's rows did not come
         return ReadFailed(target=served.name, detail=detail)
     if LOCKED in detail:

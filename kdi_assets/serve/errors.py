@@ -52,14 +52,8 @@ class AnotherServerActive(Transient):
     what_to_run = "kdi serve {target}"
 
 
-class PublishedMeanwhile(Transient):
-    """Another run published after this one had planned; the caller plans again."""
-
-    target: str
-
-    what_happened = "{target}: another run published first."
-    what_is_safe = "this attempt changed nothing."
-    what_to_run = "kdi serve {target}"
+class PublishedMeanwhile(Exception):
+    """Another run published after this one had planned; the caller plans again, so nobody sees this one."""
 
 
 class ReadFailed(Transient):

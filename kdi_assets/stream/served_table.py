@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from kdi_assets.stream.aws_secrets import FromSecretsManager
-from kdi_assets.stream.client_values import ClientValue, EnvironmentProperties, FromEnvironment
+from kdi_assets.stream.client_values import ClientValue, EnvironmentProperties, FromEnvironment, SecretValue
 from kdi_assets.stream.field_types import Declared, Owner, TablePath, WrittenAs, matching, not_blank, wrong
 from kdi_assets.stream.limits import FreshnessLimits, cron_expression
 
@@ -54,12 +54,6 @@ def _server(value: str | FromEnvironment | FromSecretsManager) -> str | FromEnvi
     return value
 
 
-def _secret(value: str | FromEnvironment | FromSecretsManager) -> str | FromEnvironment | FromSecretsManager:
-    if isinstance(value, str) and value:
-        raise wrong("is a password as plain text", "write {env: NAME} or {aws_secret: NAME}")
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class Postgres(Declared):
     """A table in a PostgreSQL database."""
@@ -71,7 +65,7 @@ class Postgres(Declared):
     url: Annotated[ClientValue, AfterValidator(_server), Field(examples=[{"env": "SERVING_URL"}])] = ""
     """Address of the database: postgresql://user@host:port/database, or {env: NAME} or {aws_secret: NAME}. By default
     the embedded server in KDI_HOME, for work on one machine."""
-    password: Annotated[ClientValue, AfterValidator(_secret), Field(examples=[{"env": "SERVING_PASSWORD"}])] = ""
+    password: Annotated[SecretValue, Field(examples=[{"env": "SERVING_PASSWORD"}])] = ""
     """Password of the user: {env: NAME} or {aws_secret: NAME, key: KEY}."""
 
     @property

@@ -24,6 +24,7 @@ from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.storage import open_delta_table, storage_failures
 from kdi_assets.stream.stream import Stream
 from kdi_assets.upkeep.errors import NoUpkeepNow
+from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,7 +148,7 @@ def _checkpoint(stream: Stream, uri: str) -> None:
         with storage_failures(uri):
             open_delta_table(uri).create_checkpoint()
     except DeltaError as refused:
-        detail = f"no checkpoint can be written: {str(refused).strip().splitlines()[0]}"
+        detail = f"no checkpoint can be written: {first_line(refused)}"
         raise NoUpkeepNow(stream=stream.name, detail=detail, run=f"ls {uri}/_delta_log") from refused
 
 

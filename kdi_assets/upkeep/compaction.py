@@ -40,14 +40,6 @@ class DueCompaction:
     why: Why
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """The result of one OPTIMIZE."""
-
-    files_removed: int = 0
-    files_added: int = 0
-
-
 def due_compactions(
     parts: Sequence[PartFiles], upkeep: Upkeep, *, now: datetime, clustered: Mapping[str, datetime]
 ) -> tuple[DueCompaction, ...]:
@@ -72,8 +64,8 @@ def _why(part: PartFiles, upkeep: Upkeep, now: datetime, clustered: Mapping[str,
 
 def compact(
     spark: SparkSession, table: str, uri: str, due: DueCompaction, *, target_bytes: int, cluster_by: Sequence[str] = ()
-) -> Compacted:
-    """Compact one partition.
+) -> bool:
+    """Compact one partition; return whether it has fewer files now.
 
     Args:
         table: For errors.
@@ -89,7 +81,7 @@ def compact(
     order = f" ZORDER BY ({', '.join(map(quoted_path, columns))})" if columns else ""
     with optimize_failures(table), changed_settings(spark, _of_optimize(target_bytes, due.part.label, columns)):
         metrics = spark.sql(f"OPTIMIZE delta.`{uri}`{where}{order}").collect()[0]["metrics"]
-    return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
+    return bool(metrics["numFilesRemoved"] > metrics["numFilesAdded"])
 
 
 def _of_optimize(target_bytes: int, label: str, columns: Sequence[str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from kdi_assets.ledger.erased import append_erased
 from kdi_assets.ledger.errors import OvertakenCommit, StagedFilesGone
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.positions import LedgerState, read_ledger
-from kdi_assets.ledger.rewrite import as_change_rows, old_rows
+from kdi_assets.ledger.rewrite import as_deletions, old_rows
 from kdi_assets.stream.stream import Stream
 from kdi_assets.upkeep.erase_deletion import delete_letters, delete_removed_rows
 from kdi_assets.upkeep.erase_selection import ErasedMessages, EraseFilter, EraseSelection
@@ -181,7 +181,7 @@ def _commit(
 def _staged(selection: EraseSelection, found: ErasedMessages) -> Staged:
     stream, ledger = selection.stream, selection.ledger
     old = old_rows(selection.spark, stream, ledger.uri, found.frame, version=ledger.version, within=found.bounds)
-    return old.rewrite_files(as_change_rows(old.rows, "delete")) if old else Staged()
+    return old.rewrite_files(as_deletions(old.rows)) if old else Staged()
 
 
 def _delete(selection: EraseSelection, found: ErasedMessages, at: Callable[[str], None]) -> None:

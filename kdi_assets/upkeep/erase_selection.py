@@ -23,6 +23,7 @@ from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.rewrite import MESSAGE, rows_of_messages
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 from kdi_assets.upkeep.errors import EraseRefused
+from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -244,9 +245,8 @@ class EraseSelection:
         try:
             yield
         except (AnalysisException, ParseException) as wrong:
-            detail = str(wrong).strip().splitlines()[0]
             again = f"kdi erase {self.stream.name} {option} …   (Spark SQL; kdi peek shows the columns)"
-            raise self._refusal(f"{option} is wrong: {detail}", again) from wrong
+            raise self._refusal(f"{option} is wrong: {first_line(wrong)}", again) from wrong
 
     def _refusal(self, detail: str, run: str) -> EraseRefused:
         return EraseRefused(stream=self.stream.name, detail=detail, run=run)

@@ -12,10 +12,11 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.storage import open_delta_table, storage_failures
 from kdi_assets.stream.upkeep import USUAL_FILE_BYTES, Upkeep
 from kdi_assets.upkeep.clustering import clustered_at
-from kdi_assets.upkeep.compaction import Compacted, DueCompaction, compact, due_compactions
+from kdi_assets.upkeep.compaction import DueCompaction, compact, due_compactions
 from kdi_assets.upkeep.errors import UpkeepGaveWay
 from kdi_assets.upkeep.table_files import FileFacts, facts_of, parts_of
 from kdi_assets.upkeep.vacuum import LEAST_RETENTION, Vacuumed, checked_retention, expired_files, vacuum
+from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +69,6 @@ class TableUpkeep:
     done: bool = False
     after: FileFacts = FileFacts()
     compacted: tuple[str, ...] = ()
-    files: Compacted = Compacted()
     vacuumed: Vacuumed | None = None
     errors: tuple[KdiError, ...] = field(default=())
 
@@ -113,10 +113,9 @@ def keep_table(table: KeptTable, planned: TableUpkeep, *, session: Callable[[], 
         session: Called only if something is due that needs Spark.
     """
     done, errors = [], list(planned.errors)
-    files = Compacted()
     for due in planned.due:
         try:
-            files = _add(files, _compact_fully(session(), table, due))
+            _compact_fully(session(), table, due)
             done.append(due.part.label)
         except KdiError as failed:  # such as another writer's commit: the other partitions can still be compacted
             errors.append(failed)
@@ -135,25 +134,21 @@ def keep_table(table: KeptTable, planned: TableUpkeep, *, session: Callable[[], 
         done=True,
         after=facts_of(parts_of(log, target_bytes=table.target_bytes)),
         compacted=tuple(done),
-        files=files,
         vacuumed=vacuumed,
         errors=tuple(errors),
     )
 
 
-def _compact_fully(spark: SparkSession, table: KeptTable, due: DueCompaction) -> Compacted:
+def _compact_fully(spark: SparkSession, table: KeptTable, due: DueCompaction) -> None:
     """Compact until at most one small file is left, in at most ``PASSES`` passes."""
-    total = Compacted()
     left: DueCompaction | None = due
     for _ in range(PASSES):
         if left is None:
             break
-        done = compact(
+        fewer = compact(
             spark, table.name, table.uri, left, target_bytes=table.target_bytes, cluster_by=table.upkeep.cluster_by
         )
-        total = _add(total, done)
-        left = _still_small(table, due) if done.files_removed > done.files_added else None
-    return total
+        left = _still_small(table, due) if fewer else None
 
 
 def _still_small(table: KeptTable, due: DueCompaction) -> DueCompaction | None:
@@ -163,10 +158,6 @@ def _still_small(table: KeptTable, due: DueCompaction) -> DueCompaction | None:
     part = parts.get(due.part.label)
     # Ordered rows are not compacted a second time: joining their files would undo the order.
     return replace(due, part=part) if part and part.facts.small > 1 and due.why != "cluster" else None
-
-
-def _add(one: Compacted, other: Compacted) -> Compacted:
-    return Compacted(one.files_removed + other.files_removed, one.files_added + other.files_added)
 
 
 def _checkpoint_overdue(log: TableLog) -> bool:
@@ -187,7 +178,6 @@ def _write_checkpoint(table: KeptTable, errors: list[KdiError]) -> bool:
         errors.append(failed)
         return False
     except DeltaError as refused:
-        detail = str(refused).strip().splitlines()[0]
-        errors.append(UpkeepGaveWay(table=table.name, step="the checkpoint", detail=detail))
+        errors.append(UpkeepGaveWay(table=table.name, step="the checkpoint", detail=first_line(refused)))
         return False
     return True

@@ -16,6 +16,7 @@ from kdi_assets.ledger.delta_transaction import delta_log
 from kdi_assets.ledger.storage import storage_failures
 from kdi_assets.runtime.spark import changed_settings
 from kdi_assets.upkeep.errors import FILE_RETENTION, RetentionTooShort, RetentionUnclear, UpkeepGaveWay
+from kdi_assets.wording import byte_size, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +34,9 @@ class Vacuumed:
 
     files: int = 0
     bytes: int = 0
+
+    def __str__(self) -> str:
+        return f"VACUUM removed {counted(self.files, 'file')} of {byte_size(self.bytes)}"
 
 
 def interval_of(text: str) -> timedelta | None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from kdi_assets.cli.main import app
 from kdi_assets.components.served_asset import served_asset
 from kdi_assets.config.errors import Mistakes
-from kdi_assets.config.loader import load_served
+from kdi_assets.config.loader import load_folder
 from kdi_assets.config.served_documents import select_served
 from kdi_assets.definitions import component_definitions
 from kdi_assets.errors import Transient
@@ -76,7 +76,7 @@ def test_documents_become_assets_below_their_delta_table_that_new_data_request(d
         (
             "into: {postgres: {table: x, password: sesame-open}}",
             "into.postgres.password",
-            "is a password as plain text",
+            "is a secret, which belongs in no document",
         ),
         ("into: {mysql: {table: x}}", "into", "takes one of postgres, duckdb"),
         ("into: {postgres: {table: x}}\n  columns: [host]", "columns", "lacks the key date"),
@@ -89,7 +89,7 @@ def test_a_wrong_document_is_refused_with_its_line_and_shows_no_password(
     text = f"type: kdi_assets.components.ServedTable\nattributes:\n  table: gold/x\n  keys: [date, host]\n  {written}\n"
 
     with pytest.raises(Mistakes) as refused:
-        load_served(_write(defs, text))
+        load_folder(_write(defs, text))
 
     (mistake,) = refused.value.mistakes
     assert (mistake.field, message in mistake.message) == (field, True), mistake
@@ -98,11 +98,11 @@ def test_a_wrong_document_is_refused_with_its_line_and_shows_no_password(
 
 def test_two_documents_cannot_serve_the_same_table(defs: Path) -> None:
     with pytest.raises(Mistakes, match="is served by the document at .*:4 already"):
-        load_served(_write(defs, DOCUMENT + "---\n" + DOCUMENT))
+        load_folder(_write(defs, DOCUMENT + "---\n" + DOCUMENT))
 
 
 def test_names_select_by_target_by_its_last_part_and_by_delta_table(defs: Path) -> None:
-    tables = load_served(_write(defs, DOCUMENT + FILE))
+    tables = load_folder(_write(defs, DOCUMENT + FILE)).served
 
     assert [t.name for t in select_served(tables, ["postgres/analytics/daily_usage"])] == [
         "postgres/analytics/daily_usage"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.config.loader import load_refined
+from kdi_assets.config.loader import load_folder
 from kdi_assets.refine.errors import NullKeys
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from tests.documents import refined, written
@@ -28,7 +28,7 @@ def customers(folder: Path, mode: str, more: str = "") -> RefinedTableSpec:
     """The table of a document that a person would write."""
     more = f", partition_by: null, mode: {{upsert: {{keys: [id], {mode}}}}}{more}"
     written(folder, a=refined("silver/customers", upstream="bronze/changes", more=more))
-    return load_refined(folder)["silver/customers"]
+    return load_folder(folder).refined["silver/customers"]
 
 
 def change(offset: int, op: str, before: Row | None, after: Row | None, *, lsn: int | None = None) -> Row:

@@ -16,7 +16,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import FileSize, Staged, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import OvertakenCommit
-from kdi_assets.ledger.rewrite import as_change_rows, old_rows
+from kdi_assets.ledger.rewrite import as_deletions, old_rows
 from kdi_assets.runtime.spark import changed_settings
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.table_by_hand import orders
@@ -43,7 +43,7 @@ def messages(spark: SparkSession, *offsets: int) -> DataFrame:
 def staged_removal(spark: SparkSession, uri: str, *offsets: int, version: int) -> Staged:
     old = old_rows(spark, STREAM, uri, messages(spark, *offsets), version=version, within=WITHIN)
     assert old is not None
-    return old.rewrite_files(as_change_rows(old.rows, "delete"))
+    return old.rewrite_files(as_deletions(old.rows))
 
 
 def removed(spark: SparkSession, uri: str, staged: Staged, *, behind: int) -> int:

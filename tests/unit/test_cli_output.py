@@ -32,12 +32,25 @@ from kdi_assets.replay.dead_letter_filter import ALL, DeadLetterFilter
 from kdi_assets.replay.report import MessagesNotInKafka, Missing
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
-from kdi_assets.wording import duration
+from kdi_assets.wording import duration, first_line
 
 DECIDE = TopicMissing(cluster="main", topic="orders")
 RETRY = BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
 USAGE = UnknownStream(name="ordres", known=("orders",))
 TP = TopicPartition("orders", 3)
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (ValueError("\n not so\nat line 2"), "not so"),
+        (ValueError(""), "ValueError"),
+        (ValueError(" \n"), "ValueError"),
+        ("", ""),
+    ],
+)
+def test_an_error_without_a_message_is_named_by_its_class(said: object, line: str) -> None:
+    assert first_line(said) == line
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,15 @@ def has_ended(orphan: psutil.Process) -> bool:
         return True
 
 
+def test_the_wait_for_an_answer_ends_with_the_answer_the_child_or_the_time(tmp_path: Path) -> None:
+    up, ended = started(FOREVER, tmp_path), Child([sys.executable, "-c", "raise SystemExit(3)"])
+
+    assert up.await_answer(lambda: True, seconds=30) == ""
+    assert up.await_answer(lambda: False, seconds=0) == "did not answer within 0 s"
+    assert ended.await_answer(lambda: False, seconds=30) == "ended with exit code 3 before it answered"
+    up.stop()
+
+
 def test_a_child_is_stopped_in_good_order(tmp_path: Path) -> None:
     child = started(FOREVER, tmp_path)
 

@@ -10,7 +10,7 @@ import jsonschema_rs
 import pytest
 
 from kdi_assets.config.errors import AmbiguousStream, UnknownStream
-from kdi_assets.config.loader import load_folder, load_refined, select_refined, select_table
+from kdi_assets.config.loader import load_folder, select_refined, select_table
 from kdi_assets.config.refined_documents import upstream_first
 from kdi_assets.config.validation import json_schema
 from kdi_assets.downstream import dates_of
@@ -38,7 +38,7 @@ def test_a_document_says_what_a_refined_table_is_made_of_and_how(tmp_path: Path)
         daily=refined("gold/daily", upstream="silver/a", more=f", {aggregate}"),
     )
 
-    tables = load_refined(tmp_path)
+    tables = load_folder(tmp_path).refined
 
     assert list(tables) == ["gold/b", "gold/daily", "silver/a"]
     assert (tables["silver/a"].mode, tables["silver/a"].upstreams) == (Append(), (Upstream("bronze/web"),))
@@ -53,7 +53,7 @@ def test_sql_may_lie_in_a_file_beside_the_document(tmp_path: Path) -> None:
     written(tmp_path, silver=refined("silver/a", more=", sql_file: a.sql"))
     (tmp_path / "silver" / "a.sql").write_text("SELECT date FROM web\n")
 
-    (table,) = load_refined(tmp_path).values()
+    (table,) = load_folder(tmp_path).refined.values()
 
     assert table.sql == "SELECT date FROM web\n"
     assert table.definition() == RefinedTableSpec("silver/a", (Upstream("bronze/web"),), table.sql).definition()
@@ -192,7 +192,7 @@ def test_the_examples_of_the_fields_make_a_right_document(tmp_path: Path) -> Non
     document = {"type": "kdi_assets.components.RefinedTable", "attributes": examples}
     (tmp_path / "defs.yaml").write_text(json.dumps(document), encoding="utf-8")
 
-    (table,) = load_refined(tmp_path).values()
+    (table,) = load_folder(tmp_path).refined.values()
 
     assert (table.name, table.by_date) == ("silver/sessions", True)
 

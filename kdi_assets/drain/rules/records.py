@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kdi_assets import wording
 from kdi_assets.drain.rules.errors import ShapeMistake
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, MISFITS, PAYLOAD, RECORD, VALUE, VIOLATION
 from kdi_assets.formats.errors import FormatMistake
@@ -189,5 +190,5 @@ def mistake(stream: Stream, field: str, message: str) -> ShapeMistake:
 
 def first_line(refused: PySparkException) -> str:
     """The first line of Spark's message, without working columns among the names that it suggests."""
-    line = str(refused).strip().splitlines()[0]
+    line = wording.first_line(refused)
     return re.sub(r"`_kdi_\w+`(\.`[^`]*`)*(, )?", "", line).replace(", ]", "]")

@@ -21,6 +21,7 @@ from kdi_assets.formats.framing import other_schema_than
 from kdi_assets.formats.registry.schemas import KnownSchemas
 from kdi_assets.formats.rules import Rule, any_of, name
 from kdi_assets.stream.message_format import Avro, AvroSingleObject, SchemaFile
+from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -208,7 +209,7 @@ def record_type(schema: SchemaFile, field: str) -> StructType:
         found = _type_of(schema.text)
     except (Py4JJavaError, PySparkException) as refused:
         reason = refused.java_exception.getMessage() if isinstance(refused, Py4JJavaError) else refused
-        raise FormatMistake(field, f"{schema.path}: {_first_line(reason)}") from refused
+        raise FormatMistake(field, f"{schema.path}: {first_line(reason)}") from refused
     if not isinstance(found, StructType):
         raise FormatMistake(field, f"{schema.path} describes no record but {found.simpleString()}")
     return found
@@ -238,14 +239,10 @@ def why_refused(reader: str, writer: str) -> str:
     try:
         found = compatibility.checkReaderWriterCompatibility(_parsed(reader), _parsed(writer))
     except Py4JJavaError as refused:  # registries keep old schemas that today's parser refuses
-        return _first_line(refused.java_exception.getMessage())
+        return first_line(refused.java_exception.getMessage())
     if str(found.getType().toString()) == "COMPATIBLE":
         return "; ".join(f"{path}: another unit or scale" for path in other_meanings(writer, reader))
     return "; ".join(f"{i.getLocation()}: {i.getMessage()}" for i in found.getResult().getIncompatibilities())
-
-
-def _first_line(reason: object) -> str:
-    return str(reason).strip().splitlines()[0]
 
 
 def _parsed(schema: str) -> Any:

@@ -11,6 +11,7 @@ from urllib.parse import urldefrag, urljoin
 
 from kdi_assets.formats.json_schema.violations import ValidatorParts, built
 from kdi_assets.formats.registry.schema import Referenced, Schema
+from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
     from jsonschema_rs import Registry, Validator
@@ -53,7 +54,7 @@ def validator(schema: JsonSchema) -> Validator:
     try:
         return built(*validator_parts(schema))
     except ValueError as refused:
-        raise SchemaRefused(f"no JSON Schema: {str(refused).splitlines()[0]}") from refused
+        raise SchemaRefused(f"no JSON Schema: {first_line(refused)}") from refused
 
 
 def validator_parts(schema: JsonSchema) -> ValidatorParts:

@@ -59,7 +59,7 @@ def no_duplicate_coordinates(subject: CheckSubject) -> CheckResult:
     }
     if not seen["messages"]:
         return CheckResult("passed", f"no duplicates in {rows:,} rows of {len(days)} dates", numbers)
-    ranges = islands(doubled.select("partition", "offset").distinct(), (), topic=stream.topic, limit=SHOWN)
+    ranges = islands(doubled.select("partition", "offset").distinct(), (), topic=stream.topic)
     shown = tuple(str(r) for r, _ in ranges)
     doubled_rows = f"{seen['messages']:,} messages have duplicate rows: {shown[0]}"
     description = f"{doubled_rows}; `kdi audit {stream.name}` shows their origin"

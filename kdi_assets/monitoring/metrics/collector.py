@@ -12,15 +12,18 @@ from kdi_assets.monitoring.freshness import QUANTILES
 from kdi_assets.monitoring.metrics import names
 from kdi_assets.monitoring.metrics.downstream import DownstreamReader, downstream_samples
 from kdi_assets.monitoring.metrics.names import Metric
-from kdi_assets.monitoring.metrics.snapshot import MetricsSnapshot, SnapshotReader, StreamSnapshot, unknown_snapshot
+from kdi_assets.monitoring.metrics.snapshot import (
+    PATIENCE_SECONDS,
+    MetricsSnapshot,
+    SnapshotReader,
+    StreamSnapshot,
+    unknown_snapshot,
+)
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
     from prometheus_client.registry import Collector
-
-PATIENCE_SECONDS = 8.0
-"""Prometheus waits ten seconds for a scrape by default."""
 
 MetricSample = tuple[Sequence[str], float]
 
@@ -30,29 +33,25 @@ def stream_collector(
     lake: str,
     *,
     look: ReadBacklogs | None = None,
-    patience_seconds: float = PATIENCE_SECONDS,
     downstream: DownstreamReader | None = None,
 ) -> Collector:
     """A collector for a ``prometheus_client`` registry; every scrape takes new snapshots.
 
     Clusters are read in parallel, and simultaneous scrapes share one snapshot of each. If a snapshot takes longer than
-    ``patience_seconds``, the scrape has no facts about the cluster's streams; the next scrape gets that snapshot.
+    ``PATIENCE_SECONDS``, the scrape has no facts about the cluster's streams; the next scrape gets that snapshot.
     The refined and served tables of ``downstream`` are read beside them.
     """
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
 
-    readers = {
-        cluster: SnapshotReader(own, lake, look=look, patience_seconds=patience_seconds)
-        for cluster, own in by_cluster(streams).items()
-    }
+    readers = {cluster: SnapshotReader(own, lake, look=look) for cluster, own in by_cluster(streams).items()}
 
     class Streams(Collector):
         def collect(self) -> Iterator[Family]:
             requested = {cluster: reader.request() for cluster, reader in readers.items()}
             tables = downstream.request() if downstream else None
             awaited: list[Future[Any]] = [*requested.values(), *([tables] if tables else [])]
-            wait(awaited, timeout=patience_seconds)
+            wait(awaited, timeout=PATIENCE_SECONDS)
             snapshots = {cluster: one.result() if one.done() else None for cluster, one in requested.items()}
             of_tables = downstream_samples(downstream.last) if downstream else ()
             for metric, samples in (*_samples(streams, snapshots), *of_tables):

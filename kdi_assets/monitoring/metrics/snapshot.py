@@ -21,6 +21,9 @@ from kdi_assets.monitoring.table_facts import TableFacts, TableWatch
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.stream.stream import Stream
 
+PATIENCE_SECONDS = 8.0
+"""How long a scrape waits for a snapshot; Prometheus waits ten seconds for a scrape by default."""
+
 LEDGER_SECONDS = 4.0
 """How long a scrape reads ledgers that were never read to their ends; the next scrape continues."""
 
@@ -76,13 +79,11 @@ class SnapshotReader:
     one is in time again, scrapes get new snapshots.
     """
 
-    def __init__(
-        self, streams: Sequence[Stream], lake: str, *, look: ReadBacklogs | None = None, patience_seconds: float
-    ) -> None:
+    def __init__(self, streams: Sequence[Stream], lake: str, *, look: ReadBacklogs | None = None) -> None:
         import deltalake  # noqa: F401 - now: the first scrape has no time for it
         import pyarrow.compute  # noqa: F401
 
-        self._streams, self._lake, self._patience = streams, lake, patience_seconds
+        self._streams, self._lake = streams, lake
         versions = LatestVersions()
         # No wait for a leader election: the next scrape comes soon enough.
         self._look: ReadBacklogs = look or BacklogReader(leader_seconds=0.0, versions=versions)
@@ -103,7 +104,7 @@ class SnapshotReader:
         if done.exception():
             return False
         snapshot = done.result()
-        return snapshot.seconds > self._patience and time.monotonic() - snapshot.ended < LATE_SECONDS
+        return snapshot.seconds > PATIENCE_SECONDS and time.monotonic() - snapshot.ended < LATE_SECONDS
 
     def _take(self) -> MetricsSnapshot:
         """A new snapshot; an unreadable fact is missing for its stream alone."""

@@ -133,7 +133,7 @@ class Publisher:
         with self.connection.transaction():
             # The row's lock is held until the commit: a second run waits here, then sees a newer version and gives up.
             if read_consumed(self.connection, of.schema, of.table, lock=True) != self.consumed:
-                raise PublishedMeanwhile(target=of.target)
+                raise PublishedMeanwhile
             yield
             write_consumed(
                 self.connection,
@@ -158,7 +158,7 @@ class Publisher:
         self._execute("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", self._table)
         found = self._found()
         if found is None:
-            raise PublishedMeanwhile(target=self.expected.target)  # dropped since this run was planned
+            raise PublishedMeanwhile  # dropped since this run was planned
         new = self.expected.columns_to_add(found)
         for name, type_ in new.items():
             self._execute("ALTER TABLE {} ADD COLUMN {} {}", self._table, self._identifier(name), sql.SQL(type_))

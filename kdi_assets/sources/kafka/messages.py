@@ -26,8 +26,8 @@ from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
-SAMPLE_SECONDS = 3.0
-"""How long a sample may take; it only improves an estimate."""
+SAMPLE_MESSAGES, SAMPLE_SECONDS = 20, 3.0
+"""At most so many messages of each topic partition, and so long, for a sample that only improves an estimate."""
 MANY_BATCHES = 256_000
 """Bytes to fetch at a time from a topic partition that is read in sequence."""
 FAR = 2_000
@@ -121,17 +121,14 @@ def last_read_of(message: Message) -> LastRead:
     return LastRead(message.offset() or 0, message.timestamp()[1], digest.hexdigest())
 
 
-def sampled_bytes(
-    cluster: Cluster, positions: Mapping[TopicPartition, int], *, each: int = 20, seconds: float = SAMPLE_SECONDS
-) -> float | None:
-    """The average uncompressed bytes of key and value of a message; ``None`` if none came within ``seconds``.
+def sampled_bytes(cluster: Cluster, positions: Mapping[TopicPartition, int]) -> float | None:
+    """The average uncompressed bytes of key and value of a message; ``None`` if none came in time.
 
     Args:
         positions: Where the sample starts in each topic partition.
-        each: How many messages of each topic partition are read at most.
     """
-    left, taken, size = dict.fromkeys(positions, each), 0, 0
-    for tp, message in poll_messages(cluster, positions, left, seconds=seconds):
+    left, taken, size = dict.fromkeys(positions, SAMPLE_MESSAGES), 0, 0
+    for tp, message in poll_messages(cluster, positions, left, seconds=SAMPLE_SECONDS):
         left[tp] -= 1
         if message.error() is None:
             taken, size = taken + 1, size + len(message.key() or b"") + len(message.value() or b"")

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 32 * 1024 * 1024
 """Limit of the keys and values of a sample; the last message may exceed it."""
+SECONDS = 10.0
+"""Time for the oldest messages, and again for the newest."""
 FETCH_BYTES = 64 * 1024
 
 
@@ -44,15 +46,12 @@ class TopicSample:
     cut_short: str = ""
 
 
-def sample(
-    cluster: Cluster, topic: TopicState, *, count: int, max_bytes: int = MOST_BYTES, seconds: float = 10.0
-) -> TopicSample:
+def sample(cluster: Cluster, topic: TopicState, *, count: int, max_bytes: int = MOST_BYTES) -> TopicSample:
     """Read the oldest and the newest committed messages of each topic partition.
 
     Args:
         count: Messages in all, equally many of each topic partition, and at least two.
         max_bytes: Half of it for the oldest, half for the newest.
-        seconds: Time for the oldest, and again for the newest.
 
     Raises:
         BrokerUnreachable: No message and no end came.
@@ -66,11 +65,11 @@ def sample(
     cut_short = ""
     for ranges in (older, newest):  # a client reads each topic partition from one offset at a time
         asked = {r.topic_partition: r for r in ranges if r.start < r.end}
-        found, ended = _read(cluster, asked, each, max_bytes=max_bytes // 2, seconds=seconds)
+        found, ended = _read(cluster, asked, each, max_bytes=max_bytes // 2)
         messages += found
         cut_short = cut_short or ended
     if not messages and cut_short:
-        raise broker_unreachable(cluster, f"no message of {topic.topic} in {seconds:.0f} s")
+        raise broker_unreachable(cluster, f"no message of {topic.topic} in {SECONDS:.0f} s")
     return TopicSample(topic, sorted(messages, key=lambda m: (m.topic_partition, m.offset)), cut_short)
 
 
@@ -86,7 +85,7 @@ def topics_of(cluster: Cluster) -> tuple[str, ...]:
 
 
 def _read(
-    cluster: Cluster, ranges: Mapping[TopicPartition, OffsetRange], each: int, *, max_bytes: int, seconds: float
+    cluster: Cluster, ranges: Mapping[TopicPartition, OffsetRange], each: int, *, max_bytes: int
 ) -> tuple[list[SampledMessage], str]:
     """At most ``each`` messages of every range, and why there are fewer.
 
@@ -96,7 +95,7 @@ def _read(
     starts, left = {tp: r.start for tp, r in ranges.items()}, dict.fromkeys(ranges, each)
     messages: list[SampledMessage] = []
     size = 0
-    for tp, message in poll_messages(cluster, starts, left, seconds=seconds, most=500, fetch_bytes=FETCH_BYTES):
+    for tp, message in poll_messages(cluster, starts, left, seconds=SECONDS, most=500, fetch_bytes=FETCH_BYTES):
         if refusal := reading_refused(cluster, message):
             raise refusal
         offset, end = message.offset() or 0, ranges[tp].end
@@ -108,7 +107,7 @@ def _read(
             del left[tp]
         if left and size >= max_bytes:
             return messages, f"{size:,} bytes had come"
-    return messages, f"{seconds:.0f} s had passed" if left else ""
+    return messages, f"{SECONDS:.0f} s had passed" if left else ""
 
 
 def _sampled(tp: TopicPartition, message: Message) -> SampledMessage:
