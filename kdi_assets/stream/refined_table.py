@@ -204,7 +204,22 @@ def _mode(written: WrittenMode, info: ValidationInfo) -> Mode:
         raise wrong("reads several tables, whose rows do not arrive together", "mode: replace_dates", field="mode")
     if isinstance(mode, Upsert) and mode.envelope:
         _refuse_beside_envelope(mode, mode.envelope, info.data)
+    if info.data.get("partition_by"):
+        _refuse_without_date(mode)
     return mode
+
+
+def _refuse_without_date(mode: Mode) -> None:
+    match mode:
+        case Aggregate(by=columns):
+            name, field = "aggregate", "by"
+        case Upsert(column_list=columns) if columns:
+            name, field = "upsert", "column_list"
+        case _:
+            return
+    if "date" not in columns:
+        said, right = f"is date, and mode {name} makes no column date", f"date in `{field}`, or partition_by: null"
+        raise wrong(said, right, field="partition_by")
 
 
 def _refuse_beside_envelope(mode: Upsert, envelope: str, others: Mapping[str, Any]) -> None:
@@ -245,8 +260,8 @@ class RefinedTableSpec(Declared):
     """In place of `sql`: module:function of a function that gets the DataFrames of `from`, in their order, and returns
     a DataFrame."""
     partition_by: Annotated[Literal["date"] | None, Field(examples=["date"])] = "date"
-    """date: the rows have a column `date`, of type date, by which table and asset are partitioned; null: the table has
-    no partitions."""
+    """date: the rows that the mode makes have a column `date`, of type date, by which table and asset are partitioned;
+    null: the table has no partitions."""
     start: Annotated[Day, Field(examples=["2020-01-01"])] = date(2020, 1, 1)
     """The first date of the asset's partitions."""
     expectations: Annotated[

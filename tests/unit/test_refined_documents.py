@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from textwrap import indent
 
 import jsonschema_rs
 import pytest
@@ -86,6 +87,18 @@ def test_sql_may_lie_in_a_file_beside_the_document(tmp_path: Path) -> None:
             ", python: 'm:f', mode: {upsert: {keys: [id], envelope: tombstones}}",
             "python: mode has an envelope, which is read by SQL; sql in place of python",
         ),
+        (
+            ", mode: {aggregate: {by: [host], measures: {n: count}}}",
+            "partition_by: is date, and mode aggregate makes no column date; date in `by`, or partition_by: null",
+        ),
+        (
+            ", mode: {upsert: {keys: [id], column_list: [name]}}",
+            "partition_by: is date, and mode upsert makes no column date; date in `column_list`, or partition_by: null",
+        ),
+        (
+            ", mode: {upsert: {keys: [id], column_list: [name], envelope: tombstones}}",
+            "partition_by: is date, and mode upsert makes no column date; date in `column_list`, or partition_by: null",
+        ),
         (", modes: append", "modes: no such field; did you mean mode?"),
         (", cron: hourly", "cron: 'hourly' is not a cron expression; five fields"),
     ],
@@ -95,6 +108,32 @@ def test_a_mistake_names_its_field_and_what_would_be_right(tmp_path: Path, more:
     (tmp_path / "silver" / "empty.sql").write_text("\n")
 
     assert only_mistake(tmp_path, more).startswith(said.format(folder=tmp_path))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ", partition_by: null, mode: {aggregate: {by: [host], measures: {n: count}}}",
+        ", partition_by: null, mode: {upsert: {keys: [id], column_list: [name]}}",
+        ", mode: {upsert: {keys: [id], column_list: [date, name]}}",
+        ", mode: {upsert: {keys: [id]}}",
+    ],
+)
+def test_a_mode_needs_a_date_only_for_partitions_by_date(tmp_path: Path, more: str) -> None:
+    written(tmp_path, silver=refined("silver/a", more=more))
+
+    assert list(load_refined(tmp_path)) == ["silver/a"]
+
+
+def test_the_page_shows_modes_that_documents_may_have(tmp_path: Path) -> None:
+    page = (CHECKOUT / "docs" / "refined-tables.md").read_text()
+    modes = re.findall(r"^```yaml\n(mode:.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+    for n, text in enumerate(modes):
+        first = f"type: kdi_assets.components.RefinedTable\nattributes:\n  table: silver/t{n}\n  from: bronze/web\n"
+        written(tmp_path, **{f"t{n}": first + indent(text, "  ")})
+
+    assert len(load_refined(tmp_path)) == len(modes) == 4
 
 
 def test_only_replace_dates_reads_several_tables(tmp_path: Path) -> None:
