@@ -56,6 +56,7 @@ Function = Literal["count", "sum", "min", "max", "avg", "count_distinct", "appro
 """What a measure computes of a group; ``approx_count_distinct`` by a sketch that can be merged."""
 MERGEABLE: frozenset[Function] = frozenset(get_args(Function)) - {"count_distinct"}
 """Measures of which new rows can be added to a group without reading its old rows."""
+_SUFFIXES: Mapping[Function, tuple[str, ...]] = {"avg": ("_sum", "_count"), "approx_count_distinct": ("_sketch",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,11 @@ class Measure:
     function: Function
     of: str = "1"
 
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Of the columns that the table keeps beside that of the measure, which has the measure's name."""
+        return _SUFFIXES.get(self.function, ())
+
 
 def measure_of(value: object) -> object:
     """A measure as documents write it: ``count``, or ``{sum: bytes}``."""
@@ -149,6 +155,17 @@ def measure_of(value: object) -> object:
     raise wrong(f"{value!r} is no measure", f"count, or e.g. {{sum: bytes}}; functions: {', '.join(functions)}")
 
 
+def _columns_once(measures: Mapping[str, Measure], info: ValidationInfo) -> Mapping[str, Measure]:
+    """Spark takes names that differ in case for one."""
+    kept = [f"{name}{suffix}" for name, measure in measures.items() for suffix in measure.suffixes]
+    names = [name.lower() for name in (*info.data.get("by", ()), *measures, *kept)]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        of_measures = "avg and approx_count_distinct keep more columns, e.g. ms_sum and ms_count of ms"
+        why = f" ({of_measures})" if twice in (name.lower() for name in kept) else ""
+        raise wrong(f"two columns are called {twice}{why}", "a name of its own for each")
+    return measures
+
+
 @dataclass(frozen=True, slots=True)
 class Aggregate(Declared):
     """Rows are grouped; the groups of new rows are brought up to date, others are not touched."""
@@ -159,6 +176,7 @@ class Aggregate(Declared):
         Mapping[
             TopColumn, Annotated[Measure, BeforeValidator(measure_of, json_schema_input_type=str | dict[str, str])]
         ],
+        AfterValidator(_columns_once),
         Field(min_length=1, examples=[{"requests": "count", "errors": {"sum": "int(status >= 500)"}}]),
     ]
     """Column to what it holds: count, or {function: Spark SQL over a row} with sum, min, max, avg, count_distinct or

@@ -145,3 +145,19 @@ def test_what_no_retry_can_compute_is_no_transient_error(lakeside: Lakeside, fie
 
     with pytest.raises(RowsNotComputable, match=said):
         lakeside.refine(table)
+
+
+def test_names_that_sql_must_quote_are_groups_and_measures(lakeside: Lakeside) -> None:
+    measures = {"of-rows": "count", "mean-bytes": {"avg": "bytes"}, "about:ids": {"approx_count_distinct": "id"}}
+    table = refined_table(
+        **{
+            "table": "gold/quoted",
+            "from": EVENTS,
+            "sql": "SELECT *, host AS `host/name` FROM events",
+            "mode": {"aggregate": {"by": ["date", "host/name"], "measures": measures}},
+        }
+    )
+    for n in range(3):
+        lakeside.append([(n, "a", 10 * n, "i", DAY), (n + 1, "b", n, "i", DAY)])
+        lakeside.refine(table)
+        lakeside.assert_as_computed_at_once(table)

@@ -15,6 +15,7 @@ from kdi_assets.config.loader import load_folder, load_refined, select_refined, 
 from kdi_assets.config.refined_documents import upstream_first
 from kdi_assets.config.validation import json_schema
 from kdi_assets.downstream import dates_of
+from kdi_assets.refine import aggregate
 from kdi_assets.stream.refined_table import Aggregate, Append, Measure, RefinedTableSpec, ReplaceDates, Upstream
 from tests.conftest import CHECKOUT
 from tests.documents import CLUSTER, mistakes_of, refined, stream, written
@@ -30,13 +31,13 @@ def only_mistake(folder: Path, more: str) -> str:
 
 
 def test_a_document_says_what_a_refined_table_is_made_of_and_how(tmp_path: Path) -> None:
-    aggregate = "mode: {aggregate: {by: [date, host], measures: {n: count, bytes: {sum: size}}}}"
+    sums = "mode: {aggregate: {by: [date, host], measures: {n: count, bytes: {sum: size}}}}"
     written(
         tmp_path,
         bronze=CLUSTER + "---\n" + stream("bronze/web"),
         silver=refined("silver/a"),
         gold=refined("gold/b", upstream="[silver/a, {table: bronze/web, as: raw}]", more=", mode: replace_dates"),
-        daily=refined("gold/daily", upstream="silver/a", more=f", {aggregate}"),
+        daily=refined("gold/daily", upstream="silver/a", more=f", {sums}"),
     )
 
     tables = load_refined(tmp_path)
@@ -98,6 +99,15 @@ def test_sql_may_lie_in_a_file_beside_the_document(tmp_path: Path) -> None:
         (
             ", mode: {upsert: {keys: [id], column_list: [name], envelope: tombstones}}",
             "partition_by: is date, and mode upsert makes no column date; date in `column_list`, or partition_by: null",
+        ),
+        (
+            ", mode: {aggregate: {by: [date, host], measures: {Host: count}}}",
+            "mode.aggregate.measures: two columns are called host; a name of its own for each",
+        ),
+        (
+            ", mode: {aggregate: {by: [date], measures: {ms: {avg: a}, ms_sum: {sum: a}}}}",
+            "mode.aggregate.measures: two columns are called ms_sum (avg and approx_count_distinct keep more columns, "
+            "e.g. ms_sum and ms_count of ms); a name of its own for each",
         ),
         (", modes: append", "modes: no such field; did you mean mode?"),
         (", cron: hourly", "cron: 'hourly' is not a cron expression; five fields"),
@@ -217,9 +227,9 @@ def test_every_field_has_a_description_and_an_example_and_a_line_in_the_document
 def test_the_schema_that_dagster_shows_takes_what_documents_say() -> None:
     validator = jsonschema_rs.validator_for(json_schema(RefinedTableSpec))
     shortest = {"table": "silver/a", "from": "bronze/a"}
-    aggregate = {"mode": {"aggregate": {"by": ["date"], "measures": {"n": "count", "b": {"sum": "b"}}}}}
+    sums = {"mode": {"aggregate": {"by": ["date"], "measures": {"n": "count", "b": {"sum": "b"}}}}}
 
-    for attributes in (shortest, {**shortest, "mode": "append"}, {**shortest, **aggregate, "from": [{"table": "b/a"}]}):
+    for attributes in (shortest, {**shortest, "mode": "append"}, {**shortest, **sums, "from": [{"table": "b/a"}]}):
         assert list(validator.iter_errors(attributes)) == []
     assert not validator.is_valid({**shortest, "form": "x"})
 
@@ -255,3 +265,9 @@ def test_an_asset_can_have_the_dates_of_a_refined_table(monkeypatch: pytest.Monk
     monkeypatch.setenv("KDI_DEFS", str(CHECKOUT / "examples" / "refined"))
 
     assert dates_of("gold/daily_usage") == dates_of("bronze/web_requests")
+
+
+def test_the_columns_of_a_measure_are_those_that_an_aggregate_makes() -> None:
+    made = {function: [s for s in columns if s] for function, columns in aggregate._STATE.items()}
+
+    assert {function: list(Measure(function).suffixes) for function in made} == made
