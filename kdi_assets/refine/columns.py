@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
 SEQUENCE, FROM, TO = "sequence", "valid_from", "valid_to"
 """Columns that upserts make."""
+EXACT_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options of ``to_json`` for values that are compared: by default JSON has milliseconds, and leaves out nulls."""
 
 
 def refuse_frozen_columns(table: RefinedTableSpec, rows: StructType, kept: StructType) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdi_assets.refine.columns import FROM, SEQUENCE, TO, kept_columns, made_columns, sequence_column
+from kdi_assets.refine.columns import EXACT_JSON, FROM, SEQUENCE, TO, kept_columns, made_columns, sequence_column
 from kdi_assets.refine.inputs import Inputs
 from kdi_assets.refine.read import kept_at_hand, with_keys
 from kdi_assets.refine.table_change import Everything, OfKeys, TableChange
@@ -110,7 +110,7 @@ def _states(changes: DataFrame, mode: Upsert) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    content = F.to_json(F.struct(*(F.col(f"`{c}`") for c in changes.columns)))
+    content = F.to_json(F.struct(*(F.col(f"`{c}`") for c in changes.columns)), EXACT_JSON)
     # Two changes with the same sequence: a delete wins, else the content decides, so that reruns keep the same one.
     newest_first = (F.col(SEQUENCE).desc(), F.col(DELETES).desc(), F.col(_CONTENT).desc())
     by = (*mode.keys, SEQUENCE) if mode.scd_type == 2 else mode.keys
