@@ -116,7 +116,13 @@ class _Checker:
 
     def _of_rows(self, table: RefinedTableSpec, rows: DataFrame) -> Iterator[Mistake]:
         """Of the columns and expressions over the rows as the mode makes them."""
+        from kdi_assets.refine.columns import wrong_name
+        from kdi_assets.refine.transform import field_of_rows
+
         made = _as_the_mode_makes_them(table, rows)
+        if said := wrong_name(made.schema, table.properties):
+            field = "mode" if isinstance(table.mode, Aggregate) else field_of_rows(table)
+            yield field, said, "AS and a name of letters, digits and '_' for each column"
         self.known[table.name] = made.schema
         for name, expectation in table.expectations.items():
             if said := _refused(made, expectation.sql):

@@ -38,7 +38,7 @@ def transform(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str,
     result = _result(spark, table, frames)
     if table.by_date and dict(result.dtypes).get("date") != "date":
         detail = f"partition_by is date, and the rows have no column date of type date: {', '.join(result.columns)}"
-        raise QueryMistake(table=table.name, field=_field(table), detail=detail)
+        raise QueryMistake(table=table.name, field=field_of_rows(table), detail=detail)
     if isinstance(table.mode, Upsert):
         refuse_made_columns(table.name, result.columns, table.mode)
     if not isinstance(table.mode, ReplaceDates):
@@ -76,7 +76,7 @@ def _result(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str, D
                 spark.catalog.dropTempView(view)
     except PySparkException as mistake:
         detail = str(mistake).split("\n\n", 1)[0].strip()
-        raise QueryMistake(table=table.name, field=_field(table), detail=detail) from mistake
+        raise QueryMistake(table=table.name, field=field_of_rows(table), detail=detail) from mistake
 
 
 def _function(table: RefinedTableSpec) -> Callable[..., Any]:
@@ -88,7 +88,8 @@ def _function(table: RefinedTableSpec) -> Callable[..., Any]:
     return function
 
 
-def _field(table: RefinedTableSpec) -> str:
+def field_of_rows(table: RefinedTableSpec) -> str:
+    """The field of the document that gives the rows."""
     return "python" if table.python else "sql" if table.sql else "from"
 
 

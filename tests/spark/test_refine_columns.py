@@ -137,6 +137,9 @@ def test_columns_that_upsert_does_not_make_stay_and_so_does_the_sequence(lakesid
         ({"mode": {"aggregate": {"by": ["date", "wrong"], "measures": {"n": "count"}}}}, "wrong"),
         ({"mode": {"aggregate": {"by": ["date"], "measures": {"n": {"max": "int(host)"}}}}}, "CAST_INVALID_INPUT"),
         ({"expectations": {"known": {"sql": "wrong > 1"}}}, "wrong"),
+        ({"sql": "SELECT *, bytes + 1 FROM events"}, "DELTA_INVALID_CHARACTERS"),
+        ({"sql": "SELECT e.*, e.id AS ID FROM events e"}, "DELTA_DUPLICATE_COLUMNS_FOUND"),
+        ({"sql": "SELECT *, INTERVAL '1' DAY AS d FROM events"}, "DELTA_UNSUPPORTED_DATA_TYPES"),
     ],
 )
 def test_what_no_retry_can_compute_is_no_transient_error(lakeside: Lakeside, fields: dict[str, Any], said: str) -> None:
