@@ -108,7 +108,8 @@ class _Checker:
             happened, _, run = refusal.message_parts()
             yield "mode", happened.removeprefix(f"{table.name}: ").rstrip("."), run
             return
-        wrong = [(path, said) for path, sql in _expressions(table) if (said := _refused(rows, sql))]
+        expressions = _expressions(table)
+        wrong = [(path, said) for path, sql in expressions if (said := _refused(rows, sql, may_ask_clock=False))]
         for path, said in wrong:
             yield path, said, SQL_OVER_ROWS
         if not wrong:
@@ -152,13 +153,15 @@ def _as_the_mode_makes_them(table: RefinedTableSpec, rows: DataFrame) -> DataFra
     return rows_by_mode(table, rows)
 
 
-def _refused(rows: DataFrame, sql: str) -> str:
-    """Why Spark does not understand an expression over the rows; empty if it does."""
+def _refused(rows: DataFrame, sql: str, *, may_ask_clock: bool = True) -> str:
+    """Why Spark does not understand an expression over the rows, or why we refuse it; empty if it is right."""
     from pyspark.errors import AnalysisException, ParseException
 
+    from kdi_assets.refine.transform import CLOCK_ASKED, asks_clock
+
     try:
-        rows.selectExpr(sql).schema  # noqa: B018 - analysed here
+        selected = rows.selectExpr(sql)  # analysed here
     except (AnalysisException, ParseException) as refusal:
         text: Any = str(refusal).strip().split("\n", 1)[0]
         return str(text).rstrip("; ")
-    return ""
+    return CLOCK_ASKED if not may_ask_clock and asks_clock(selected) else ""

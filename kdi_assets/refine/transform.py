@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate"})
 """Nodes of Spark's plan whose rows each come from one row, besides the reading of the table."""
+CLOCK_ASKED = "it asks the clock, which has moved on when the rows are computed again"
 
 
 def transform(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -30,12 +31,13 @@ def transform(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str,
         Lazy: nothing runs here. With ``partition_by: date`` it has a column ``date``, of type date.
 
     Raises:
-        QueryMistake: Spark refuses it, or the column ``date`` is missing or has another type.
+        QueryMistake: Spark refuses it, it asks the clock, or the column ``date`` is missing or has another type.
         RowsNotOneByOne: The mode takes rows one by one, and the rows of the result depend on each other.
         DateNotKept: The mode needs the date of the upstream row, and the result has another one.
         NameOfOurColumn: The result has a column of a name that the mode upsert makes.
     """
     result = _result(spark, table, frames)
+    refuse_clock(table, result, field_of_rows(table))
     if table.by_date and dict(result.dtypes).get("date") != "date":
         detail = f"partition_by is date, and the rows have no column date of type date: {', '.join(result.columns)}"
         raise QueryMistake(table=table.name, field=field_of_rows(table), detail=detail)
@@ -46,6 +48,26 @@ def transform(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str,
         if table.by_date and not _keeps_date(result, next(iter(frames.values()))):
             raise DateNotKept(table=table.name, mode=table.mode_name)
     return result
+
+
+def refuse_clock(table: RefinedTableSpec, rows: DataFrame, field: str) -> None:
+    """Refuse expressions that have another value tomorrow.
+
+    Args:
+        field: Of the document, with the expressions.
+
+    Raises:
+        QueryMistake: One of them asks the clock.
+    """
+    if asks_clock(rows):
+        raise QueryMistake(table=table.name, field=field, detail=f"{CLOCK_ASKED}; compare with a column")
+
+
+def asks_clock(rows: DataFrame) -> bool:
+    """Whether an expression of the rows is one of the time now, of the user, or of the session."""
+    jvm: Any = rows.sparkSession._jvm
+    pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    return bool(rows._jdf.queryExecution().analyzed().containsPattern(pattern))
 
 
 def function_source(table: RefinedTableSpec) -> str:

@@ -258,6 +258,17 @@ REFUSED: dict[str, tuple[dict[str, Any], type[KdiError], str]] = {
     "limit": ({"sql": "SELECT * FROM events LIMIT 1"}, RowsNotOneByOne, "Limit"),
     "subquery": ({"sql": "SELECT * FROM events WHERE id = (SELECT max(id) FROM events)"}, RowsNotOneByOne, "subquery"),
     "random": ({"sql": "SELECT *, rand() AS r FROM events"}, RowsNotOneByOne, "deterministic"),
+    "clock": ({"sql": "SELECT *, current_timestamp() AS at FROM events"}, QueryMistake, "sql .* asks the clock"),
+    "clock in a condition": (
+        {"sql": "SELECT * FROM events WHERE date < current_date()", "mode": "replace_dates"},
+        QueryMistake,
+        "sql .* asks the clock",
+    ),
+    "clock in the mode": (
+        {"mode": {"deduplicate": {"keys": ["id"], "order_by": "unix_date(current_date()) - id"}}},
+        QueryMistake,
+        "mode .* asks the clock",
+    ),
     "date": ({"sql": "SELECT id, date_add(date, 1) AS date FROM events"}, DateNotKept, "date"),
     "no date": ({"sql": "SELECT id FROM events"}, QueryMistake, "no column date"),
     "unknown column": ({"sql": "SELECT wrong, date FROM events"}, QueryMistake, "wrong"),

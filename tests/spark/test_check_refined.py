@@ -78,6 +78,8 @@ def test_sql_over_tables_that_are_not_there_yet_is_checked_by_the_documents(tmp_
         ("by: [date, host]", "by: [date, hots]", 20, "mode.aggregate.by.1", "`hots`"),
         ("count_distinct: id", "count_distinct: idd", 20, "mode.aggregate.measures.ids", "`idd`"),
         ("max: sequence", "max: sequel", 20, "mode.aggregate.measures.last", "`sequel`"),
+        ("max: sequence", "max: now()", 20, "mode.aggregate.measures.last", "it asks the clock"),
+        ("SELECT date, id, host", "SELECT date, id, now() AS host", 11, "sql", "it asks the clock"),
         ("o.name", "o.nmae", 26, "sql", "nmae"),
         ("d.ids, o.name", "d.ids + 1, o.name", 26, "sql", "Delta stores no column called '(ids + 1)'"),
         ("d.ids, o.name", "d.ids, o.name, struct(1 AS `a b`) AS s", 26, "sql", "Delta stores no column called 's.a b'"),
