@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate"})
+ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate", "WithCTE", "CTERelationDef"})
 """Nodes of Spark's plan whose rows each come from one row, besides the reading of the table."""
 CLOCK_ASKED = "it asks the clock, which has moved on when the rows are computed again"
 
@@ -117,26 +117,54 @@ def field_of_rows(table: RefinedTableSpec) -> str:
 
 def _refuse_other_rows(table: RefinedTableSpec, result: DataFrame) -> None:
     """Refuse a plan with joins, groups, windows, limits and the like: new rows alone do not give its new rows."""
-    plan: Any = result._jdf.queryExecution().analyzed()
-    nodes = [plan]
-    while nodes:
-        node = nodes.pop()
-        name, children = str(node.nodeName()), node.children()
-        if children.size() and name not in ROW_BY_ROW:
+    for node in _nodes(result):
+        name = str(node.nodeName())
+        if node.children().size() and name not in ROW_BY_ROW:
             raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found=name)
         if node.subqueriesAll().size():
             raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found="a subquery")
         if not node.deterministic():
             raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found="a function that is not deterministic")
+
+
+def _nodes(result: DataFrame) -> Iterator[Any]:
+    nodes: list[Any] = [result._jdf.queryExecution().analyzed()]
+    while nodes:
+        node = nodes.pop()
+        yield node
+        children = node.children()
         nodes += [children.apply(i) for i in range(children.size())]
 
 
 def _keeps_date(result: DataFrame, upstream: DataFrame) -> bool:
     """Whether the column ``date`` is that of the upstream table, and not computed."""
-    return "date" in upstream.columns and _column_id(result) == _column_id(upstream)
+    if "date" not in upstream.columns:
+        return False
+    column, of_ctes = _date_id(result._jdf.queryExecution().analyzed()), _ids_in_ctes(result)
+    while column in of_ctes:
+        column = of_ctes[column]
+    return column == _date_id(upstream._jdf.queryExecution().analyzed())
 
 
-def _column_id(frame: DataFrame) -> str:
-    output: Any = frame._jdf.queryExecution().analyzed().output()
+def _ids_in_ctes(result: DataFrame) -> dict[int, int]:
+    """The ids that columns have in the query of a CTE, by those that they have where it is read."""
+    nodes = list(_nodes(result))
+    queries = {node.id(): node for node in nodes if node.nodeName() == "CTERelationDef"}
+    reads = [(node, queries[node.cteId()]) for node in nodes if node.nodeName() == "CTERelationRef"]
+    return {
+        read_id: query_id
+        for read, query in reads
+        for (_, read_id), (_, query_id) in zip(_columns(read), _columns(query), strict=True)
+        if read_id != query_id
+    }
+
+
+def _date_id(plan: Any) -> int | None:
+    return next((number for name, number in _columns(plan) if name.lower() == "date"), None)
+
+
+def _columns(plan: Any) -> list[tuple[str, int]]:
+    """Name and id of the columns of a node of Spark's plan."""
+    output = plan.output()
     columns = [output.apply(i) for i in range(output.size())]
-    return next((str(c.exprId().id()) for c in columns if str(c.name()).lower() == "date"), "")
+    return [(str(column.name()), int(column.exprId().id())) for column in columns]

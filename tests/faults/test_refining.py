@@ -255,6 +255,11 @@ def test_columns_that_a_contract_freezes_are_refused_and_the_rows_wait(
 REFUSED: dict[str, tuple[dict[str, Any], type[KdiError], str]] = {
     "group": ({"sql": "SELECT date, count(*) AS n FROM events GROUP BY date"}, RowsNotOneByOne, "Aggregate"),
     "join": ({"sql": "SELECT a.* FROM events a JOIN events b ON a.id = b.id"}, RowsNotOneByOne, "Join"),
+    "join in a CTE": (
+        {"sql": "WITH both AS (SELECT a.* FROM events a JOIN events b ON a.id = b.id) SELECT * FROM both"},
+        RowsNotOneByOne,
+        "Join",
+    ),
     "limit": ({"sql": "SELECT * FROM events LIMIT 1"}, RowsNotOneByOne, "Limit"),
     "subquery": ({"sql": "SELECT * FROM events WHERE id = (SELECT max(id) FROM events)"}, RowsNotOneByOne, "subquery"),
     "random": ({"sql": "SELECT *, rand() AS r FROM events"}, RowsNotOneByOne, "deterministic"),
@@ -270,6 +275,11 @@ REFUSED: dict[str, tuple[dict[str, Any], type[KdiError], str]] = {
         "mode .* asks the clock",
     ),
     "date": ({"sql": "SELECT id, date_add(date, 1) AS date FROM events"}, DateNotKept, "date"),
+    "date in a CTE": (
+        {"sql": "WITH moved AS (SELECT id, date_add(date, 1) AS date FROM events) SELECT * FROM moved"},
+        DateNotKept,
+        "date",
+    ),
     "no date": ({"sql": "SELECT id FROM events"}, QueryMistake, "no column date"),
     "unknown column": ({"sql": "SELECT wrong, date FROM events"}, QueryMistake, "wrong"),
     "function": ({"python": "tests.refined:no_such"}, QueryMistake, "no_such"),
