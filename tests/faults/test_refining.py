@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -19,6 +20,7 @@ from kdi_assets.refine.errors import (
     DateNotKept,
     QueryMistake,
     RefiningFailed,
+    RowsNotComputable,
     RowsNotOneByOne,
     RowsUnmet,
     TableNotRefined,
@@ -348,6 +350,36 @@ def test_an_empty_table_that_someone_made_gets_the_partitions_of_the_document(
 
     lakeside.assert_as_computed_at_once(DATED)
     assert lakeside.partitions(DATED.table) == (list(partitions) or ["date"])
+
+
+@pytest.mark.parametrize(("partition_by", "feed"), [("date", "true"), ("date", "false"), (None, "false")])
+def test_a_change_of_columns_reads_as_it_was_written_under_column_mapping(
+    lakeside: Lakeside, partition_by: Literal["date"] | None, feed: str
+) -> None:
+    """Purpose: names in files and in the log must be the same ones, and Delta draws them anew for each new column.
+    Procedure: with column mapping, refine, a column more in sql, rows, a column less and one of another type.
+    Pass: by Spark, each time the rows of a recomputation, and the report counts them by date; with a change feed the
+    last one is a terminal error.
+    """
+    properties = {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": feed}
+    mapped = replace(COPY, partition_by=partition_by, properties=properties)
+    wider, other = "id, host, bytes, op, date, struct(upper(host) AS host) AS more", "id, string(bytes) AS bytes, date"
+    read = lakeside.spark.read.format("delta").load
+
+    for rows, columns in ((FIRST, "id, host, bytes, op, date"), (MORE, wider), (MORE, wider), (MORE, other)):
+        lakeside.append(rows)
+        table = replace(mapped, sql=f"SELECT {columns} FROM events")
+        if feed == "true" and columns == other:
+            with pytest.raises(RowsNotComputable, match="DROP COLUMN"):
+                lakeside.refine(table)
+            break
+        report = lakeside.refine(table)
+
+        expected = read(lakeside.uri("bronze/events")).selectExpr(*columns.split(", "))
+        found = read(lakeside.uri(COPY.table))
+        assert found.columns == expected.columns
+        assert Counter(found.collect()) == Counter(expected.collect())
+        assert sum(report.rows_by_date.values()) == (report.rows_added if partition_by else 0)
 
 
 def test_what_reads_a_table_whose_partitions_changed_goes_on(lakeside: Lakeside) -> None:
