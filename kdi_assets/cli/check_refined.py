@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.settings import Settings
@@ -117,10 +117,16 @@ class _Checker:
 
     def _of_rows(self, table: RefinedTableSpec, rows: DataFrame) -> Iterator[Mistake]:
         """Of the columns and expressions over the rows as the mode makes them."""
+        from pyspark.errors import AnalysisException
+
         from kdi_assets.refine.columns import wrong_name
         from kdi_assets.refine.transform import field_of_rows
 
-        made = _as_the_mode_makes_them(table, rows)
+        try:
+            made = _as_the_mode_makes_them(table, rows)
+        except AnalysisException as refusal:
+            yield "mode", _first_line(refusal), SQL_OVER_ROWS
+            return
         if said := wrong_name(made.schema, table.properties):
             field = "mode" if isinstance(table.mode, Aggregate) else field_of_rows(table)
             yield field, said, "AS and a name of letters, digits and '_' for each column"
@@ -162,6 +168,9 @@ def _refused(rows: DataFrame, sql: str, *, may_ask_clock: bool = True) -> str:
     try:
         selected = rows.selectExpr(sql)  # analysed here
     except (AnalysisException, ParseException) as refusal:
-        text: Any = str(refusal).strip().split("\n", 1)[0]
-        return str(text).rstrip("; ")
+        return _first_line(refusal)
     return CLOCK_ASKED if not may_ask_clock and asks_clock(selected) else ""
+
+
+def _first_line(refusal: Exception) -> str:
+    return str(refusal).strip().split("\n", 1)[0].rstrip("; ")

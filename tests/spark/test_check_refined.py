@@ -84,6 +84,8 @@ def test_sql_over_tables_that_are_not_there_yet_is_checked_by_the_documents(tmp_
         ("d.ids, o.name", "d.ids + 1, o.name", 26, "sql", "Delta stores no column called '(ids + 1)'"),
         ("d.ids, o.name", "d.ids, o.name, struct(1 AS `a b`) AS s", 26, "sql", "Delta stores no column called 's.a b'"),
         ("d.ids, o.name", "d.ids, o.name, d.host AS NAME", 26, "sql", "two columns are called 'NAME'"),
+        ("id, host FROM web", "id, host, host AS HOST FROM web", 12, "mode", "[AMBIGUOUS_REFERENCE]"),
+        ("max: sequence", "sum: date", 20, "mode", "[DATATYPE_MISMATCH"),
         ("last: {", "la=st: {", 20, "mode", "Delta stores no column called 'la=st'"),
         (
             "table: made/elsewhere",
