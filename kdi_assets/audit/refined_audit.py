@@ -17,6 +17,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.refine.aggregate import groups
 from kdi_assets.refine.bookmarks import Bookmarks, read_bookmarks
+from kdi_assets.refine.columns import EXACT_JSON
 from kdi_assets.refine.deduplicate import first_rows
 from kdi_assets.refine.inputs import Inputs, in_dates
 from kdi_assets.refine.plan import RefinePlan
@@ -207,7 +208,7 @@ def _side(rows: DataFrame, names: Sequence[str], rounded: Sequence[str], *, ours
     from pyspark.sql import functions as F
 
     # As JSON, because maps cannot be compared.
-    content = F.to_json(F.struct(*(f"`{name}`" for name in names))).alias("content")
+    content = F.to_json(F.struct(*(f"`{name}`" for name in names)), EXACT_JSON).alias("content")
     day = (F.col("date").cast("date") if "date" in names else F.lit(None).cast("date")).alias("day")
     columns = [day, content, F.lit(int(ours)).alias("n"), F.lit(int(not ours)).alias("m")]
     if rounded:

@@ -18,6 +18,7 @@ from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.coordinates import bounds_sql, coordinates
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import OUTCOME, dead_letters_with_state
+from kdi_assets.refine.columns import EXACT_JSON
 from kdi_assets.stream.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:
@@ -28,12 +29,6 @@ if TYPE_CHECKING:
 _AT = ["partition", "offset"]
 _LETTER = {"value": VALUE} | {name: f"kafka.{name}" for name in ("key", "headers", "timestamp", "timestamp_type")}
 """Column of a dead letter to the part of its message that it holds, if nothing is masked or withheld."""
-# Microseconds: by default JSON has milliseconds, and a change below them would not show.
-_EXACT = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 
 @dataclass(frozen=True)
@@ -156,4 +151,4 @@ def _hash(columns: Sequence[Column]) -> Column:
     """A hash of the columns' names and values; ``xxhash64`` alone ignores nulls and refuses maps."""
     from pyspark.sql import functions as F
 
-    return F.xxhash64(F.to_json(F.struct(*columns), _EXACT))
+    return F.xxhash64(F.to_json(F.struct(*columns), EXACT_JSON))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.settings import Settings
@@ -108,7 +108,8 @@ class _Checker:
             happened, _, run = refusal.message_parts()
             yield "mode", happened.removeprefix(f"{table.name}: ").rstrip("."), run
             return
-        wrong = [(path, said) for path, sql in _expressions(table) if (said := _refused(rows, sql))]
+        expressions = _expressions(table)
+        wrong = [(path, said) for path, sql in expressions if (said := _refused(rows, sql, may_ask_clock=False))]
         for path, said in wrong:
             yield path, said, SQL_OVER_ROWS
         if not wrong:
@@ -116,7 +117,19 @@ class _Checker:
 
     def _of_rows(self, table: RefinedTableSpec, rows: DataFrame) -> Iterator[Mistake]:
         """Of the columns and expressions over the rows as the mode makes them."""
-        made = _as_the_mode_makes_them(table, rows)
+        from pyspark.errors import AnalysisException
+
+        from kdi_assets.refine.columns import wrong_name
+        from kdi_assets.refine.transform import field_of_rows
+
+        try:
+            made = _as_the_mode_makes_them(table, rows)
+        except AnalysisException as refusal:
+            yield "mode", _first_line(refusal), SQL_OVER_ROWS
+            return
+        if said := wrong_name(made.schema, table.properties):
+            field = "mode" if isinstance(table.mode, Aggregate) else field_of_rows(table)
+            yield field, said, "AS and a name of letters, digits and '_' for each column"
         self.known[table.name] = made.schema
         for name, expectation in table.expectations.items():
             if said := _refused(made, expectation.sql):
@@ -146,13 +159,18 @@ def _as_the_mode_makes_them(table: RefinedTableSpec, rows: DataFrame) -> DataFra
     return rows_by_mode(table, rows)
 
 
-def _refused(rows: DataFrame, sql: str) -> str:
-    """Why Spark does not understand an expression over the rows; empty if it does."""
+def _refused(rows: DataFrame, sql: str, *, may_ask_clock: bool = True) -> str:
+    """Why Spark does not understand an expression over the rows, or why we refuse it; empty if it is right."""
     from pyspark.errors import AnalysisException, ParseException
 
+    from kdi_assets.refine.transform import CLOCK_ASKED, asks_clock
+
     try:
-        rows.selectExpr(sql).schema  # noqa: B018 - analysed here
+        selected = rows.selectExpr(sql)  # analysed here
     except (AnalysisException, ParseException) as refusal:
-        text: Any = str(refusal).strip().split("\n", 1)[0]
-        return str(text).rstrip("; ")
-    return ""
+        return _first_line(refusal)
+    return CLOCK_ASKED if not may_ask_clock and asks_clock(selected) else ""
+
+
+def _first_line(refusal: Exception) -> str:
+    return str(refusal).strip().split("\n", 1)[0].rstrip("; ")

@@ -188,7 +188,25 @@ def new_metadata(
 def metadata_with_schema(spark: SparkSession, snapshot: Any, schema: StructType, *, partition_by: Sequence[str]) -> Any:
     """The metadata of a snapshot with other columns or partitions; properties and id stay."""
     old = snapshot.metadata()
+    schema = _with_known_columns(schema, str(old.schemaString()))
     return _metadata(spark, schema, str(old.id()), list(partition_by), old.configuration(), old.createdTime())
+
+
+def _with_known_columns(schema: StructType, old: str) -> StructType:
+    """The schema; columns of the same name and type keep what column mapping calls them in files.
+
+    With other names, Delta takes them for columns that were dropped, which it refuses beside rows for a change feed.
+    """
+    from pyspark.sql.types import StructField, StructType
+
+    known = {(f.name, f.dataType.simpleString()): f for f in StructType.fromJson(json.loads(old)).fields}
+
+    def mapped(column: StructField) -> StructField:
+        before = known.get((column.name, column.dataType.simpleString()), column)
+        names = {key: said for key, said in before.metadata.items() if key.startswith("delta.columnMapping.")}
+        return StructField(column.name, before.dataType, column.nullable, {**column.metadata, **names})
+
+    return StructType([mapped(column) for column in schema.fields])
 
 
 def _metadata(

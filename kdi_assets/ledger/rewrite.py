@@ -84,7 +84,7 @@ class OldRows:
         added = added or Staged()
         kept_rows = self._kept_rows.withColumn(CHANGE, F.lit(None).cast("string"))
         rows = kept_rows.unionByName(changes, allowMissingColumns=True)
-        written = write_rows(self._table, rows, metadata=added.metadata)
+        written, _ = write_rows(self._table, rows, metadata=added.metadata)
         kept = staged_of(written, date_column=self._date_column)
         removals = [add.removeWithTimestamp(int(time.time() * 1000), True) for add in self._adds]
         staged = Staged(

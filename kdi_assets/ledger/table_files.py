@@ -165,7 +165,7 @@ def replace_files(
         Everything that the commit needs, and the rows of the new files.
     """
     spark = table.spark
-    written = write_rows(table, rows, metadata=metadata, few=few)
+    written, metadata = write_rows(table, rows, metadata=metadata, few=few)
     actions = [written.apply(i) for i in range(written.size())]
     parsed = [json.loads(action.json()) for action in actions]
     now = int(time.time() * 1000)
@@ -186,14 +186,20 @@ def replace_files(
     return staged, counted
 
 
-def write_rows(table: TableAt, rows: DataFrame, *, metadata: Any = None, few: bool = False) -> Any:
-    """Delta's actions of new files with rows, and of files of the change feed; arguments as of ``replace_files``."""
+def write_rows(table: TableAt, rows: DataFrame, *, metadata: Any = None, few: bool = False) -> tuple[Any, Any]:
+    """Write rows into new files; arguments as of ``replace_files``.
+
+    Returns:
+        Delta's actions of the files, and of those of the change feed; and the new metadata as the commit must have it.
+        With column mapping, Delta draws the names in the files when it takes the metadata, and anew each time.
+    """
     spark = table.spark
     transaction = start_transaction(spark, table.log, table.snapshot)
     if metadata is not None:
         transaction.updateMetadata(metadata, False)
+        metadata = transaction.metadata()
     if CHANGE in rows.columns and not table.has_change_feed:
         rows = rows.where(f"{CHANGE} IS NULL").drop(CHANGE)
     # Tasks hand each other the rows of a date: without it each task would write a file of its own for each date.
     options = jvm_of(spark).scala.Option.apply(delta_options(spark, {"optimizeWrite": str(not few).lower()}))
-    return transaction.writeFiles((rows.coalesce(1) if few else rows)._jdf, options, scala_seq(spark, []))
+    return transaction.writeFiles((rows.coalesce(1) if few else rows)._jdf, options, scala_seq(spark, [])), metadata

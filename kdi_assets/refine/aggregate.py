@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 _TOUCHED = "_kdi_touched"
 _STATE: dict[Function, dict[str, tuple[str, str]]] = {
-    "count": {"": ("count({of})", "sum({c})")},
-    "sum": {"": ("sum({of})", "sum({c})")},
-    "min": {"": ("min({of})", "min({c})")},
-    "max": {"": ("max({of})", "max({c})")},
-    "avg": {"_sum": ("sum({of})", "sum({c})"), "_count": ("count({of})", "sum({c})")},
+    "count": {"": ("count({of})", "sum(`{c}`)")},
+    "sum": {"": ("sum({of})", "sum(`{c}`)")},
+    "min": {"": ("min({of})", "min(`{c}`)")},
+    "max": {"": ("max({of})", "max(`{c}`)")},
+    "avg": {"_sum": ("sum({of})", "sum(`{c}`)"), "_count": ("count({of})", "sum(`{c}`)")},
     "count_distinct": {"": ("count(DISTINCT {of})", "")},
-    "approx_count_distinct": {"_sketch": ("hll_sketch_agg({of})", "hll_union_agg({c})")},
+    "approx_count_distinct": {"_sketch": ("hll_sketch_agg({of})", "hll_union_agg(`{c}`)")},
 }
 """By function, then suffix of the column: SQL over rows, and SQL that merges the columns of two parts of a group."""
 _OF_STATE: dict[Function, str] = {
-    "avg": "try_divide({c}_sum, {c}_count)",
+    "avg": "try_divide(`{c}_sum`, `{c}_count`)",
     # A sketch that was never merged estimates by the order in which its values came. The union with itself does not
     # know the order any more, so the estimate depends on the distinct values alone, however they were cut into pieces.
-    "approx_count_distinct": "hll_sketch_estimate(hll_union({c}_sketch, {c}_sketch))",
+    "approx_count_distinct": "hll_sketch_estimate(hll_union(`{c}_sketch`, `{c}_sketch`))",
 }
 """How a measure is computed of its columns, if it is not one of them."""
 
@@ -69,7 +69,7 @@ def _state_of_rows(rows: DataFrame, mode: Aggregate, also: Mapping[str, str] = M
 
 def _with_measures(state: DataFrame, mode: Aggregate) -> DataFrame:
     measured = [
-        f"{_OF_STATE[m.function].format(c=name)} AS {name}"
+        f"{_OF_STATE[m.function].format(c=name)} AS `{name}`"
         for name, m in mode.measures.items()
         if m.function in _OF_STATE
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kdi_assets.refine.errors import ColumnsFrozen, NameOfOurColumn
@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 
 SEQUENCE, FROM, TO = "sequence", "valid_from", "valid_to"
 """Columns that upserts make."""
+_REFUSED_BY_DELTA = frozenset(" ,;{}()\n\t=")
+EXACT_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options of ``to_json`` for values that are compared: by default JSON has milliseconds, and leaves out nulls."""
 
 
 def refuse_frozen_columns(table: RefinedTableSpec, rows: StructType, kept: StructType) -> None:
@@ -77,6 +84,39 @@ def refuse_made_columns(table: str, columns: Sequence[str], mode: Upsert) -> Non
         same_values = column == sequence_column(mode) and column not in mode.keys
         if column.lower() in made_columns(mode) and not same_values:
             raise NameOfOurColumn(table=table, column=column)
+
+
+def wrong_name(schema: StructType, properties: Mapping[str, str]) -> str:
+    """What is wrong with the first name of a column or field that Delta refuses; empty if it takes all of them.
+
+    Args:
+        properties: Of the table: with column mapping, Delta takes any character.
+    """
+    seen = set()
+    mapped = properties.get("delta.columnMapping.mode", "none") != "none"
+    for path, name in _names(schema):
+        if path.lower() in seen:
+            return f"two columns are called {path!r}"
+        if not mapped and not _REFUSED_BY_DELTA.isdisjoint(name):
+            return f"Delta stores no column called {path!r}"
+        seen.add(path.lower())
+    return ""
+
+
+def _names(kind: DataType, parent: str = "") -> Iterator[tuple[str, str]]:
+    """Path and name of all fields, those of structs within arrays and maps included."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    match kind:
+        case StructType():
+            for f in kind.fields:
+                yield f"{parent}{f.name}", f.name
+                yield from _names(f.dataType, f"{parent}{f.name}.")
+        case ArrayType():
+            yield from _names(kind.elementType, parent)
+        case MapType():
+            yield from _names(kind.keyType, f"{parent}key.")
+            yield from _names(kind.valueType, f"{parent}value.")
 
 
 def comparable(sql: str, kind: DataType, depth: int = 0) -> str:

@@ -12,6 +12,7 @@ from kdi_assets.refine.deletes import record_deletes, recorded_deletes
 from kdi_assets.refine.errors import NullKeys
 from kdi_assets.refine.inputs import Inputs
 from kdi_assets.refine.table_change import Everything, Nothing, OfDates, OfKeys, TableChange
+from kdi_assets.refine.transform import refuse_clock
 from kdi_assets.refine.upsert import DELETES, deletes_of, upsert_change
 from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
 
@@ -32,9 +33,11 @@ def compute(inputs: Inputs, lake: str) -> Computed:
 
     Raises:
         NullKeys: Changes have no keys or no sequence.
+        QueryMistake: An expression of the mode asks the clock.
         KdiError: As ``transform``.
     """
     computed = _computed(inputs, inputs.table.mode, lake)
+    refuse_clock(inputs.table, computed.change.rows, "mode")
     return replace(computed, change=replace(computed.change, few=inputs.few))
 
 

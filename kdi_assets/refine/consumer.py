@@ -47,7 +47,8 @@ class NewRows:
             ``_change_type``, ``_commit_version`` and ``_commit_timestamp``. ``everything``: all rows of the table,
             because it is the first time, or what is new can no longer be told.
         rows: The upstream table's columns. Lazy.
-        dates: The dates of these rows; ``None``: unknown, or the table has no date partitions.
+        dates: The dates of these rows; ``None``: unknown, the table has no date partitions, or ``kind`` is
+            ``everything``.
         version: The upstream table's version up to which they are, inclusive.
     """
 
@@ -146,7 +147,8 @@ def new_rows(spark: SparkSession, *, upstream: str, output: str, consumer: str) 
         return None
     at = (written.version, written.table_id) if written else (-1, "")
     kind, rows = _read(spark, changes)
-    return NewRows(kind, rows, changes.dates, changes.version, consumer, changes, output, *at)
+    dates = None if kind == "everything" else changes.dates
+    return NewRows(kind, rows, dates, changes.version, consumer, changes, output, *at)
 
 
 def _read(spark: SparkSession, changes: UpstreamChanges) -> tuple[RowsKind, DataFrame]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kdi_assets.refine.columns import EXACT_JSON
 from kdi_assets.refine.inputs import Inputs, in_dates, with_days_after, with_days_before
 from kdi_assets.refine.table_change import Everything, OfDates, TableChange
 from kdi_assets.stream.refined_table import Deduplicate
@@ -35,7 +36,7 @@ def first_rows(rows: DataFrame, mode: Deduplicate) -> DataFrame:
     of_key = Window.partitionBy(*mode.keys)
     # Rows that are equal in all of these are ordered by their content, so that every computation keeps the same one.
     before = F.lag("date").over(of_key.orderBy("date", "_kdi_order", "_kdi_content")).alias("before")
-    found = rows.select("*", order.alias("_kdi_order"), F.to_json(everything).alias("_kdi_content"))
+    found = rows.select("*", order.alias("_kdi_order"), F.to_json(everything, EXACT_JSON).alias("_kdi_content"))
     marked = found.withColumn("_kdi_before", before)
     # The row directly before is the nearest one: if it is outside of the window, so are all others.
     first = f"_kdi_before IS NULL OR datediff(date, _kdi_before) >= {mode.window}"

@@ -182,7 +182,8 @@ class RowsNotComputable(Terminal):
     what_happened = "{table}: {doing} failed, and will fail again: {detail}"
     what_is_safe = "nothing was committed; the rows upstream stay to be refined."
     what_to_run = (
-        "mend the SQL (e.g. try_cast, a WHERE), then kdi refine {table}    (a hand-written asset: run it again)"
+        "mend the SQL (e.g. try_cast, a WHERE, a name by AS), then kdi refine {table}    "
+        "(a hand-written asset: run it again)"
     )
 
 

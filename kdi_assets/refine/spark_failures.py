@@ -12,6 +12,13 @@ _OF_DATA = "22"
 """Class of SQLSTATE: a value that does not fit, such as a text that is no number, an overflow, a division by zero."""
 _COMES_AND_GOES = ("DELTA_", "PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
 """Beginnings of conditions of an analysis that the next one may not find: they are about tables, not about the SQL."""
+_OF_COLUMNS = (
+    "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAME",
+    "DELTA_DUPLICATE_COLUMNS_FOUND",
+    "DELTA_UNSUPPORTED_DATA_TYPES",
+    "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION",
+)
+"""Beginnings of Delta's conditions about names and types of columns, which the next analysis finds as well."""
 
 
 @contextmanager
@@ -42,6 +49,8 @@ def _comes_again(failed: Exception) -> bool:
     from pyspark.errors import AnalysisException
 
     causes = list(_causes(failed))
+    if any(condition.startswith(_OF_COLUMNS) for condition, _ in causes):
+        return True
     if any(condition.startswith(_COMES_AND_GOES) for condition, _ in causes):
         return False
     return isinstance(failed, AnalysisException) or any(state.startswith(_OF_DATA) for _, state in causes)

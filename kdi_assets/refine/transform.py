@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate"})
+ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate", "WithCTE", "CTERelationDef"})
 """Nodes of Spark's plan whose rows each come from one row, besides the reading of the table."""
+CLOCK_ASKED = "it asks the clock, which has moved on when the rows are computed again"
 
 
 def transform(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -32,15 +33,16 @@ def transform(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str,
         Lazy: nothing runs here. With ``partition_by: date`` it has a column ``date``, of type date.
 
     Raises:
-        QueryMistake: Spark refuses it, or the column ``date`` is missing or has another type.
+        QueryMistake: Spark refuses it, it asks the clock, or the column ``date`` is missing or has another type.
         RowsNotOneByOne: The mode takes rows one by one, and the rows of the result depend on each other.
         DateNotKept: The mode needs the date of the upstream row, and the result has another one.
         NameOfOurColumn: The result has a column of a name that the mode upsert makes.
     """
     result = _result(spark, table, frames)
+    refuse_clock(table, result, field_of_rows(table))
     if table.by_date and dict(result.dtypes).get("date") != "date":
         detail = f"partition_by is date, and the rows have no column date of type date: {', '.join(result.columns)}"
-        raise QueryMistake(table=table.name, field=_field(table), detail=detail)
+        raise QueryMistake(table=table.name, field=field_of_rows(table), detail=detail)
     if isinstance(table.mode, Upsert):
         refuse_made_columns(table.name, result.columns, table.mode)
     if not isinstance(table.mode, ReplaceDates):
@@ -48,6 +50,26 @@ def transform(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str,
         if table.by_date and not _keeps_date(result, next(iter(frames.values()))):
             raise DateNotKept(table=table.name, mode=table.mode_name)
     return result
+
+
+def refuse_clock(table: RefinedTableSpec, rows: DataFrame, field: str) -> None:
+    """Refuse expressions that have another value tomorrow.
+
+    Args:
+        field: Of the document, with the expressions.
+
+    Raises:
+        QueryMistake: One of them asks the clock.
+    """
+    if asks_clock(rows):
+        raise QueryMistake(table=table.name, field=field, detail=f"{CLOCK_ASKED}; compare with a column")
+
+
+def asks_clock(rows: DataFrame) -> bool:
+    """Whether an expression of the rows is one of the time now, of the user, or of the session."""
+    jvm: Any = rows.sparkSession._jvm
+    pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    return bool(rows._jdf.queryExecution().analyzed().containsPattern(pattern))
 
 
 def function_source(table: RefinedTableSpec) -> str:
@@ -89,7 +111,7 @@ def _result(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str, D
                 spark.catalog.dropTempView(view)
     except PySparkException as mistake:
         detail = str(mistake).split("\n\n", 1)[0].strip()
-        raise QueryMistake(table=table.name, field=_field(table), detail=detail) from mistake
+        raise QueryMistake(table=table.name, field=field_of_rows(table), detail=detail) from mistake
 
 
 def _called(table: RefinedTableSpec, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -118,32 +140,61 @@ def _function(table: RefinedTableSpec) -> Callable[..., Any]:
     return function
 
 
-def _field(table: RefinedTableSpec) -> str:
+def field_of_rows(table: RefinedTableSpec) -> str:
+    """The field of the document that gives the rows."""
     return "python" if table.python else "sql" if table.sql else "from"
 
 
 def _refuse_other_rows(table: RefinedTableSpec, result: DataFrame) -> None:
     """Refuse a plan with joins, groups, windows, limits and the like: new rows alone do not give its new rows."""
-    plan: Any = result._jdf.queryExecution().analyzed()
-    nodes = [plan]
-    while nodes:
-        node = nodes.pop()
-        name, children = str(node.nodeName()), node.children()
-        if children.size() and name not in ROW_BY_ROW:
+    for node in _nodes(result):
+        name = str(node.nodeName())
+        if node.children().size() and name not in ROW_BY_ROW:
             raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found=name)
         if node.subqueriesAll().size():
             raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found="a subquery")
         if not node.deterministic():
             raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found="a function that is not deterministic")
+
+
+def _nodes(result: DataFrame) -> Iterator[Any]:
+    nodes: list[Any] = [result._jdf.queryExecution().analyzed()]
+    while nodes:
+        node = nodes.pop()
+        yield node
+        children = node.children()
         nodes += [children.apply(i) for i in range(children.size())]
 
 
 def _keeps_date(result: DataFrame, upstream: DataFrame) -> bool:
     """Whether the column ``date`` is that of the upstream table, and not computed."""
-    return "date" in upstream.columns and _column_id(result) == _column_id(upstream)
+    if "date" not in upstream.columns:
+        return False
+    column, of_ctes = _date_id(result._jdf.queryExecution().analyzed()), _ids_in_ctes(result)
+    while column in of_ctes:
+        column = of_ctes[column]
+    return column == _date_id(upstream._jdf.queryExecution().analyzed())
 
 
-def _column_id(frame: DataFrame) -> str:
-    output: Any = frame._jdf.queryExecution().analyzed().output()
+def _ids_in_ctes(result: DataFrame) -> dict[int, int]:
+    """The ids that columns have in the query of a CTE, by those that they have where it is read."""
+    nodes = list(_nodes(result))
+    queries = {node.id(): node for node in nodes if node.nodeName() == "CTERelationDef"}
+    reads = [(node, queries[node.cteId()]) for node in nodes if node.nodeName() == "CTERelationRef"]
+    return {
+        read_id: query_id
+        for read, query in reads
+        for (_, read_id), (_, query_id) in zip(_columns(read), _columns(query), strict=True)
+        if read_id != query_id
+    }
+
+
+def _date_id(plan: Any) -> int | None:
+    return next((number for name, number in _columns(plan) if name.lower() == "date"), None)
+
+
+def _columns(plan: Any) -> list[tuple[str, int]]:
+    """Name and id of the columns of a node of Spark's plan."""
+    output = plan.output()
     columns = [output.apply(i) for i in range(output.size())]
-    return next((str(c.exprId().id()) for c in columns if str(c.name()).lower() == "date"), "")
+    return [(str(column.name()), int(column.exprId().id())) for column in columns]

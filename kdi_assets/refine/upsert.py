@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdi_assets.refine.columns import FROM, SEQUENCE, TO, kept_columns, made_columns, sequence_column
+from kdi_assets.refine.columns import EXACT_JSON, FROM, SEQUENCE, TO, kept_columns, made_columns, sequence_column
 from kdi_assets.refine.inputs import Inputs
 from kdi_assets.refine.read import kept_at_hand, with_keys
 from kdi_assets.refine.table_change import Everything, OfKeys, TableChange
@@ -42,7 +42,10 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
     new = kept_at_hand(_changes(inputs.new_rows(), mode))
     keys = new.select(*mode.keys).distinct()
     files = inputs.files_with(keys)
-    known = _known_changes(with_keys(inputs.rows_in(files), keys, mode.keys), new, mode)
+    held = with_keys(inputs.rows_in(files), keys, mode.keys)
+    known = _known_changes(held, new, mode)
+    if mode.scd_type == 2:
+        known = known.unionByName(_as_changes(_proven_deletes(held, mode), new))
     if deletes is not None:
         known = known.unionByName(_as_changes(with_keys(deletes, keys, mode.keys), new))
     return TableChange(_states(known.unionByName(new), mode), OfKeys(keys, unique, files)), new
@@ -77,6 +80,20 @@ def _known_changes(rows: DataFrame, like: DataFrame, mode: Upsert) -> DataFrame:
     return rows.withColumn(DELETES, F.lit(False)).select(*like.columns)
 
 
+def _proven_deletes(rows: DataFrame, mode: Upsert) -> DataFrame:
+    """Keys and ``sequence`` of the deletes that ended spans: no span begins there. They may be forgotten otherwise.
+
+    Args:
+        rows: All rows of their keys.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    following = F.lead(FROM).over(Window.partitionBy(*mode.keys).orderBy(FROM))
+    ended = rows.withColumn("_kdi_next", following).where(f"{TO} IS NOT NULL AND NOT ({TO} <=> _kdi_next)")
+    return ended.select(*mode.keys, F.col(TO).alias(SEQUENCE))
+
+
 def _as_changes(deletes: DataFrame, like: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
@@ -93,7 +110,7 @@ def _states(changes: DataFrame, mode: Upsert) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    content = F.to_json(F.struct(*(F.col(f"`{c}`") for c in changes.columns)))
+    content = F.to_json(F.struct(*(F.col(f"`{c}`") for c in changes.columns)), EXACT_JSON)
     # Two changes with the same sequence: a delete wins, else the content decides, so that reruns keep the same one.
     newest_first = (F.col(SEQUENCE).desc(), F.col(DELETES).desc(), F.col(_CONTENT).desc())
     by = (*mode.keys, SEQUENCE) if mode.scd_type == 2 else mode.keys

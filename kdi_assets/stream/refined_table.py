@@ -56,6 +56,7 @@ Function = Literal["count", "sum", "min", "max", "avg", "count_distinct", "appro
 """What a measure computes of a group; ``approx_count_distinct`` by a sketch that can be merged."""
 MERGEABLE: frozenset[Function] = frozenset(get_args(Function)) - {"count_distinct"}
 """Measures of which new rows can be added to a group without reading its old rows."""
+_SUFFIXES: Mapping[Function, tuple[str, ...]] = {"avg": ("_sum", "_count"), "approx_count_distinct": ("_sketch",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,11 @@ class Measure:
     function: Function
     of: str = "1"
 
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Of the columns that the table keeps beside that of the measure, which has the measure's name."""
+        return _SUFFIXES.get(self.function, ())
+
 
 def measure_of(value: object) -> object:
     """A measure as documents write it: ``count``, or ``{sum: bytes}``."""
@@ -149,6 +155,17 @@ def measure_of(value: object) -> object:
     raise wrong(f"{value!r} is no measure", f"count, or e.g. {{sum: bytes}}; functions: {', '.join(functions)}")
 
 
+def _columns_once(measures: Mapping[str, Measure], info: ValidationInfo) -> Mapping[str, Measure]:
+    """Spark takes names that differ in case for one."""
+    kept = [f"{name}{suffix}" for name, measure in measures.items() for suffix in measure.suffixes]
+    names = [name.lower() for name in (*info.data.get("by", ()), *measures, *kept)]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        of_measures = "avg and approx_count_distinct keep more columns, e.g. ms_sum and ms_count of ms"
+        why = f" ({of_measures})" if twice in (name.lower() for name in kept) else ""
+        raise wrong(f"two columns are called {twice}{why}", "a name of its own for each")
+    return measures
+
+
 @dataclass(frozen=True, slots=True)
 class Aggregate(Declared):
     """Rows are grouped; the groups of new rows are brought up to date, others are not touched."""
@@ -159,6 +176,7 @@ class Aggregate(Declared):
         Mapping[
             TopColumn, Annotated[Measure, BeforeValidator(measure_of, json_schema_input_type=str | dict[str, str])]
         ],
+        AfterValidator(_columns_once),
         Field(min_length=1, examples=[{"requests": "count", "errors": {"sum": "int(status >= 500)"}}]),
     ]
     """Column to what it holds: count, or {function: Spark SQL over a row} with sum, min, max, avg, count_distinct or
@@ -204,7 +222,22 @@ def _mode(written: WrittenMode, info: ValidationInfo) -> Mode:
         raise wrong("reads several tables, whose rows do not arrive together", "mode: replace_dates", field="mode")
     if isinstance(mode, Upsert) and mode.envelope:
         _refuse_beside_envelope(mode, mode.envelope, info.data)
+    if info.data.get("partition_by"):
+        _refuse_without_date(mode)
     return mode
+
+
+def _refuse_without_date(mode: Mode) -> None:
+    match mode:
+        case Aggregate(by=columns):
+            name, field = "aggregate", "by"
+        case Upsert(column_list=columns) if columns:
+            name, field = "upsert", "column_list"
+        case _:
+            return
+    if "date" not in columns:
+        said, right = f"is date, and mode {name} makes no column date", f"date in `{field}`, or partition_by: null"
+        raise wrong(said, right, field="partition_by")
 
 
 def _refuse_beside_envelope(mode: Upsert, envelope: str, others: Mapping[str, Any]) -> None:
@@ -245,8 +278,8 @@ class RefinedTableSpec(Declared):
     """In place of `sql`: module:function of a function that gets the DataFrames of `from`, in their order, and returns
     a DataFrame."""
     partition_by: Annotated[Literal["date"] | None, Field(examples=["date"])] = "date"
-    """date: the rows have a column `date`, of type date, by which table and asset are partitioned; null: the table has
-    no partitions."""
+    """date: the rows that the mode makes have a column `date`, of type date, by which table and asset are partitioned;
+    null: the table has no partitions."""
     start: Annotated[Day, Field(examples=["2020-01-01"])] = date(2020, 1, 1)
     """The first date of the asset's partitions."""
     expectations: Annotated[

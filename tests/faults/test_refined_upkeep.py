@@ -198,6 +198,25 @@ def test_a_delete_is_forgotten_after_the_days_that_the_document_says(
     assert forgetful.definition() == STATE.definition()  # another number of days computes nothing again
 
 
+def test_a_forgotten_delete_still_ends_the_span_of_the_row_that_it_deleted(
+    lakeside: Lakeside, monkeypatch: MonkeyPatch
+) -> None:
+    """Procedure: with history, a row and its delete; when the delete is forgotten, a later and an earlier change.
+    Pass: the first row's span ends at the delete, and the table is as computed at once.
+    """
+    assert isinstance(STATE.mode, Upsert)
+    table = replace(STATE, mode=replace(STATE.mode, scd_type=2, remember_deletes=30))
+    day = datetime(2026, 3, 1, tzinfo=UTC)
+    for months, (sequence, op) in enumerate([(10, "i"), (20, "d"), (50, "u"), (5, "u")]):
+        lakeside.append([(1, "a", sequence, op, D1)])
+        monkeypatch.setattr(deletes, "clock", lambda passed=months: day + timedelta(days=31 * passed))
+        lakeside.refine(table)
+
+    spans = sorted((row["valid_from"], row["valid_to"]) for row in map(dict, lakeside.rows(table.table)))
+    assert spans == [(5, 10), (10, 20), (50, None)]
+    lakeside.assert_as_computed_at_once(table)
+
+
 def test_deletes_that_no_row_upstream_tells_of_leave_their_table_with_a_rebuild(lakeside: Lakeside) -> None:
     """Purpose: the keys of an erased person must not stay in a version that nothing names."""
     lakeside.append([(1, "a", 10, "i", D1), (1, "a", 20, "d", D1), (2, "b", 10, "i", D1)])

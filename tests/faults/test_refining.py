@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -19,6 +20,7 @@ from kdi_assets.refine.errors import (
     DateNotKept,
     QueryMistake,
     RefiningFailed,
+    RowsNotComputable,
     RowsNotOneByOne,
     RowsUnmet,
     TableNotRefined,
@@ -255,10 +257,31 @@ def test_columns_that_a_contract_freezes_are_refused_and_the_rows_wait(
 REFUSED: dict[str, tuple[dict[str, Any], type[KdiError], str]] = {
     "group": ({"sql": "SELECT date, count(*) AS n FROM events GROUP BY date"}, RowsNotOneByOne, "Aggregate"),
     "join": ({"sql": "SELECT a.* FROM events a JOIN events b ON a.id = b.id"}, RowsNotOneByOne, "Join"),
+    "join in a CTE": (
+        {"sql": "WITH both AS (SELECT a.* FROM events a JOIN events b ON a.id = b.id) SELECT * FROM both"},
+        RowsNotOneByOne,
+        "Join",
+    ),
     "limit": ({"sql": "SELECT * FROM events LIMIT 1"}, RowsNotOneByOne, "Limit"),
     "subquery": ({"sql": "SELECT * FROM events WHERE id = (SELECT max(id) FROM events)"}, RowsNotOneByOne, "subquery"),
     "random": ({"sql": "SELECT *, rand() AS r FROM events"}, RowsNotOneByOne, "deterministic"),
+    "clock": ({"sql": "SELECT *, current_timestamp() AS at FROM events"}, QueryMistake, "sql .* asks the clock"),
+    "clock in a condition": (
+        {"sql": "SELECT * FROM events WHERE date < current_date()", "mode": "replace_dates"},
+        QueryMistake,
+        "sql .* asks the clock",
+    ),
+    "clock in the mode": (
+        {"mode": {"deduplicate": {"keys": ["id"], "order_by": "unix_date(current_date()) - id"}}},
+        QueryMistake,
+        "mode .* asks the clock",
+    ),
     "date": ({"sql": "SELECT id, date_add(date, 1) AS date FROM events"}, DateNotKept, "date"),
+    "date in a CTE": (
+        {"sql": "WITH moved AS (SELECT id, date_add(date, 1) AS date FROM events) SELECT * FROM moved"},
+        DateNotKept,
+        "date",
+    ),
     "no date": ({"sql": "SELECT id FROM events"}, QueryMistake, "no column date"),
     "unknown column": ({"sql": "SELECT wrong, date FROM events"}, QueryMistake, "wrong"),
     "function": ({"python": "tests.refined:no_such"}, QueryMistake, "no_such"),
@@ -328,6 +351,36 @@ def test_an_empty_table_that_someone_made_gets_the_partitions_of_the_document(
 
     lakeside.assert_as_computed_at_once(DATED)
     assert lakeside.partitions(DATED.table) == (list(partitions) or ["date"])
+
+
+@pytest.mark.parametrize(("partition_by", "feed"), [("date", "true"), ("date", "false"), (None, "false")])
+def test_a_change_of_columns_reads_as_it_was_written_under_column_mapping(
+    lakeside: Lakeside, partition_by: Literal["date"] | None, feed: str
+) -> None:
+    """Purpose: names in files and in the log must be the same ones, and Delta draws them anew for each new column.
+    Procedure: with column mapping, refine, a column more in sql, rows, a column less and one of another type.
+    Pass: by Spark, each time the rows of a recomputation, and the report counts them by date; with a change feed the
+    last one is a terminal error.
+    """
+    properties = {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": feed}
+    mapped = replace(COPY, partition_by=partition_by, properties=properties)
+    wider, other = "id, host, bytes, op, date, struct(upper(host) AS host) AS more", "id, string(bytes) AS bytes, date"
+    read = lakeside.spark.read.format("delta").load
+
+    for rows, columns in ((FIRST, "id, host, bytes, op, date"), (MORE, wider), (MORE, wider), (MORE, other)):
+        lakeside.append(rows)
+        table = replace(mapped, sql=f"SELECT {columns} FROM events")
+        if feed == "true" and columns == other:
+            with pytest.raises(RowsNotComputable, match="DROP COLUMN"):
+                lakeside.refine(table)
+            break
+        report = lakeside.refine(table)
+
+        expected = read(lakeside.uri("bronze/events")).selectExpr(*columns.split(", "))
+        found = read(lakeside.uri(COPY.table))
+        assert found.columns == expected.columns
+        assert Counter(found.collect()) == Counter(expected.collect())
+        assert sum(report.rows_by_date.values()) == (report.rows_added if partition_by else 0)
 
 
 def test_what_reads_a_table_whose_partitions_changed_goes_on(lakeside: Lakeside) -> None:

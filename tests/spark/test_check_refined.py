@@ -78,7 +78,15 @@ def test_sql_over_tables_that_are_not_there_yet_is_checked_by_the_documents(tmp_
         ("by: [date, host]", "by: [date, hots]", 20, "mode.aggregate.by.1", "`hots`"),
         ("count_distinct: id", "count_distinct: idd", 20, "mode.aggregate.measures.ids", "`idd`"),
         ("max: sequence", "max: sequel", 20, "mode.aggregate.measures.last", "`sequel`"),
+        ("max: sequence", "max: now()", 20, "mode.aggregate.measures.last", "it asks the clock"),
+        ("SELECT date, id, host", "SELECT date, id, now() AS host", 11, "sql", "it asks the clock"),
         ("o.name", "o.nmae", 26, "sql", "nmae"),
+        ("d.ids, o.name", "d.ids + 1, o.name", 26, "sql", "Delta stores no column called '(ids + 1)'"),
+        ("d.ids, o.name", "d.ids, o.name, struct(1 AS `a b`) AS s", 26, "sql", "Delta stores no column called 's.a b'"),
+        ("d.ids, o.name", "d.ids, o.name, d.host AS NAME", 26, "sql", "two columns are called 'NAME'"),
+        ("id, host FROM web", "id, host, host AS HOST FROM web", 12, "mode", "[AMBIGUOUS_REFERENCE]"),
+        ("max: sequence", "sum: date", 20, "mode", "[DATATYPE_MISMATCH"),
+        ("last: {", "la=st: {", 20, "mode", "Delta stores no column called 'la=st'"),
         (
             "table: made/elsewhere",
             "table: made/elsewhre",
@@ -114,6 +122,14 @@ def test_a_mistake_is_found_before_anything_runs(
     assert result.exit_code == 1
     assert place.endswith(f"defs.yaml:{line}") and message.startswith(f"{field}: "), result.stdout
     assert said in message
+
+
+def test_names_that_delta_stores_by_column_mapping_are_no_mistake(tmp_path: Path) -> None:
+    mapped = DOCUMENTS.replace("o.name", "o.name AS `a b`") + "  properties: {delta.columnMapping.mode: name}\n"
+
+    result = checked(tmp_path / "defs", mapped)
+
+    assert (result.exit_code, result.stdout) == (0, "streams: 1, refined tables: 3, mistakes: 0\n"), result.stdout
 
 
 def test_columns_are_traced_to_the_upstream_tables(lake: str, spark: SparkSession) -> None:

@@ -137,6 +137,9 @@ def test_columns_that_upsert_does_not_make_stay_and_so_does_the_sequence(lakesid
         ({"mode": {"aggregate": {"by": ["date", "wrong"], "measures": {"n": "count"}}}}, "wrong"),
         ({"mode": {"aggregate": {"by": ["date"], "measures": {"n": {"max": "int(host)"}}}}}, "CAST_INVALID_INPUT"),
         ({"expectations": {"known": {"sql": "wrong > 1"}}}, "wrong"),
+        ({"sql": "SELECT *, bytes + 1 FROM events"}, "DELTA_INVALID_CHARACTERS"),
+        ({"sql": "SELECT e.*, e.id AS ID FROM events e"}, "DELTA_DUPLICATE_COLUMNS_FOUND"),
+        ({"sql": "SELECT *, INTERVAL '1' DAY AS d FROM events"}, "DELTA_UNSUPPORTED_DATA_TYPES"),
     ],
 )
 def test_what_no_retry_can_compute_is_no_transient_error(lakeside: Lakeside, fields: dict[str, Any], said: str) -> None:
@@ -145,3 +148,38 @@ def test_what_no_retry_can_compute_is_no_transient_error(lakeside: Lakeside, fie
 
     with pytest.raises(RowsNotComputable, match=said):
         lakeside.refine(table)
+
+
+def test_names_that_sql_must_quote_are_groups_and_measures(lakeside: Lakeside) -> None:
+    measures = {"of-rows": "count", "mean-bytes": {"avg": "bytes"}, "about:ids": {"approx_count_distinct": "id"}}
+    table = refined_table(
+        **{
+            "table": "gold/quoted",
+            "from": EVENTS,
+            "sql": "SELECT *, host AS `host/name` FROM events",
+            "mode": {"aggregate": {"by": ["date", "host/name"], "measures": measures}},
+        }
+    )
+    for n in range(3):
+        lakeside.append([(n, "a", 10 * n, "i", DAY), (n + 1, "b", n, "i", DAY)])
+        lakeside.refine(table)
+        lakeside.assert_as_computed_at_once(table)
+
+
+def test_of_equal_rows_a_microsecond_decides_whichever_was_read_first(lakeside: Lakeside) -> None:
+    """Procedure: rows of two keys that differ in a microsecond alone, in one order for the one key and in the other
+    for the other; as the newest states, and as the first rows.
+    Pass: the later moment is the newest, the earlier is the first, for both keys.
+    """
+    state = upserted()
+    mode = {"deduplicate": {"keys": ["id"], "order_by": "n"}}
+    first = refined_table(**{"table": "silver/first", "from": EVENTS, "mode": mode})
+    moments = [datetime(2026, 1, 1, 12, 0, 0, n) for n in (1, 2)]
+    for one, other in ((0, 1), (1, 0)):
+        rows = [(1, 1, moments[one], DAY), (2, 1, moments[other], DAY)]
+        lakeside.append(rows, EVENTS, "id bigint, n bigint, at timestamp_ntz, date date")
+        lakeside.refine(state)
+        lakeside.refine(first)
+
+    assert {dict(row)["at"] for row in lakeside.rows(state.table)} == {moments[1]}
+    assert {dict(row)["at"] for row in lakeside.rows(first.table)} == {moments[0]}

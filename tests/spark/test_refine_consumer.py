@@ -108,6 +108,20 @@ def test_all_rows_may_be_replaced_by_rows_without_a_date(lakeside: Lakeside) -> 
     assert lakeside.partitions(MADE) == []
 
 
+def test_dates_are_those_of_the_rows_and_unknown_for_all_rows(lakeside: Lakeside) -> None:
+    """Procedure: the first time; rows are added; then rows are removed without a change feed."""
+    found = [new_in(lakeside)]
+    found[0].append(found[0].rows)
+    lakeside.append(LATE)
+    found.append(new_in(lakeside))
+    lakeside.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')")
+    lakeside.sql("DELETE FROM {t} WHERE id = 3")
+    found.append(new_in(lakeside))
+
+    said = [(new.kind, new.dates) for new in found]
+    assert said == [("everything", None), ("appended", frozenset({D1})), ("everything", None)]
+
+
 def test_a_failure_of_spark_is_an_error_of_ours(lakeside: Lakeside, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         jvm: Any = lakeside.spark._jvm

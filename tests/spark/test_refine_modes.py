@@ -22,6 +22,10 @@ LATE = [(3, "c", 1, "d", D1), (6, "b", 2, "i", D1), (2, "b", 1, "u", D2)]
 
 MODES: dict[str, dict[str, Any]] = {
     "append": {"sql": "SELECT id, upper(host) AS host, date FROM events WHERE coalesce(bytes, 0) <> 7"},
+    "append with CTEs": {
+        "sql": "WITH small AS (SELECT * FROM events WHERE coalesce(bytes, 0) < 50), "
+        "named AS (SELECT id, upper(host) AS host, date FROM small) SELECT * FROM named WHERE id <> 5"
+    },
     "replace_dates": {
         "sql": "SELECT date, host, count(*) AS n, collect_set(id) AS ids FROM events GROUP BY date, host",
         "mode": "replace_dates",

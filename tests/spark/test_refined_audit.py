@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -115,3 +115,18 @@ def test_another_sum_is_a_difference(lakeside: Lakeside) -> None:
 
     assert (changed.missing, changed.surplus, changed.different_dates) == (4, 4, (D1,))
     assert (others.missing, others.surplus) == (3, 3)
+
+
+def test_a_microsecond_is_a_difference_and_so_is_a_null_instead_of_a_missing_field(lakeside: Lakeside) -> None:
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events", "partition_by": None})
+    moment = datetime(2026, 1, 1, 12, 0, 0, 1)
+    lakeside.append([(1, moment, {"a": None})], schema="id bigint, at timestamp, labels map<string, string>")
+    lakeside.refine(table)
+    assert audited(lakeside, table).equal
+
+    lakeside.sql("UPDATE {t} SET at = at + INTERVAL '1' MICROSECOND", "silver/t")
+    later = audited(lakeside, table)
+    lakeside.sql("UPDATE {t} SET at = at - INTERVAL '1' MICROSECOND, labels = map()", "silver/t")
+    without = audited(lakeside, table)
+
+    assert [(found.missing, found.surplus) for found in (later, without)] == [(1, 1), (1, 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from textwrap import indent
 
 import jsonschema_rs
 import pytest
@@ -14,6 +15,7 @@ from kdi_assets.config.loader import load_folder, select_refined, select_table
 from kdi_assets.config.refined_documents import upstream_first
 from kdi_assets.config.validation import json_schema
 from kdi_assets.downstream import dates_of
+from kdi_assets.refine import aggregate
 from kdi_assets.stream.refined_table import Aggregate, Append, Measure, RefinedTableSpec, ReplaceDates, Upstream
 from tests.conftest import CHECKOUT
 from tests.documents import CLUSTER, mistakes_of, refined, stream, written
@@ -29,13 +31,13 @@ def only_mistake(folder: Path, more: str) -> str:
 
 
 def test_a_document_says_what_a_refined_table_is_made_of_and_how(tmp_path: Path) -> None:
-    aggregate = "mode: {aggregate: {by: [date, host], measures: {n: count, bytes: {sum: size}}}}"
+    sums = "mode: {aggregate: {by: [date, host], measures: {n: count, bytes: {sum: size}}}}"
     written(
         tmp_path,
         bronze=CLUSTER + "---\n" + stream("bronze/web"),
         silver=refined("silver/a"),
         gold=refined("gold/b", upstream="[silver/a, {table: bronze/web, as: raw}]", more=", mode: replace_dates"),
-        daily=refined("gold/daily", upstream="silver/a", more=f", {aggregate}"),
+        daily=refined("gold/daily", upstream="silver/a", more=f", {sums}"),
     )
 
     tables = load_folder(tmp_path).refined
@@ -86,6 +88,27 @@ def test_sql_may_lie_in_a_file_beside_the_document(tmp_path: Path) -> None:
             ", python: 'm:f', mode: {upsert: {keys: [id], envelope: tombstones}}",
             "python: mode has an envelope, which is read by SQL; sql in place of python",
         ),
+        (
+            ", mode: {aggregate: {by: [host], measures: {n: count}}}",
+            "partition_by: is date, and mode aggregate makes no column date; date in `by`, or partition_by: null",
+        ),
+        (
+            ", mode: {upsert: {keys: [id], column_list: [name]}}",
+            "partition_by: is date, and mode upsert makes no column date; date in `column_list`, or partition_by: null",
+        ),
+        (
+            ", mode: {upsert: {keys: [id], column_list: [name], envelope: tombstones}}",
+            "partition_by: is date, and mode upsert makes no column date; date in `column_list`, or partition_by: null",
+        ),
+        (
+            ", mode: {aggregate: {by: [date, host], measures: {Host: count}}}",
+            "mode.aggregate.measures: two columns are called host; a name of its own for each",
+        ),
+        (
+            ", mode: {aggregate: {by: [date], measures: {ms: {avg: a}, ms_sum: {sum: a}}}}",
+            "mode.aggregate.measures: two columns are called ms_sum (avg and approx_count_distinct keep more columns, "
+            "e.g. ms_sum and ms_count of ms); a name of its own for each",
+        ),
         (", modes: append", "modes: no such field; did you mean mode?"),
         (", cron: hourly", "cron: 'hourly' is not a cron expression; five fields"),
     ],
@@ -95,6 +118,32 @@ def test_a_mistake_names_its_field_and_what_would_be_right(tmp_path: Path, more:
     (tmp_path / "silver" / "empty.sql").write_text("\n")
 
     assert only_mistake(tmp_path, more).startswith(said.format(folder=tmp_path))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ", partition_by: null, mode: {aggregate: {by: [host], measures: {n: count}}}",
+        ", partition_by: null, mode: {upsert: {keys: [id], column_list: [name]}}",
+        ", mode: {upsert: {keys: [id], column_list: [date, name]}}",
+        ", mode: {upsert: {keys: [id]}}",
+    ],
+)
+def test_a_mode_needs_a_date_only_for_partitions_by_date(tmp_path: Path, more: str) -> None:
+    written(tmp_path, silver=refined("silver/a", more=more))
+
+    assert list(load_refined(tmp_path)) == ["silver/a"]
+
+
+def test_the_page_shows_modes_that_documents_may_have(tmp_path: Path) -> None:
+    page = (CHECKOUT / "docs" / "refined-tables.md").read_text()
+    modes = re.findall(r"^```yaml\n(mode:.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+    for n, text in enumerate(modes):
+        first = f"type: kdi_assets.components.RefinedTable\nattributes:\n  table: silver/t{n}\n  from: bronze/web\n"
+        written(tmp_path, **{f"t{n}": first + indent(text, "  ")})
+
+    assert len(load_refined(tmp_path)) == len(modes) == 4
 
 
 def test_only_replace_dates_reads_several_tables(tmp_path: Path) -> None:
@@ -178,9 +227,9 @@ def test_every_field_has_a_description_and_an_example_and_a_line_in_the_document
 def test_the_schema_that_dagster_shows_takes_what_documents_say() -> None:
     validator = jsonschema_rs.validator_for(json_schema(RefinedTableSpec))
     shortest = {"table": "silver/a", "from": "bronze/a"}
-    aggregate = {"mode": {"aggregate": {"by": ["date"], "measures": {"n": "count", "b": {"sum": "b"}}}}}
+    sums = {"mode": {"aggregate": {"by": ["date"], "measures": {"n": "count", "b": {"sum": "b"}}}}}
 
-    for attributes in (shortest, {**shortest, "mode": "append"}, {**shortest, **aggregate, "from": [{"table": "b/a"}]}):
+    for attributes in (shortest, {**shortest, "mode": "append"}, {**shortest, **sums, "from": [{"table": "b/a"}]}):
         assert list(validator.iter_errors(attributes)) == []
     assert not validator.is_valid({**shortest, "form": "x"})
 
@@ -216,3 +265,9 @@ def test_an_asset_can_have_the_dates_of_a_refined_table(monkeypatch: pytest.Monk
     monkeypatch.setenv("KDI_DEFS", str(CHECKOUT / "examples" / "refined"))
 
     assert dates_of("gold/daily_usage") == dates_of("bronze/web_requests")
+
+
+def test_the_columns_of_a_measure_are_those_that_an_aggregate_makes() -> None:
+    made = {function: [s for s in columns if s] for function, columns in aggregate._STATE.items()}
+
+    assert {function: list(Measure(function).suffixes) for function in made} == made
