@@ -54,6 +54,10 @@ def failing(events: DataFrame) -> DataFrame:
     raise KeyError("amount")
 
 
+def without_rows(events: DataFrame) -> None:
+    """A document's function that returns nothing."""
+
+
 @dataclass(frozen=True)
 class Lakeside:
     """Tables of one test's lake, and what refines them."""

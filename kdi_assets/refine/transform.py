@@ -117,13 +117,17 @@ def _result(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str, D
 def _called(table: RefinedTableSpec, frames: Mapping[str, DataFrame]) -> DataFrame:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame
 
     try:
-        result: DataFrame = _function(table)(*frames.values())
+        result = _function(table)(*frames.values())
     except (KdiError, PySparkException, Py4JError):
         raise
     except Exception as failed:  # whatever the user's code raises
         raise QueryMistake(table=table.name, field="python", detail=_told(failed)) from failed
+    if not isinstance(result, DataFrame):
+        detail = f"it returned {type(result).__name__}, and not a DataFrame"
+        raise QueryMistake(table=table.name, field="python", detail=detail)
     return result
 
 

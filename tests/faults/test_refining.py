@@ -285,6 +285,8 @@ REFUSED: dict[str, tuple[dict[str, Any], type[KdiError], str]] = {
     "no date": ({"sql": "SELECT id FROM events"}, QueryMistake, "no column date"),
     "unknown column": ({"sql": "SELECT wrong, date FROM events"}, QueryMistake, "wrong"),
     "function": ({"python": "tests.refined:no_such"}, QueryMistake, "no_such"),
+    "function of something else": ({"python": "builtins:repr"}, QueryMistake, "source is unknown"),
+    "function without rows": ({"python": "tests.refined:without_rows"}, QueryMistake, "NoneType, and not a DataFrame"),
     "function fails": ({"python": "tests.refined:failing"}, QueryMistake, "KeyError: 'amount'"),
     "expectation": ({"expectations": {"small": {"sql": "bytes < 15", "then": "fail"}}}, RowsUnmet, "2 new rows"),
 }

@@ -132,7 +132,7 @@ def test_a_mistake_names_its_field_and_what_would_be_right(tmp_path: Path, more:
 def test_a_mode_needs_a_date_only_for_partitions_by_date(tmp_path: Path, more: str) -> None:
     written(tmp_path, silver=refined("silver/a", more=more))
 
-    assert list(load_refined(tmp_path)) == ["silver/a"]
+    assert list(load_folder(tmp_path).refined) == ["silver/a"]
 
 
 def test_the_page_shows_modes_that_documents_may_have(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_the_page_shows_modes_that_documents_may_have(tmp_path: Path) -> None:
         first = f"type: kdi_assets.components.RefinedTable\nattributes:\n  table: silver/t{n}\n  from: bronze/web\n"
         written(tmp_path, **{f"t{n}": first + indent(text, "  ")})
 
-    assert len(load_refined(tmp_path)) == len(modes) == 4
+    assert len(load_folder(tmp_path).refined) == len(modes) == 4
 
 
 def test_only_replace_dates_reads_several_tables(tmp_path: Path) -> None:
