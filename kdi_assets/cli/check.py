@@ -184,12 +184,13 @@ def _print_mistakes(mistakes: Iterable[DocumentMistake]) -> None:
 
 
 def _print_summary(loaded: LoadedFolder, *, mistakes: int, unchecked: int) -> None:
-    if not loaded.streams and not loaded.refined and not mistakes:
+    if not (loaded.streams or loaded.refined or loaded.served or mistakes):
         typer.echo("no document describes a stream")
         return
     skipped = f", not checked, a registry or the lake did not answer: {unchecked}" if unchecked else ""
     refined = f", refined tables: {len(loaded.refined)}" if loaded.refined else ""
-    typer.echo(f"streams: {len(loaded.streams)}{refined}, mistakes: {mistakes}{skipped}")
+    served = f", served tables: {len(loaded.served)}" if loaded.served else ""
+    typer.echo(f"streams: {len(loaded.streams)}{refined}{served}, mistakes: {mistakes}{skipped}")
 
 
 def _print_json(loaded: LoadedFolder, mistakes: Iterable[DocumentMistake], found: SparkFindings) -> None:
@@ -202,6 +203,7 @@ def _print_json(loaded: LoadedFolder, mistakes: Iterable[DocumentMistake], found
         {
             "streams": streams,
             "refined_tables": refined,
+            "served_tables": [{"table": name} for name in loaded.served],
             "mistakes": [asdict(mistake) for mistake in mistakes],
             **skipped,
         }

@@ -50,7 +50,7 @@ def test_the_packages_own_documents_mean_something_to_spark() -> None:
 
     result = CliRunner().invoke(app, [])
 
-    assert (result.exit_code, result.stdout) == (0, "streams: 1, refined tables: 2, mistakes: 0\n")
+    assert (result.exit_code, result.stdout) == (0, "streams: 1, refined tables: 2, served tables: 1, mistakes: 0\n")
 
 
 @pytest.mark.parametrize(
