@@ -19,6 +19,8 @@ from kdi_assets.serve.serve import serve
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 
 COLUMNS = "id bigint, n bigint, name string"
+ROWS = "INSERT INTO {t} SELECT id, id, concat('name ', id) FROM range(%d)"
+"""Rows with these columns."""
 
 
 @contextmanager

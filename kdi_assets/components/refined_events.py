@@ -64,18 +64,21 @@ def refined_materialization(
 
 
 def refinement_metadata(report: RefineReport) -> Metadata:
-    """The numbers of a run. The names differ from a date's: the UI plots each name."""
+    """The numbers of a run.
+
+    The names differ from a date's: the UI plots each name, and shows a later run's beside those of an older date.
+    """
     days = {day.isoformat(): rows for day, rows in sorted(report.rows_by_date.items())}
     found = {
-        "refined": report.kind,
-        "why": report.why or None,
+        "refinement": report.kind,
+        "refinement_why": report.why or None,
         "refined_rows": report.rows_added,
         "refined_rows_removed": report.rows_removed,
         "refined_dates": len(report.dates),
         "refined_rows_by_date": dg.MetadataValue.json(days) if days else None,
-        "upstream_versions": _stretches(report.upstreams),
+        "refined_upstream_versions": _stretches(report.upstreams),
         "seconds": round(report.seconds, 2),
-        "delta_version": report.version,
+        "refined_version": report.version,
     }
     return known(found)
 

@@ -74,12 +74,12 @@ class Site:
         for deleted in admin.delete_records([TopicPartition("orders", *at) for at in until.items()]).values():
             deleted.result(30)
 
-    def publish_clicks(self, count: int, *, days_ago: int = 0) -> date:
-        """Clicks of one date; the date."""
+    def publish_clicks(self, count: int, *, days_ago: int = 0, pages: int = 40) -> date:
+        """Clicks of one date on so many pages; the date."""
         now = datetime.now(UTC) - timedelta(days=days_ago)
         at = now.isoformat(timespec="seconds")
         for number in range(count):
-            click = {"page": f"/item/{number % 40}", "visitor": f"v{number % 300}", "at": at}
+            click = {"page": f"/item/{number % pages}", "visitor": f"v{number % 300}", "at": at}
             self.publisher.produce("clicks", json.dumps(click), partition=number % 2)
         self.publisher.flush()
         return now.date()

@@ -82,7 +82,7 @@ def test_a_run_that_finds_nothing_new_materializes_nothing_and_is_still_seen(ins
 
     assert materialized(instance, SILVER) == set()
     seen = observed(instance, table_key(SILVER))
-    assert (seen["refined"], seen["refined_rows"], "delta_version" in seen) == ("nothing", 0, False)
+    assert (seen["refinement"], seen["refined_rows"], "refined_version" in seen) == ("nothing", 0, False)
 
 
 @core
