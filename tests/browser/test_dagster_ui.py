@@ -189,7 +189,7 @@ def test_the_graph_leads_from_topics_over_bronze_silver_and_gold_to_the_database
     expect(person.page.get_by_text("visits", exact=True)).to_have_count(1)
     expect(person.page.get_by_text("Observed", exact=True)).to_have_count(2)
     expect(person.page.get_by_text("Loading…", exact=True)).to_have_count(0)
-    shot("graph", clip=FloatRect(x=0, y=0, width=2200, height=1300))
+    shot("graph", clip=FloatRect(x=600, y=205, width=1540, height=800))
 
 
 def test_the_letters_of_a_date_are_replayed_from_their_asset_which_says_how_they_stand(
