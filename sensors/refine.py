@@ -31,6 +31,7 @@ from sensors.memory import read_json
 from sensors.reconcile_refined import RefinedMemory, missing_refined_events
 from sensors.refine_policy import (
     Decision,
+    between_times,
     is_time,
     progress,
     remembered,
@@ -175,23 +176,11 @@ class _Tick:
             elif is_time(table, memory, now):
                 decisions[table.name] = self._decide(table, self._read(table, lake), memory, instance, now)
             elif memory.progress and wait_seconds(memory, now) <= 0:
-                decisions[table.name] = self._decide_again(table, self._read(table, lake), memory, instance, now)
+                decision = self._decide(table, self._read(table, lake), memory, instance, now)
+                decisions[table.name] = between_times(decision)
             else:
                 decisions[table.name] = Decision("", looked=False)
         return decisions
-
-    def _decide_again(
-        self,
-        table: RefinedTableSpec,
-        status: RefinedStatus,
-        memory: RefinedMemory,
-        instance: dg.DagsterInstance,
-        now: datetime,
-    ) -> Decision:
-        """Between two times of its cron: only whether the run of the last one committed."""
-        decision = self._decide(table, status, memory, instance, now)
-        in_vain = decision.suspect or decision.waits or isinstance(status.refusal, Transient)
-        return decision if in_vain else Decision("", looked=False, settled=True)
 
     def _decide(
         self,

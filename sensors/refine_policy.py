@@ -48,6 +48,12 @@ def is_time(table: RefinedTableSpec, memory: RefinedMemory, now: datetime) -> bo
     return last_time(table.cron, now).timestamp() > memory.looked_at
 
 
+def between_times(decision: Decision) -> Decision:
+    """What a tick does between two times of a table's cron: only what the run of the last one left undone."""
+    undone = decision.suspect or not decision.looked
+    return decision if undone else Decision("", looked=False, settled=True)
+
+
 def wait_seconds(memory: RefinedMemory, now: datetime) -> float:
     """Seconds until a table whose last run committed nothing is requested again; negative: it may be."""
     return backoff_seconds(memory.futile) - (now.timestamp() - memory.requested_at)
