@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import Aggregate, Deduplicate, RefinedTableSpec, Upsert
-from kdi_assets.wording import did_you_mean
+from kdi_assets.wording import did_you_mean, first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -125,7 +125,7 @@ class _Checker:
         try:
             made = _as_the_mode_makes_them(table, rows)
         except AnalysisException as refusal:
-            yield "mode", _first_line(refusal), SQL_OVER_ROWS
+            yield "mode", first_line(refusal).rstrip("; "), SQL_OVER_ROWS
             return
         if said := wrong_name(made.schema, table.properties):
             field = "mode" if isinstance(table.mode, Aggregate) else field_of_rows(table)
@@ -168,9 +168,5 @@ def _refused(rows: DataFrame, sql: str, *, may_ask_clock: bool = True) -> str:
     try:
         selected = rows.selectExpr(sql)  # analysed here
     except (AnalysisException, ParseException) as refusal:
-        return _first_line(refusal)
+        return first_line(refusal).rstrip("; ")
     return CLOCK_ASKED if not may_ask_clock and asks_clock(selected) else ""
-
-
-def _first_line(refusal: Exception) -> str:
-    return str(refusal).strip().split("\n", 1)[0].rstrip("; ")

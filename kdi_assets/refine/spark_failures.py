@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kdi_assets.refine.errors import RefiningFailed, RowsNotComputable
+from kdi_assets.wording import first_line
 
 _OF_DATA = "22"
 """Class of SQLSTATE: a value that does not fit, such as a text that is no number, an overflow, a division by zero."""
@@ -39,7 +40,7 @@ def spark_failures(table: str, doing: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError, OSError) as failed:
-        detail = str(failed).strip().split("\n", 1)[0][:500]
+        detail = first_line(failed)[:500]
         kind = RowsNotComputable if _comes_again(failed) else RefiningFailed
         raise kind(table=table, doing=doing, detail=detail) from failed
 

@@ -258,7 +258,7 @@ class FileLocked(Transient):
 
     what_happened = "{target}: another process has {file} open: {detail}"
     what_is_safe = "the file is unchanged; it has the rows of one version of the Delta table."
-    what_to_run = "close it there, also if it is open for reading, or read a copy; then kdi serve {target}"
+    what_to_run = "close it there, even if it only reads (a copy can be read); then kdi serve {target}"
 
 
 class FileWriteFailed(Transient):
