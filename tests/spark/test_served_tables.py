@@ -52,7 +52,8 @@ def test_a_database_follows_several_versions_and_a_restore_and_a_second_run_find
         ([], ("nothing", 0, 0)),
     ]
 
-    _assert_follows(numbers, steps)
+    for statements, expected in steps:
+        assert _served_after(numbers, statements) == expected, statements
 
 
 def test_a_database_follows_every_kind_of_change(numbers: ServedDelta) -> None:
@@ -69,17 +70,17 @@ def test_a_database_follows_every_kind_of_change(numbers: ServedDelta) -> None:
         (["OPTIMIZE {t}"], ("nothing", 0, 0)),
     ]
 
-    _assert_follows(numbers, steps)
-
-
-def _assert_follows(numbers: ServedDelta, steps: Steps) -> None:
     for statements, expected in steps:
-        for statement in statements:
-            numbers.sql(statement)
-        report = numbers.serve()
+        assert _served_after(numbers, statements) == expected, statements
 
-        assert (report.kind, report.upserted, report.deleted) == expected, statements
-        numbers.assert_served()
+
+def _served_after(numbers: ServedDelta, statements: list[str]) -> tuple[str, int, int]:
+    """Kind, upserts and deletes of the run after the statements; its rows are those of the Delta table."""
+    for statement in statements:
+        numbers.sql(statement)
+    report = numbers.serve()
+    numbers.assert_served()
+    return report.kind, report.upserted, report.deleted
 
 
 def test_values_of_every_type_arrive_as_they_are(spark: SparkSession, lake: str, url: str) -> None:
