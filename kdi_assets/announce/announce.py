@@ -10,14 +10,15 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from kdi_assets.announce.bookmark import bookmark_to_json, bookmark_topic, ensure_bookmark_topic, read_bookmark
 from kdi_assets.announce.errors import AnnouncedByAnotherTable, FilesAreNotRows
 from kdi_assets.announce.table_changes import FEATURES, LastAnnounced, TableChanges
 from kdi_assets.announce.transactions import Outgoing, Transactions, transactions
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.errors import CommitUnreadable
+from kdi_assets.follow.upstream import open_upstream
+from kdi_assets.ledger.errors import CommitUnreadable, unreadable_commit
 from kdi_assets.sources.kafka.topic import read_topic
 from kdi_assets.stream.announcement import Announcement
 from kdi_assets.stream.stream import Stream
@@ -74,13 +75,17 @@ def announce(stream: Stream, lake: str, *, at: Callable[[str], None] = lambda po
         sending.begin()
         at("begun")
         last = read_bookmark(stream, cluster, bookmarks)
-        table = TableLog.open(stream.table_uri(lake))
-        if table is None:
+        found = open_upstream(stream.table_uri(lake), partial(_version_of, last))
+        if found is None:
             return Announced()
-        changes = TableChanges(stream, table)
+        changes = TableChanges(stream, found.log)
         _refuse(changes, last, topic)
         at("read")
         return _Announcer(stream, changes, sending, bookmarks, at).announce(last)
+
+
+def _version_of(last: LastAnnounced | None, table_id: str) -> int | None:
+    return last.version if last and last.table_id == table_id else None
 
 
 def _refuse(changes: TableChanges, last: LastAnnounced | None, topic: str) -> None:
@@ -111,8 +116,10 @@ class _Announcer:
                 found = [announcement for _, announcement in batch if announcement]
                 last = self._send(found, last, through=batch[-1][0])
                 sent += [announcement.version for announcement in found]
-        except CommitUnreadable as gone:  # removed by a clean-up while it was read
-            return self._list(last, f"the log no longer has version {gone.version}")
+        except CommitUnreadable as unread:
+            if not unread.gone:
+                raise unreadable_commit(self.changes.log.uri, unread) from unread
+            return self._list(last, f"the log no longer has version {unread.version}")
         return Announced(last.version, tuple(sent))
 
     def _list(self, last: LastAnnounced | None, why: str) -> Announced:

@@ -11,7 +11,6 @@ from urllib.parse import unquote
 
 from kdi_assets.ledger.delta_log import CommitInfo, TableLog
 from kdi_assets.ledger.entry_json import parse_entry
-from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.ledger.storage import storage_uri
 from kdi_assets.stream.announcement import (
     AnnouncedFile,
@@ -62,14 +61,6 @@ class TableChanges:
             return f"the table was replaced by table {self.log.table_id}"
         if last.version > self.log.version:
             return f"version {last.version} was announced, and the table is at version {self.log.version}"
-        if last.version == self.log.version:
-            return ""
-        try:
-            self.log.actions(last.version + 1)
-        except CommitUnreadable as gone:
-            if not gone.gone:
-                raise
-            return f"the log no longer has version {last.version + 1}"
         return ""
 
     def listing(self, last: LastAnnounced | None) -> Announcement:

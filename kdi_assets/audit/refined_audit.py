@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.audit.errors import NotRecomputable
 from kdi_assets.audit.float_sums import float_sums
+from kdi_assets.follow.upstream import UpstreamChanges
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.refine.aggregate import groups
@@ -25,7 +26,6 @@ from kdi_assets.refine.read import rows_at
 from kdi_assets.refine.report import Consumed
 from kdi_assets.refine.transform import function_source
 from kdi_assets.refine.upsert import newest_states
-from kdi_assets.refine.upstream import UpstreamChanges
 from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, RefinedTableSpec, ReplaceDates, Upsert
 
 if TYPE_CHECKING:

@@ -172,6 +172,12 @@ class TableLog:
         return list(self._table.metadata().partition_columns)
 
     @property
+    def is_partitioned_by_date(self) -> bool:
+        """Whether the table has date partitions: a partition column ``date`` of type date, and not of text."""
+        types = {field["name"]: field["type"] for field in self.schema["fields"]}
+        return "date" in self.partition_columns and types["date"] == "date"
+
+    @property
     def file_uris(self) -> frozenset[str]:
         """Absolute URIs of the data files at this version."""
         return frozenset(self._table.file_uris())

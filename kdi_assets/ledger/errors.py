@@ -195,6 +195,11 @@ class TableUnreadable(Terminal):
         )
 
 
+def unreadable_commit(uri: str, commit: CommitUnreadable) -> TableUnreadable:
+    """The error for a commit whose file is there, and is not whole."""
+    return TableUnreadable(uri=uri, detail=f"commit {commit.version} {commit.why}")
+
+
 class StorageFailed(Transient):
     """The storage fails or refuses while a table's log is read."""
 

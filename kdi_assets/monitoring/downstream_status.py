@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from kdi_assets.errors import KdiError
+from kdi_assets.follow.upstream import changes_since
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.monitoring.refined_status import first_new_commit, read_refined_status
-from kdi_assets.refine.upstream import changes_since
 from kdi_assets.serve.status import read_served_status
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec

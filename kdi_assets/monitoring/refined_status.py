@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kdi_assets.errors import KdiError
+from kdi_assets.follow.upstream import UpstreamChanges
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.refine.bookmarks import changes_rows
 from kdi_assets.refine.plan import RefinePlan, plan_refinement
 from kdi_assets.refine.transform import function_source
-from kdi_assets.refine.upstream import UpstreamChanges
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.wording import duration
 

@@ -12,6 +12,7 @@ from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from kdi_assets.follow.upstream import UpstreamChanges, changes_since, open_upstream
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_after
 from kdi_assets.ledger.table_files import TableAt
@@ -30,7 +31,6 @@ from kdi_assets.refine.report import Consumed, RefineKind
 from kdi_assets.refine.spark_failures import spark_failures
 from kdi_assets.refine.stage import StagedChange, create_table, stage_change
 from kdi_assets.refine.table_change import Everything, Nothing, OfDates, TableChange
-from kdi_assets.refine.upstream import UpstreamChanges, changes_since
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,13 +136,14 @@ def new_rows(spark: SparkSession, *, upstream: str, output: str, consumer: str) 
     Raises:
         UpstreamMissing: The upstream table does not exist.
         BookmarksUnreadable: Commits of the output table since the consumer's last one cannot be read.
+        TableUnreadable: A commit of the upstream table is there, and cannot be read.
     """
-    log = TableLog.open(upstream)
-    if log is None:
-        raise UpstreamMissing(table=consumer, upstream=upstream, uri=upstream)
     written = TableLog.open(output)
-    since = read_bookmarks(written, consumer, alone=False).consumed(log.table_id) if written else None
-    changes = changes_since(log, since, table=upstream)
+    bookmarks = read_bookmarks(written, consumer, alone=False) if written else None
+    found = open_upstream(upstream, bookmarks.consumed if bookmarks else lambda table_id: None)
+    if found is None:
+        raise UpstreamMissing(table=consumer, upstream=upstream, uri=upstream)
+    changes = changes_since(found.log, found.since, table=upstream)
     if changes.kind == "nothing":
         return None
     at = (written.version, written.table_id) if written else (-1, "")

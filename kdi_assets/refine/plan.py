@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from kdi_assets.follow.upstream import OpenedUpstream, UpstreamChanges, changes_since, open_upstream
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.refine.bookmarks import Bookmarks, read_bookmarks
 from kdi_assets.refine.errors import BookmarksUnreadable, ChangedByOthers, TableNotRefined, UpstreamMissing
 from kdi_assets.refine.report import Consumed, RefineKind
-from kdi_assets.refine.upstream import UpstreamChanges, changes_since
 from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, RefinedTableSpec, ReplaceDates, Upsert
 
 
@@ -64,18 +64,9 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, definition: str, rebu
         BookmarksUnreadable, ChangedByOthers: The table is not as our last commit left it.
         KdiError: A log cannot be read.
     """
-    logs = [(upstream, _existing(table, upstream.table, upstream.uri(lake))) for upstream in table.upstreams]
     log = TableLog.open(table.table_uri(lake))
     bookmarks = _bookmarks(table, log, rebuild=rebuild) if log else None
-    changes = tuple(
-        changes_since(
-            found,
-            bookmarks.consumed(found.table_id) if bookmarks else None,
-            view=upstream.view,
-            table=upstream.table,
-        )
-        for upstream, found in logs
-    )
+    changes = _upstream_changes(table, lake, bookmarks)
     kind, why, dates = _how(table, bookmarks, changes, definition=definition, rebuild=rebuild)
     if kind != "rebuild" and log and ("date" in log.partition_columns) != table.by_date:
         kind, why, dates = "rebuild", "the table has other partitions than the document", frozenset()
@@ -84,11 +75,22 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, definition: str, rebu
     return RefinePlan(str(uuid.uuid4()), version, table_id, changes, kind, why, dates, deletes)
 
 
-def _existing(table: RefinedTableSpec, upstream: str, uri: str) -> TableLog:
-    log = TableLog.open(uri)
-    if log is None:
-        raise UpstreamMissing(table=table.name, upstream=upstream, uri=uri)
-    return log
+def _upstream_changes(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks | None) -> tuple[UpstreamChanges, ...]:
+    """What is new in each upstream table, in the document's order; a table that is named twice is opened once.
+
+    Raises:
+        UpstreamMissing: One does not exist.
+    """
+    opened: dict[str, OpenedUpstream] = {}
+    for upstream in table.upstreams:
+        uri = upstream.uri(lake)
+        if uri not in opened:
+            found = open_upstream(uri, bookmarks.consumed if bookmarks else lambda table_id: None)
+            if found is None:
+                raise UpstreamMissing(table=table.name, upstream=upstream.table, uri=uri)
+            opened[uri] = found
+    pairs = [(upstream, opened[upstream.uri(lake)]) for upstream in table.upstreams]
+    return tuple(changes_since(found.log, found.since, view=u.view, table=u.table) for u, found in pairs)
 
 
 def _bookmarks(table: RefinedTableSpec, log: TableLog, *, rebuild: bool) -> Bookmarks | None:

@@ -17,6 +17,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.serve.columns import Column, served_columns
 from kdi_assets.serve.errors import (
+    AnotherServerActive,
     ColumnNotServed,
     DuckDbMissing,
     FeaturesNotRead,
@@ -29,7 +30,7 @@ from kdi_assets.serve.errors import (
     TableNotOurs,
 )
 from kdi_assets.serve.report import ServeReport
-from kdi_assets.serve.source import source_log
+from kdi_assets.serve.source import open_source
 from kdi_assets.stream.served_table import DuckDb, ServedTableSpec
 from kdi_assets.wording import first_line
 
@@ -79,12 +80,12 @@ class DuckDbServing:
             KdiError: One of ``kdi_assets.serve.errors``.
         """
         began, file = time.monotonic(), _path(self.target, self.home)
-        log = source_log(self.served, self.lake)
-        columns = served_columns(self.served, log.schema)
         file.parent.mkdir(parents=True, exist_ok=True)
         with _opened(self.served, file, read_only=False) as connection:
             connection.execute(_CREATE)
             consumed = _consumed(connection, self.target.table)
+            log = open_source(self.served, self.lake, consumed).log
+            columns = served_columns(self.served, log.schema)
             exists = self._table_exists(connection)
             if exists and consumed is None:
                 statement = f'DROP TABLE "{self.target.table}";'
@@ -94,13 +95,22 @@ class DuckDbServing:
             same = consumed is not None and (consumed.table_id, consumed.version, consumed.definition) == newest
             if same and exists and not rebuild:
                 return self._report(log.version, consumed, "nothing", rows=0, began=began)
-            rows = self._replace(connection, log, columns)
+            rows = self._replace(connection, log, columns, consumed)
         self.at("published")
         return self._report(log.version, consumed, "load", rows=rows, began=began)
 
-    def _replace(self, connection: duckdb.DuckDBPyConnection, log: TableLog, columns: Sequence[Column]) -> int:
+    def _replace(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        log: TableLog,
+        columns: Sequence[Column],
+        consumed: ConsumedByFile | None,
+    ) -> int:
         table = f'"{self.target.table}"'
         with _transaction(connection):
+            # The lock of the file keeps other processes out, and not other threads of this one.
+            if _consumed(connection, self.target.table) != consumed:
+                raise AnotherServerActive(target=self.served.name)
             connection.register("kdi_batches", self._batches(log, columns))
             connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM kdi_batches")
             connection.unregister("kdi_batches")

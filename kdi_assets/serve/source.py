@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from kdi_assets.ledger.delta_log import TableLog
+from typing import Protocol
+
+from kdi_assets.follow.upstream import OpenedUpstream, open_upstream
 from kdi_assets.serve.errors import SourceMissing
 from kdi_assets.stream.served_table import ServedTableSpec
 
 
-def source_log(served: ServedTableSpec, lake: str) -> TableLog:
-    """The log of the Delta table, at its newest version.
+class DatabaseState(Protocol):
+    """What a database says of a table's rows: from which Delta table they come, and from which version of it."""
+
+    @property
+    def table_id(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+
+def open_source(served: ServedTableSpec, lake: str, state: DatabaseState | None) -> OpenedUpstream:
+    """The log of the Delta table at its newest version, and up to which version the database has its rows.
+
+    Args:
+        state: Read from the database before this call; ``None``: it has no rows of ours.
 
     Raises:
-        SourceMissing: It does not exist yet.
+        SourceMissing: The Delta table does not exist yet.
     """
     uri = served.table_uri(lake)
-    log = TableLog.open(uri)
-    if log is None:
+    found = open_upstream(uri, lambda table_id: state.version if state and state.table_id == table_id else None)
+    if found is None:
         raise SourceMissing(target=served.name, uri=uri)
-    return log
+    return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError
-from kdi_assets.serve.source import source_log
+from kdi_assets.serve.source import open_source
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 
 if TYPE_CHECKING:
@@ -45,26 +45,23 @@ def read_served_status(served: ServedTableSpec, *, lake: str, home: Path) -> Ser
     """Read the state of a served table; a refusal is part of it."""
     newest: int | None = None
     try:
-        log = source_log(served, lake)
-        newest = log.version
-        consumed, committed_at = _consumed(served, log.table_id, home)
+        consumed = _consumed(served, home)
+        source = open_source(served, lake, consumed)
+        newest = source.log.version
     except KdiError as refusal:
         return ServedStatus(served, newest=newest, refusal=refusal)
-    return ServedStatus(served, consumed, newest, committed_at)
+    return ServedStatus(
+        served, source.since, newest, consumed.committed_at if consumed and source.since is not None else None
+    )
 
 
-def _consumed(served: ServedTableSpec, table_id: str, home: Path) -> tuple[int | None, datetime | None]:
-    found: ConsumedVersion | ConsumedByFile | None
+def _consumed(served: ServedTableSpec, home: Path) -> ConsumedVersion | ConsumedByFile | None:
     if isinstance(served.into, Postgres):
         from kdi_assets.serve.postgres.connection import database_of
         from kdi_assets.serve.postgres.served_versions import read_consumed
 
         with database_of(served.into, home=home).connected() as connection:
-            found = read_consumed(connection, served.into.schema, served.into.table)
-    else:
-        from kdi_assets.serve.duckdb_file import read_consumed_of_file
+            return read_consumed(connection, served.into.schema, served.into.table)
+    from kdi_assets.serve.duckdb_file import read_consumed_of_file
 
-        found = read_consumed_of_file(served, served.into, home)
-    if found is None or found.table_id != table_id:
-        return None, None
-    return found.version, found.committed_at
+    return read_consumed_of_file(served, served.into, home)

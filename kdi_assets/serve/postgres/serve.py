@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from kdi_assets.follow.upstream import OpenedUpstream, UpstreamChanges, changes_since
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.errors import CommitUnreadable
-from kdi_assets.refine.upstream import UpstreamChanges, changes_since
 from kdi_assets.serve.columns import Column, key_columns, served_columns
 from kdi_assets.serve.errors import AnotherServerActive, PublishedMeanwhile
 from kdi_assets.serve.net_changes import NET, PRESENT, appended_as_changes, net_changes
@@ -25,7 +25,7 @@ from kdi_assets.serve.postgres.target_table import (
 )
 from kdi_assets.serve.postgres.types import postgres_type
 from kdi_assets.serve.report import ServeReport
-from kdi_assets.serve.source import source_log
+from kdi_assets.serve.source import open_source
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class PostgresServing:
         lake: Root of the Delta tables.
         session: Gives the Spark session; called only if rows must be read.
         report: Takes lines for a log.
-        at: Called with the name of each point that is reached: ``planned``, ``staged``, ``publishing`` (inside the
-            transaction, before its commit), ``published``.
+        at: Called with the name of each point that is reached: ``consumed version read``, ``planned``, ``staged``,
+            ``publishing`` (inside the transaction, before its commit), ``published``.
     """
 
     served: ServedTableSpec
@@ -90,10 +90,13 @@ class PostgresServing:
         raise AnotherServerActive(target=self.served.name)
 
     def _attempt(self, connection: psycopg.Connection, *, rebuild: bool, began: float) -> ServeReport:
-        log = source_log(self.served, self.lake)
         prepare_schema(connection, self.target.schema, self.target.table)
         drop_dead_attempts(connection, self.target.schema)
-        plan = self._plan(connection, log, rebuild=rebuild)
+        consumed = read_consumed(connection, self.target.schema, self.target.table)
+        self.at("consumed version read")
+        source = open_source(self.served, self.lake, consumed)
+        log = source.log
+        plan = self._plan(connection, source, consumed, rebuild=rebuild)
         if plan.why:
             self.report(f"{self.served.name}: {plan.way}, because {plan.why}")
         self.at("planned")
@@ -104,11 +107,17 @@ class PostgresServing:
         self.at("published")
         return self._report(plan, published, began=began, started=started)
 
-    def _plan(self, connection: psycopg.Connection, log: TableLog, *, rebuild: bool) -> ServePlan:
-        consumed = read_consumed(connection, self.target.schema, self.target.table)
+    def _plan(
+        self,
+        connection: psycopg.Connection,
+        source: OpenedUpstream,
+        consumed: ConsumedVersion | None,
+        *,
+        rebuild: bool,
+    ) -> ServePlan:
+        log, same = source.log, source.since is not None
         found = read_target_table(connection, self.target.schema, self.target.table)
-        same = consumed is not None and consumed.table_id == log.table_id
-        changes = changes_since(log, consumed.version if consumed and same else None, table=self.served.table)
+        changes = changes_since(log, source.since, table=self.served.table)
         if consumed is None:
             refuse_table_of_others(self.served.name, self.target.schema, self.target.table, found)
             return ServePlan(changes, consumed, "load", "it is the first time")

@@ -1,5 +1,9 @@
 """What is new in an upstream table since a version, from its log and without a JVM.
 
+Whoever follows a table reads its own state first, and opens the upstream table's log after it, by ``open_upstream``:
+the log then has every version that the state counts. In the other order, a follower that another run overtook in
+between would take the newer state for lost history, and put older rows over newer ones.
+
 Between two versions only files were added (then their rows are the new rows), or rows changed (then the change feed has
 them, if it is there), or the log or the files are gone (then whole dates must be computed again).
 """
@@ -7,13 +11,13 @@ them, if it is there), or the log or the files are gone (then whole dates must b
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Literal
 
 from kdi_assets.ledger.delta_log import TableLog, physical_name_in, row_actions
-from kdi_assets.ledger.errors import CommitUnreadable
+from kdi_assets.ledger.errors import CommitUnreadable, unreadable_commit
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 ChangeKind = Literal["nothing", "appended", "changed", "lost"]
@@ -49,6 +53,43 @@ class UpstreamChanges:
     has_feed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedUpstream:
+    """An upstream table's log, and up to which version a follower has consumed it.
+
+    Attributes:
+        since: The version consumed, inclusive; ``None``: nothing of this table was consumed.
+    """
+
+    log: TableLog
+    since: int | None
+
+
+def open_upstream(uri: str, consumed: Callable[[str], int | None]) -> OpenedUpstream | None:
+    """Open an upstream table at its newest version; ``None`` if there is no table.
+
+    Args:
+        consumed: By the table's id, the version that the follower's own state says is consumed. The state was read
+            before this call.
+
+    Raises:
+        TableUnreadable: The log is damaged.
+        KdiError: The log cannot be read.
+    """
+    log = TableLog.open(uri)
+    if log is None:
+        return None
+    since = consumed(log.table_id)
+    if since is not None and since > log.version:
+        # An older listing than the state: the version was there when it was consumed. If the second one lacks it as
+        # well, the table went back.
+        log = TableLog.existing(uri)
+        since = consumed(log.table_id)
+    if since != log.version:
+        log.refuse_empty_commits()
+    return OpenedUpstream(log, since)
+
+
 def changes_since(log: TableLog, since: int | None, *, view: str = "", table: str = "") -> UpstreamChanges:
     """What is new in a table after version ``since``.
 
@@ -58,6 +99,7 @@ def changes_since(log: TableLog, since: int | None, *, view: str = "", table: st
         view, table: For the result.
 
     Raises:
+        TableUnreadable: A commit after ``since`` is there, and cannot be read.
         StorageFailed: The storage does not answer.
     """
     base = UpstreamChanges(view, table, log.uri, log.table_id, since, log.version, "nothing")
@@ -69,8 +111,10 @@ def changes_since(log: TableLog, since: int | None, *, view: str = "", table: st
         )
     try:
         return _Reader(log, since).changes(base)
-    except CommitUnreadable as gone:
-        why = f"commit {gone.version}, which was not consumed, is no longer in its log"
+    except CommitUnreadable as unread:
+        if not unread.gone:  # its rows are not lost: someone can put the file back
+            raise unreadable_commit(log.uri, unread) from unread
+        why = f"commit {unread.version}, which was not consumed, is no longer in its log"
         return replace(base, kind="lost", dates=_dates_by_files(log, since), why=why)
 
 
@@ -81,13 +125,14 @@ class _Reader:
 
     def changes(self, base: UpstreamChanges) -> UpstreamChanges:
         commits = {v: self.log.actions(v) for v in range(self.since + 1, self.log.version + 1)}
+        # Before anything is called nothing: with column mapping, a commit without rows can change what columns hold.
+        if why := self._column_change(commits):
+            return replace(base, kind="lost", dates=None, why=why)
         changing = {v: found for v, actions in commits.items() if (found := row_actions(actions))}
         if not changing:
             return base
         actions = [action for found in changing.values() for action in found]
         dates = self._dates(actions)
-        if why := self._schema_change(commits):
-            return replace(base, kind="lost", dates=None, why=why)
         if any("remove" in action for action in actions):
             return replace(base, kind="changed", dates=dates, has_feed=self._has_feed(commits, changing))
         files = tuple(action["add"] for action in actions)
@@ -96,24 +141,36 @@ class _Reader:
         return replace(base, kind="changed", dates=dates)  # compacted, and then removed by VACUUM
 
     def _dates(self, actions: Sequence[Mapping[str, Any]]) -> frozenset[date] | None:
-        if "date" not in self.log.partition_columns:
+        if not self.log.is_partitioned_by_date:
             return None
         column = physical_name_in("date", self.log.schema)
         found = [(a.get("add") or a["remove"]).get("partitionValues", {}).get(column) for a in actions]
         return frozenset(map(date.fromisoformat, found)) if all(found) else None
 
-    def _schema_change(self, commits: Mapping[int, Sequence[Mapping[str, Any]]]) -> str:
+    def _column_change(self, commits: Mapping[int, Sequence[Mapping[str, Any]]]) -> str:
+        """Why the rows that were consumed have other columns now; empty if they do not."""
         if not any("metaData" in action for actions in commits.values() for action in actions):
             return ""
-        before = {f["name"]: f["type"] for f in TableLog.existing(self.log.uri, self.since).schema["fields"]}
-        now = {f["name"]: f["type"] for f in self.log.schema["fields"]}
-        other = sorted(name for name, kind in before.items() if now.get(name) != kind)
-        return f"its column {other[0]} was dropped, renamed or changed its type" if other else ""
+        before = self._consumed_table
+        if before is None:
+            return f"its columns changed, and those of version {self.since} are no longer in its log"
+        other = changed_column(before.schema, self.log.schema)
+        return f"its column {other} was dropped, renamed or changed its type" if other else ""
+
+    @property
+    def _consumed_table(self) -> TableLog | None:
+        """The table at the version consumed; ``None`` if its log no longer has it."""
+        try:
+            return TableLog.existing(self.log.uri, self.since)
+        except CommitUnreadable:
+            return None
 
     def _has_feed(self, commits: Mapping[int, Sequence[Mapping[str, Any]]], changing: Mapping[int, object]) -> bool:
         # On since the version consumed before: Delta writes no change files for older commits.
-        before = TableLog.existing(self.log.uri, self.since)
-        if before.configuration.get(CHANGE_FEED) != "true" or before.partition_columns != self.log.partition_columns:
+        before = self._consumed_table
+        if before is None or before.configuration.get(CHANGE_FEED) != "true":
+            return False
+        if before.partition_columns != self.log.partition_columns:
             return False
         # Delta reads no feed over a version without it, or with columns that the newest version does not have.
         between = [action["metaData"] for actions in commits.values() for action in actions if "metaData" in action]
@@ -121,12 +178,10 @@ class _Reader:
 
     def _fits(self, metadata: Mapping[str, Any]) -> bool:
         """Whether a version with this metadata can be in a feed up to the newest version."""
-        now = {f["name"]: f["type"] for f in self.log.schema["fields"]}
-        columns = json.loads(metadata["schemaString"])["fields"]
         return (
             metadata.get("configuration", {}).get(CHANGE_FEED) == "true"
             and metadata.get("partitionColumns", []) == self.log.partition_columns
-            and all(now.get(f["name"]) == f["type"] for f in columns)
+            and not changed_column(json.loads(metadata["schemaString"]), self.log.schema)
         )
 
     def _are_there(
@@ -136,9 +191,43 @@ class _Reader:
         return not self.log.missing_files([f["path"] for f in files if f["path"] in removed])
 
 
+def changed_column(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The first column whose values of before cannot be found under its name now; empty if there is none.
+
+    Columns and fields that were added are no change. A column is the same if its physical name is: under column mapping
+    a name can be given to another column.
+
+    Args:
+        before, now: Types as Delta's schema JSON has them: of the whole table, or of a nested field.
+    """
+    fields = {field["name"]: field for field in now["fields"]}
+    for field in before["fields"]:
+        name = field["name"]
+        other = fields.get(name)
+        if other is None or physical_name_in(name, before) != physical_name_in(name, now):
+            return str(name)
+        if inner := _changed_type(field["type"], other["type"]):
+            return f"{name}{inner}" if inner.startswith(".") else str(name)
+    return ""
+
+
+def _changed_type(before: Any, now: Any) -> str:
+    """The path of what changed inside a type, such as ``.street``, or ``*`` for the type itself; empty if nothing."""
+    if isinstance(before, str) or isinstance(now, str) or before["type"] != now["type"]:
+        return "" if before == now else "*"
+    if before["type"] == "struct":
+        inner = changed_column(before, now)
+        return f".{inner}" if inner else ""
+    parts = {"array": ("elementType",), "map": ("keyType", "valueType")}.get(before["type"])
+    if parts is None:
+        return "" if before == now else "*"
+    return next((found for part in parts if (found := _changed_type(before[part], now[part]))), "")
+
+
 def _dates_by_files(log: TableLog, since: int) -> frozenset[date] | None:
     """The dates whose files differ between two versions; ``None`` if the older one cannot be opened."""
-    if "date" not in log.partition_columns:
+    # delta-rs does not show which rows of a file a deletion vector removed.
+    if not log.is_partitioned_by_date or "deletionVectors" in log.features:
         return None
     try:
         before = TableLog.existing(log.uri, since)
