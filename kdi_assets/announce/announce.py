@@ -60,7 +60,7 @@ def announce(stream: Stream, lake: str, *, at: Callable[[str], None] = lambda po
 
     Raises:
         NotAnnounced, AnotherAnnouncerActive, TransactionOpen: A retry can help.
-        AnnouncedByAnotherTable, BookmarksNotKept, FilesAreNotRows: Someone must decide.
+        AnnouncedByAnotherTable, BookmarksNotKept, BookmarksScattered, FilesAreNotRows: Someone must decide.
         KdiError: The brokers or the storage do not answer, or refuse.
     """
     if stream.announce is None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields
 from time import monotonic, sleep
 
-from kdi_assets.announce.errors import BookmarkOfNewerRelease, BookmarksNotKept, TransactionOpen
+from kdi_assets.announce.errors import BookmarkOfNewerRelease, BookmarksNotKept, BookmarksScattered, TransactionOpen
 from kdi_assets.announce.table_changes import LastAnnounced
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka.client import Admin
@@ -46,6 +46,7 @@ def ensure_bookmark_topic(stream: Stream, cluster: Cluster, topic: str) -> None:
 
     Raises:
         BookmarksNotKept: It deletes messages by age or size.
+        BookmarksScattered: It has several partitions.
         KdiError: The brokers do not answer or refuse.
     """
     config = topic_configs(cluster, [topic])[topic]
@@ -56,6 +57,8 @@ def ensure_bookmark_topic(stream: Stream, cluster: Cluster, topic: str) -> None:
         raise config
     if (policy := config["cleanup.policy"]) != "compact":
         raise BookmarksNotKept(stream=stream.name, topic=topic, policy=policy)
+    if (count := len(read_topic(cluster, topic).partitions)) != 1:
+        raise BookmarksScattered(stream=stream.name, topic=topic, topic_partitions=count)
 
 
 def _create(cluster: Cluster, topic: str) -> None:

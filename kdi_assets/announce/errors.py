@@ -56,6 +56,23 @@ class BookmarksNotKept(Terminal):
     what_to_run = "kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact, then kdi drain {stream}"
 
 
+class BookmarksScattered(Terminal):
+    """The topic of the bookmarks has several partitions, and the newest bookmark of a table can lie in any of them."""
+
+    stream: str
+    topic: str
+    topic_partitions: int
+
+    what_happened = (
+        "{stream}: the topic {topic} keeps bookmarks, and has {topic_partitions} partitions; it must have one."
+    )
+    what_is_safe = "nothing was announced; the table has all of its commits."
+    what_to_run = (
+        "kafka-topics --delete --topic {topic}, then kdi drain {stream}    "
+        "(creates it anew, and announces all files of the table once)"
+    )
+
+
 class BookmarkOfNewerRelease(Terminal):
     """A newer release announced the table last."""
 

@@ -110,7 +110,7 @@ class TableChanges:
             kind="changes",
             operation=info.operation,
             data_change=data_change,
-            only_adds=data_change and not removed,
+            only_adds=data_change and not removed and not info.is_restore,
             committed_at=info.committed_at,
             commit=entry.kind if entry else "",
             attempt_id=entry.attempt_id if entry else "",

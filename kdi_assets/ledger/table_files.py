@@ -120,7 +120,9 @@ class TableAt:
 
     @property
     def is_partitioned_by_date(self) -> bool:
-        return "date" in self.partition_columns
+        """A partition column ``date`` of type date, and not of text."""
+        types = {field.name: field.dataType.simpleString() for field in self.schema.fields}
+        return "date" in self.partition_columns and types["date"] == "date"
 
     @property
     def has_change_feed(self) -> bool:

@@ -31,7 +31,8 @@ _STATE: dict[Function, dict[str, tuple[str, str]]] = {
 }
 """By function, then suffix of the column: SQL over rows, and SQL that merges the columns of two parts of a group."""
 _OF_STATE: dict[Function, str] = {
-    "avg": "try_divide(`{c}_sum`, `{c}_count`)",
+    # Not try_divide: a quotient that does not fit its type ends the run, as such a sum does, and is not null.
+    "avg": "`{c}_sum` / nullif(`{c}_count`, 0)",
     # A sketch that was never merged estimates by the order in which its values came. The union with itself does not
     # know the order any more, so the estimate depends on the distinct values alone, however they were cut into pieces.
     "approx_count_distinct": "hll_sketch_estimate(hll_union(`{c}_sketch`, `{c}_sketch`))",

@@ -26,7 +26,8 @@ def first_rows(rows: DataFrame, mode: Deduplicate) -> DataFrame:
     """The rows that are no duplicates.
 
     A row is a duplicate if a row with the same keys comes before it, by date and then by ``order_by``, on its own date
-    or on one of the ``window - 1`` dates before; whether that one is a duplicate itself makes no difference.
+    or on one of the ``window - 1`` dates before; whether that one is a duplicate itself makes no difference. A row with
+    a null key is no duplicate: it is unknown of what. A row whose ``order_by`` is null comes after those with a value.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -35,9 +36,11 @@ def first_rows(rows: DataFrame, mode: Deduplicate) -> DataFrame:
     everything = F.struct(*(F.col(f"`{column}`") for column in rows.columns))
     of_key = Window.partitionBy(*mode.keys)
     # Rows that are equal in all of these are ordered by their content, so that every computation keeps the same one.
-    before = F.lag("date").over(of_key.orderBy("date", "_kdi_order", "_kdi_content")).alias("before")
+    in_order = of_key.orderBy("date", F.col("_kdi_order").asc_nulls_last(), "_kdi_content")
+    before = F.lag("date").over(in_order)
     found = rows.select("*", order.alias("_kdi_order"), F.to_json(everything, EXACT_JSON).alias("_kdi_content"))
     marked = found.withColumn("_kdi_before", before)
     # The row directly before is the nearest one: if it is outside of the window, so are all others.
-    first = f"_kdi_before IS NULL OR datediff(date, _kdi_before) >= {mode.window}"
+    unknown = " OR ".join(f"`{key}` IS NULL" for key in mode.keys)
+    first = f"_kdi_before IS NULL OR datediff(date, _kdi_before) >= {mode.window} OR {unknown}"
     return marked.where(first).drop("_kdi_order", "_kdi_content", "_kdi_before")

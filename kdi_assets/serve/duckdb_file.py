@@ -153,7 +153,9 @@ class DuckDbServing:
         return int(rows)
 
     def _table_exists(self, connection: duckdb.DuckDBPyConnection) -> bool:
-        query = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'main' AND table_name = ?"
+        """Names that differ in case only are one table for DuckDB."""
+        named = "table_schema = 'main' AND lower(table_name) = lower(?)"
+        query = f"SELECT count(*) FROM information_schema.tables WHERE {named}"  # noqa: S608
         found = connection.execute(query, [self.target.table]).fetchone()
         return bool(found and found[0])
 

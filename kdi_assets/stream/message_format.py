@@ -199,12 +199,12 @@ class Files:
 
     Attributes:
         of: What the files hold; of ``Json``, one document per line.
-        root: The folders in which files must lie; empty: anywhere.
+        root: The folders in which files must lie.
     """
 
     of: Parquet | Json
-    names: FileNames = "paths"
-    root: tuple[str, ...] = ()
+    names: FileNames
+    root: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

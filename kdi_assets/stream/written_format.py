@@ -136,8 +136,14 @@ class WrittenFiles(Declared):
         BeforeValidator(lambda given: [given] if isinstance(given, str) else given, tuple[str, ...] | str),
         Field(examples=["s3://lake/bronze"]),
     ] = ()
-    """Folder, or list of folders, in which the files must lie. A message that names another file is a dead letter. With
-    one folder, messages may name files by their paths in it. By default files may lie anywhere."""
+    """Required: folder, or list of folders, in which the files must lie. A message that names another file is a dead
+    letter. With one folder, messages may name files by their paths in it."""
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> WrittenFiles:
+        if not self.root:  # who can write to the topic would read every file that the drain can read
+            raise wrong("does not say in which folder the files lie", "e.g. root: s3://lake/bronze", field="root")
+        return self
 
     def engine_format(self) -> Files:
         """The format of the engine."""

@@ -11,7 +11,12 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.announce.announce import announce
-from kdi_assets.announce.errors import AnnouncedByAnotherTable, AnotherAnnouncerActive, BookmarksNotKept
+from kdi_assets.announce.errors import (
+    AnnouncedByAnotherTable,
+    AnotherAnnouncerActive,
+    BookmarksNotKept,
+    BookmarksScattered,
+)
 from kdi_assets.drain.drain import drain
 from kdi_assets.ledger.storage import commit_path
 from kdi_assets.sources.kafka.errors import TopicMissing
@@ -21,6 +26,7 @@ from kdi_assets.stream.stream import Cluster
 from tests.announced import announcements, assert_each_version_once
 from tests.conftest import DrivenFactory, TopicFactory
 from tests.driven import DrivenStream, Once
+from tests.faults.topics import delete_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -208,6 +214,42 @@ def test_a_topic_of_bookmarks_that_deletes_them_is_refused(
         announce(web.stream, web.lake)
 
     assert seen(web) == []
+
+
+def test_a_topic_of_bookmarks_with_several_partitions_is_refused_until_it_is_made_again(
+    announced: Callable[[], DrivenStream], topic: TopicFactory
+) -> None:
+    """Pass: nothing is announced that the next announcer would not know of; what the error says to run helps."""
+    web = announced()
+    web.drain_rounds(1, 10)
+    assert web.stream.announce
+    name = f"{web.stream.announce.topic}.announced"
+    delete_topic(web, name)
+    topic(name=name, partitions=3, config={"cleanup.policy": "compact"})
+
+    with pytest.raises(BookmarksScattered, match="3 partitions"):
+        announce(web.stream, web.lake)
+    delete_topic(web, name)
+    announce(web.stream, web.lake)
+    again = announce(web.stream, web.lake)
+
+    assert again.versions == ()
+
+
+def test_a_restore_that_only_takes_files_back_is_not_announced_as_one_that_only_adds(
+    announced: Callable[[], DrivenStream], spark: SparkSession
+) -> None:
+    web = announced()
+    web.drain_rounds(2, 10)
+    version = web.version()
+    spark.sql(f"DELETE FROM delta.`{web.uri}`")
+
+    spark.sql(f"RESTORE TABLE delta.`{web.uri}` TO VERSION AS OF {version}")
+    announce(web.stream, web.lake)
+
+    deleted, restored = seen(web)[-2:]
+    assert (deleted.added, deleted.only_adds, bool(deleted.removed)) == ((), False, True)
+    assert (bool(restored.added), restored.removed, restored.only_adds) == (True, (), False)
 
 
 def test_a_table_of_the_same_path_in_another_lake_is_refused(

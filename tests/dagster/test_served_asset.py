@@ -268,10 +268,11 @@ def test_duckdb_has_the_rows_of_one_version_and_refuses_what_is_not_its_own(lake
     assert rows("kdi_served")[0][3] == 1
 
     with duckdb.connect(str(file)) as connection:
-        connection.execute("CREATE TABLE theirs AS SELECT 1 AS one")
-    theirs = ServedTableSpec(table="gold/x", into=DuckDb(file=str(file), table="theirs"), keys=("id",))
-    with pytest.raises(TableNotOurs):
-        run(theirs)
+        connection.execute('CREATE TABLE "Theirs" AS SELECT 1 AS one')
+    for name in ("Theirs", "theirs"):  # one table for DuckDB
+        theirs = ServedTableSpec(table="gold/x", into=DuckDb(file=str(file), table=name), keys=("id",))
+        with pytest.raises(TableNotOurs):
+            run(theirs)
     tmp_path.joinpath("text.duckdb").write_text("no database " * 1000)
     with pytest.raises(FileNotOurs):
         run(ServedTableSpec(table="gold/x", into=DuckDb(file="text.duckdb", table="x"), keys=("id",)))

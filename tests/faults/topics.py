@@ -101,14 +101,20 @@ def delete_records(web: DrivenStream, until: dict[int, int]) -> None:
         deleted.result(10)
 
 
+def delete_topic(web: DrivenStream, name: str) -> None:
+    """Delete a topic, and wait until the broker has forgotten it."""
+    client = admin(web.stream.cluster)
+    client.delete_topics([name])[name].result(10)
+    wait_until(lambda: name not in client.list_topics(timeout=5).topics, seconds=20)
+
+
 def make_again(web: DrivenStream, *, partitions: int) -> Publisher:
     """Delete the topic and create another one of its name; the result publishes to it.
 
     A client that saw the topic vanish may refuse it for a while, so the new one has its own publisher.
     """
     topic, client = web.stream.topic, admin(web.stream.cluster)
-    client.delete_topics([topic])[topic].result(10)
-    wait_until(lambda: topic not in client.list_topics(timeout=5).topics, seconds=20)
+    delete_topic(web, topic)
     client.create_topics([NewTopic(topic, partitions, 1)])[topic].result(10)
     wait_until(lambda: topic in client.list_topics(timeout=5).topics, seconds=20)
     return Publisher(web.stream.cluster.bootstrap_servers)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from typing import Any
 
 import pytest
 
+from kdi_assets.errors import Terminal
 from kdi_assets.refine import inputs
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from tests.refined import Lakeside, refined_table
-
-if TYPE_CHECKING:
-    pass
 
 D1, D2, D3 = date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3)
 FIRST = [(1, "a", 10, "i", D1), (2, "b", 20, "i", D1), (3, "a", 30, "i", D2), (1, "a", 10, "i", D2)]
@@ -126,6 +126,48 @@ def test_a_table_without_rows_is_refined_and_can_lose_all_rows_again(
     lakeside.refine(table)
 
     assert not lakeside.rows("silver/t")
+
+
+def test_an_average_is_right_or_refused_and_never_null(lakeside: Lakeside) -> None:
+    """Purpose: the quotient of a wide decimal and a count can have more digits than its type.
+    Procedure: average numbers of 32 digits before the point, then one of 33.
+    Pass: the first is right to the last digit; the second ends the run by an error that names the overflow.
+    """
+    table = refined_table(
+        **{
+            "table": "gold/mean",
+            "from": "bronze/wide",
+            "partition_by": None,
+            "mode": {"aggregate": {"by": ["host"], "measures": {"mean": {"avg": "amount"}}}},
+        }
+    )
+    lakeside.sql("CREATE TABLE {t} (host string, amount decimal(38,4)) USING delta", "bronze/wide")
+    lakeside.sql(f"INSERT INTO {{t}} VALUES ('a', {'9' * 28}.5BD), ('a', {'9' * 28}.5BD), ('b', NULL)", "bronze/wide")
+    lakeside.refine(table)
+    means = {row["host"]: row["mean"] for row in lakeside.spark.table(f"delta.`{lakeside.uri('gold/mean')}`").collect()}
+    assert means == {"a": Decimal(f"{'9' * 28}.5"), "b": None}
+
+    lakeside.sql(f"INSERT INTO {{t}} VALUES ('c', {'9' * 34}BD)", "bronze/wide")
+    with pytest.raises(Terminal, match="33|OUT_OF_RANGE|cannot be represented"):
+        lakeside.refine(table)
+
+
+def test_rows_without_a_key_or_an_order_are_no_duplicates_and_do_not_win(lakeside: Lakeside) -> None:
+    """Pass: each row with a null key is kept; a row with an order comes before one without."""
+    table = refined_table(
+        **{
+            "table": "silver/first",
+            "from": "bronze/events",
+            "mode": {"deduplicate": {"keys": ["id", "host"], "order_by": "bytes"}},
+        }
+    )
+    lakeside.append([(1, "a", None, "late", D1), (1, "a", 7, "first", D1), (None, "a", 1, "x", D1)])
+    lakeside.append([(None, "a", 2, "y", D1), (2, None, 1, "z", D1), (2, None, 1, "z", D1), (1, "a", 9, "w", D1)])
+    lakeside.refine(table)
+
+    kept = Counter(dict(row)["op"] for row in lakeside.rows("silver/first").elements())
+    assert kept == {"first": 1, "x": 1, "y": 1, "z": 2}
+    lakeside.assert_as_computed_at_once(table)
 
 
 @pytest.mark.parametrize("mode", ["aggregate", "exact distinct", "upsert", "upsert with history"])

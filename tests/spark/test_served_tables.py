@@ -83,6 +83,46 @@ def _served_after(numbers: ServedDelta, statements: list[str]) -> tuple[str, int
     return report.kind, report.upserted, report.deleted
 
 
+def test_two_rows_with_one_key_are_refused_also_when_all_rows_are_compared(numbers: ServedDelta) -> None:
+    """Pass: the database keeps its rows, and a second comparison does not give the other row."""
+    numbers.serve()
+    before = numbers.rows()
+    numbers.sql("INSERT INTO {t} VALUES (1, -1, 'twice')")
+
+    for _ in range(2):
+        with pytest.raises(KeysNotUnique):
+            numbers.serve(rebuild=True)
+
+    assert numbers.rows() == before
+
+
+@pytest.mark.parametrize("zone", ["Europe/Zurich", "America/St_Johns", "UTC"])
+def test_timestamps_are_the_same_moments_whatever_the_time_zone_of_the_session_is(
+    spark: SparkSession, lake: str, url: str, zone: str
+) -> None:
+    """Purpose: when clocks go back, a local time is two moments; long ago, offsets had seconds.
+    Procedure: serve moments around both, alone, in an array and in a struct, by a session in another time zone.
+    Pass: PostgreSQL has the microseconds since 1970 that Delta has.
+    """
+    moments = (1_792_886_399_999_999, 1_792_888_200_000_000, 1_792_891_800_000_001, -62_135_596_800_000_000)
+    served = ServedDelta.create(
+        spark, lake, url, columns="id bigint, at timestamp, many array<timestamp>, inside struct<at: timestamp>"
+    )
+    listed = ", ".join(f"({n}L, timestamp_micros({m}L))" for n, m in enumerate(moments))
+    served.sql(f"INSERT INTO {{t}} SELECT id, at, array(at), named_struct('at', at) FROM VALUES {listed} AS t(id, at)")
+
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        served.serve()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+    since = "(extract(epoch FROM %s) * 1000000)::bigint"
+    columns = [since % text for text in ("at", "many[1]", "(inside->>'at')::timestamptz")]
+    found = served.query(f"SELECT {', '.join(f'{c} AS c{n}' for n, c in enumerate(columns))} FROM {{t}} ORDER BY id")
+    assert [tuple(row.values()) for row in found] == [(m, m, m) for m in moments]
+
+
 def test_values_of_every_type_arrive_as_they_are(spark: SparkSession, lake: str, url: str) -> None:
     """Pass: each value is read back from PostgreSQL as it was, to the microsecond and the last digit, in a load and in
     an upsert; NULL is NULL and empty text is empty text.

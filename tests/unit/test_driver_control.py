@@ -20,6 +20,7 @@ import pytest
 
 from kdi_assets.runtime.driver import control
 from kdi_assets.runtime.driver.control import (
+    LONGEST_LINE,
     ControlConnection,
     ControlServer,
     DriverAddress,
@@ -109,6 +110,26 @@ def test_who_does_not_know_the_secret_is_not_heard(server: ControlServer, owner:
 def test_what_is_no_message_ends_the_conversation(server: ControlServer, owner: Listener, line: bytes) -> None:
     with socket.create_connection(("127.0.0.1", server.port), 5) as stranger:
         stranger.sendall(line)
+
+        assert stranger.recv(100) == b""
+    assert owner.told.empty()
+
+
+def test_a_line_that_does_not_end_is_not_kept(server: ControlServer, owner: Listener) -> None:
+    """Pass: the driver hangs up at its limit, long before all is sent."""
+    with socket.create_connection(("127.0.0.1", server.port), 5) as stranger, pytest.raises(OSError):
+        for _ in range(1000):
+            stranger.sendall(b"x" * LONGEST_LINE)
+    assert owner.told.empty()
+
+
+def test_who_connects_and_says_nothing_is_hung_up_on(
+    server: ControlServer, owner: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "GREETING_SECONDS", 0.05)
+
+    with socket.create_connection(("127.0.0.1", server.port), 5) as stranger:
+        stranger.sendall(b'{"secret"')
 
         assert stranger.recv(100) == b""
     assert owner.told.empty()

@@ -40,8 +40,12 @@ ANNOUNCED = Announcement(
 )
 
 
+ANYWHERE = ("/", "s3://lake")
+
+
 def named(value: bytes | str, names: FileNames = "paths", *root: str) -> NamedFiles:
-    return named_files(value.encode() if isinstance(value, str) else value, Files(Parquet(), names, root))
+    format_ = Files(Parquet(), names, root or ANYWHERE)
+    return named_files(value.encode() if isinstance(value, str) else value, format_)
 
 
 def event(key: str, name: str = "ObjectCreated:Put", bucket: str = "lake") -> dict[str, Any]:
@@ -147,7 +151,8 @@ def test_many_files_are_announced_in_parts_that_brokers_take() -> None:
     ("change", "reason", "nothing"),
     [
         ({"data_change": False, "only_adds": False, "removed": FILES}, "", True),
-        ({"added": (), "removed": FILES, "only_adds": False}, "", True),
+        ({"added": (), "removed": FILES, "only_adds": False}, "replaces_rows", False),
+        ({"operation": "RESTORE"}, "replaces_rows", False),
         ({"removed": FILES, "only_adds": False}, "replaces_rows", False),
         ({"kind": "listing", "only_adds": False}, "listed_again", False),
         ({"kind": "listing", "sequence": 1}, "", False),

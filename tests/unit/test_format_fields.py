@@ -236,6 +236,9 @@ def test_a_message_that_grows_beyond_all_bounds_is_refused() -> None:
         record_of(Descriptors(descriptors(text)).message("M0"))
 
 
+OF_FILES = "format: {files: {root: /a}}"
+
+
 def only_format(line: str) -> Format:
     return only_stream("schema: id int", line).format
 
@@ -243,8 +246,11 @@ def only_format(line: str) -> Format:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("format: files", Files(Parquet())),
-        ("format: {files: {of: json, names: s3_events}}", Files(Json(), "s3_events")),
+        ("format: {files: {root: /lake}}", Files(Parquet(), "paths", ("/lake",))),
+        (
+            "format: {files: {of: json, names: s3_events, root: /lake}}",
+            Files(Json(), "s3_events", ("/lake",)),
+        ),
         (
             "format: {files: {names: announcements, root: s3://lake/}}",
             Files(Parquet(), "announcements", ("s3://lake",)),
@@ -259,16 +265,33 @@ def test_files_are_parquet_and_named_by_their_paths_unless_the_document_says_mor
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["format: files"], "schema: is missing"),
+        ([OF_FILES], "schema: is missing"),
+        (["schema: id int", "format: files"], "does not say in which folder the files lie"),
+        (["schema: id int", "format: {files: {names: s3_events}}"], "e.g. root: s3://lake/bronze"),
         (["schema: id int", "format: {files: {of: xml}}"], "format.files.of: takes"),
         (["schema: id int", "format: {files: {root: lake}}"], "'lake' is not the address of a folder"),
         (["schema: id int", "format: {files: {root: /a/../b}}"], "'/a/../b' is not the address of a folder"),
-        (["schema: id int", "format: files", "contract: {types: freeze}"], "contract: files are read by the columns"),
-        (["schema: id int", "format: files", "tombstones: row"], "tombstones: does not suit messages that only name"),
-        (["schema: id int", "format: files", "route: {when: a}"], "route: does not suit messages that only name"),
-        (["schema: id int", "format: files", "explode: {a: b}"], "explode: the rows of files are rows already"),
-        (["schema: id int", "format: files", "rescued: r"], "rescued: needs single fields of messages"),
-        (["schema: id int", "format: files", "dead_letter_payload: mask"], "dead_letter_payload: does not suit"),
+        (
+            ["schema: id int", OF_FILES, "contract: {types: freeze}"],
+            "contract: files are read by the columns",
+        ),
+        (
+            ["schema: id int", OF_FILES, "tombstones: row"],
+            "tombstones: does not suit messages that only name",
+        ),
+        (
+            ["schema: id int", OF_FILES, "route: {when: a}"],
+            "route: does not suit messages that only name",
+        ),
+        (
+            ["schema: id int", OF_FILES, "explode: {a: b}"],
+            "explode: the rows of files are rows already",
+        ),
+        (["schema: id int", OF_FILES, "rescued: r"], "rescued: needs single fields of messages"),
+        (
+            ["schema: id int", OF_FILES, "dead_letter_payload: mask"],
+            "dead_letter_payload: does not suit",
+        ),
     ],
 )
 def test_what_does_not_suit_files_is_refused_with_its_field(lines: list[str], said: str) -> None:

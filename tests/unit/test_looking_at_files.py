@@ -19,7 +19,7 @@ ID = t.StructType([t.StructField("id", t.LongType(), nullable=False)])
 
 
 def looked(path: Path | str, record: t.StructType = ID, of: Parquet | Json = Parquet()) -> LookedAt:  # noqa: B008
-    return look_at([str(path)], Files(of), record)[str(path)]
+    return look_at([str(path)], Files(of, "paths", ("/",)), record)[str(path)]
 
 
 def written(path: Path, table: dict[str, Any]) -> Path:

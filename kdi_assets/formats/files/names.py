@@ -93,7 +93,7 @@ def _allowed(path: str, roots: Sequence[str]) -> str:
     # Spark leaves out files with such names, and Hadoop's paths have no empty part and no ".".
     if parts[-1].startswith(("_", ".")) or parts[-1].endswith("._COPYING_") or {"", "."} & set(parts):
         raise _Refused("no_address", path)
-    if within and not uri.startswith(tuple(within)):
+    if not uri.startswith(tuple(within)):
         raise _Refused("outside_root", path)
     return uri
 
@@ -113,10 +113,12 @@ def _of_announcement(value: bytes) -> list[str]:
         said = parse_announcement(value)
     except NotAnAnnouncement as wrong:
         raise _Refused("not_an_announcement", str(wrong)) from wrong
-    if not said.data_change or not said.added:
-        return []  # rows moved to other files, or were removed
-    if not said.only_adds:
-        # Most rows of the added files are in others that were announced before: they would be in the table twice.
+    if not said.data_change:
+        return []  # rows moved to other files
+    # Releases before this one announced a RESTORE that only takes files back as one that only adds.
+    if not said.only_adds or said.removed or said.operation == "RESTORE":
+        # Rows of the added files are in others that were announced before, and would be in the table twice; rows of the
+        # removed files are in the table, and would stay.
         raise _Refused("listed_again" if said.kind == "listing" else "replaces_rows", f"{said.table} v{said.version}")
     return [file.path for file in said.added]
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -206,6 +207,12 @@ class ControlServer(socketserver.ThreadingTCPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
 
+GREETING_SECONDS = 10.0
+"""How long a connection may take to send its first message, which shows that it knows the secret."""
+LONGEST_LINE = 1 << 20
+"""Bytes of a message."""
+
+
 class _Connection(socketserver.StreamRequestHandler):
     server: ControlServer
 
@@ -219,7 +226,9 @@ class _Connection(socketserver.StreamRequestHandler):
 
     def _serve(self) -> None:
         messages = self._messages()
+        self.connection.settimeout(GREETING_SECONDS)
         hello = next(messages, None)
+        self.connection.settimeout(None)
         answer = self.server.owner.on_connect(hello) if hello is not None else None
         if hello is None or answer is None:
             return
@@ -232,7 +241,10 @@ class _Connection(socketserver.StreamRequestHandler):
 
     def _messages(self) -> Iterator[dict[str, Any]]:
         """Messages until the connection ends, or until the first one without the secret."""
-        for line in self.rfile:
+        # Any process of this machine can connect: without limits, one that sends no line end would fill the memory.
+        for line in iter(partial(self.rfile.readline, LONGEST_LINE), b""):
+            if not line.endswith(b"\n"):
+                return
             try:
                 message = json.loads(line)
                 if not hmac.compare_digest(message.pop("secret"), self.server.secret):

@@ -86,6 +86,12 @@ class Publisher:
         Raises: As ``changes``, except ``RowsDisagree``.
         """
         self._refuse_null_keys(staging)
+        # Before the rows that are equal are left out: of two rows with one key, one may be equal.
+        (twice,) = self._row(
+            "SELECT EXISTS (SELECT FROM {} GROUP BY {} HAVING count(*) > 1)", staging.table, self._keys()
+        )
+        if twice:
+            raise self._several(staging)
         with self._keys_hit_once(staging), self._transaction():
             added = self._fit_table()
             same_key = self._same_key()

@@ -185,8 +185,7 @@ class PostgresServing:
         became_table = False
         try:
             copied = [*columns, PRESENT, NET] if changes else list(columns)
-            zone = str(self.session().conf.get("spark.sql.session.timeZone"))
-            staging.copy(publisher.connection, self._rows(plan, columns), copied, zone=zone)
+            staging.copy(publisher.connection, self._rows(plan, columns), copied)
             self.at("staged")
             started = time.monotonic()
             publish = {"load": publisher.load, "difference": publisher.difference}.get(plan.way, publisher.changes)

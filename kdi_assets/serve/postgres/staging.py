@@ -70,13 +70,12 @@ class Staging:
         parts = "CREATE UNLOGGED TABLE {} (part integer PRIMARY KEY, rows bigint NOT NULL)"
         connection.execute(sql.SQL(parts).format(self._parts))
 
-    def copy(self, connection: psycopg.Connection, rows: DataFrame, columns: Sequence[Column], *, zone: str) -> None:
+    def copy(self, connection: psycopg.Connection, rows: DataFrame, columns: Sequence[Column]) -> None:
         """Copy rows from Spark's executors.
 
         Args:
             rows: The columns, in any order.
             columns: In the order of the table's columns.
-            zone: The session's time zone.
 
         Raises:
             ReadFailed: Spark failed.
@@ -88,7 +87,7 @@ class Staging:
         from kdi_assets.serve.postgres import worker
 
         send_by_value(worker)
-        lines = rows.select(F.expr(csv_line(columns, zone=zone)).alias("line"))
+        lines = rows.select(F.expr(csv_line(columns)).alias("line"))
         task = worker.CopyTask(self.database.parameters, *self._statements(connection))
         results = _collected(self.database.target, lines.mapInArrow(worker.copying(task), worker.RESULT))
         for result in results:

@@ -36,6 +36,7 @@ _JSON_OPTIONS = ", ".join(
         "ignoreNullFields": "false",
         # The default cuts microseconds off.
         "timestampFormat": "yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX",
+        "timeZone": "UTC",
         "timestampNTZFormat": "yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS",
     }.items()
 )
@@ -75,25 +76,22 @@ def _fits_json(delta: ServedType) -> bool:
     return all(map(_fits_json, [*inner, *(field["type"] for field in delta.get("fields", ()))]))
 
 
-def csv_line(columns: Sequence[Column], *, zone: str) -> str:
+def csv_line(columns: Sequence[Column]) -> str:
     """A Spark SQL expression: the row as a line of COPY's CSV form, with its line end.
-
-    Args:
-        zone: The session's time zone, in which Spark writes timestamps.
 
     Source: PostgreSQL 16, "COPY", "CSV Format": an empty value without quotes is NULL; in quotes, only quotes are
     special.
     """
-    fields = (f"coalesce({_csv_value(column.sql, column.type, zone)}, '')" for column in columns)
+    fields = (f"coalesce({_csv_value(column.sql, column.type)}, '')" for column in columns)
     return "concat(" + ", ',', ".join(fields) + ", '\\n')"
 
 
-def _csv_value(sql: str, delta: ServedType, zone: str) -> str:
+def _csv_value(sql: str, delta: ServedType) -> str:
     if isinstance(delta, str):
-        text = _text(sql, delta, zone)
+        text = _text(sql, delta)
         return _quoted(text) if delta == "string" else text
     if delta["type"] == "array" and (_scalar(delta["elementType"])):
-        return _quoted(_array(sql, delta["elementType"], zone))
+        return _quoted(_array(sql, delta["elementType"]))
     return _quoted(f"to_json({sql}, map({_JSON_OPTIONS}))")
 
 
@@ -101,22 +99,22 @@ def _quoted(text: str) -> str:
     return f"""concat('"', replace({text}, '"', '""'), '"')"""
 
 
-def _text(sql: str, delta: str, zone: str) -> str:
+def _text(sql: str, delta: str) -> str:
     """The text of a scalar, as PostgreSQL reads it."""
     match delta:
         case "string":
             return sql
         case "binary":
             return f"concat('\\\\x', hex({sql}))"
-        case "timestamp" if zone != "UTC":
-            return f"concat(cast(to_utc_timestamp({sql}, '{zone}') as string), '+00')"
         case "timestamp":
-            return f"concat(cast({sql} as string), '+00')"
+            # Counted from 1970 in UTC: in the session's time zone a text can be two moments, when clocks go back.
+            since = f"timestampadd(MICROSECOND, unix_micros({sql}), TIMESTAMP_NTZ'1970-01-01 00:00:00')"
+            return f"concat(cast({since} as string), '+00')"
     return f"cast({sql} as string)"
 
 
-def _array(sql: str, element: str, zone: str) -> str:
+def _array(sql: str, element: str) -> str:
     """PostgreSQL, "Array Value Input": quoted elements, backslashes and quotes escaped, NULL without quotes."""
-    escaped = f"replace(replace({_text('x', element, zone)}, '\\\\', '\\\\\\\\'), '\"', '\\\\\"')"
+    escaped = f"replace(replace({_text('x', element)}, '\\\\', '\\\\\\\\'), '\"', '\\\\\"')"
     item = f"""coalesce(concat('"', {escaped}, '"'), 'NULL')"""
     return f"concat('{{', array_join(transform({sql}, x -> {item}), ','), '}}')"
