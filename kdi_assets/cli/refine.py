@@ -89,6 +89,8 @@ def _text(report: RefineReport) -> str:
         return f"{report.table}: nothing is new upstream ({report.seconds:.1f} s)"
     facts = [f"{counted(report.rows_added, 'row')} added", f"{report.rows_removed:,} removed", f"v{report.version}"]
     facts += [f"{unmet:,} not meeting {expected}" for expected, unmet in report.unmet.items() if unmet]
+    if report.late_changes:
+        facts.append(f"{report.late_changes:,} of {report.changes:,} changes older than the rows")
     because = f"; {report.kind}: {report.why}" if report.why else ""
     width = max((len(f"{rows:,}") for rows in report.rows_by_date.values()), default=0)
     lines = [f"  {day}  {rows:>{width},}" for day, rows in sorted(report.rows_by_date.items())]
@@ -108,5 +110,7 @@ def _fields(table: RefinedTableSpec, report: RefineReport | None) -> dict[str, A
         "rows_removed": report.rows_removed if report else None,
         "rows_by_date": report.rows_by_date if report else None,
         "expectations_not_met": report.unmet if report else None,
+        "changes": report.changes if report else None,
+        "late_changes": report.late_changes if report else None,
         "seconds": report.seconds if report else None,
     }

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 STATUS_HEAD = ("REFINED TABLE", "NEW UPSTREAM", "WAITS", "VERSION", "LAST COMMIT", "STATE")
 STATUS_ALIGN = "<>>>><"
+_OF_ENTRY = ("kind", "why", "run_id", "upstreams", "dates", "rows_by_date", "changes", "late_changes")
 
 
 def print_refined_plan(table: RefinedTableSpec, *, as_json: bool) -> None:
@@ -126,7 +127,7 @@ def _commit_fields(c: RefinedCommit) -> dict[str, object]:
         "what": c.operation,
         "live": c.live,
         "detail": c.description,
-        **{name: entry.get(name) for name in ("kind", "why", "run_id", "upstreams", "dates", "rows_by_date")},
+        **{name: entry.get(name) for name in _OF_ENTRY},
     }
 
 

@@ -1,8 +1,8 @@
-"""Checks of a refined table: expectations, is it up to date, does a recomputation have the same rows."""
+"""Checks of a refined table: expectations, order of changes, is it up to date, does a recomputation have its rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 import dagster as dg
@@ -14,13 +14,15 @@ from kdi_assets.components.refined_run import RefinedRun
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.checks.finding import CheckResult, not_checked
 from kdi_assets.monitoring.refined_status import up_to_date
+from kdi_assets.refine.entry import RefineEntry
 from kdi_assets.refine.errors import RowsUnmet
-from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert
 from kdi_assets.wording import counted
 
-EXPECTATIONS, UP_TO_DATE, EQUAL = "expectations", "up_to_date", "equal_to_recomputation"
+EXPECTATIONS, IN_ORDER, UP_TO_DATE, EQUAL = "expectations", "changes_in_order", "up_to_date", "equal_to_recomputation"
 DESCRIPTIONS: Mapping[str, str] = {
     EXPECTATIONS: "All rows of the last refinement met the document's expectations.",
+    IN_ORDER: "Most changes of the last refinement were newer than the rows of their keys.",
     UP_TO_DATE: "Nothing that is new upstream waits for longer than `freshness` allows.",
     EQUAL: "Some dates, computed again from the upstream tables, have the same rows. Needs Spark, and is made only on "
     "demand.",
@@ -30,6 +32,7 @@ DESCRIPTIONS: Mapping[str, str] = {
 def check_names(table: RefinedTableSpec) -> list[str]:
     """The checks of the table."""
     names = [EXPECTATIONS] if table.expectations else []
+    names += [IN_ORDER] if isinstance(table.mode, Upsert) else []
     return [*names, *([UP_TO_DATE] if table.freshness else []), EQUAL]
 
 
@@ -54,6 +57,8 @@ def make_check(run: RefinedRun, table: RefinedTableSpec, name: str) -> dg.AssetC
     """Make a check at the end of a run."""
     if name == EXPECTATIONS:
         return _expectations(run, table)
+    if name == IN_ORDER:
+        return _of_this_run(run, table, IN_ORDER, in_order)
     if name == UP_TO_DATE:
         return refined_evaluation(table, name, up_to_date(run.engine.status(table, run.lake), datetime.now(UTC)))
     try:
@@ -69,19 +74,44 @@ def refined_evaluation(table: RefinedTableSpec, name: str, result: CheckResult) 
 
 def _expectations(run: RefinedRun, table: RefinedTableSpec) -> dg.AssetCheckEvaluation:
     """Of the rows of this run; without new rows, the latest result again."""
-    entry, refusal = run.entries.get(table.name), run.refusals.get(table.name)
+    refusal = run.refusals.get(table.name)
     if isinstance(refusal, RowsUnmet):
         result = CheckResult("error", refusal.message_parts()[0], {refusal.expectation: refusal.rows})
         return refined_evaluation(table, EXPECTATIONS, result)
+    return _of_this_run(run, table, EXPECTATIONS, lambda entry: _met(table, entry))
+
+
+def _of_this_run(
+    run: RefinedRun, table: RefinedTableSpec, name: str, result: Callable[[RefineEntry], CheckResult]
+) -> dg.AssetCheckEvaluation:
+    """The result for the run's commit; without one, the latest result again."""
+    entry = run.entries.get(table.name)
     if entry is None:
-        latest = latest_evaluation(run.context.instance, refined_check_key(table, EXPECTATIONS))
-        return latest or refined_evaluation(table, EXPECTATIONS, CheckResult("passed", "no row is new"))
+        latest = latest_evaluation(run.context.instance, refined_check_key(table, name))
+        return latest or refined_evaluation(table, name, CheckResult("passed", "no row is new"))
+    return refined_evaluation(table, name, result(entry))
+
+
+def in_order(entry: RefineEntry) -> CheckResult:
+    """A sequence that began again, as after the source's database moved, makes most changes older than the rows."""
+    numbers = {"changes": entry.changes, "late_changes": entry.late_changes}
+    if 2 * entry.late_changes <= entry.changes:
+        return CheckResult("passed", "most changes are newer than the rows of their keys", numbers)
+    text = (
+        f"{entry.late_changes:,} of {entry.changes:,} changes are older than the rows of their keys, which stayed; if "
+        "the source's sequence began again, put what tells the new count from the old one before it in sequence_by, "
+        "e.g. struct(source.ts_ms >= 1790000000000, source.lsn)"
+    )
+    return CheckResult("warn", text, numbers)
+
+
+def _met(table: RefinedTableSpec, entry: RefineEntry) -> CheckResult:
     unmet = {name: count for name, count in entry.unmet.items() if count}
     numbers = {name: entry.unmet.get(name, 0) for name in table.expectations}
     if not unmet:
-        return refined_evaluation(table, EXPECTATIONS, CheckResult("passed", "all new rows meet them", numbers))
+        return CheckResult("passed", "all new rows meet them", numbers)
     text = "; ".join(f"{counted(count, 'row')} not meeting {name}" for name, count in unmet.items())
-    return refined_evaluation(table, EXPECTATIONS, CheckResult("warn", text, numbers))
+    return CheckResult("warn", text, numbers)
 
 
 def _equal(audit: RefinedAudit) -> CheckResult:

@@ -11,16 +11,15 @@ from kdi_assets.config.errors import DocumentMistake
 from kdi_assets.config.folder import display_path
 from kdi_assets.config.validation import validate_document
 from kdi_assets.config.yaml_documents import YamlDocument
-from kdi_assets.stream.envelope import without_envelope
 from kdi_assets.stream.refined_table import RefinedTableSpec
 
 
 def read_refined_table(document: YamlDocument) -> RefinedTableSpec | list[DocumentMistake]:
-    """The refined table that a document describes, with its SQL file and envelope as SQL; or every mistake in it."""
+    """The refined table that a document describes, with its SQL file as SQL; or every mistake in it."""
     table = validate_document(RefinedTableSpec, document)
     if isinstance(table, RefinedTableSpec) and table.sql_file:
         table = _with_file(table, document)
-    return table if isinstance(table, list) else without_envelope(table)
+    return table
 
 
 def _with_file(table: RefinedTableSpec, document: YamlDocument) -> RefinedTableSpec | list[DocumentMistake]:

@@ -7,7 +7,7 @@ offset to read, while the log keeps the last offset covered: only this module an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -42,6 +42,16 @@ def version_id(app_id: str) -> str:
 def topic_txn_id(app_id: str, topic_id: str) -> str:
     """Transaction id that names the topic; valid while its version is that of ``version_id``."""
     return f"{app_id}|topic|{topic_id}"
+
+
+def topics_of(transaction_ids: Iterable[str]) -> dict[str, set[str]]:
+    """By app id, the ids of the topics that its rows come from: several after a topic was made again."""
+    found: dict[str, set[str]] = {}
+    for name in transaction_ids:
+        app_id, is_topic, topic_id = name.partition("|topic|")
+        if is_topic:
+            found.setdefault(app_id, set()).add(topic_id)
+    return found
 
 
 def table_txn_id(app_id: str, table_id: str) -> str:

@@ -125,6 +125,12 @@ class TableAt:
         return "date" in self.partition_columns and types["date"] == "date"
 
     @property
+    def transaction_ids(self) -> frozenset[str]:
+        """All transaction ids that the log knows."""
+        found = self.snapshot.setTransactions()
+        return frozenset(str(found.apply(i).appId()) for i in range(found.size()))
+
+    @property
     def has_change_feed(self) -> bool:
         reader = jvm_of(self.spark).org.apache.spark.sql.delta.commands.cdc.CDCReader
         return bool(reader.isCDCEnabledOnTable(self.snapshot.metadata(), self.spark._jsparkSession))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.refine.columns import FROM, SEQUENCE
+from kdi_assets.refine.envelope import CHANGE_SEQUENCE
 from kdi_assets.refine.transform import transform
 from kdi_assets.stream.refined_table import Aggregate, RefinedTableSpec, Upsert
 
@@ -49,7 +50,8 @@ def _shaped(table: RefinedTableSpec, result: DataFrame) -> DataFrame:
         return result.selectExpr(*(f"`{column}`" for column in mode.by), *measures)
     if isinstance(mode, Upsert):
         name = FROM if mode.scd_type == 2 else SEQUENCE
-        return result.selectExpr("*", f"({mode.sequence_by}) AS `{name}`")
+        sequence = CHANGE_SEQUENCE if mode.envelope else mode.sequence_by
+        return result.selectExpr("*", f"({sequence}) AS `{name}`")
     return result
 
 

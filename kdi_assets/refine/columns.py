@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 SEQUENCE, FROM, TO = "sequence", "valid_from", "valid_to"
-"""Columns that upserts make."""
+AT = "sequence_at"
+"""Partition and offset of the change in Kafka, which decide between changes with one sequence."""
+CARRIED = "carried"
+"""By column whose value the change did not have (Debezium's unchanged columns), the change that the value is of."""
 _REFUSED_BY_DELTA = frozenset(" ,;{}()\n\t=")
 EXACT_JSON = {
     "ignoreNullFields": "false",
@@ -66,7 +69,8 @@ def kept_columns(columns: Sequence[str], mode: Upsert) -> tuple[str, ...]:
 
 def made_columns(mode: Upsert) -> frozenset[str]:
     """The names of columns that the mode makes; with history, the sequence becomes the first of a row's span."""
-    return frozenset({SEQUENCE} if mode.scd_type == 1 else {SEQUENCE, FROM, TO})
+    carried = {CARRIED} if mode.envelope == "debezium" else set()
+    return frozenset({SEQUENCE, AT, *carried} if mode.scd_type == 1 else {SEQUENCE, AT, FROM, TO, *carried})
 
 
 def sequence_column(mode: Upsert) -> str:

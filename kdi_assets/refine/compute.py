@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kdi_assets.ledger.positions import topics_of
+from kdi_assets.ledger.table_files import TableAt
 from kdi_assets.refine.aggregate import aggregate_change
 from kdi_assets.refine.columns import SEQUENCE
 from kdi_assets.refine.deduplicate import deduplicate_change
 from kdi_assets.refine.deletes import record_deletes, recorded_deletes
-from kdi_assets.refine.errors import NullKeys
+from kdi_assets.refine.errors import NullKeys, SequenceOfTwoTopics
 from kdi_assets.refine.inputs import Inputs
 from kdi_assets.refine.table_change import Everything, Nothing, OfDates, OfKeys, TableChange
 from kdi_assets.refine.transform import refuse_clock
 from kdi_assets.refine.upsert import DELETES, deletes_of, upsert_change
-from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
+from kdi_assets.stream.refined_table import OFFSET, Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,6 +35,7 @@ def compute(inputs: Inputs, lake: str) -> Computed:
 
     Raises:
         NullKeys: Changes have no keys or no sequence.
+        SequenceOfTwoTopics: Offsets are the sequence, and the upstream stream's topic was made again.
         QueryMistake: An expression of the mode asks the clock.
         KdiError: As ``transform``.
     """
@@ -63,6 +66,8 @@ def _rows_as_they_are(inputs: Inputs) -> TableChange:
 
 def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:
     plan, uri = inputs.plan, inputs.table.deletes_uri(lake)
+    if mode.sequence_by == OFFSET:
+        _refuse_two_topics(inputs)
     known = recorded_deletes(inputs.spark, uri, plan.deletes, remember_days=mode.remember_deletes)
     change, changes = upsert_change(inputs, mode, known)
     again = change.replaces.keys if isinstance(change.replaces, OfKeys) and not inputs.only_added else None
@@ -76,6 +81,14 @@ def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:
         remember_days=mode.remember_deletes,
     )
     return Computed(change, version)
+
+
+def _refuse_two_topics(inputs: Inputs) -> None:
+    """Rows do not show of which topic they are, so no key can be named."""
+    (upstream,) = inputs.plan.upstreams
+    known = TableAt.open(inputs.spark, upstream.uri, upstream.version).transaction_ids
+    if any(len(topics) > 1 for topics in topics_of(known).values()):
+        raise SequenceOfTwoTopics(table=inputs.table.name, upstream=upstream.table)
 
 
 def _counted_deletes(inputs: Inputs, mode: Upsert, changes: DataFrame) -> int:

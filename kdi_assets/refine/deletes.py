@@ -17,6 +17,7 @@ from kdi_assets.ledger.delta_transaction import is_conflict
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.ledger.single_commit import VersionTaken, find_attempt
 from kdi_assets.refine.bookmarks import changes_rows, read_bookmarks
+from kdi_assets.refine.columns import AT, SEQUENCE
 from kdi_assets.refine.read import rows_at, with_keys
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert
 
@@ -76,8 +77,9 @@ def record_deletes(
     rows = deletes
     if not appends and pinned is not None:
         before = _remembered(spark, uri, pinned, remember_days)
-        keys = tuple(c for c in deletes.columns if c not in (RECORDED_AT, "sequence"))
-        rows = (before if again is None else with_keys(before, again, keys, others=True)).unionByName(deletes)
+        keys = tuple(c for c in deletes.columns if c not in (RECORDED_AT, SEQUENCE, AT))
+        before = before if again is None else with_keys(before, again, keys, others=True)
+        rows = before.unionByName(deletes, allowMissingColumns=True)
     _write(uri, rows, attempt_id=attempt_id, overwrites=not appends)
     found = find_attempt(uri, after=newest, attempt_id=attempt_id)
     if found is None:
@@ -101,7 +103,7 @@ def _write(uri: str, rows: DataFrame, *, attempt_id: str, overwrites: bool) -> N
 
 def _appends(log: TableLog, pinned: int | None, remember_days: int | None) -> bool:
     """Whether the newest version has the pinned rows only, in our form, and none that is long forgotten."""
-    if pinned is None or not any(f["name"] == RECORDED_AT for f in log.schema["fields"]):
+    if pinned is None or not {RECORDED_AT, AT} <= {f["name"] for f in log.schema["fields"]}:
         return False
     return _same_rows(log.uri, pinned) == log.version and not _is_due(log, remember_days)
 

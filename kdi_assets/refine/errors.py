@@ -160,6 +160,45 @@ class NullKeys(Terminal):
     what_to_run = "a WHERE in sql that leaves them out, or other keys; then kdi refine {table}"
 
 
+class OrderUnknown(Terminal):
+    """Of two changes of one key it is unknown which is newer.
+
+    Attributes:
+        example: Keys, place in Kafka and sequence of one of them, as JSON.
+    """
+
+    table: str
+    example: str
+
+    what_happened = (
+        "{table}: of some changes of one key nothing says which is newer: they have the same sequence and lie in "
+        "different topic partitions, or, without `sequence_by`, their key is in several topic partitions. "
+        "One of them: {example}"
+    )
+    what_is_safe = "nothing was committed; the next refinement reads the same rows again."
+    what_to_run = (
+        "set `sequence_by` in the document to what the source counts, such as source.lsn, or to more of it; rows that "
+        "sql selects need the column kafka; then kdi refine {table}"
+    )
+
+
+class SequenceOfTwoTopics(Terminal):
+    """Changes are ordered by their offsets, and the topic was made again: its offsets began again."""
+
+    table: str
+    upstream: str
+
+    what_happened = (
+        "{table}: the rows of {upstream} come from two topics of one name, and without `sequence_by` their offsets say "
+        "which change is newer: those of the new topic began again, so older changes would win."
+    )
+    what_is_safe = "nothing was committed; the next refinement reads the same rows again."
+    what_to_run = (
+        "set `sequence_by` in the document to what the source counts, such as source.lsn or "
+        "struct(kafka.timestamp, kafka.offset); then kdi refine {table}"
+    )
+
+
 class RefiningFailed(Transient):
     """Spark failed to read or write."""
 

@@ -24,6 +24,7 @@ from kdi_assets.refine.report import RefineReport
 from kdi_assets.refine.spark_failures import spark_failures
 from kdi_assets.refine.stage import StagedChange, create_table, same_columns, stage_change
 from kdi_assets.refine.transform import function_source
+from kdi_assets.refine.upsert import late_and_new
 from kdi_assets.stream.refined_table import RefinedTableSpec
 
 if TYPE_CHECKING:
@@ -139,7 +140,8 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, 
     with spark_failures(table.name, "writing rows"):
         staged = stage_change(computed.change, at_plan, by_date=table.by_date)
     context.at("files written")
-    entry = _entry(plan, context, staged, unmet)
+    late, changes = late_and_new(computed.change)
+    entry = replace(_entry(plan, context, staged, unmet), changes=changes, late_changes=late)
     transactions = partial(
         bookmark_transactions, table.name, plan.consumed, definition=definition, deletes=computed.deletes
     )
@@ -160,6 +162,8 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, 
         staged.rows_removed,
         staged.rows_by_date,
         unmet,
+        changes,
+        late,
     )
 
 

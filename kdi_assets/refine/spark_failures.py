@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kdi_assets.refine.errors import RefiningFailed, RowsNotComputable
+from kdi_assets.refine.errors import OrderUnknown, RefiningFailed, RowsNotComputable
 from kdi_assets.wording import first_line
 
+ORDER_UNKNOWN = "kdi: order unknown: "
+"""Begins the message by which a job ends if its changes have no order; keys and places of one follow as JSON."""
 _OF_DATA = "22"
 """Class of SQLSTATE: a value that does not fit, such as a text that is no number, an overflow, a division by zero."""
 _COMES_AND_GOES = ("DELTA_", "PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
@@ -40,6 +42,9 @@ def spark_failures(table: str, doing: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError, OSError) as failed:
+        if (told := str(failed)).find(ORDER_UNKNOWN) >= 0:
+            example = told.partition(ORDER_UNKNOWN)[2].split("\n", 1)[0]
+            raise OrderUnknown(table=table, example=example[: example.rfind("}") + 1][:500]) from failed
         detail = first_line(failed)[:500]
         kind = RowsNotComputable if _comes_again(failed) else RefiningFailed
         raise kind(table=table, doing=doing, detail=detail) from failed

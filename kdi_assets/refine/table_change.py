@@ -7,7 +7,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Observation
 
 OLD, NEW = "_kdi_old", "_kdi_new"
 
@@ -64,8 +64,10 @@ class TableChange:
 
     Attributes:
         few: All files to write together are small.
+        counted: What is counted while the rows are computed; known once they were.
     """
 
     rows: DataFrame
     replaces: Everything | Nothing | OfDates | OfKeys | OfFiles
     few: bool = False
+    counted: Observation | None = None

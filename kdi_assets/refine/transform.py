@@ -9,14 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import KdiError
-from kdi_assets.refine.columns import refuse_made_columns
+from kdi_assets.refine.columns import AT, refuse_made_columns
+from kdi_assets.refine.envelope import CHANGE_SEQUENCE, has_coordinates, without_envelope
 from kdi_assets.refine.errors import DateNotKept, QueryMistake, RowsNotOneByOne
 from kdi_assets.stream.refined_table import RefinedTableSpec, ReplaceDates, Upsert
+from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate", "WithCTE", "CTERelationDef"})
 """Nodes of Spark's plan whose rows each come from one row, besides the reading of the table."""
@@ -43,13 +46,61 @@ def transform(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str,
     if table.by_date and dict(result.dtypes).get("date") != "date":
         detail = f"partition_by is date, and the rows have no column date of type date: {', '.join(result.columns)}"
         raise QueryMistake(table=table.name, field=field_of_rows(table), detail=detail)
-    if isinstance(table.mode, Upsert):
-        refuse_made_columns(table.name, result.columns, table.mode)
     if not isinstance(table.mode, ReplaceDates):
         _refuse_other_rows(table, result)
         if table.by_date and not _keeps_date(result, next(iter(frames.values()))):
             raise DateNotKept(table=table.name, mode=table.mode_name)
-    return result
+    return _as_changes(table, result, table.mode) if isinstance(table.mode, Upsert) else result
+
+
+def _as_changes(table: RefinedTableSpec, rows: DataFrame, mode: Upsert) -> DataFrame:
+    """The rows of a table that is upserted, out of their envelope.
+
+    Raises:
+        QueryMistake: They do not have the envelope's columns or the keys, or text is taken for a sequence.
+        NameOfOurColumn: One of them has the name of a column that the mode makes.
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        rows = without_envelope(rows, table, mode) if mode.envelope else rows
+    except AnalysisException as mistake:
+        raise QueryMistake(table=table.name, field="mode.upsert", detail=first_line(mistake)) from mistake
+    lower = {column.lower(): column for column in rows.columns}
+    for key in mode.keys:
+        if (
+            key not in rows.columns and key.lower() in lower
+        ):  # for Spark one column, for Delta and its readers two names
+            detail = f"no column is called {key}; the column is called {lower[key.lower()]}"
+            raise QueryMistake(table=table.name, field="mode.upsert.keys", detail=detail)
+    try:
+        sequence = rows.select(CHANGE_SEQUENCE) if mode.envelope else rows.selectExpr(f"{mode.sequence_by} AS sequence")
+        texts = _text_count(sequence.schema.fields[0].dataType)
+    except AnalysisException:  # what computes the rows names it
+        texts = 0
+    # By a sequence of digits as text, 9 would be newer than 10.
+    if texts > mode.sequence_by.lower().count("lpad("):
+        detail = (
+            f"{mode.sequence_by} is text, which is ordered by letters: '9' comes after '10'. Write "
+            f"CAST({mode.sequence_by} AS DECIMAL(38, 0)) or another cast; or lpad({mode.sequence_by}, n, '0') if all "
+            "texts have at most n digits"
+        )
+        raise QueryMistake(table=table.name, field="mode.upsert.sequence_by", detail=detail)
+    of_rows = [c for c in rows.columns if c != AT or not has_coordinates(rows, AT)]  # of a table that is upserted
+    refuse_made_columns(table.name, of_rows, mode)
+    return rows
+
+
+def _text_count(kind: DataType) -> int:
+    """How many texts are in a type."""
+    from pyspark.sql.types import ArrayType, StringType, StructType
+
+    match kind:
+        case StructType():
+            return sum(_text_count(f.dataType) for f in kind.fields)
+        case ArrayType():
+            return _text_count(kind.elementType)
+    return int(isinstance(kind, StringType))
 
 
 def refuse_clock(table: RefinedTableSpec, rows: DataFrame, field: str) -> None:

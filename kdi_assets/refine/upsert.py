@@ -1,45 +1,54 @@
 """Upsert: rows are changes of what their keys name; the table has the newest state (SCD 1) or all states (SCD 2).
 
-A change that arrives late must find what came after it, deletes included. So the table keeps the sequence of each row,
-and a table beside it keeps the keys and sequences of deletes. A delete is a fact of the upstream table: it may be
-recorded before the commit that consumes it, and recording it twice changes nothing.
+Of two changes of one key the one with the higher sequence is newer; of two with the same sequence, the later one in
+Kafka. Where neither decides, the run refuses. So the table keeps the sequence of each row and its place in Kafka.
+
+A change that arrives late must find what came after it, deletes included. So a table beside this one keeps the keys and
+sequences of deletes. A delete is a fact of the upstream table: it may be recorded before the commit that consumes it,
+and recording it twice changes nothing.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdi_assets.refine.columns import EXACT_JSON, FROM, SEQUENCE, TO, kept_columns, made_columns, sequence_column
+from kdi_assets.refine.columns import AT, CARRIED, EXACT_JSON, FROM, SEQUENCE, TO, kept_columns, sequence_column
+from kdi_assets.refine.envelope import CHANGE_AT, CHANGE_DELETES, CHANGE_SEQUENCE, UNCHANGED, coordinates_of
 from kdi_assets.refine.inputs import Inputs
 from kdi_assets.refine.read import kept_at_hand, with_keys
+from kdi_assets.refine.spark_failures import ORDER_UNKNOWN
 from kdi_assets.refine.table_change import Everything, OfKeys, TableChange
-from kdi_assets.stream.refined_table import Upsert
+from kdi_assets.stream.refined_table import OFFSET, Upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-DELETES, _CONTENT = "_kdi_deletes", "_kdi_content"
+DELETES = "_kdi_deletes"
+_NEW, _LATE = "_kdi_is_new", "_kdi_late"
 
 
 def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tuple[TableChange, DataFrame]:
     """What a refinement changes, and the deletes to record before its commit.
 
     Args:
-        deletes: Keys and ``sequence`` of the deletes that are recorded; ``None``: none are.
+        deletes: Keys, ``sequence`` and place of the deletes that are recorded; ``None``: none are.
 
     Returns:
         The change; and the changes that were read, of which ``deletes_of`` gives the deletes.
     """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
     if inputs.plan.kind == "rebuild":
-        changes = _changes(inputs.all_rows(), mode)
-        return TableChange(_states(changes, mode), Everything()), changes
+        changes = changes_of(inputs.all_rows(), mode)
+        return TableChange(_states(_ordered(changes, mode), mode), Everything()), changes
     unique = (*mode.keys, FROM) if mode.scd_type == 2 else mode.keys
     if not inputs.only_added:
-        touched = kept_at_hand(_changes(inputs.touched_rows(), mode).select(*mode.keys).distinct())
-        changes = kept_at_hand(_changes(with_keys(inputs.all_rows(), touched, mode.keys), mode))
+        touched = kept_at_hand(changes_of(inputs.touched_rows(), mode).select(*mode.keys).distinct())
+        changes = kept_at_hand(changes_of(with_keys(inputs.all_rows(), touched, mode.keys), mode))
         replaces = OfKeys(touched, unique, inputs.files_with(touched))
-        return TableChange(_states(changes, mode), replaces), changes
-    new = kept_at_hand(_changes(inputs.new_rows(), mode))
+        return TableChange(_states(_ordered(changes, mode), mode), replaces), changes
+    new = kept_at_hand(changes_of(inputs.new_rows(), mode))
     keys = new.select(*mode.keys).distinct()
     files = inputs.files_with(keys)
     held = with_keys(inputs.rows_in(files), keys, mode.keys)
@@ -48,27 +57,46 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
         known = known.unionByName(_as_changes(_proven_deletes(held, mode), new))
     if deletes is not None:
         known = known.unionByName(_as_changes(with_keys(deletes, keys, mode.keys), new))
-    return TableChange(_states(known.unionByName(new), mode), OfKeys(keys, unique, files)), new
+    both = known.withColumn(_NEW, F.lit(False)).unionByName(new.withColumn(_NEW, F.lit(True)))
+    counted = Observation()
+    ordered = _ordered(both, mode)
+    ordered = ordered.observe(counted, F.count_if(_LATE).alias("late"), F.count_if(_NEW).alias("new"))
+    return TableChange(_states(ordered, mode), OfKeys(keys, unique, files), counted=counted), new
 
 
 def newest_states(rows: DataFrame, mode: Upsert) -> DataFrame:
     """The rows of the table that a rebuild makes of all rows of the query; lazy, and without any side effect."""
-    return _states(_changes(rows, mode), mode)
+    return _states(_ordered(changes_of(rows, mode), mode), mode)
 
 
-def _changes(rows: DataFrame, mode: Upsert) -> DataFrame:
-    """The kept columns of each change, ``sequence``, and whether it deletes."""
+def changes_of(rows: DataFrame, mode: Upsert) -> DataFrame:
+    """The kept columns of each change, ``sequence``, its place in Kafka, and whether it deletes.
+
+    Returns:
+        Of Debezium's changes also ``carried: map<string, struct<sequence, sequence_at>>``: by column that the change
+        does not have the value of, the change that the value is of; here null, because it is unknown yet.
+    """
     from pyspark.sql import functions as F
 
-    made, own = made_columns(mode), sequence_column(mode)
-    columns = [F.col(f"`{c}`") for c in kept_columns(rows.columns, mode) if not (c == own and c.lower() in made)]
     deletes = F.expr(f"coalesce({mode.apply_as_deletes}, false)") if mode.apply_as_deletes else F.lit(False)
-    return rows.select(*columns, F.expr(mode.sequence_by).alias(SEQUENCE), deletes.alias(DELETES))
+    sequence, at = F.expr(mode.sequence_by), coordinates_of(rows)
+    if CHANGE_SEQUENCE in rows.columns:
+        deletes, sequence, at = F.col(CHANGE_DELETES), F.col(CHANGE_SEQUENCE), F.col(CHANGE_AT)
+    made = {SEQUENCE if mode.scd_type == 2 or sequence_column(mode) == SEQUENCE else "", AT}
+    kept = [F.col(f"`{c}`") for c in kept_columns(rows.columns, mode) if c not in made]
+    columns = [*kept, sequence.alias(SEQUENCE), at.alias(AT), deletes.alias(DELETES)]
+    if UNCHANGED not in rows.columns:
+        return rows.select(*columns)
+    changes = rows.select(*columns, UNCHANGED)
+    kind = dict(changes.dtypes)
+    nothing = F.lit(None).cast(f"struct<sequence: {kind[SEQUENCE]}, sequence_at: {kind[AT]}>")
+    unknown = F.map_from_arrays(F.col(UNCHANGED), F.transform(UNCHANGED, lambda _: nothing))
+    return changes.withColumn(CARRIED, unknown).drop(UNCHANGED)
 
 
 def deletes_of(changes: DataFrame, mode: Upsert) -> DataFrame:
-    """Keys and ``sequence`` of the deletes among some changes."""
-    return changes.where(DELETES).select(*mode.keys, SEQUENCE).distinct()
+    """Keys, ``sequence`` and place of the deletes among some changes."""
+    return changes.where(DELETES).select(*mode.keys, SEQUENCE, AT).distinct()
 
 
 def _known_changes(rows: DataFrame, like: DataFrame, mode: Upsert) -> DataFrame:
@@ -105,20 +133,100 @@ def _as_changes(deletes: DataFrame, like: DataFrame) -> DataFrame:
     return deletes.select(*columns, F.lit(True).alias(DELETES))
 
 
-def _states(changes: DataFrame, mode: Upsert) -> DataFrame:
-    """The rows of the table that some changes make; ``changes`` has all changes of its keys that count."""
+def _ordered(changes: DataFrame, mode: Upsert) -> DataFrame:
+    """The changes, each with the sequence of the next one of its key; ends the job if some have no order.
+
+    Args:
+        changes: All changes of their keys that count; with ``_kdi_is_new``, whether this refinement read them.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    content = F.to_json(F.struct(*(F.col(f"`{c}`") for c in changes.columns)), EXACT_JSON)
-    # Two changes with the same sequence: a delete wins, else the content decides, so that reruns keep the same one.
-    newest_first = (F.col(SEQUENCE).desc(), F.col(DELETES).desc(), F.col(_CONTENT).desc())
-    by = (*mode.keys, SEQUENCE) if mode.scd_type == 2 else mode.keys
-    number = F.row_number().over(Window.partitionBy(*by).orderBy(*newest_first))
-    ranked = changes.withColumn(_CONTENT, content).withColumn("_kdi_number", number)
-    of_table = ranked.where("_kdi_number = 1").drop("_kdi_number", _CONTENT)
+    if _NEW not in changes.columns:
+        changes = changes.withColumn(_NEW, F.lit(True))
+    of_key = Window.partitionBy(*mode.keys)
+    in_order = of_key.orderBy(SEQUENCE, F.col(f"{AT}.partition"), F.col(f"{AT}.offset"))
+    # A delete says nothing but its keys: the end of a span in the table is one whose other columns are not known.
+    values = [c for c in changes.columns if c not in (SEQUENCE, AT, CARRIED, _NEW, DELETES)]
+    content = F.when(~F.col(DELETES), F.struct(*(F.col(f"`{c}`") for c in values)))
+    before = F.lag(F.struct(SEQUENCE, F.col(AT).alias("at"), content.alias("content"))).over(in_order)
+    known_until = F.max(F.expr(f"IF({_NEW}, NULL, {SEQUENCE})")).over(of_key)
+    ordered = changes.withColumns(
+        {
+            "_kdi_content": content,
+            "_kdi_before": before,
+            "_kdi_next": F.lead(SEQUENCE).over(in_order),
+            "_kdi_last": F.lead(F.lit(True)).over(in_order).isNull(),
+            _LATE: F.col(_NEW) & F.coalesce(F.col(SEQUENCE) < known_until, F.lit(False)),
+        }
+    )
+    unordered = _unordered(mode)
+    if mode.sequence_by == OFFSET:
+        # Offsets of two topic partitions have no order: which of two changes is newer is nowhere.
+        ordered = ordered.withColumn("_kdi_least", F.min(f"{AT}.partition").over(of_key))
+        unordered = f"_kdi_least <> {AT}.partition"
+    keys = ", ".join(f"`{key}`" for key in mode.keys)
+    told = f"to_json(named_struct('keys', struct({keys}), 'at', {AT}, 'sequence', string({SEQUENCE})))"
+    refused = f"raise_error(concat('{ORDER_UNKNOWN}', {told}))"
+    return ordered.where(f"IF(coalesce({unordered}, false), CAST({refused} AS BOOLEAN), true)")
+
+
+def _unordered(mode: Upsert) -> str:
+    """SQL: the change before has the same sequence, lies elsewhere in Kafka, and does not say the same."""
+    options = "map(" + ", ".join(f"'{k}', '{v}'".replace("'T'", "\\'T\\'") for k, v in EXACT_JSON.items()) + ")"
+    elsewhere = f"NOT coalesce(_kdi_before.at.partition = {AT}.partition, false)"
+    said = " <> ".join(f"coalesce(to_json({c}, {options}), '')" for c in ("_kdi_before.content", "_kdi_content"))
+    return f"_kdi_before.{SEQUENCE} = {SEQUENCE} AND {elsewhere} AND {said}"
+
+
+def _states(ordered: DataFrame, mode: Upsert) -> DataFrame:
+    """The rows of the table that ordered changes make."""
+    from pyspark.sql import functions as F
+
+    ordered = _with_carried_values(ordered, mode) if CARRIED in ordered.columns else ordered
+    working = [c for c in ordered.columns if c.startswith("_kdi_") and c != DELETES]
     if mode.scd_type == 1:
-        return of_table.where(f"NOT {DELETES}").drop(DELETES)
-    following = F.lead(SEQUENCE).over(Window.partitionBy(*mode.keys).orderBy(SEQUENCE))
-    spans = of_table.withColumn(TO, following).withColumnRenamed(SEQUENCE, FROM)
-    return spans.where(f"NOT {DELETES}").drop(DELETES)
+        return ordered.where(f"_kdi_last AND NOT {DELETES}").drop(*working, DELETES)
+    # Of changes with one sequence the last one counts; no time is between them.
+    spans = ordered.where(f"_kdi_last OR _kdi_next <> {SEQUENCE}")
+    spans = spans.withColumn(TO, F.col("_kdi_next")).withColumnRenamed(SEQUENCE, FROM)
+    return spans.where(f"NOT {DELETES}").drop(*working, DELETES)
+
+
+def _with_carried_values(ordered: DataFrame, mode: Upsert) -> DataFrame:
+    """The changes with the former values of the columns that they do not have the values of.
+
+    The former value is that of the newest change before that has it, which may be a row of the table that carries it
+    from there. After a delete there is none: the column is null, and ``carried`` has no change for it.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    columns = [c for c in kept_columns(ordered.columns, mode) if c not in (*mode.keys, SEQUENCE, AT, CARRIED)]
+    columns = [c for c in columns if not c.startswith("_kdi_")]
+    so_far = Window.partitionBy(*mode.keys).orderBy(SEQUENCE, F.col(f"{AT}.partition"), F.col(f"{AT}.offset"))
+    so_far = so_far.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    own = F.struct(F.col(SEQUENCE).alias("sequence"), F.col(AT).alias("sequence_at"))
+    unknown = F.coalesce(F.map_keys(CARRIED), F.array().cast("array<string>"))
+    values, origins = {}, []
+    for column in columns:
+        lacks = F.array_contains(unknown, column)
+        origin = F.when(lacks & ~F.col(DELETES), F.col(CARRIED)[column]).otherwise(own)
+        found = F.max_by(
+            F.struct(F.col(f"`{column}`").alias("value"), origin.alias("origin"), F.col(DELETES).alias("gone")),
+            origin,
+        ).over(so_far)
+        there = found.isNotNull() & ~found["gone"]
+        values[column] = F.when(lacks & there, found["value"]).when(lacks, F.lit(None)).otherwise(F.col(f"`{column}`"))
+        origins.append((column, F.when(there, found["origin"])))
+    carried = F.map_from_entries(F.array(*(F.struct(F.lit(c).alias("key"), o.alias("value")) for c, o in origins)))
+    of_unknown = F.map_filter(carried, lambda key, _: F.array_contains(unknown, key))
+    return ordered.withColumns({**values, CARRIED: F.when(F.size(unknown) > 0, of_unknown)})
+
+
+def late_and_new(change: TableChange) -> tuple[int, int]:
+    """How many changes of a refinement were older than what the table had of their keys, and how many it read."""
+    if change.counted is None:
+        return 0, 0
+    found = change.counted.get
+    return int(found["late"]), int(found["new"])

@@ -84,6 +84,9 @@ def upstreams_of(value: object) -> object:
     return [{"table": table} if isinstance(table, str) else table for table in tables]
 
 
+OFFSET = "kafka.offset"
+
+
 @dataclass(frozen=True, slots=True)
 class Append(Declared):
     """New rows of the upstream table become new rows."""
@@ -112,9 +115,10 @@ class Upsert(Declared):
 
     keys: Annotated[tuple[TopColumn, ...], Field(min_length=1, examples=[["customer_id"]])]
     """Columns that identify what a row is about."""
-    sequence_by: Annotated[Sql, Field(examples=["updated_at"])] = "kafka.offset"
-    """Spark SQL over the rows: of two changes, the one with the higher value is newer. Late changes are put in order by
-    it."""
+    sequence_by: Annotated[Sql, Field(examples=["updated_at"])] = OFFSET
+    """Spark SQL over the rows: of two changes, the one with the higher value is newer; of two with one value, the later
+    one in Kafka. Late changes are put in order by it. By default the offset, which orders the changes of one topic
+    partition."""
     apply_as_deletes: Annotated[str, Field(examples=["op = 'd'"])] = ""
     """Spark SQL condition over the rows: the change deletes its keys."""
     column_list: Annotated[tuple[str, ...], Field(examples=[["customer_id", "name", "city"]])] = ()
@@ -124,6 +128,11 @@ class Upsert(Declared):
     envelope: Annotated[Literal["debezium", "tombstones"] | None, Field(examples=["debezium"])] = None
     """The shape of the changes. debezium: columns before, after and op; the table has the columns of `after`, and op d
     deletes. tombstones: the newest state; a row whose column `tombstone` is true deletes."""
+    unavailable_value: Annotated[str, Field(min_length=1, examples=["__debezium_unavailable_value"])] = (
+        "__debezium_unavailable_value"
+    )
+    """Of Debezium's envelope: the connector's `unavailable.value.placeholder`, which stands for a large value that the
+    change did not touch. The table keeps the value that it had."""
     remember_deletes: Annotated[Days | None, Field(examples=["30 days"])] = None
     """How long the keys and sequences of deletes are remembered; by default for ever. An older change that arrives
     later than this brings its row back."""
@@ -356,6 +365,8 @@ class RefinedTableSpec(Declared):
             function_source: The source text of the function that ``python`` names.
         """
         said = {name: value for name, value in asdict(self.mode).items() if value is not None}
+        if isinstance(self.mode, Upsert):
+            said["columns"] = "sequence_at"  # tables of releases without this column are computed again
         said.pop("remember_deletes", None)  # decides about changes that come later, and not about the rows of now
         mode = {"mode": type(self.mode).__name__, **said}
         tables = [(upstream.table, upstream.view) for upstream in self.upstreams]

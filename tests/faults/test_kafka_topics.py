@@ -13,10 +13,13 @@ from kdi_assets.drain.errors import DeadLettersReplaced, TopicRecreated
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.resolve import Action
+from kdi_assets.refine.errors import SequenceOfTwoTopics
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import Cluster
 from tests.conftest import DrivenFactory
-from tests.driven import Once
+from tests.driven import DrivenStream, Once
 from tests.faults.topics import add_topic_partitions, admin, make_again
+from tests.refined import Lakeside, refined_table
 
 ACTIONS: tuple[Action, ...] = ("accept-loss", "rewind", "adopt", "adopt-dead-letters")
 
@@ -47,6 +50,45 @@ def test_a_topic_made_again_while_idle_leaves_both_epochs_in_the_table(driven: D
     DeltaTable(web.uri).restore(drained)
     with pytest.raises(TopicRecreated):
         web.drain()
+
+
+@pytest.mark.scenario("topic deleted and made again")
+def test_offsets_of_two_topics_are_no_order_of_changes(driven: DrivenFactory) -> None:
+    """Purpose: offsets begin at 0 again, so by them the changes of the old topic would be newer than those of the new.
+    Procedure: drain, and refine the newest state of each key by offset; the topic is made again; decide ``new-topic``;
+    drain; refine; then with a sequence of the messages' own.
+    Pass: refused by name, and nothing is committed; then the newest states are there.
+    """
+    web = driven(partitions=1)
+    web.drain_rounds(1, 10)
+    by_offset = _newest_of_each_host(web, {})
+    lake = Lakeside(web.session(), web.lake)
+    lake.refine(by_offset)
+    before = lake.rows(by_offset.table)
+    web.publisher = make_again(web, partitions=1)
+    web.produce(5, seed=2)
+    web.resolve("new-topic")
+    web.drain()
+
+    with pytest.raises(SequenceOfTwoTopics, match="sequence_by"):
+        lake.refine(by_offset)
+    assert lake.rows(by_offset.table) == before
+    by_time = _newest_of_each_host(web, {"sequence_by": "struct(kafka.timestamp, kafka.offset)"})
+    lake.refine(by_time)
+
+    lake.assert_as_computed_at_once(by_time)
+
+
+def _newest_of_each_host(web: DrivenStream, more: dict[str, str]) -> RefinedTableSpec:
+    return refined_table(
+        **{
+            "table": "silver/newest",
+            "from": web.stream.table,
+            "partition_by": None,
+            "sql": f"SELECT status, {web.stream.coordinates} AS kafka FROM {web.stream.table.rpartition('/')[2]}",
+            "mode": {"upsert": {"keys": ["status"], "column_list": ["status"], **more}},
+        }
+    )
 
 
 @pytest.mark.scenario("topic deleted and made again")

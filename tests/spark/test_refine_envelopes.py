@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 DAY = date(2026, 1, 1)
 ROW = "struct<id: bigint, name: string, city: string, op: string>"
-ENVELOPE = f"before {ROW}, after {ROW}, op string, source struct<lsn: bigint>, kafka struct<offset: bigint>, date date"
-STATE = "id string, name string, tombstone boolean, kafka struct<offset: bigint>, date date"
+KAFKA = "kafka struct<partition: int, offset: bigint>"
+ENVELOPE = f"before {ROW}, after {ROW}, op string, source struct<lsn: bigint>, {KAFKA}, date date"
+STATE = f"id string, name string, tombstone boolean, {KAFKA}, date date"
 Row = tuple[Any, ...]
 
 
@@ -33,7 +34,7 @@ def customers(folder: Path, mode: str, more: str = "") -> RefinedTableSpec:
 
 def change(offset: int, op: str, before: Row | None, after: Row | None, *, lsn: int | None = None) -> Row:
     """A change of customers, who have a column that is called op as well."""
-    return (before, after, op, (offset if lsn is None else lsn,), (offset,), DAY)
+    return (before, after, op, (offset if lsn is None else lsn,), (0, offset), DAY)
 
 
 ANN, MOVED, BOB, EVE = (
@@ -65,7 +66,7 @@ def test_debezium_changes_become_the_columns_of_after_and_op_d_deletes(lakeside:
     assert contents(lakeside, "id", "name", "city", "op", "sequence") == [(*MOVED, 2), (*BOB, 5), (*EVE, 4)]
     assert {name for row in lakeside.rows("silver/customers") for name, _ in row} == {
         *("id", "name", "city", "op"),
-        "sequence",
+        *("sequence", "sequence_at", "carried"),
     }
     lakeside.assert_as_computed_at_once(table)
 
@@ -106,11 +107,11 @@ def test_a_change_of_no_row_is_refused_until_sql_leaves_it_out(lakeside: Lakesid
 
 def test_a_tombstone_deletes_the_state_of_its_key(lakeside: Lakeside, tmp_path: Path) -> None:
     table = customers(tmp_path, "envelope: tombstones")
-    states = [("a", "Ann", False, (0,), DAY), ("b", "Bob", False, (1,), DAY), ("a", "Anna", False, (2,), DAY)]
+    states = [("a", "Ann", False, (0, 0), DAY), ("b", "Bob", False, (0, 1), DAY), ("a", "Anna", False, (0, 2), DAY)]
 
     lakeside.append(states, "bronze/changes", STATE)
     lakeside.refine(table)
-    lakeside.append([("b", None, True, (3,), DAY), ("c", "Cy", False, (4,), DAY)], "bronze/changes", STATE)
+    lakeside.append([("b", None, True, (0, 3), DAY), ("c", "Cy", False, (0, 4), DAY)], "bronze/changes", STATE)
     lakeside.refine(table)
 
     assert contents(lakeside, "id", "name", "sequence") == [("a", "Anna", 2), ("c", "Cy", 4)]

@@ -92,7 +92,7 @@ def in_true_order(changes: Iterable[Change]) -> list[Change]:
 
 
 def _row(change: Change, **more: int | None) -> Row:
-    fields = {"customer_id": change.customer_id, "name": change.name, "city": change.city, **more}
+    fields = {"customer_id": change.customer_id, "name": change.name, "city": change.city, "sequence_at": None, **more}
     return tuple(sorted(fields.items()))
 
 

@@ -1,0 +1,199 @@
+"""Debezium's changes as databases send them: the table is the database's, whatever arrives late, twice or in part."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+
+from kdi_assets.refine.errors import NullKeys
+from kdi_assets.stream.refined_table import RefinedTableSpec
+from tests.cdc import COLUMNS, SCHEMA, WORD, Change, Database, Identity, Span, Topic, in_portions, spans
+from tests.refined import Lakeside, refined_table
+
+CHANGES = "bronze/changes"
+PORTIONS = 6
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def table(key: str = "id", **fields: Any) -> RefinedTableSpec:
+    given = {"keys": [key], "envelope": "debezium", "sequence_by": "source.lsn", **fields}
+    return refined_table(
+        **{
+            "table": f"silver/by_{key}_{fields.get('scd_type', 1)}",
+            "from": CHANGES,
+            "partition_by": None,
+            "mode": {"upsert": given},
+        }
+    )
+
+
+def contents(lakeside: Lakeside, of: RefinedTableSpec) -> Counter[tuple[Any, ...]]:
+    """The rows as the model has them."""
+    span = ("valid_from", "valid_to") if of.mode.scd_type == 2 else ("sequence",)  # type: ignore[union-attr]
+    found = lakeside.spark.read.format("delta").load(lakeside.uri(of.table)).select(*COLUMNS, *span).collect()
+    return Counter(tuple(_plain(value) for value in row) for row in found)
+
+
+def expected(of: RefinedTableSpec, delivered: list[Change]) -> Counter[tuple[Any, ...]]:
+    key, scd_type = of.mode.keys[0], of.mode.scd_type  # type: ignore[union-attr]
+    found: Counter[tuple[Any, ...]] = Counter()
+    for of_key in spans(delivered, key).values():
+        for span in of_key if scd_type == 2 else of_key[-1:]:
+            if scd_type == 2 or span.until is None:
+                found[_row(span, scd_type)] += 1
+    return found
+
+
+def _row(span: Span, scd_type: int) -> tuple[Any, ...]:
+    ends = (span.since, span.until) if scd_type == 2 else (span.since,)
+    return (*(_plain(span.values.get(column)) for column in COLUMNS), *ends)
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, bytearray) else tuple(value) if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(
+    ("identity", "key"), [("default", "id"), ("full", "id"), ("full", "email")], ids=lambda value: str(value)
+)
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_a_table_of_changes_is_the_database_after_every_portion(
+    lakeside: Lakeside, pytestconfig: pytest.Config, identity: Identity, key: str, scd_type: int
+) -> None:
+    """Purpose: unchanged large values, keys that change, deletes and re-inserts, new snapshots, messages that come
+    twice or late, topics that get partitions. Keys that are not the primary key need identity FULL.
+    Procedure: random changes in random portions; runs that are killed, a RESTORE of the table, a compaction upstream.
+    Pass: after each portion the rows are those of a model that applies the delivered changes one by one; at the end
+    they are the database's.
+    """
+    seed = pytestconfig.getoption("--seed") * 100 + int(os.environ.get("KDI_WALK", "0"))
+    random = Random(f"{seed} {identity} {key} {scd_type}")
+    database, topic = Database(random, identity), Topic(random)
+    sent = topic.sent(database.changes(60))
+    topic.partitions = 3
+    sent += topic.sent([*database.changes(40), *database.snapshot(), *database.changes(40)])
+    people, delivered, kept = table(key, scd_type=scd_type), list[Change](), dict[int, list[Change]]()
+
+    for number, portion in enumerate(in_portions(sent, random, portions=PORTIONS)):
+        lakeside.append([change.values for change in portion], CHANGES, SCHEMA)
+        delivered = [*delivered, *portion]
+        if random.random() < 0.4:
+            _killed_at(lakeside, people, random.choice(["deletes recorded", "files written", "committed"]))
+        lakeside.refine(people)
+        assert contents(lakeside, people) == expected(people, delivered), f"portion {number}, seed {seed}"
+        kept[lakeside.version(people.table)] = delivered
+        if random.random() < 0.3:
+            version = random.choice(sorted(kept))
+            lakeside.sql(f"RESTORE {{t}} TO VERSION AS OF {version}", people.table)
+            lakeside.refine(people)
+            assert contents(lakeside, people) == expected(people, delivered), f"RESTORE to {version}, seed {seed}"
+        if random.random() < 0.3:
+            lakeside.sql("OPTIMIZE {t}", CHANGES)
+
+    rows = Counter(tuple(_plain(row[c]) for c in COLUMNS) for row in database.rows.values())
+    assert (
+        Counter(row[: len(COLUMNS)] for row in contents(lakeside, people) if scd_type == 1 or row[-1] is None) == rows
+    )
+    lakeside.assert_as_computed_at_once(people)
+
+
+def _killed_at(lakeside: Lakeside, of: RefinedTableSpec, point: str) -> None:
+    def at(reached: str) -> None:
+        if reached == point:
+            raise Killed
+
+    try:
+        lakeside.refine(of, at=at)
+    except Killed:
+        pass
+
+
+def person(**values: Any) -> dict[str, Any]:
+    return {**dict.fromkeys(COLUMNS), **values}
+
+
+def test_a_value_that_was_never_seen_is_null_and_not_the_placeholder_until_it_arrives(lakeside: Lakeside) -> None:
+    """Pass: null while the value is unknown; the value once an older change brings it; gone with a delete between."""
+    people = table()
+    unchanged = Change("u", None, person(id=1, name="new", body=WORD, tags=[WORD]), 20, 0, 1)
+    for change, body in (
+        (unchanged, None),
+        (Change("c", None, person(id=1, name="old", body="text", tags=["a"]), 10, 0, 2), "text"),
+        (Change("u", None, person(id=1, name="between", body="other", tags=[WORD]), 15, 0, 3), "other"),
+        (Change("d", person(id=1), None, 18, 0, 4), None),
+    ):
+        lakeside.append([change.values], CHANGES, SCHEMA)
+        lakeside.refine(people)
+
+        (row,) = contents(lakeside, people)
+        assert (row[COLUMNS.index("name")], row[COLUMNS.index("body")]) == ("new", body)
+        lakeside.assert_as_computed_at_once(people)
+
+
+KEY, OTHER = "struct<id: bigint>", "struct<gone: string, id: bigint, name: string>"
+BUILT = "SELECT op, source, before, kafka, named_struct('id', after.id, 'name', after.name) AS after FROM changes"
+
+
+@pytest.mark.parametrize(
+    ("before", "deleted", "message_key", "sql"),
+    [
+        (KEY, "NULL", '{"id": 1}', ""),
+        (KEY, "NULL", '{"schema": {}, "payload": {"id": 1}}', ""),
+        ("struct<id: int>", "named_struct('id', 1)", "", ""),
+        (OTHER, "named_struct('gone', 'x', 'id', 1L, 'name', 'x')", "", ""),
+        (KEY, "named_struct('id', 1L)", "", BUILT),
+    ],
+    ids=["message key", "message key with its schema", "narrower key", "other columns", "after built by sql"],
+)
+def test_before_and_after_may_have_different_columns(
+    lakeside: Lakeside, before: str, deleted: str, message_key: str, sql: str
+) -> None:
+    """Pass: a delete takes the keys from where they are, and deletes its row alone."""
+    rest = "op string, source struct<lsn: bigint>, kafka struct<partition: int, offset: bigint>"
+    columns = f"message_key string, before {before}, after struct<id: bigint, name: string>, {rest}"
+    lakeside.sql(f"CREATE TABLE {{t}} ({columns}) USING delta", CHANGES)
+    for n, op, old, new in (
+        (1, "c", "NULL", "named_struct('id', 1L, 'name', 'name 1')"),
+        (2, "c", "NULL", "named_struct('id', 2L, 'name', 'name 2')"),
+        (3, "d", deleted, "NULL"),
+    ):
+        place = f"named_struct('lsn', {n}L), named_struct('partition', 0, 'offset', {n}L)"
+        values = f"'{message_key}', {old}, {new}, '{op}', {place}"
+        lakeside.spark.sql(f"INSERT INTO delta.`{lakeside.uri(CHANGES)}` VALUES ({values})")
+    people = refined_table(
+        **{
+            "table": "silver/people",
+            "from": CHANGES,
+            "partition_by": None,
+            "sql": sql,
+            "mode": {"upsert": {"keys": ["id"], "envelope": "debezium", "sequence_by": "source.lsn"}},
+        }
+    )
+
+    lakeside.refine(people)
+
+    assert [dict(row)["name"] for row in lakeside.rows("silver/people")] == ["name 2"]
+
+
+def test_a_delete_without_any_key_is_refused(lakeside: Lakeside) -> None:
+    lakeside.append([Change("d", None, None, 1, 0, 0).values], CHANGES, SCHEMA)
+
+    with pytest.raises(NullKeys):
+        lakeside.refine(table())
+
+
+def test_changes_in_connects_wrapper_are_the_same_changes(lakeside: Lakeside) -> None:
+    wrapped = "payload struct<op: string, after: struct<id: bigint, name: string>, source: struct<lsn: bigint>>"
+    rows = [(("c", (1, "a"), (1,)), (0, 0)), (("u", (1, "b"), (2,)), (0, 1))]
+    lakeside.append(rows, CHANGES, f"{wrapped}, kafka struct<partition: int, offset: bigint>")
+
+    lakeside.refine(table())
+
+    assert [(dict(row)["id"], dict(row)["name"]) for row in lakeside.rows("silver/by_id_1")] == [(1, "b")]

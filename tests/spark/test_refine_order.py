@@ -1,0 +1,162 @@
+"""The order of changes: the higher sequence, then the later in Kafka; where neither decides, a refusal by name."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import pytest
+
+from kdi_assets.refine.errors import OrderUnknown, QueryMistake
+from kdi_assets.stream.refined_table import RefinedTableSpec
+from tests.refined import Lakeside, refined_table
+
+DAY = date(2026, 1, 1)
+CHANGES = "bronze/changes"
+COLUMNS = "id bigint, name string, op string, at bigint, kafka struct<partition: int, offset: bigint>"
+Row = tuple[Any, ...]
+
+
+def upserted(**fields: Any) -> RefinedTableSpec:
+    given = {"keys": ["id"], "apply_as_deletes": "op = 'd'", "column_list": ["id", "name"], **fields}
+    return refined_table(**{"table": "silver/state", "from": CHANGES, "partition_by": None, "mode": {"upsert": given}})
+
+
+def change(name: str | None, *, at: int = 0, partition: int = 0, offset: int, op: str = "u", id: int = 1) -> Row:
+    return (id, name, op, at, (partition, offset))
+
+
+def add(lakeside: Lakeside, *changes: Row) -> None:
+    lakeside.append(changes, CHANGES, COLUMNS)
+
+
+def names(lakeside: Lakeside) -> list[Any]:
+    return sorted(str(dict(row)["name"]) for row in lakeside.rows("silver/state").elements())
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_of_changes_with_one_sequence_the_later_in_kafka_counts(lakeside: Lakeside, scd_type: int) -> None:
+    """Purpose: the changes of one transaction have one time; neither their text nor their kind says which was last.
+    Procedure: delete and re-insert, and two updates whose texts sort the other way; then an earlier one again.
+    Pass: what came last is the newest state, and what was sent twice changes nothing.
+    """
+    table = upserted(sequence_by="at", scd_type=scd_type)
+    first = [change("new", at=1, offset=0, id=1), change("z", at=1, offset=1, id=2)]
+    tied = [change(None, at=9, offset=2, op="d"), change("again", at=9, offset=3), change("b", at=9, offset=4, id=2)]
+    for changes in (first, tied, [change("a", at=9, offset=5, id=2)], [change("z", at=1, offset=6, id=2)]):
+        add(lakeside, *changes)
+        lakeside.refine(table)
+
+        lakeside.assert_as_computed_at_once(table)
+    newest = ["a", "again"] if scd_type == 1 else ["a", "again", "new", "z"]
+    assert names(lakeside) == newest
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_one_sequence_in_two_topic_partitions_has_no_order_and_is_refused(lakeside: Lakeside, scd_type: int) -> None:
+    """Pass: the refusal names a key, and nothing is committed; two changes that say the same are no conflict."""
+    table = upserted(sequence_by="at", scd_type=scd_type)
+    add(lakeside, change("a", at=1, offset=5), change("a", at=1, partition=1, offset=0, id=1))
+    lakeside.refine(table)
+    add(lakeside, change("b", at=2, partition=1, offset=1))
+    lakeside.refine(table)
+    before = lakeside.rows(table.table)
+
+    add(lakeside, change("c", at=2, offset=6))
+    with pytest.raises(OrderUnknown, match=r'"id":1'):
+        lakeside.refine(table)
+
+    assert lakeside.rows(table.table) == before
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.parametrize("deleted_first", [False, True])
+def test_without_a_sequence_a_key_in_two_topic_partitions_is_refused_and_a_sequence_helps(
+    lakeside: Lakeside, scd_type: int, *, deleted_first: bool
+) -> None:
+    """Purpose: a topic gets partitions, keys move, and the newer change has the lower offset.
+    Procedure: a change at offset 20 of one topic partition, in another refinement one at offset 0 of another one; the
+    key's row is there, or only its delete is remembered.
+    Pass: refused, by name; with ``sequence_by`` the newer one counts.
+    """
+    table = upserted(scd_type=scd_type)
+    add(lakeside, change("old", at=1, offset=20), change("other", at=1, offset=21, id=2))
+    if deleted_first:
+        add(lakeside, change(None, at=2, offset=22, op="d"))
+    lakeside.refine(table)
+    add(lakeside, change("new", at=3, partition=1, offset=0))
+
+    with pytest.raises(OrderUnknown, match=r'"id":1'):
+        lakeside.refine(table)
+    lakeside.refine(upserted(sequence_by="at", scd_type=scd_type))
+
+    assert names(lakeside)[0] == "new"
+    if scd_type == 1:
+        assert names(lakeside) == ["new", "other"]
+
+
+def test_rows_without_coordinates_are_ordered_by_their_sequence_alone(lakeside: Lakeside) -> None:
+    """Pass: equal rows are one change; of two different ones with one sequence the run says that it cannot know."""
+    table = refined_table(
+        **{
+            "table": "silver/state",
+            "from": CHANGES,
+            "partition_by": None,
+            "sql": "SELECT id, name, at FROM changes",
+            "mode": {"upsert": {"keys": ["id"], "sequence_by": "at"}},
+        }
+    )
+    add(lakeside, change("a", at=1, offset=0), change("a", at=1, offset=1), change("b", at=2, offset=2))
+    lakeside.refine(table)
+    assert names(lakeside) == ["b"]
+
+    add(lakeside, change("c", at=2, offset=3))
+    with pytest.raises(OrderUnknown, match="need the column kafka"):
+        lakeside.refine(table)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "refused"),
+    [
+        ("name", True),
+        ("struct(at, name)", True),
+        ("CAST(name AS decimal(38, 0))", False),
+        ("lpad(name, 20, '0')", False),
+        ("struct(at, lpad(name, 20, '0'))", False),
+    ],
+)
+def test_a_sequence_of_text_is_refused_unless_it_is_cast_or_of_one_length(
+    lakeside: Lakeside, sequence: str, *, refused: bool
+) -> None:
+    table = upserted(sequence_by=sequence)
+    add(lakeside, change("9999998", offset=0), change("10000002", offset=1))
+
+    if refused:
+        with pytest.raises(QueryMistake, match="ordered by letters"):
+            lakeside.refine(table)
+        return
+    lakeside.refine(table)
+    assert names(lakeside) == ["10000002"]
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_changes_that_are_older_than_the_rows_are_counted(lakeside: Lakeside, scd_type: int) -> None:
+    """Purpose: a sequence that began again, as of a database that moved, loses all changes without a word.
+    Pass: report counts changes read, and those older than what the table or its deletes have; the newest ones are not.
+    """
+    table = upserted(sequence_by="at", scd_type=scd_type)
+    add(lakeside, change("a", at=100, offset=0), change(None, at=200, offset=1, op="d", id=2))
+    first = lakeside.refine(table)
+
+    add(lakeside, change("b", at=3, offset=2), change("c", at=4, offset=3, id=2), change("d", at=5, offset=4, id=3))
+    again = lakeside.refine(table)
+
+    assert (first.changes, first.late_changes) == (0, 0)
+    assert (again.changes, again.late_changes) == (3, 2)
+
+
+def test_a_key_is_spelled_as_its_column(lakeside: Lakeside) -> None:
+    add(lakeside, change("a", offset=0))
+
+    with pytest.raises(QueryMistake, match="no column is called ID; the column is called id"):
+        lakeside.refine(upserted(keys=["ID"], column_list=[]))
