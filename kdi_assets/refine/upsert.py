@@ -156,6 +156,7 @@ def _ordered(changes: DataFrame, mode: Upsert) -> DataFrame:
             "_kdi_content": content,
             "_kdi_before": before,
             "_kdi_next": F.lead(SEQUENCE).over(in_order),
+            "_kdi_newest": F.max(SEQUENCE).over(of_key),
             "_kdi_last": F.lead(F.lit(True)).over(in_order).isNull(),
             _LATE: F.col(_NEW) & F.coalesce(F.col(SEQUENCE) < known_until, F.lit(False)),
         }
@@ -172,11 +173,15 @@ def _ordered(changes: DataFrame, mode: Upsert) -> DataFrame:
 
 
 def _unordered(mode: Upsert) -> str:
-    """SQL: the change before has the same sequence, lies elsewhere in Kafka, and does not say the same."""
+    """SQL: the change before has the same sequence, lies elsewhere in Kafka, and does not say the same.
+
+    Without history only the newest sequence of a key matters: the table does not have the others.
+    """
     options = "map(" + ", ".join(f"'{k}', '{v}'".replace("'T'", "\\'T\\'") for k, v in EXACT_JSON.items()) + ")"
     elsewhere = f"NOT coalesce(_kdi_before.at.partition = {AT}.partition, false)"
     said = " <> ".join(f"coalesce(to_json({c}, {options}), '')" for c in ("_kdi_before.content", "_kdi_content"))
-    return f"_kdi_before.{SEQUENCE} = {SEQUENCE} AND {elsewhere} AND {said}"
+    matters = f"{SEQUENCE} = _kdi_newest" if mode.scd_type == 1 else "true"
+    return f"{matters} AND _kdi_before.{SEQUENCE} = {SEQUENCE} AND {elsewhere} AND {said}"
 
 
 def _states(ordered: DataFrame, mode: Upsert) -> DataFrame:
