@@ -139,7 +139,7 @@ def stream_session(stream: Stream, command: str, *, as_json: bool) -> Iterator[L
         except Exception as error:
             if not _failed_in_spark(error):
                 raise
-            from kdi_assets.drain.spark_errors import root_cause
+            from kdi_assets.runtime.spark_causes import root_cause
 
             raise SparkFailed(stream=stream.name, command=command, detail=root_cause(error)) from error
 

@@ -325,6 +325,20 @@ def restore_target(log: TableLog, restore: CommitInfo) -> int:
     return target
 
 
+def metadata_with(marker: str, user_metadata: str) -> Mapping[str, Any] | None:
+    """A commit's user metadata as JSON, if it is an object with this key at its top; ``None`` if it is not.
+
+    The names of unknown fields of messages are in it as well, deeper inside, and other writers write any text.
+    """
+    if f'"{marker}"' not in user_metadata:
+        return None
+    try:
+        written = json.loads(user_metadata)
+    except ValueError:
+        return None
+    return written if isinstance(written, dict) and marker in written else None
+
+
 def row_actions(actions: Actions) -> list[Mapping[str, Any]]:
     """The actions that add or remove rows; OPTIMIZE only moves rows to other files."""
     kinds = ("add", "remove")

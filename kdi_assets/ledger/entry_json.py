@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 from datetime import date, datetime
 from typing import Any
 
+from kdi_assets.ledger.delta_log import metadata_with
 from kdi_assets.ledger.entry import (
     DeadLettersAt,
     Erasure,
@@ -39,10 +40,8 @@ def parse_entry(user_metadata: str, version: int, app_id: str) -> LedgerEntry | 
     Raises:
         WrittenByNewerRelease: This release does not know the entry's format.
     """
-    if '"kdi_ledger"' not in user_metadata:
-        return None
-    written: dict[str, Any] = json.loads(user_metadata)
-    if written.get("app_id") != app_id:
+    written = metadata_with("kdi_ledger", user_metadata)
+    if written is None or written.get("app_id") != app_id:
         return None
     if written["kdi_ledger"] not in (FORMAT, FORMAT_OF_ERASURES):
         raise WrittenByNewerRelease(app_id=app_id, version=version)

@@ -11,8 +11,8 @@ from kdi_assets.refine.aggregate import aggregate_change
 from kdi_assets.refine.columns import SEQUENCE
 from kdi_assets.refine.deduplicate import deduplicate_change
 from kdi_assets.refine.deletes import record_deletes, recorded_deletes
-from kdi_assets.refine.errors import NullKeys, SequenceOfTwoTopics
-from kdi_assets.refine.inputs import Inputs
+from kdi_assets.refine.errors import DatesMoved, NullKeys, SequenceOfTwoTopics
+from kdi_assets.refine.inputs import Inputs, in_dates
 from kdi_assets.refine.table_change import Everything, Nothing, OfDates, OfKeys, TableChange
 from kdi_assets.refine.transform import refuse_clock
 from kdi_assets.refine.upsert import DELETES, deletes_of, upsert_change
@@ -34,6 +34,7 @@ def compute(inputs: Inputs, lake: str) -> Computed:
     """The change that brings the table to the plan's upstream versions; lazy, except for the deletes of upserts.
 
     Raises:
+        DatesMoved: Of mode replace_dates, rows of the dates that changed have other dates.
         NullKeys: Changes have no keys or no sequence.
         SequenceOfTwoTopics: Offsets are the sequence, and the upstream stream's topic was made again.
         QueryMistake: An expression of the mode asks the clock.
@@ -60,8 +61,21 @@ def _rows_as_they_are(inputs: Inputs) -> TableChange:
     if inputs.plan.kind == "rebuild":
         return TableChange(inputs.all_rows(), Everything())
     if inputs.plan.kind == "dates":
+        if isinstance(inputs.table.mode, ReplaceDates):
+            _refuse_moved_dates(inputs)
         return TableChange(inputs.rows_of(inputs.plan.dates), OfDates(inputs.plan.dates))
     return TableChange(inputs.new_rows(), Nothing())
+
+
+def _refuse_moved_dates(inputs: Inputs) -> None:
+    """Each row that what changed upstream has become lies on a date that is computed."""
+    rows = inputs.rows_of_changed_dates()
+    if rows is None:
+        return
+    moved = rows.where(f"NOT coalesce({in_dates(inputs.plan.dates)}, false)")
+    (found,) = moved.selectExpr("count(*) AS rows", "CAST(min(date) AS STRING) AS example").collect()
+    if found["rows"]:
+        raise DatesMoved(table=inputs.table.name, rows=found["rows"], example=found["example"] or "none at all")
 
 
 def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:
@@ -95,6 +109,7 @@ def _counted_deletes(inputs: Inputs, mode: Upsert, changes: DataFrame) -> int:
     """How many of the changes are deletes.
 
     Raises:
+        DatesMoved: Of mode replace_dates, rows of the dates that changed have other dates.
         NullKeys: Changes have a null key or sequence.
     """
     columns = {*mode.keys, SEQUENCE}

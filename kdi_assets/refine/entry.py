@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date
-from typing import Any
 
+from kdi_assets.ledger.delta_log import metadata_with
 from kdi_assets.refine.report import Consumed, RefineKind
 
 FORMAT = 1
@@ -63,9 +63,9 @@ def metadata_of(entry: RefineEntry) -> Callable[[int], str]:
 
 def parse_refine_entry(user_metadata: str, version: int) -> RefineEntry | None:
     """The entry in a commit's user metadata; ``None`` if the commit is not a refinement."""
-    if '"kdi_refine"' not in user_metadata:
+    written = metadata_with("kdi_refine", user_metadata)
+    if written is None:
         return None
-    written: dict[str, Any] = json.loads(user_metadata)
     known = {name: written[name] for name in RefineEntry.__dataclass_fields__ if name in written}
     known["upstreams"] = tuple(Consumed(**stretch) for stretch in written.get("upstreams", ()))
     known["dates"] = tuple(date.fromisoformat(day) for day in written.get("dates", ()))

@@ -136,6 +136,24 @@ class ColumnsFrozen(Terminal):
     what_to_run = "correct sql, or set `contract.{rule}` to evolve in the document; then kdi refine {table}"
 
 
+class DatesMoved(Terminal):
+    """Rows of the dates that changed upstream become rows of other dates, which are not computed again."""
+
+    table: str
+    rows: int
+    example: str
+
+    what_happened = (
+        "{table}: mode replace_dates computes the dates again that changed upstream, and {rows:,} rows made of these "
+        "have another date, such as {example}: there the rows would be wrong."
+    )
+    what_is_safe = "nothing was committed; the next refinement reads the same rows again."
+    what_to_run = (
+        "take `date` in sql from the upstream table as it is, and a local day (from_utc_timestamp) into a column of "
+        "its own; then kdi refine {table}    (once, as it is: kdi refine {table} --rebuild)"
+    )
+
+
 class NoDates(Terminal):
     """Dates were asked for, and the table is not computed date by date."""
 
@@ -224,6 +242,17 @@ class RowsNotComputable(Terminal):
         "mend the SQL (e.g. try_cast, a WHERE, a name by AS), then kdi refine {table}    "
         "(a hand-written asset: run it again)"
     )
+
+
+class ConstraintViolated(Terminal):
+    """A constraint of the refined table does not hold for a row."""
+
+    table: str
+    detail: str
+
+    what_happened = "{table}: the table refuses a row: {detail}"
+    what_is_safe = "nothing was committed; the next refinement reads the same rows again."
+    what_to_run = "leave such rows out by a WHERE in sql, or ALTER TABLE … DROP CONSTRAINT; then kdi refine {table}"
 
 
 class NameOfOurColumn(Terminal):

@@ -11,7 +11,7 @@ from kdi_assets.follow.upstream import UpstreamChanges
 from kdi_assets.ledger.table_files import TableAt
 from kdi_assets.refine.plan import RefinePlan
 from kdi_assets.refine.read import FEED_COLUMNS, appended_rows, change_rows, rows_at, with_keys
-from kdi_assets.refine.transform import transform
+from kdi_assets.refine.transform import keeps_date, transform
 from kdi_assets.stream.refined_table import RefinedTableSpec, ReplaceDates
 
 if TYPE_CHECKING:
@@ -41,6 +41,18 @@ class Inputs:
             return self.all_rows().where(in_dates(dates))
         frames = {u.view: self._upstream_rows_of(u, dates) for u in self.plan.upstreams}
         return transform(self.spark, self.table, frames).where(in_dates(dates))
+
+    def rows_of_changed_dates(self) -> DataFrame | None:
+        """The result over the dates that changed upstream alone; ``None`` if its dates are theirs by analysis."""
+        frames = {
+            u.view: self._upstream_rows_of(u, u.dates)
+            if u.dates and u.kind != "nothing"
+            else rows_at(self.spark, u.uri, u.version)
+            for u in self.plan.upstreams
+        }
+        rows = transform(self.spark, self.table, frames)
+        (first, *others) = frames.values()
+        return None if not others and keeps_date(rows, first) else rows
 
     def new_rows(self) -> DataFrame:
         """The result over the rows that were added, if upstream rows were only added."""

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kdi_assets.refine.errors import OrderUnknown, RefiningFailed, RowsNotComputable
+from kdi_assets.refine.errors import ConstraintViolated, OrderUnknown, RefiningFailed, RowsNotComputable
+from kdi_assets.runtime.spark_causes import root_cause, violates_constraint
 from kdi_assets.wording import first_line
 
 ORDER_UNKNOWN = "kdi: order unknown: "
@@ -33,6 +34,8 @@ def spark_failures(table: str, doing: str) -> Iterator[None]:
         doing: What is done, e.g. ``writing rows``; named by the error too.
 
     Raises:
+        ConstraintViolated: A CHECK or NOT NULL of the table does not hold for a row.
+        OrderUnknown: Changes have no order.
         RowsNotComputable: An expression does not fit the columns or a value.
         RefiningFailed: Spark, Delta or the storage failed otherwise, or the JVM does not answer.
     """
@@ -45,6 +48,8 @@ def spark_failures(table: str, doing: str) -> Iterator[None]:
         if (told := str(failed)).find(ORDER_UNKNOWN) >= 0:
             example = told.partition(ORDER_UNKNOWN)[2].split("\n", 1)[0]
             raise OrderUnknown(table=table, example=example[: example.rfind("}") + 1][:500]) from failed
+        if violates_constraint(cause := root_cause(failed)):
+            raise ConstraintViolated(table=table, detail=cause) from failed
         detail = first_line(failed)[:500]
         kind = RowsNotComputable if _comes_again(failed) else RefiningFailed
         raise kind(table=table, doing=doing, detail=detail) from failed

@@ -48,7 +48,7 @@ def transform(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str,
         raise QueryMistake(table=table.name, field=field_of_rows(table), detail=detail)
     if not isinstance(table.mode, ReplaceDates):
         _refuse_other_rows(table, result)
-        if table.by_date and not _keeps_date(result, next(iter(frames.values()))):
+        if table.by_date and not keeps_date(result, next(iter(frames.values()))):
             raise DateNotKept(table=table.name, mode=table.mode_name)
     return _as_changes(table, result, table.mode) if isinstance(table.mode, Upsert) else result
 
@@ -221,7 +221,7 @@ def _nodes(result: DataFrame) -> Iterator[Any]:
         nodes += [children.apply(i) for i in range(children.size())]
 
 
-def _keeps_date(result: DataFrame, upstream: DataFrame) -> bool:
+def keeps_date(result: DataFrame, upstream: DataFrame) -> bool:
     """Whether the column ``date`` is that of the upstream table, and not computed."""
     if "date" not in upstream.columns:
         return False

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from kdi_assets.ledger.archive import open_archive, uncopied
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.delta_log import TableLog, metadata_with
 from kdi_assets.ledger.storage import storage_failures
 from kdi_assets.upkeep.compaction import CLUSTERED
 
@@ -34,9 +33,9 @@ def last_clustered(said: Iterable[_Said], columns: Sequence[str]) -> dict[str, d
     """The same from the user metadata of commits."""
     found: dict[str, datetime] = {}
     for text, at in said:
-        if at is None or f'"{CLUSTERED}"' not in text:
+        written = metadata_with(CLUSTERED, text)
+        if at is None or written is None:
             continue
-        written = json.loads(text)
         if written["by"] == list(columns):
             found[written[CLUSTERED]] = max(at, found.get(written[CLUSTERED], at))
     return found

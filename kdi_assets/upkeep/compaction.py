@@ -108,7 +108,7 @@ def optimize_failures(table: str) -> Iterator[None]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from kdi_assets.drain.spark_errors import root_cause
+    from kdi_assets.runtime.spark_causes import root_cause
 
     try:
         yield

@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.errors import AnotherDrainActive
-from kdi_assets.drain.spark_errors import jvm_loss_named, root_cause, spark_failures
+from kdi_assets.drain.spark_errors import jvm_loss_named, spark_failures
 from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.delta_transaction import Staged, delta_log
 from kdi_assets.ledger.entry import LedgerEntry
@@ -24,6 +24,7 @@ from kdi_assets.ledger.errors import OvertakenCommit, StagedFilesGone
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.ledger.rewrite import as_deletions, old_rows
+from kdi_assets.runtime.spark_causes import root_cause
 from kdi_assets.stream.stream import Stream
 from kdi_assets.upkeep.erase_deletion import delete_letters, delete_removed_rows
 from kdi_assets.upkeep.erase_selection import ErasedMessages, EraseFilter, EraseSelection

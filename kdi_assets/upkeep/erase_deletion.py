@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.spark_errors import root_cause
 from kdi_assets.ledger.coordinates import coordinate_sql
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.rewrite import MESSAGE
+from kdi_assets.runtime.spark_causes import root_cause
 from kdi_assets.upkeep.erase_selection import ErasedMessages, EraseSelection, not_of_other_topics
 from kdi_assets.upkeep.errors import UpkeepGaveWay
 from kdi_assets.upkeep.vacuum import Vacuumed, vacuum

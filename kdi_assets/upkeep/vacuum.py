@@ -94,7 +94,7 @@ def vacuum(spark: SparkSession, table: str, uri: str, *, now: bool = False) -> V
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from kdi_assets.drain.spark_errors import root_cause
+    from kdi_assets.runtime.spark_causes import root_cause
 
     delta_log(spark, uri)  # refuses a session that commits by another log store
     before = TableLog.existing(uri).version

@@ -17,6 +17,7 @@ from kdi_assets.refine.errors import (
     AnotherRefinementActive,
     ChangedByOthers,
     ColumnsFrozen,
+    ConstraintViolated,
     DateNotKept,
     QueryMistake,
     RefiningFailed,
@@ -197,6 +198,21 @@ def test_rows_of_others_in_the_table_are_refused_until_someone_rebuilds_it(lakes
     lakeside.refine(COPY, rebuild=True)
 
     lakeside.assert_as_computed_at_once(COPY)
+
+
+@pytest.mark.parametrize("check", ["bytes < 100", "host IS NOT NULL"])
+def test_a_row_that_a_constraint_of_the_table_refuses_is_not_tried_again(lakeside: Lakeside, check: str) -> None:
+    """Pass: the constraint is named, and nothing is committed."""
+    lakeside.append(FIRST)
+    lakeside.refine(COPY)
+    lakeside.sql(f"ALTER TABLE {{t}} ADD CONSTRAINT ours CHECK ({check})", COPY.table)
+    lakeside.append([(9, None, 999, "i", D2)])
+    before = lakeside.rows(COPY.table)
+
+    with pytest.raises(ConstraintViolated, match="CONSTRAINT"):
+        lakeside.refine(COPY)
+
+    assert lakeside.rows(COPY.table) == before
 
 
 def test_a_table_of_another_writer_is_never_taken_for_ours(lakeside: Lakeside) -> None:

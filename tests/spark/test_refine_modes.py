@@ -12,6 +12,7 @@ import pytest
 
 from kdi_assets.errors import Terminal
 from kdi_assets.refine import inputs
+from kdi_assets.refine.errors import DatesMoved
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from tests.refined import Lakeside, refined_table
 
@@ -126,6 +127,34 @@ def test_a_table_without_rows_is_refined_and_can_lose_all_rows_again(
     lakeside.refine(table)
 
     assert not lakeside.rows("silver/t")
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_rows_that_move_to_other_dates_are_refused_where_dates_are_computed_again(
+    lakeside: Lakeside, *, joined: bool
+) -> None:
+    """Purpose: a local day, or a table that is joined without its date, makes rows of dates that no run computes again.
+    Procedure: sums by a day one later than the upstream date, or by the date of another table; then new rows.
+    Pass: the run is refused and names such a date; the table stays; a rebuild has all rows.
+    """
+    sql = "SELECT date_add(date, CAST(bytes > 15 AS INT)) AS date, id FROM events"
+    if joined:
+        sql = "SELECT days.date, events.id FROM events JOIN days ON events.host = days.host"
+        days = "host string, date date"
+        lakeside.append([("a", D1), ("b", D2)], "bronze/days", days)
+    upstreams = ["bronze/events", "bronze/days"] if joined else ["bronze/events"]
+    table = refined_table(**{"table": "gold/moved", "from": upstreams, "sql": sql, "mode": "replace_dates"})
+    lakeside.append(FIRST)
+    lakeside.refine(table)
+    before = lakeside.rows("gold/moved")
+
+    lakeside.append([(9, "a", 20, "i", D2)])
+    with pytest.raises(DatesMoved, match="2026-01-0[13]"):
+        lakeside.refine(table)
+    assert lakeside.rows("gold/moved") == before
+    lakeside.refine(table, rebuild=True)
+
+    lakeside.assert_as_computed_at_once(table)
 
 
 def test_an_average_is_right_or_refused_and_never_null(lakeside: Lakeside) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kdi_assets.drain.errors import ReadOrWriteFailed, WorkerPythonUnfit
-from kdi_assets.drain.spark_errors import root_cause, spark_failures
+from kdi_assets.drain.spark_errors import spark_failures
+from kdi_assets.runtime.spark_causes import root_cause
 from tests.judged import stream_of
 
 IN_A_WORKER = """

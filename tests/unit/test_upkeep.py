@@ -14,6 +14,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import Erasure, LedgerEntry, RangeCounts
 from kdi_assets.ledger.entry_json import entry_to_json, parse_entry
 from kdi_assets.ledger.errors import TableUnreadable
+from kdi_assets.refine.entry import parse_refine_entry
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from kdi_assets.stream.upkeep import Upkeep
 from kdi_assets.upkeep.clustering import last_clustered
@@ -183,3 +184,18 @@ def test_a_refined_table_whose_log_is_damaged_is_an_error_of_its_own(lake: str, 
 
     assert planned.tables == ()
     assert [type(error) for error in planned.all_errors] == [TableUnreadable]
+
+
+@pytest.mark.parametrize("marker", ["kdi_clustered", "kdi_refine", "kdi_ledger"])
+def test_names_that_messages_have_and_texts_of_other_writers_are_not_read_as_ours(marker: str) -> None:
+    """Pass: a commit that counts an unknown field of this name, or whose writer wrote any text, is none of ours."""
+    foreign = [
+        json.dumps({"kdi_other": 1, "unknown": {"fields": {marker: 3}}}),
+        f'no JSON, and yet "{marker}"',
+        json.dumps([marker]),
+    ]
+
+    for text in foreign:
+        assert last_clustered([(text, NOW)], ["id"]) == {}
+        assert parse_refine_entry(text, 1) is None
+        assert parse_entry(text, 1, "app") is None

@@ -21,13 +21,13 @@ from kdi_assets.drain.rules.records import stream_decoder
 from kdi_assets.drain.rules.rules import MessageRule
 from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, VERDICT
-from kdi_assets.drain.spark_errors import root_cause
 from kdi_assets.formats.decoder import DOCUMENT, PAYLOAD, VALUE
 from kdi_assets.formats.files.decoder import RESULT_DDL, FilesDecoder
 from kdi_assets.formats.files.look import LookedAt, look_at, read_through
 from kdi_assets.formats.files.names import NamedFiles, named_files
 from kdi_assets.formats.rules import Rule
 from kdi_assets.formats.stream_decoder import StreamDecoder
+from kdi_assets.runtime.spark_causes import root_cause
 from kdi_assets.stream.message_format import MOST_FILE_MESSAGES, Files
 
 if TYPE_CHECKING:

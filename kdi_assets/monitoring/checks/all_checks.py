@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kdi_assets.drain.spark_errors import jvm_loss_named, root_cause
+from kdi_assets.drain.spark_errors import jvm_loss_named
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.monitoring.checks.backlog_checks import backlog_after_drain, fresh
 from kdi_assets.monitoring.checks.finding import CheckResult, not_checked
@@ -21,6 +21,7 @@ from kdi_assets.monitoring.checks.table_checks import (
     schema_as_declared,
     table_health,
 )
+from kdi_assets.runtime.spark_causes import root_cause
 from kdi_assets.stream.stream import COSTLY, CheckName
 
 Check = Callable[[CheckSubject], CheckResult]

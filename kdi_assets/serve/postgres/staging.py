@@ -182,7 +182,7 @@ def _collected(target: str, frame: DataFrame) -> list[Any]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from kdi_assets.drain.spark_errors import root_cause
+    from kdi_assets.runtime.spark_causes import root_cause
 
     try:
         return frame.collect()
