@@ -11,7 +11,7 @@ from typing import Literal
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from kdi_assets.runtime.jars import JARS_LOCK, JarGroup, locked_jars
+from kdi_assets.runtime.jars import JARS_LOCK, locked_jars
 
 ROOT = Path(__file__).parents[1]
 PACKAGES_LOCK = ROOT / "requirements.lock"
@@ -22,7 +22,7 @@ Ecosystem = Literal["PyPI", "Maven"]
 """As OSV names them."""
 Need = Literal["required", "optional", "excluded"]
 """CycloneDX's scope; excluded: only for the development of this project."""
-_NEEDS: Mapping[JarGroup, Need] = {"spark": "required", "build": "required", "s3": "optional", "broker": "optional"}
+_NEEDS: Mapping[str, Need] = {"spark": "required", "build": "required", "s3": "optional", "broker": "optional"}
 _HASH = re.compile(r"\s+--hash=sha256:([0-9a-f]{64})")
 
 

@@ -22,11 +22,12 @@ from tests.documents import CLUSTER, REGISTRY, written
 NOW = datetime.now(UTC).replace(microsecond=0)
 
 
-def proposed(values: Sequence[bytes | None], *, ask: Ask | None = None) -> Proposal:
+def proposed(values: Sequence[bytes | None], *, keys: Sequence[bytes | None] = (), ask: Ask | None = None) -> Proposal:
     """The proposal for a topic of one topic partition with one message a second, the last one now."""
     tp, count = TopicPartition("orders", 0), len(values)
     times = [NOW - timedelta(seconds=count - 1 - n) for n in range(count)]
-    messages = [SampledMessage(tp, n, times[n], value) for n, value in enumerate(values)]
+    keyed = keys or [None] * count
+    messages = [SampledMessage(tp, n, times[n], value, keyed[n]) for n, value in enumerate(values)]
     return propose(
         TopicSample(TopicState("orders", "id", {tp: BrokerOffsets(0, count, count)}), messages), now=NOW, ask=ask
     )
@@ -38,8 +39,8 @@ def text_of(proposal: Proposal) -> str:
 
 
 def attributes_of(proposal: Proposal) -> dict[str, Any]:
-    """The document's content without comments."""
-    content: dict[str, Any] = yaml.safe_load(text_of(proposal))["attributes"]
+    """The stream's document without comments."""
+    content: dict[str, Any] = next(yaml.safe_load_all(text_of(proposal)))["attributes"]
     return content
 
 

@@ -138,6 +138,8 @@ class _Checker:
 
 def _expressions(table: RefinedTableSpec) -> Iterator[tuple[str, str]]:
     """What the mode evaluates over the rows of the query, by field."""
+    from kdi_assets.refine.envelope import CHANGE_SEQUENCE
+
     match table.mode:
         case Aggregate(by, measures):
             yield from ((f"mode.aggregate.by.{n}", f"`{column}`") for n, column in enumerate(by))
@@ -147,7 +149,8 @@ def _expressions(table: RefinedTableSpec) -> Iterator[tuple[str, str]]:
             yield "mode.deduplicate.order_by", order_by
         case Upsert() as mode:
             yield from ((f"mode.upsert.keys.{n}", f"`{column}`") for n, column in enumerate(mode.keys))
-            yield "mode.upsert.sequence_by", mode.sequence_by
+            # Of an envelope it is already a column of the rows.
+            yield "mode.upsert.sequence_by", CHANGE_SEQUENCE if mode.envelope else mode.sequence_by
             yield from ((f"mode.upsert.column_list.{n}", f"`{c}`") for n, c in enumerate(mode.column_list))
             if mode.apply_as_deletes:
                 yield "mode.upsert.apply_as_deletes", mode.apply_as_deletes

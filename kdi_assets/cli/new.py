@@ -93,24 +93,27 @@ def _named_or_default(name: str | None, known: Mapping[str, NamedConnection], op
 
 def _written(proposal: Proposal, table: str, file: Path) -> str:
     from kdi_assets.config.folder import display_path
-    from kdi_assets.scaffold.document import outcome_in_words
+    from kdi_assets.scaffold.document import outcome_in_words, refined_path
 
-    found, sample = proposal.recognised, len(proposal.sample.messages)
+    found, sample, silver = proposal.recognised, len(proposal.sample.messages), refined_path(proposal, table)
+    refined = f"Its second document makes {silver} of them, the rows as they are now.\n" if silver else ""
     return (
         f"{display_path(file)}: {found.what}, written as {found.format}; date: {proposal.date.sql}\n"
-        f"With this document, the {sample:,} sampled messages become {outcome_in_words(proposal)}.\n"
+        f"With this document, the {sample:,} sampled messages become {outcome_in_words(proposal)}.\n{refined}"
         f"  Run:  kdi check, then kdi peek {table}"
     )
 
 
 def _fields(proposal: Proposal, table: str, cluster: str, file: Path | None, text: str) -> dict[str, object]:
     from kdi_assets.config.folder import display_path
+    from kdi_assets.scaffold.document import refined_path
 
     found = proposal.outcome
     return {
         "topic": proposal.sample.topic.topic,
         "cluster": cluster,
         "stream": table,
+        "refined": refined_path(proposal, table) or None,
         "file": display_path(file) if file else None,
         "recognised": proposal.recognised.what,
         "format": proposal.recognised.format,

@@ -25,6 +25,10 @@ EXACT_JSON = {
 """Options of ``to_json`` for values that are compared: by default JSON has milliseconds, and leaves out nulls."""
 
 
+class HasOtherColumns(Exception):
+    """The rows have other columns than the table, so all of them are computed again; the argument says which."""
+
+
 def refuse_frozen_columns(table: RefinedTableSpec, rows: StructType, kept: StructType) -> None:
     """Refuse rows whose columns the contract does not allow.
 

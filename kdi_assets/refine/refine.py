@@ -13,7 +13,7 @@ from kdi_assets.ledger.errors import PlannedTableGone, StagedFilesGone
 from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_after
 from kdi_assets.ledger.table_files import TableAt
 from kdi_assets.refine.bookmarks import bookmark_transactions
-from kdi_assets.refine.columns import refuse_frozen_columns
+from kdi_assets.refine.columns import HasOtherColumns, other_columns, refuse_frozen_columns
 from kdi_assets.refine.compute import Computed, compute
 from kdi_assets.refine.entry import RefineEntry, metadata_of
 from kdi_assets.refine.errors import AnotherRefinementActive, NoDates, RowsUnmet
@@ -84,25 +84,22 @@ def refine(
     if dates and not date_by_date(table):
         raise NoDates(table=table.name)
     definition = table.definition(function_source(table))
-    started, lost = time.monotonic(), 0
+    started, lost, other = time.monotonic(), 0, ""
     while True:
-        plan = plan_refinement(table, lake, definition=definition, rebuild=rebuild)
+        plan = plan_refinement(table, lake, definition=definition, rebuild=rebuild or bool(other))
+        plan = replace(plan, why=f"the rows have other columns: {other}") if other and not rebuild else plan
         plan = _with_dates(plan, dates) if dates else plan
         if plan.kind == "nothing":
             return RefineReport(table.name, "nothing", upstreams=plan.stretches, seconds=time.monotonic() - started)
         try:
             return replace(_execute(plan, context, definition), seconds=time.monotonic() - started)
-        except _OtherColumns:
-            rebuild = True  # the rows gained, lost or changed a column: the definition's text alone does not show it
+        except HasOtherColumns as found:
+            other = str(found)  # the definition's text alone does not show it
         except (VersionTaken, StagedFilesGone, PlannedTableGone) as overtaken:
             lost += 1
             if lost >= MOST_LOST_ATTEMPTS:
                 detail = str(overtaken).split("\n", 1)[0] or "other commits came first"
                 raise AnotherRefinementActive(table=table.name, detail=detail) from overtaken
-
-
-class _OtherColumns(Exception):
-    """The rows have other columns than the table."""
 
 
 def _with_dates(plan: RefinePlan, dates: tuple[date, date]) -> RefinePlan:
@@ -135,7 +132,9 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, 
     if not same_columns(computed.change.rows, at_plan):
         refuse_frozen_columns(table, computed.change.rows.schema, at_plan.schema)
         if plan.kind != "rebuild":
-            raise _OtherColumns
+            raise HasOtherColumns(
+                ", ".join(other_columns(computed.change.rows.schema, at_plan.schema)) or "in another order"
+            )
     unmet = _unmet(table, computed.change.rows)
     with spark_failures(table.name, "writing rows"):
         staged = stage_change(computed.change, at_plan, by_date=table.by_date)

@@ -12,7 +12,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdi_assets.refine.columns import AT, CARRIED, EXACT_JSON, FROM, SEQUENCE, TO, kept_columns, sequence_column
+from kdi_assets.refine.columns import (
+    AT,
+    CARRIED,
+    EXACT_JSON,
+    FROM,
+    SEQUENCE,
+    TO,
+    HasOtherColumns,
+    kept_columns,
+    other_columns,
+    sequence_column,
+)
 from kdi_assets.refine.envelope import CHANGE_AT, CHANGE_DELETES, CHANGE_SEQUENCE, UNCHANGED, coordinates_of
 from kdi_assets.refine.inputs import Inputs
 from kdi_assets.refine.read import kept_at_hand, with_keys
@@ -35,6 +46,9 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
 
     Returns:
         The change; and the changes that were read, of which ``deletes_of`` gives the deletes.
+
+    Raises:
+        HasOtherColumns: The changes have other columns than the rows of the table.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
@@ -52,6 +66,8 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
     keys = new.select(*mode.keys).distinct()
     files = inputs.files_with(keys)
     held = with_keys(inputs.rows_in(files), keys, mode.keys)
+    if other := other_columns(new.drop(DELETES).schema, _without_ends(held, mode).schema):
+        raise HasOtherColumns(", ".join(other))
     known = _known_changes(held, new, mode)
     if mode.scd_type == 2:
         known = known.unionByName(_as_changes(_proven_deletes(held, mode), new))
@@ -103,9 +119,12 @@ def _known_changes(rows: DataFrame, like: DataFrame, mode: Upsert) -> DataFrame:
     """The changes that made the rows of the table, without deletes."""
     from pyspark.sql import functions as F
 
-    if mode.scd_type == 2:
-        rows = rows.withColumnRenamed(FROM, SEQUENCE)
-    return rows.withColumn(DELETES, F.lit(False)).select(*like.columns)
+    return _without_ends(rows, mode).withColumn(DELETES, F.lit(False)).select(*like.columns)
+
+
+def _without_ends(rows: DataFrame, mode: Upsert) -> DataFrame:
+    """The rows of the table with the columns of changes."""
+    return rows.drop(TO).withColumnRenamed(FROM, SEQUENCE) if mode.scd_type == 2 else rows
 
 
 def _proven_deletes(rows: DataFrame, mode: Upsert) -> DataFrame:

@@ -35,7 +35,7 @@ JARS_AT_ONCE = 8  # a resolution takes 0.8 s, each further jar in it 0.3 s; few,
 class Jar:
     """A jar of the lock; ``coordinate`` is Maven's ``group:module:version``."""
 
-    group: JarGroup
+    group: str
     coordinate: str
     sha256: str
 
@@ -46,7 +46,7 @@ class Jar:
         return f"{module}-{version}.jar"
 
 
-def locked_jars(group: JarGroup | None = None, *, lock: Path = JARS_LOCK) -> list[Jar]:
+def locked_jars(group: str | None = None, *, lock: Path = JARS_LOCK) -> list[Jar]:
     """The jars of one group, or all."""
     jars = [Jar(**line) for line in json.loads(lock.read_text())]
     return [jar for jar in jars if group in (None, jar.group)]
@@ -113,7 +113,7 @@ def fetch_jars(
     *,
     home: Path,
     report: Callable[[str], None],
-    groups: Collection[JarGroup] = JAR_GROUPS,
+    groups: Collection[str] = JAR_GROUPS,
     lock: Path = JARS_LOCK,
 ) -> None:
     """Fetch and verify the missing jars, and compile the kernel if it is missing.

@@ -18,6 +18,7 @@ from kdi_assets.scaffold.errors import NothingProposed
 from kdi_assets.scaffold.field_stats import FieldStats
 from kdi_assets.scaffold.infer_types import DOUBLE, STRING, TIMESTAMP, Array, Struct, Type, ddl_name, fitting
 from kdi_assets.scaffold.propose import Proposal
+from kdi_assets.scaffold.refined_document import refined_document
 from kdi_assets.wording import counted
 
 SHOWN_NAMES, SHOWN_DATES = 20, 5
@@ -41,9 +42,31 @@ def document(proposal: Proposal, *, table: str, cluster: str, now: datetime) -> 
             f"type: {TOPIC_TABLE}",
             "attributes:",
             *(f"  {line}".rstrip() for line in _attributes(proposal, table, cluster, now)),
+            *_refined_lines(proposal, table),
             "",
         ]
     )
+
+
+def refined_path(proposal: Proposal, table: str) -> str:
+    """Path of the refined table in the document; empty if it describes none.
+
+    Args:
+        table: Path of the stream's table.
+    """
+    if proposal.changes is None or not proposal.changes.keys:
+        return ""
+    path = re.sub(r"^([^/]+/)?", "silver/", table)
+    return path if path != table else f"{table}_now"
+
+
+def _refined_lines(proposal: Proposal, table: str) -> Iterator[str]:
+    changes, silver = proposal.changes, refined_path(proposal, table)
+    if changes and silver:
+        yield "---"
+        yield from refined_document(changes, bronze=table, silver=silver)
+    elif changes:
+        yield "# The messages have no keys, so nothing here says which columns are the keys of a table of its rows."
 
 
 def document_file(folder: Path, table: str, *, topic: str) -> Path:
@@ -134,7 +157,8 @@ def _outcome_lines(proposal: Proposal, table: str) -> Iterator[str]:
     yield f"With this document the sample becomes {outcome_in_words(proposal)}"
     for (reason, where), count in proposal.outcome.letters.most_common():
         yield f"  {count:,} {reason}{f' in {where}' if where else ''}"
-    yield f"Next: kdi check, kdi peek {table}, kdi drain {table}"
+    silver = refined_path(proposal, table)
+    yield f"Next: kdi check, kdi peek {table}, kdi drain {table}{f', kdi refine {silver}' if silver else ''}"
 
 
 def _attributes(proposal: Proposal, table: str, cluster: str, now: datetime) -> Iterator[str]:
@@ -145,6 +169,12 @@ def _attributes(proposal: Proposal, table: str, cluster: str, now: datetime) -> 
     yield from (f"# {line}" for line in recognised.advice)
     yield f"format: {recognised.written}"
     yield from _schema(proposal)
+    if proposal.changes:
+        yield "# Keys of deletes, where the source does not say what it deleted."
+        yield "columns: {message_key: CAST(kafka.key AS STRING)}"
+        if not proposal.changes.wrapped:
+            yield "# A column that the source's table gains is a column here."
+            yield "contract: {new_columns: evolve}"
     if proposal.hidden:
         yield "# The table's own `date` replaces the record's, which is kept as `message_date`."
         yield f"columns: {{message_date: {_scalar(proposal.hidden)}}}"
@@ -160,7 +190,9 @@ def _schema(proposal: Proposal) -> Iterator[str]:
     record = proposal.recognised.record
     if record is None or proposal.recognised.format not in ("json", "csv"):
         return
-    if proposal.recognised.format == "json":
+    if proposal.changes and proposal.changes.wrapped:
+        yield "# The columns and types are those of the newest message's schema."
+    elif proposal.recognised.format == "json":
         yield "# After each field: the share of messages in which it is present and not null. For fields at 100%,"
         yield "# consider `NOT NULL` after the type: messages without the field then become dead letters."
     yield "schema: |"
@@ -223,8 +255,8 @@ def _ddl_fields(record: Struct, indent: str, messages: int, *, separator: str) -
     """Lines of DDL, each with its comment."""
     last = len(record.fields) - 1
     for n, (name, declared) in enumerate(record.fields.items()):
-        stats, comma = record.stats[name], "" if n == last else ","
-        comment = "; ".join([percent(stats.in_messages, messages), *_remarks(declared, stats)])
+        stats, comma = record.stats.get(name), "" if n == last else ","
+        comment = "; ".join([percent(stats.in_messages, messages), *_remarks(declared, stats)]) if stats else ""
         inner, opened, closed = declared, f"{indent}{ddl_name(name)}{separator}", ""
         while isinstance(inner, Array):
             inner, opened, closed = inner.element, f"{opened}array<", f"{closed}>"

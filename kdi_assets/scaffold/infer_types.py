@@ -94,6 +94,8 @@ def _misfit_reason(value: JsonValue, declared: Type) -> str:
     match declared:
         case _ if value is None:
             return ""
+        case str() if declared.startswith("map<"):
+            return "" if isinstance(value, dict) else "wrong_type"
         case str():
             kind = kind_of(value)
             if kind in _ACCEPTED.get(declared, NUMBERS):
@@ -128,7 +130,7 @@ def _struct(stats: FieldStats, *, top: bool = False) -> Struct:
     for name, inner in stats.fields.items():
         declared = type_of(inner)
         other = first_spelling.setdefault(name.lower(), name)
-        why = _name_problem(name, top=top) or _object_problem(declared, inner)
+        why = name_problem(name, top=top) or _object_problem(declared, inner)
         if other != name:
             why = f"its name differs from {other} only in case"
         if why:
@@ -154,7 +156,7 @@ def is_reserved(name: str) -> bool:
     return name.lower() in RESERVED or name.lower().startswith("_kdi_")
 
 
-def _name_problem(name: str, *, top: bool) -> str:
+def name_problem(name: str, *, top: bool = False) -> str:
     """Why no column can have this name; empty if one can."""
     if not name or not name.isprintable():
         return "its name cannot be printed"

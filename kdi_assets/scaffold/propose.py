@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 
+from kdi_assets.scaffold.changes import Changes, changes_of
 from kdi_assets.scaffold.date_candidates import KAFKA, Candidate, candidates, is_plausible
 from kdi_assets.scaffold.errors import NothingProposed
 from kdi_assets.scaffold.field_stats import JsonRecord, Misfit
-from kdi_assets.scaffold.infer_types import DATE, ddl_name, misfit
+from kdi_assets.scaffold.infer_types import DATE, Struct, ddl_name, misfit
 from kdi_assets.scaffold.recognise_format import Ask, Decoded, Recognised, recognise
 from kdi_assets.sources.kafka.errors import TopicMissing
 from kdi_assets.sources.kafka.sample import SampledMessage, TopicSample, sample, topics_of
@@ -66,6 +67,7 @@ class Proposal:
     Attributes:
         hidden: Spark SQL of a field that the table's own ``date`` would hide; empty if there is none.
         decoded: Number of messages whose fields were read; 0 if a registry describes them.
+        changes: If the messages are a database's changes.
     """
 
     sample: TopicSample
@@ -75,6 +77,7 @@ class Proposal:
     outcome: SampleOutcome
     decoded: int
     hidden: str
+    changes: Changes | None = None
 
 
 def sample_topic(cluster: Cluster, topic: str, *, count: int) -> TopicSample:
@@ -112,19 +115,23 @@ def propose(topic_sample: TopicSample, *, now: datetime, ask: Ask | None = None)
     """
     messages = [message for message in topic_sample.messages if message.value is not None]
     recognised = recognise([message.value or b"" for message in messages], ask)
+    changes = changes_of(messages, recognised.records) if recognised.written == "json" else None
+    if changes:
+        what = f"Debezium's changes of a table of {changes.connector}, as {recognised.what}"
+        recognised = replace(recognised, record=changes.record, what=what)
     read = list(zip(messages, recognised.records, strict=True))
     has_fields = recognised.format in ("json", "csv", "text")
     decoded = [(message, record) for message, record in read if has_fields and isinstance(record, dict)]
-    choice = _date(recognised, decoded, now)
+    choice = _date(changes.times if changes else recognised.record, decoded, now)
     window = _window([day for message, record in decoded if (day := choice.date(message, record))], now)
     outcome = _outcome(read, recognised, choice, window, now)
     outcome.tombstones = len(topic_sample.messages) - len(messages)
-    return Proposal(topic_sample, recognised, choice, window, outcome, len(decoded), _hidden(recognised, choice))
+    hidden = _hidden(recognised, choice)
+    return Proposal(topic_sample, recognised, choice, window, outcome, len(decoded), hidden, changes)
 
 
-def _date(recognised: Recognised, decoded: Sequence[tuple[SampledMessage, JsonRecord]], now: datetime) -> DateChoice:
+def _date(declared: Struct | None, decoded: Sequence[tuple[SampledMessage, JsonRecord]], now: datetime) -> DateChoice:
     records, written = [record for _, record in decoded], [message.timestamp for message, _ in decoded]
-    declared = recognised.record
     found = candidates(declared, records, written, now=now) if declared else []
     if not found or found[0].score < 0:
         return DateChoice(KAFKA, None, found)

@@ -66,6 +66,31 @@ def test_sql_over_tables_that_are_not_there_yet_is_checked_by_the_documents(tmp_
     assert (result.exit_code, result.stdout) == (0, "streams: 1, refined tables: 3, mistakes: 0\n"), result.stdout
 
 
+@pytest.mark.parametrize("sequence", ["source.lsn", "struct(source.ts_ms, source.lsn)"])
+def test_the_sequence_of_an_envelope_is_one_of_the_messages(tmp_path: Path, sequence: str) -> None:
+    document = f"""type: kdi_assets.components.TopicTable
+attributes:
+  topic: changes
+  table: bronze/changes
+  schema: "after struct<id: bigint>, op string, source struct<lsn: bigint, ts_ms: bigint>"
+  date: to_date(kafka.timestamp)
+---
+type: kdi_assets.components.RefinedTable
+attributes:
+  table: silver/rows
+  from: bronze/changes
+  mode: {{upsert: {{keys: [id], envelope: debezium, sequence_by: "{sequence}"}}}}
+  partition_by: null
+"""
+    cluster = "\n".join(DOCUMENTS.splitlines()[:3])
+
+    right = checked(tmp_path / "defs", f"{cluster}\n{document}")
+    wrong = checked(tmp_path / "defs", f"{cluster}\n{document.replace('source.lsn', 'source.scn')}")
+
+    assert right.exit_code == 0, right.stdout
+    assert (wrong.exit_code, "scn" in wrong.stdout) == (1, True), wrong.stdout
+
+
 @pytest.mark.core
 @pytest.mark.parametrize(
     ("right", "wrong", "line", "field", "said"),

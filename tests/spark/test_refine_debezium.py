@@ -182,6 +182,24 @@ def test_before_and_after_may_have_different_columns(
     assert [dict(row)["name"] for row in lakeside.rows("silver/people")] == ["name 2"]
 
 
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_a_column_that_the_source_gains_is_a_column_of_the_table(lakeside: Lakeside, scd_type: int) -> None:
+    """Pass: the next refinement computes all rows with it, and says why."""
+    people = table(scd_type=scd_type)
+    kafka = "op string, source struct<lsn: bigint>, kafka struct<partition: int, offset: bigint>"
+    lakeside.append([((1, "a"), "c", (1,), (0, 0))], CHANGES, f"after struct<id: bigint, name: string>, {kafka}")
+    lakeside.refine(people)
+    lakeside.sql("ALTER TABLE {t} ADD COLUMNS (after.city string)", CHANGES)
+    gained = f"after struct<id: bigint, name: string, city: string>, {kafka}"
+    lakeside.append([((1, "a", "Athens"), "u", (2,), (0, 1))], CHANGES, gained)
+
+    report = lakeside.refine(people)
+
+    assert (report.kind, report.why) == ("rebuild", "the rows have other columns: city string is new")
+    newest = [dict(row) for row in lakeside.rows(people.table) if scd_type == 1 or dict(row)["valid_to"] is None]
+    assert [(row["id"], row["city"]) for row in newest] == [(1, "Athens")]
+
+
 def test_a_delete_without_any_key_is_refused(lakeside: Lakeside) -> None:
     lakeside.append([Change("d", None, None, 1, 0, 0).values], CHANGES, SCHEMA)
 

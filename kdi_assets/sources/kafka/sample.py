@@ -30,6 +30,7 @@ class SampledMessage:
     offset: int
     timestamp: datetime | None
     value: bytes | None
+    key: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def _read(
 
 
 def _sampled(tp: TopicPartition, message: Message) -> SampledMessage:
-    milliseconds, value = message.timestamp()[1], message.value()
+    milliseconds = message.timestamp()[1]
     written = datetime.fromtimestamp(milliseconds / 1000, UTC) if 0 < milliseconds < YEAR_10000 else None
-    as_bytes = value.encode() if isinstance(value, str) else value
-    return SampledMessage(tp, message.offset() or 0, written, as_bytes)
+    key, value = (part.encode() if isinstance(part, str) else part for part in (message.key(), message.value()))
+    return SampledMessage(tp, message.offset() or 0, written, value, key)

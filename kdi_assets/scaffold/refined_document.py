@@ -1,0 +1,54 @@
+"""The document of the refined table that has a source's rows as they are now, made of the table of its changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from kdi_assets.config.loader import REFINED_TABLE
+from kdi_assets.scaffold.changes import Changes
+from kdi_assets.scaffold.infer_types import ddl_name
+
+
+def refined_document(changes: Changes, *, bronze: str, silver: str) -> Iterator[str]:
+    """The lines of the document.
+
+    Args:
+        bronze: Path of the table of changes.
+        silver: Path of the refined table.
+    """
+    yield "# The rows of the source as they are now, by the keys of its messages."
+    yield "# With `scd_type: 2` beside the keys it has what each row was as well."
+    yield f"type: {REFINED_TABLE}"
+    yield "attributes:"
+    yield f"  table: {json.dumps(silver)}"
+    if changes.read:
+        yield f"  from: {{table: {json.dumps(bronze)}, as: changes}}"
+        yield "  # What Connect sends in another form becomes what it is in the source."
+        yield "  sql: |"
+        yield from (f"    {line}" for line in _sql(changes))
+    else:
+        yield f"  from: {json.dumps(bronze)}"
+    yield "  mode:"
+    yield "    upsert:"
+    yield f"      keys: {json.dumps(list(changes.keys), ensure_ascii=False)}"
+    yield "      envelope: debezium"
+    yield f"      sequence_by: {json.dumps(changes.sequence_by)}"
+    yield "  partition_by: null"
+
+
+def _sql(changes: Changes) -> Iterator[str]:
+    envelope = changes.envelope
+    yield f"SELECT {envelope}op, {envelope}source, message_key, kafka,"
+    for side, columns in (("before", changes.keys), ("after", list(changes.row.fields))):
+        yield "  named_struct("
+        yield from _values(changes, side, columns)
+        yield f"  ) AS {side}{',' if side == 'before' else ''}"
+    yield "FROM changes"
+
+
+def _values(changes: Changes, side: str, columns: Sequence[str]) -> Iterator[str]:
+    for number, name in enumerate(columns):
+        value = changes.read.get(name, "{0}").format(f"{changes.envelope}{side}.{ddl_name(name)}")
+        quoted = name.replace("\\", "\\\\").replace("'", "\\'")
+        yield f"    '{quoted}', {value}{',' if number < len(columns) - 1 else ''}"
