@@ -256,3 +256,26 @@ def test_timestamps_of_messages_are_the_coordinates_of_their_rows(orders: Callab
     web.drain()
 
     assert set(web.rows("kafka.timestamp")) == {moment}
+
+
+def test_unsigned_numbers_keep_their_values(orders: Callable[..., Orders]) -> None:
+    """Pass: those of a wider type are rows, also dictionary-encoded; a narrower type is a dead letter and no guess."""
+    declared = {"u8": "smallint", "u16": "int", "u32": "bigint", "u64": "decimal(20,0)"}
+    ddl = ", ".join(f"{name} {kind}" for name, kind in declared.items())
+    files = orders(record_ddl=ddl, columns={}, date_expression="to_date(kafka.timestamp)")
+    most = {name: 2 ** int(name[1:]) - 1 for name in declared}
+    columns = {name: pa.array([0, value, value], f"uint{name[1:]}") for name, value in most.items()}
+    for encoding in (True, False):
+        path = files.folder / f"dictionary_{encoding}.parquet"
+        pq.write_table(pa.table(columns), path, use_dictionary=encoding)
+        files.publisher.produce(files.stream.topic, str(path).encode())
+    files.publisher.flush()
+
+    files.drain()
+    other = ddl.replace("decimal(20,0)", "bigint")
+    narrower = files.with_definition(record_ddl=other, table="bronze/narrower", app_id="narrower")
+    letters = narrower.drain()
+
+    rows = sorted(files.rows(*declared))
+    assert rows == [(0, 0, 0, 0)] * 2 + [tuple(most.values())] * 4
+    assert (letters.rows_added, letters.dead_letters) == (0, 2)

@@ -51,7 +51,7 @@ def running_database() -> Iterator[Database]:
         data, port = Path(folder) / "data", free_port()
         with patch.dict(os.environ, {"XDG_RUNTIME_DIR": folder}):
             from pgserver import postgres_server
-            from pgserver._commands import pg_ctl
+            from pgserver._commands import pg_ctl  # type: ignore[attr-defined]
 
             made = postgres_server.get_server(data)
             made.cleanup()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -70,9 +72,27 @@ FITS = [
     (pa.timestamp("us", "UTC"), t.TimestampType()),
     (pa.list_(pa.int32()), t.ArrayType(t.LongType())),
     (pa.map_(pa.string(), pa.int32()), t.MapType(t.StringType(), t.LongType())),
-    (pa.uint64(), t.LongType()),
+    (pa.uint8(), t.ShortType()),
+    (pa.uint8(), t.LongType()),
+    (pa.uint16(), t.IntegerType()),
+    (pa.uint32(), t.LongType()),
+    (pa.uint64(), t.DecimalType(20, 0)),
+    (pa.list_(pa.uint32()), t.ArrayType(t.LongType())),
+    (pa.dictionary(pa.int32(), pa.string()), t.StringType()),
+    (pa.null(), t.LongType()),
 ]
 MISFITS = [
+    (pa.uint8(), t.ByteType(), "a"),
+    (pa.uint16(), t.ShortType(), "a"),
+    (pa.uint32(), t.IntegerType(), "a"),
+    (pa.uint64(), t.LongType(), "a"),
+    (pa.uint64(), t.DecimalType(38, 0), "a"),
+    (pa.struct([("b", pa.uint32())]), t.StructType([t.StructField("b", t.IntegerType())]), "a.b"),
+    (pa.timestamp("ns"), t.TimestampType(), "a"),
+    (pa.time64("us"), t.LongType(), "a"),
+    (pa.duration("us"), t.LongType(), "a"),
+    (pa.float16(), t.FloatType(), "a"),
+    (pa.list_(pa.float16()), t.ArrayType(t.FloatType()), "a[]"),
     (pa.int64(), t.IntegerType(), "a"),
     (pa.string(), t.LongType(), "a"),
     (pa.string(), t.DateType(), "a"),
@@ -100,3 +120,40 @@ def test_columns_may_be_missing_unless_they_are_needed(tmp_path: Path) -> None:
 
     assert looked(file, t.StructType([t.StructField("id", t.LongType())])) == LookedAt(rows=1)
     assert looked(file) == LookedAt("other_schema", "id")
+
+
+LINE = b"x" * 1023 + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "too_large"),
+    [
+        ("a.json", LINE * 100, False),
+        ("a.json", b"x" * 70_000, True),
+        ("a.json", LINE * 30 + b"x" * 70_000 + LINE, True),
+        ("a.json.gz", gzip.compress(LINE * 100), False),
+        ("a.json.gz", gzip.compress(b"x" * 70_000), True),
+        ("a.json.gz", gzip.compress(LINE * 300), True),
+        ("a.json.bz2", bz2.compress(b"x" * 70_000), True),
+        ("a.json.gz", gzip.compress(b"x" * 60_000)[:-20], False),  # damaged: its rows tell
+    ],
+)
+def test_a_line_or_a_file_that_memory_cannot_hold_is_a_dead_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, too_large: bool
+) -> None:
+    """Of 64 KiB lines, and 256 KiB in all."""
+    limits = {"MOST_LINE_BYTES": 64 << 10, "MOST_TEXT_BYTES": 256 << 10, "_CHUNK_BYTES": 1000}
+    for limit, value in limits.items():
+        monkeypatch.setattr(f"kdi_assets.formats.files.look.{limit}", value)
+    file = tmp_path / name
+    file.write_bytes(content)
+
+    assert looked(file, of=Json()) == (LookedAt("too_large", str(file)) if too_large else LookedAt())
+
+
+def test_a_column_that_memory_cannot_hold_is_a_dead_letter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kdi_assets.formats.files.look.MOST_COLUMN_BYTES", 1000)
+    small, large = {"id": [1]}, {"id": [1], "text": ["x" * 100_000]}  # 100 bytes compressed
+
+    assert looked(written(tmp_path / "small.parquet", small)) == LookedAt(rows=1)
+    assert looked(written(tmp_path / "large.parquet", large)).reason == "too_large"

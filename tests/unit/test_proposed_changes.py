@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def with_schema(content: dict[str, Any]) -> dict[str, Any]:
     return {"schema": {"type": "struct", "fields": fields}, "payload": content}
 
 
-def of(contents: list[dict[str, Any]], keys: list[dict[str, Any]] | None = None) -> Proposal:
+def of(contents: list[dict[str, Any]], keys: Sequence[dict[str, Any] | None] = ()) -> Proposal:
     keyed = [None if key is None else json.dumps(key).encode() for key in keys or [None] * len(contents)]
     return proposed([json.dumps(content).encode() for content in contents], keys=keyed)
 

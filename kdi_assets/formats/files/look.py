@@ -6,18 +6,28 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from kdi_assets.ledger.storage import storage_failures, table_folder
 from kdi_assets.stream.message_format import Files, Parquet
 
 if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
+    from pyarrow import DataType as ArrowType
+    from pyarrow.fs import FileInfo, FileSystem
     from pyarrow.parquet import ParquetFile
     from pyspark.sql.types import DataType, StructType
 
 SIDE_BY_SIDE = 16
+MOST_LINE_BYTES, MOST_TEXT_BYTES = 64 << 20, 16 << 30
+"""Of a line, and of all lines of a file, decompressed: Spark holds a line, and orders the lines of a file."""
+MOST_FOOTER_BYTES, MOST_COLUMN_BYTES = 256 << 20, 2 << 30
+"""Of the metadata of a Parquet file, and of a column of a row group, decompressed."""
 _MARK, _TAIL_BYTES, _CHUNK_BYTES = b"PAR1", 64 << 10, 8 << 20
+_COMPRESSED: Mapping[str, str] = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+"""By the end of their names, files that Spark decompresses."""
+_MOST_GZIP_RATIO = 1032
+"""Source: zlib, "Technical Details": the highest ratio of deflate is 1032:1."""
 _WIDER = {
     "tinyint": ("smallint", "int", "bigint"),
     "smallint": ("int", "bigint"),
@@ -77,7 +87,7 @@ def _look_at(uri: str, *, systems: Mapping[str, FileSystem], parquet: bool, reco
         if info.type is not FileType.File:
             return LookedAt("missing_file", uri)
         if not parquet:
-            return LookedAt()
+            return LookedAt("too_large", uri) if _is_too_large(files, path, info) else LookedAt()
         try:
             footer = _footer(files, path)
         except FileNotFoundError:
@@ -85,8 +95,38 @@ def _look_at(uri: str, *, systems: Mapping[str, FileSystem], parquet: bool, reco
     # Outside of ``storage_failures``: the bytes are here, and pyarrow raises OSError also for bytes that make no sense.
     if (found := _parsed(footer)) is None:
         return LookedAt("unreadable_file", uri)
-    field = misfit(_spark_type(found), record)
+    if _largest_column(found) > MOST_COLUMN_BYTES:
+        return LookedAt("too_large", uri)
+    field = misfit(_record_of(found), record)
     return LookedAt("other_schema", field) if field else LookedAt(rows=found.metadata.num_rows)
+
+
+def _is_too_large(files: FileSystem, path: str, info: FileInfo) -> bool:
+    """Whether a text file has a line, or decompressed content, beyond the limits; few files are read for it."""
+    from pyarrow import ArrowException
+
+    codec = _COMPRESSED.get(PurePosixPath(path).suffix, "")
+    at_most = info.size * {"": 1, "gzip": _MOST_GZIP_RATIO}.get(codec, MOST_LINE_BYTES)
+    if at_most <= MOST_LINE_BYTES:
+        return False
+    line = content = 0
+    try:
+        with files.open_input_stream(path, compression=codec or None) as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                first, last = chunk.find(b"\n"), chunk.rfind(b"\n")
+                content += len(chunk)
+                longest = line + (first if first >= 0 else len(chunk))
+                line = len(chunk) - last - 1 if last >= 0 else longest
+                if max(longest, line) > MOST_LINE_BYTES or content > MOST_TEXT_BYTES:
+                    return True
+    except (ArrowException, OSError):
+        return False  # damaged, or the storage fails: reading it for its rows tells
+    return False
+
+
+def _largest_column(file: ParquetFile) -> int:
+    groups = (file.metadata.row_group(n) for n in range(file.metadata.num_row_groups))
+    return max((g.column(n).total_uncompressed_size for g in groups for n in range(g.num_columns)), default=0)
 
 
 def _root_of(uri: str) -> str:
@@ -114,7 +154,7 @@ def _footer(files: FileSystem, path: str) -> bytes:
         file.seek(max(0, size - _TAIL_BYTES))
         tail = file.read()
         length = int.from_bytes(tail[-8:-4], "little") + 8
-        if tail[-4:] != _MARK or length > size:
+        if tail[-4:] != _MARK or length > min(size, MOST_FOOTER_BYTES):
             return b""
         if length > len(tail):
             file.seek(size - length)
@@ -129,23 +169,52 @@ def _parsed(footer: bytes) -> ParquetFile | None:
     if not footer:
         return None
     try:
-        return ParquetFile(BufferReader(_MARK + footer))
+        # Spark reads INT96; other times in nanoseconds it refuses.
+        return ParquetFile(BufferReader(_MARK + footer), coerce_int96_timestamp_unit="us")
     except (ArrowException, OSError, ValueError):
         return None
 
 
-def _spark_type(file: ParquetFile) -> StructType:
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import from_arrow_type
-    from pyspark.sql.types import NullType, StructField, StructType
+def _record_of(file: ParquetFile) -> StructType:
+    from pyspark.sql.types import StructField, StructType
 
-    fields = []
-    for field in file.schema_arrow:
-        try:
-            fields.append(StructField(field.name, from_arrow_type(field.type)))
-        except PySparkException:  # Spark decides when it reads
-            fields.append(StructField(field.name, NullType()))
-    return StructType(fields)
+    return StructType([StructField(field.name, _spark_type(field.type)) for field in file.schema_arrow])
+
+
+def _spark_type(found: ArrowType) -> DataType:
+    """The type as which Spark reads a column; one that no column is declared as, if Spark would guess or refuse.
+
+    Source: Spark, ``ParquetToSparkSchemaConverter``: unsigned integers have the next wider type.
+    """
+    import pyarrow as pa
+    from pyspark.errors import PySparkException
+    from pyspark.sql import types as t
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    unsigned = {
+        pa.uint8(): t.ShortType(),
+        pa.uint16(): t.IntegerType(),
+        pa.uint32(): t.LongType(),
+        pa.uint64(): t.DecimalType(20, 0),
+    }
+    if found in unsigned:
+        return unsigned[found]
+    if isinstance(found, pa.BaseExtensionType):
+        return _spark_type(found.storage_type)
+    if pa.types.is_dictionary(found):
+        return _spark_type(found.value_type)
+    if pa.types.is_struct(found):
+        return t.StructType([t.StructField(inner.name, _spark_type(inner.type)) for inner in found])
+    if pa.types.is_map(found):
+        return t.MapType(_spark_type(found.key_type), _spark_type(found.item_type))
+    if pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found):
+        return t.ArrayType(_spark_type(found.value_type))
+    if pa.types.is_timestamp(found) and found.unit == "ns":
+        return t.CalendarIntervalType()
+    try:
+        return from_arrow_type(found)
+    except PySparkException:
+        return t.CalendarIntervalType()
 
 
 def misfit(found: StructType, declared: StructType, path: str = "") -> str:
@@ -174,7 +243,9 @@ def _misfit(found: DataType, declared: DataType, path: str) -> str:
             key = _misfit(found.keyType, declared.keyType, f"{path}[]")
             return key or _misfit(found.valueType, declared.valueType, f"{path}[]")
         case t.DecimalType(), t.DecimalType():
+            unsigned = (found.precision, found.scale) == (20, 0)  # of 64 bits: Spark reads them as this type alone
             fits = declared.scale == found.scale and declared.precision >= found.precision
+            fits = fits and (not unsigned or declared.precision == found.precision)
             return "" if fits else path
         case (t.NullType(), _) | (t.TimestampType() | t.TimestampNTZType(), t.TimestampType() | t.TimestampNTZType()):
             return ""  # Spark decides when it reads
