@@ -95,10 +95,11 @@ class DatabaseRefuses(Terminal):
     target: str
     server: str
     detail: str
+    mend: str = "mend what it names"
 
     what_happened = "{target}: the database {server} refuses: {detail}"
     what_is_safe = UNCHANGED
-    what_to_run = "grant what is missing (docs/served-tables.md, Rights); then kdi serve {target}"
+    what_to_run = "{mend}; then kdi serve {target}"
 
 
 class ValueNotStorable(Terminal):
@@ -106,10 +107,11 @@ class ValueNotStorable(Terminal):
 
     target: str
     detail: str
+    mend: str = "change the value upstream, or leave its column out by `columns`"
 
     what_happened = "{target}: a value of the Delta table cannot be stored in the database: {detail}"
     what_is_safe = UNCHANGED
-    what_to_run = "change the value upstream, or leave its column out by `columns`; then kdi serve {target}"
+    what_to_run = "{mend}; then kdi serve {target}"
 
 
 class ColumnNotServed(Terminal):

@@ -186,6 +186,19 @@ def test_a_failure_of_the_database_is_transient_if_it_passes(sqlstate: str | Non
     assert isinstance(Database("postgres/x", {}).error(sqlstate, message), Transient) is passes
 
 
+@pytest.mark.parametrize(
+    ("sqlstate", "mend"),
+    [
+        ("42501", "grant what"),
+        ("28P01", "grant what"),
+        ("23505", "drop the constraint"),
+        ("42P01", "mend what it names"),
+    ],
+)
+def test_the_advice_fits_what_the_database_refused(sqlstate: str, mend: str) -> None:
+    assert mend in Database("postgres/x", {}).error(sqlstate, "refused").message_parts()[2]
+
+
 def test_an_address_that_is_none_is_refused_without_showing_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from kdi_assets.serve.errors import AddressWrong
     from kdi_assets.serve.postgres.connection import database_of

@@ -12,9 +12,11 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
+from kdi_assets.errors import KdiError
 from kdi_assets.serve.errors import (
     AnotherServerActive,
     ColumnNotServed,
+    DatabaseRefuses,
     DatabaseUnavailable,
     KeysNotUnique,
     NullServedKeys,
@@ -254,6 +256,66 @@ def test_a_column_without_a_counterpart_is_named_before_rows_are_read(spark: Spa
 
     with pytest.raises(ColumnNotServed, match="column v cannot be served"):
         served.serve()
+
+
+def test_names_of_postgresql_itself_and_too_many_columns_are_named_before_rows_are_read(
+    spark: SparkSession, lake: str, url: str
+) -> None:
+    served = ServedDelta.create(spark, lake, url, columns="id bigint, XMin bigint")
+    with pytest.raises(ColumnNotServed, match="XMin cannot be served: PostgreSQL has a column of this name"):
+        served.serve()
+
+    wide = ", ".join(f"c{n} bigint" for n in range(1600))
+    served = ServedDelta.create(spark, f"{lake}/wide", url, columns=f"id bigint, {wide}")
+    with pytest.raises(ColumnNotServed, match="at most 1,600 columns, and this one would have 1,601"):
+        served.serve()
+
+
+@pytest.mark.parametrize(
+    ("statement", "change", "refusal", "mend"),
+    [
+        (
+            "CREATE UNIQUE INDEX ON test.numbers (name)",
+            "UPDATE {t} SET name = 'one'",
+            DatabaseRefuses,
+            "drop the constr",
+        ),
+        (
+            "ALTER TABLE test.numbers ADD CHECK (n < 500)",
+            "UPDATE {t} SET n = 999",
+            DatabaseRefuses,
+            "drop the constraint",
+        ),
+        (
+            "CREATE TABLE test.orders (c bigint REFERENCES test.numbers); INSERT INTO test.orders VALUES (1)",
+            "DELETE FROM {t} WHERE id = 1",
+            DatabaseRefuses,
+            "drop the constraint",
+        ),
+        (
+            "CREATE INDEX ON test.numbers (name)",
+            "UPDATE {t} SET name = array_join(transform(sequence(1, 600), n -> sha2(string(n), 256)), '') WHERE id = 1",
+            ValueNotStorable,
+            "drop the index of your own",
+        ),
+    ],
+    ids=["unique", "check", "foreign key", "index"],
+)
+def test_what_users_added_to_the_table_is_named_when_it_refuses_rows(
+    numbers: ServedDelta, statement: str, change: str, refusal: type[KdiError], mend: str
+) -> None:
+    """Pass: the advice fits the cause, and no right is asked for; without the addition the rows arrive."""
+    numbers.serve()
+    with psycopg.connect(numbers.url, autocommit=True) as connection:
+        connection.execute(statement.encode())
+    numbers.sql(change)
+
+    with pytest.raises(refusal) as refused:
+        numbers.serve()
+
+    assert mend in refused.value.message_parts()[2], refused.value
+    with psycopg.connect(numbers.url, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS test.orders")
 
 
 @pytest.mark.parametrize("point", ["staged", "publishing"])

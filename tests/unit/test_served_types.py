@@ -11,7 +11,7 @@ import pytest
 from kdi_assets.serve.columns import Column, served_columns
 from kdi_assets.serve.errors import ColumnNotServed
 from kdi_assets.serve.postgres.target_table import Expected, TargetTable
-from kdi_assets.serve.postgres.types import SCALARS, postgres_type
+from kdi_assets.serve.postgres.types import SCALARS, postgres_types
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "served-tables.md"
@@ -37,10 +37,10 @@ def test_the_page_has_the_types_of_the_code() -> None:
     for delta, there in said.items():
         column = Column("c", _delta_type(delta))
         if there:
-            assert postgres_type("t", column) == there
+            assert postgres_types("t", [column]) == {column.name: there}
         else:
             with pytest.raises(ColumnNotServed):
-                postgres_type("t", column)
+                postgres_types("t", [column])
 
 
 @pytest.mark.parametrize("inner", ["variant", {"type": "array", "elementType": "interval"}, "void"])
@@ -51,7 +51,7 @@ def test_a_type_without_a_counterpart_is_refused_at_every_depth(inner: Any) -> N
     }
 
     with pytest.raises(ColumnNotServed, match="column c cannot be served"):
-        postgres_type("t", Column("c", deep))
+        postgres_types("t", [Column("c", deep)])
 
 
 @pytest.mark.parametrize(

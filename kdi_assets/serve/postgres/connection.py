@@ -31,6 +31,17 @@ REFUSED_AT_CONNECT = ("authentication", "does not exist", "no pg_hba.conf entry"
 BUSY_AT_CONNECT = ("too many connections", "due to timeout", "No such file")
 """Parts of messages with one of these parts that pass all the same."""
 
+_GRANT = "grant what is missing (docs/served-tables.md, Rights)"
+_SHORTER = "serve it by other `keys`, or drop the index of your own that it names: an index has no values so long"
+_MENDS: Mapping[str, str] = {
+    "42501": _GRANT,
+    "28": _GRANT,
+    # A constraint of an index, a foreign key or a CHECK of the users' own: the rows are those of the Delta table.
+    "23": "drop the constraint that it names, or mend the rows upstream",
+    "54011": "name fewer columns by `columns`",
+}
+"""By the beginning of SQLSTATE, what to do about a refusal."""
+
 
 @dataclass(frozen=True, slots=True)
 class Database:
@@ -93,18 +104,22 @@ class Database:
             detail = detail.replace(secret, "***")
         if sqlstate is None:
             refused = _has_one(message, REFUSED_AT_CONNECT) and not _has_one(message, BUSY_AT_CONNECT)
-            kind = DatabaseRefuses if refused else DatabaseUnavailable
-            return kind(target=self.target, server=self.server, detail=detail)
+            if refused:
+                return DatabaseRefuses(target=self.target, server=self.server, detail=detail, mend=_GRANT)
+            return DatabaseUnavailable(target=self.target, server=self.server, detail=detail)
         if sqlstate == "2BP01":
             return DependentObjects(target=self.target, detail=detail)
-        if sqlstate[:2] == "22" or sqlstate == "54000":
+        if sqlstate == "54000":
+            return ValueNotStorable(target=self.target, detail=detail, mend=_SHORTER)
+        if sqlstate[:2] == "22":
             return ValueNotStorable(target=self.target, detail=detail)
         if sqlstate[:2] in ("40", "55"):
             return DatabaseBusy(target=self.target, server=self.server, detail=detail)
         # 25006: it is a standby since a failover; 25P03: it ended an idle transaction.
         if sqlstate[:2] in ("08", "53", "57", "58") or sqlstate in ("25006", "25P03"):
             return DatabaseUnavailable(target=self.target, server=self.server, detail=detail)
-        return DatabaseRefuses(target=self.target, server=self.server, detail=detail)
+        mend = next((text for start, text in _MENDS.items() if sqlstate.startswith(start)), "mend what it names")
+        return DatabaseRefuses(target=self.target, server=self.server, detail=detail, mend=mend)
 
 
 def _has_one(message: str, parts: Collection[str]) -> bool:

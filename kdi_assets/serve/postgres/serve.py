@@ -23,7 +23,7 @@ from kdi_assets.serve.postgres.target_table import (
     refuse_row_security,
     refuse_table_of_others,
 )
-from kdi_assets.serve.postgres.types import postgres_type
+from kdi_assets.serve.postgres.types import postgres_types
 from kdi_assets.serve.report import ServeReport
 from kdi_assets.serve.source import open_source
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
@@ -147,7 +147,7 @@ class PostgresServing:
 
     def _types(self, log: TableLog) -> dict[str, str]:
         """The columns in the database, name to type."""
-        return {c.name: postgres_type(self.served.name, c) for c in served_columns(self.served, log.schema)}
+        return postgres_types(self.served.name, served_columns(self.served, log.schema))
 
     def _publisher(
         self, connection: psycopg.Connection, plan: ServePlan, types: dict[str, str], attempt: str

@@ -29,6 +29,9 @@ SCALARS: Mapping[str, str] = MappingProxyType(
     }
 )
 """By Delta's name, PostgreSQL's name as ``format_type`` prints it."""
+MOST_COLUMNS = 1600
+_OF_THE_SYSTEM = frozenset(("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"))
+"""Source: PostgreSQL 16, "System Columns", and "PostgreSQL Limits"."""
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _JSON_OPTIONS = ", ".join(
     f"'{name}', '{value}'"
@@ -42,15 +45,24 @@ _JSON_OPTIONS = ", ".join(
 )
 
 
-def postgres_type(target: str, column: Column) -> str:
-    """The type of a column in PostgreSQL.
+def postgres_types(target: str, columns: Sequence[Column]) -> dict[str, str]:
+    """The columns in PostgreSQL, name to type.
 
     Raises:
-        ColumnNotServed: There is none.
+        ColumnNotServed: A type has no counterpart, a name is PostgreSQL's own, or there are too many columns.
     """
-    if found := _type(column.type):
-        return found
-    raise ColumnNotServed(target=target, column=column.name, reason=f"its type {column.type} has no counterpart")
+    if len(columns) > MOST_COLUMNS:
+        reason = f"a table in PostgreSQL has at most {MOST_COLUMNS:,} columns, and this one would have {len(columns):,}"
+        raise ColumnNotServed(target=target, column=columns[MOST_COLUMNS].name, reason=reason)
+    for column in columns:
+        if column.name.lower() in _OF_THE_SYSTEM:
+            reason = "PostgreSQL has a column of this name in every table; give it another one upstream"
+            raise ColumnNotServed(target=target, column=column.name, reason=reason)
+        if not _type(column.type):
+            raise ColumnNotServed(
+                target=target, column=column.name, reason=f"its type {column.type} has no counterpart"
+            )
+    return {column.name: _type(column.type) for column in columns}
 
 
 def _type(delta: ServedType) -> str:
