@@ -91,6 +91,8 @@ def _text(report: RefineReport) -> str:
     facts += [f"{unmet:,} not meeting {expected}" for expected, unmet in report.unmet.items() if unmet]
     if report.late_changes:
         facts.append(f"{report.late_changes:,} of {report.changes:,} changes older than the rows")
+    if report.unknown_values:
+        facts.append(f"{counted(report.unknown_values, 'row')} with values that no message had")
     because = f"; {report.kind}: {report.why}" if report.why else ""
     width = max((len(f"{rows:,}") for rows in report.rows_by_date.values()), default=0)
     lines = [f"  {day}  {rows:>{width},}" for day, rows in sorted(report.rows_by_date.items())]
@@ -112,5 +114,6 @@ def _fields(table: RefinedTableSpec, report: RefineReport | None) -> dict[str, A
         "expectations_not_met": report.unmet if report else None,
         "changes": report.changes if report else None,
         "late_changes": report.late_changes if report else None,
+        "unknown_values": report.unknown_values if report else None,
         "seconds": report.seconds if report else None,
     }

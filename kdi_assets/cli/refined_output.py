@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 STATUS_HEAD = ("REFINED TABLE", "NEW UPSTREAM", "WAITS", "VERSION", "LAST COMMIT", "STATE")
 STATUS_ALIGN = "<>>>><"
-_OF_ENTRY = ("kind", "why", "run_id", "upstreams", "dates", "rows_by_date", "changes", "late_changes")
+_OF_ENTRY = ("kind", "why", "run_id", "upstreams", "dates", "rows_by_date", "changes", "late_changes", "unknown_values")
 
 
 def print_refined_plan(table: RefinedTableSpec, *, as_json: bool) -> None:

@@ -55,6 +55,7 @@ def refined_materialization(
         "upstream_versions": _stretches(entry.upstreams),
         "expectations_not_met": dg.MetadataValue.json(dict(entry.unmet)) if entry.unmet else None,
         "late_changes": entry.late_changes or None,
+        "unknown_values": entry.unknown_values or None,
     }
     return dg.AssetMaterialization(
         table_key(table),
@@ -78,6 +79,7 @@ def refinement_metadata(report: RefineReport) -> Metadata:
         "refined_dates": len(report.dates),
         "refined_changes": report.changes or None,
         "refined_late_changes": report.late_changes if report.changes else None,
+        "refined_unknown_values": report.unknown_values or None,
         "refined_rows_by_date": dg.MetadataValue.json(days) if days else None,
         "refined_upstream_versions": _stretches(report.upstreams),
         "seconds": round(report.seconds, 2),

@@ -28,7 +28,7 @@ class RefineEntry:
         rows_added, rows_removed: Rows of the files that the commit added and removed.
         rows_by_date: Rows of the added files, by date.
         unmet: By expectation, how many new rows do not meet it.
-        changes, late_changes: Of an upsert: changes that were read, and how many were older than the table's rows.
+        changes, late_changes, unknown_values: As ``ChangeCounts``.
         version: The commit's version; known by the log, not written.
     """
 
@@ -45,6 +45,7 @@ class RefineEntry:
     unmet: Mapping[str, int] = field(default_factory=dict)
     changes: int = 0
     late_changes: int = 0
+    unknown_values: int = 0
     version: int = -1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from kdi_assets.refine.report import RefineReport
 from kdi_assets.refine.spark_failures import spark_failures
 from kdi_assets.refine.stage import StagedChange, create_table, same_columns, stage_change
 from kdi_assets.refine.transform import function_source
-from kdi_assets.refine.upsert import late_and_new
+from kdi_assets.refine.upsert import counts_of
 from kdi_assets.stream.refined_table import RefinedTableSpec
 
 if TYPE_CHECKING:
@@ -139,8 +139,8 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, 
     with spark_failures(table.name, "writing rows"):
         staged = stage_change(computed.change, at_plan, by_date=table.by_date)
     context.at("files written")
-    late, changes = late_and_new(computed.change)
-    entry = replace(_entry(plan, context, staged, unmet), changes=changes, late_changes=late)
+    counts = counts_of(computed.change)
+    entry = replace(_entry(plan, context, staged, unmet), **asdict(counts))
     transactions = partial(
         bookmark_transactions, table.name, plan.consumed, definition=definition, deletes=computed.deletes
     )
@@ -161,8 +161,7 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, 
         staged.rows_removed,
         staged.rows_by_date,
         unmet,
-        changes,
-        late,
+        **asdict(counts),
     )
 
 

@@ -47,8 +47,7 @@ class RefineReport:
         rows_added, rows_removed: Rows by the files' statistics; a changed row counts in both.
         rows_by_date: Rows added, by date.
         unmet: By expectation, how many new rows do not meet it.
-        changes: Of an upsert: how many changes were read, if upstream rows were only added.
-        late_changes: How many of them were older than what the table had of their keys.
+        changes, late_changes, unknown_values: As ``ChangeCounts``.
         seconds: Wall seconds.
     """
 
@@ -64,4 +63,5 @@ class RefineReport:
     unmet: Mapping[str, int] = field(default_factory=dict)
     changes: int = 0
     late_changes: int = 0
+    unknown_values: int = 0
     seconds: float = 0.0

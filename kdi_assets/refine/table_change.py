@@ -59,15 +59,31 @@ class OfFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeCounts:
+    """Of an upsert, if upstream rows were only added.
+
+    Attributes:
+        changes: How many changes were read.
+        late_changes: How many of them were older than what the table had of their keys.
+        unknown_values: How many rows of their keys now have a null for a value that no message had.
+    """
+
+    changes: int = 0
+    late_changes: int = 0
+    unknown_values: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TableChange:
     """New rows, in the columns of the table, and what they replace.
 
     Attributes:
         few: All files to write together are small.
-        counted: What is counted while the rows are computed; known once they were.
+        counted, unknown: What is counted while the rows are computed; known once they were.
     """
 
     rows: DataFrame
     replaces: Everything | Nothing | OfDates | OfKeys | OfFiles
     few: bool = False
     counted: Observation | None = None
+    unknown: Observation | None = None

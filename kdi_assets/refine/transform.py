@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
+SQL_ON_PATHS = "spark.sql.runSQLOnFiles"
+"""Spark's setting that allows paths in place of tables, as in ``delta.`/path` ``."""
 ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate", "WithCTE", "CTERelationDef"})
 """Nodes of Spark's plan whose rows each come from one row, besides the reading of the table."""
 CLOCK_ASKED = "it asks the clock, which has moved on when the rows are computed again"
@@ -155,9 +157,12 @@ def _result(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str, D
             return next(iter(frames.values()))
         for view, frame in frames.items():
             frame.createOrReplaceTempView(view)
+        # A table that is read by its path has no bookmark: what is new in it would never arrive.
+        spark.conf.set(SQL_ON_PATHS, "false")
         try:
             return spark.sql(table.sql)
         finally:
+            spark.conf.unset(SQL_ON_PATHS)
             for view in frames:
                 spark.catalog.dropTempView(view)
     except PySparkException as mistake:

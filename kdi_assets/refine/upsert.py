@@ -28,7 +28,7 @@ from kdi_assets.refine.envelope import CHANGE_AT, CHANGE_DELETES, CHANGE_SEQUENC
 from kdi_assets.refine.inputs import Inputs
 from kdi_assets.refine.read import kept_at_hand, with_keys
 from kdi_assets.refine.spark_failures import ORDER_UNKNOWN
-from kdi_assets.refine.table_change import Everything, OfKeys, TableChange
+from kdi_assets.refine.table_change import ChangeCounts, Everything, OfKeys, TableChange
 from kdi_assets.stream.refined_table import OFFSET, Upsert
 
 if TYPE_CHECKING:
@@ -77,7 +77,13 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
     counted = Observation()
     ordered = _ordered(both, mode)
     ordered = ordered.observe(counted, F.count_if(_LATE).alias("late"), F.count_if(_NEW).alias("new"))
-    return TableChange(_states(ordered, mode), OfKeys(keys, unique, files), counted=counted), new
+    states, unknown = _states(ordered, mode), None
+    if CARRIED in states.columns:
+        unknown = Observation()
+        now = "true" if mode.scd_type == 1 else f"{TO} IS NULL"
+        lacks = f"coalesce(exists(map_values({CARRIED}), change -> change IS NULL), false)"
+        states = states.observe(unknown, F.expr(f"count_if({now} AND {lacks})").alias("rows"))
+    return TableChange(states, OfKeys(keys, unique, files), counted=counted, unknown=unknown), new
 
 
 def newest_states(rows: DataFrame, mode: Upsert) -> DataFrame:
@@ -248,9 +254,10 @@ def _with_carried_values(ordered: DataFrame, mode: Upsert) -> DataFrame:
     return ordered.withColumns({**values, CARRIED: F.when(F.size(unknown) > 0, of_unknown)})
 
 
-def late_and_new(change: TableChange) -> tuple[int, int]:
-    """How many changes of a refinement were older than what the table had of their keys, and how many it read."""
+def counts_of(change: TableChange) -> ChangeCounts:
+    """What was counted while the rows were computed."""
     if change.counted is None:
-        return 0, 0
+        return ChangeCounts()
     found = change.counted.get
-    return int(found["late"]), int(found["new"])
+    unknown = int(change.unknown.get["rows"]) if change.unknown else 0
+    return ChangeCounts(int(found["new"]), int(found["late"]), unknown)

@@ -66,6 +66,15 @@ def test_sql_over_tables_that_are_not_there_yet_is_checked_by_the_documents(tmp_
     assert (result.exit_code, result.stdout) == (0, "streams: 1, refined tables: 3, mistakes: 0\n"), result.stdout
 
 
+def test_a_table_that_is_read_by_its_path_is_a_mistake(tmp_path: Path, lake: str) -> None:
+    """Nothing that is new in it would ever arrive."""
+    text = DOCUMENTS.replace("JOIN other o", f"JOIN delta.`{lake}/made/elsewhere` o")
+
+    result = checked(tmp_path / "defs", text)
+
+    assert (result.exit_code, "[TABLE_OR_VIEW_NOT_FOUND]" in result.stdout) == (1, True), result.stdout
+
+
 @pytest.mark.parametrize("sequence", ["source.lsn", "struct(source.ts_ms, source.lsn)"])
 def test_the_sequence_of_an_envelope_is_one_of_the_messages(tmp_path: Path, sequence: str) -> None:
     document = f"""type: kdi_assets.components.TopicTable
