@@ -30,6 +30,7 @@ class DownstreamStatus:
         committed_at: When it was last refined or served; ``None``: never, or unknown.
         limit_seconds: ``freshness.fail`` of the document.
         refusal: Why something is unknown.
+        late_share: Of a refined table, as ``RefinedStatus``.
     """
 
     table: str
@@ -39,6 +40,7 @@ class DownstreamStatus:
     committed_at: datetime | None = None
     limit_seconds: float | None = None
     refusal: KdiError | None = None
+    late_share: float | None = None
 
 
 def watched_tables(
@@ -66,7 +68,14 @@ def _refined(table: RefinedTableSpec, lake: str, now: datetime) -> DownstreamSta
         new = [u for u in status.plan.upstreams if u.kind != "nothing"] if status.is_behind else []
         behind = sum(u.version - (-1 if u.since is None else u.since) for u in new)
     return DownstreamStatus(
-        table.name, "refined", behind, status.waiting_seconds(now), status.refined_at, _limit(table), status.refusal
+        table.name,
+        "refined",
+        behind,
+        status.waiting_seconds(now),
+        status.refined_at,
+        _limit(table),
+        status.refusal,
+        status.late_share,
     )
 
 

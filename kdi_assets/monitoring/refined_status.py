@@ -7,10 +7,11 @@ from datetime import datetime
 
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.upstream import UpstreamChanges
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.delta_log import CommitInfo, TableLog
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.refine.bookmarks import changes_rows
+from kdi_assets.refine.entry import parse_refine_entry
 from kdi_assets.refine.plan import RefinePlan, plan_refinement
 from kdi_assets.refine.transform import function_source
 from kdi_assets.stream.refined_table import RefinedTableSpec
@@ -26,6 +27,7 @@ class RefinedStatus:
         refusal: Why.
         waiting_since: The time of the oldest commit upstream that is not consumed; ``None``: nothing waits, or unknown.
         refined_at: The time of the newest commit of the table; ``None``: there is none.
+        late_share: Of the changes that this commit consumed, the share that was older than the rows of their keys.
     """
 
     table: RefinedTableSpec
@@ -33,6 +35,7 @@ class RefinedStatus:
     refusal: KdiError | None = None
     waiting_since: datetime | None = None
     refined_at: datetime | None = None
+    late_share: float = 0.0
 
     @property
     def is_behind(self) -> bool:
@@ -56,7 +59,11 @@ def read_refined_status(table: RefinedTableSpec, lake: str) -> RefinedStatus:
     try:
         plan = plan_of(table, lake)
         waits = min((at for u in plan.upstreams if (at := first_new_commit(u))), default=None)
-        return RefinedStatus(table, plan, waiting_since=waits, refined_at=_committed_at(table.table_uri(lake)))
+        newest = _newest_commit(table.table_uri(lake))
+        entry = parse_refine_entry(newest.user_metadata, newest.version) if newest else None
+        late = entry.late_changes / entry.changes if entry and entry.changes else 0.0
+        at = newest.committed_at if newest else None
+        return RefinedStatus(table, plan, waiting_since=waits, refined_at=at, late_share=late)
     except KdiError as refusal:
         return RefinedStatus(table, refusal=refusal)
 
@@ -87,10 +94,10 @@ def first_new_commit(changes: UpstreamChanges) -> datetime | None:
         return None
 
 
-def _committed_at(uri: str) -> datetime | None:
-    """The time of a table's newest commit; ``None`` without a table, or if it is unknown."""
+def _newest_commit(uri: str) -> CommitInfo | None:
+    """A table's newest commit; ``None`` without a table, or if it is unknown."""
     log = TableLog.open(uri)
     try:
-        return log.commit(log.version).committed_at if log else None
+        return log.commit(log.version) if log else None
     except CommitUnreadable:
         return None

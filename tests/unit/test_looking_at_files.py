@@ -137,6 +137,7 @@ LINE = b"x" * 1023 + b"\n"
         ("a.json.bz2", bz2.compress(b"x" * 70_000), True),
         ("a.json.gz", gzip.compress(b"x" * 60_000)[:-20], False),  # damaged: its rows tell
     ],
+    ids=["short lines", "one line", "one of some", "gzip", "gzip of a line", "gzip of lines", "bzip2", "damaged"],
 )
 def test_a_line_or_a_file_that_memory_cannot_hold_is_a_dead_letter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, too_large: bool

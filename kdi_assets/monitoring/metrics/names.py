@@ -152,5 +152,8 @@ DOWNSTREAM_GAUGES: Mapping[Metric, Callable[[DownstreamStatus], float | None]] =
     Metric(
         "kdi_downstream_freshness_limit_seconds", "The limit `fail` of the document's freshness.", OF_TABLE
     ): lambda status: status.limit_seconds,
+    Metric(
+        "kdi_downstream_late_changes_ratio", "Changes of the newest commit that were older than the rows.", OF_TABLE
+    ): lambda status: status.late_share,
 }
 """A gauge whose value is ``None`` is left out."""
