@@ -169,28 +169,32 @@ def _ordered(changes: DataFrame, mode: Upsert) -> DataFrame:
 
     if _NEW not in changes.columns:
         changes = changes.withColumn(_NEW, F.lit(True))
-    of_key = Window.partitionBy(*mode.keys)
-    in_order = of_key.orderBy(SEQUENCE, F.col(f"{AT}.partition"), F.col(f"{AT}.offset"))
-    # A delete says nothing but its keys: the end of a span in the table is one whose other columns are not known.
-    values = [c for c in changes.columns if c not in (SEQUENCE, AT, CARRIED, _NEW, DELETES)]
-    content = F.when(~F.col(DELETES), F.struct(*(F.col(f"`{c}`") for c in values)))
-    before = F.lag(F.struct(SEQUENCE, F.col(AT).alias("at"), content.alias("content"))).over(in_order)
+    # One specification for all, also where the order makes no difference: Spark sorts and buffers the rows once.
+    in_order = Window.partitionBy(*mode.keys).orderBy(SEQUENCE, F.col(f"{AT}.partition"), F.col(f"{AT}.offset"))
+    of_key = in_order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     known_until = F.max(F.expr(f"IF({_NEW}, NULL, {SEQUENCE})")).over(of_key)
     ordered = changes.withColumns(
         {
-            "_kdi_content": content,
-            "_kdi_before": before,
+            "_kdi_before": F.lag(SEQUENCE).over(in_order),
+            "_kdi_before_at": F.lag(AT).over(in_order),
             "_kdi_next": F.lead(SEQUENCE).over(in_order),
             "_kdi_newest": F.max(SEQUENCE).over(of_key),
             "_kdi_last": F.lead(F.lit(True)).over(in_order).isNull(),
             _LATE: F.col(_NEW) & F.coalesce(F.col(SEQUENCE) < known_until, F.lit(False)),
         }
     )
-    unordered = _unordered(mode)
     if mode.sequence_by == OFFSET:
         # Offsets of two topic partitions have no order: which of two changes is newer is nowhere.
         ordered = ordered.withColumn("_kdi_least", F.min(f"{AT}.partition").over(of_key))
         unordered = f"_kdi_least <> {AT}.partition"
+    else:
+        # A delete says nothing but its keys: the end of a span in the table is one whose other columns are not known.
+        values = [c for c in changes.columns if c not in (SEQUENCE, AT, CARRIED, _NEW, DELETES)]
+        ties = F.expr(f"_kdi_before <=> {SEQUENCE} OR _kdi_next <=> {SEQUENCE}")
+        content = F.when(ties & ~F.col(DELETES), F.struct(*(F.col(f"`{c}`") for c in values)))
+        ordered = ordered.withColumn("_kdi_content", content)
+        ordered = ordered.withColumn("_kdi_content_before", F.lag("_kdi_content").over(in_order))
+        unordered = _unordered(mode)
     keys = ", ".join(f"`{key}`" for key in mode.keys)
     told = f"to_json(named_struct('keys', struct({keys}), 'at', {AT}, 'sequence', string({SEQUENCE})))"
     refused = f"raise_error(concat('{ORDER_UNKNOWN}', {told}))"
@@ -203,10 +207,10 @@ def _unordered(mode: Upsert) -> str:
     Without history only the newest sequence of a key matters: the table does not have the others.
     """
     options = "map(" + ", ".join(f"'{k}', '{v}'".replace("'T'", "\\'T\\'") for k, v in EXACT_JSON.items()) + ")"
-    elsewhere = f"NOT coalesce(_kdi_before.at.partition = {AT}.partition, false)"
-    said = " <> ".join(f"coalesce(to_json({c}, {options}), '')" for c in ("_kdi_before.content", "_kdi_content"))
+    elsewhere = f"NOT coalesce(_kdi_before_at.partition = {AT}.partition, false)"
+    said = " <> ".join(f"coalesce(to_json({c}, {options}), '')" for c in ("_kdi_content_before", "_kdi_content"))
     matters = f"{SEQUENCE} = _kdi_newest" if mode.scd_type == 1 else "true"
-    return f"{matters} AND _kdi_before.{SEQUENCE} = {SEQUENCE} AND {elsewhere} AND {said}"
+    return f"{matters} AND _kdi_before = {SEQUENCE} AND {elsewhere} AND {said}"
 
 
 def _states(ordered: DataFrame, mode: Upsert) -> DataFrame:
