@@ -78,19 +78,22 @@ def changes_of(messages: Sequence[SampledMessage], records: Sequence[object]) ->
     Returns:
         ``None`` if most records are no changes of rows.
     """
-    objects = [record for record in records if isinstance(record, dict)]
-    described = [record for record in objects if record.keys() == {"schema", "payload"}]
+    sent = sorted(zip(messages, records, strict=True), key=lambda pair: _sent_at(pair[0]))
+    objects = [record for _, record in sent if isinstance(record, dict)]
     changes = [change for record in objects if _is_change(change := record.get("payload", record))]
     if not changes or len(changes) < LEAST_SHARE * len(objects):
         return None
+    described = [record["schema"] for record in objects if record.keys() == {"schema", "payload"}]
     # The newest message has the source's columns of today.
-    schema = described[-1]["schema"] if described else None
+    schema = described[-1] if described else None
+    if described and not isinstance(schema, dict):
+        return None
     found = _described(schema) if isinstance(schema, dict) else _seen(changes)
     if found is None:
         return None
     envelope, row = found
     envelope = Struct({**envelope.fields, "before": row, "after": row}, envelope.stats, envelope.left_out)
-    keys = [name for name in _key_names(messages) if name in row.fields]
+    keys = [name for name in _key_names([message for message, _ in sent]) if name in row.fields]
     return Changes(
         Struct({"payload": envelope}) if described else envelope,
         row,
@@ -99,6 +102,11 @@ def changes_of(messages: Sequence[SampledMessage], records: Sequence[object]) ->
         wrapped=bool(described),
         read=dict(_conversions(schema, row)) if isinstance(schema, dict) else {},
     )
+
+
+def _sent_at(message: SampledMessage) -> tuple[float, int]:
+    """By what messages of several topic partitions are ordered."""
+    return message.timestamp.timestamp() if message.timestamp else 0.0, message.offset
 
 
 def _is_change(payload: JsonValue) -> bool:
@@ -138,7 +146,11 @@ def _conversions(schema: Mapping[str, Any], row: Struct) -> Iterator[tuple[str, 
 
 
 def _key_names(messages: Sequence[SampledMessage]) -> Sequence[str]:
-    """The names in the newest message's key."""
+    """The names in the newest message's key.
+
+    Args:
+        messages: The newest last.
+    """
     for message in reversed(messages):
         try:
             key: JsonValue = json_object(message.key or b"")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from kdi_assets.scaffold.changes import changes_of
 from kdi_assets.scaffold.document import refined_path
 from kdi_assets.scaffold.propose import Proposal
+from kdi_assets.sources.kafka.sample import SampledMessage
 from kdi_assets.stream.refined_table import Upsert
+from kdi_assets.stream.stream import TopicPartition
 from tests.sampled import NOW, objects, proposed, read_back, text_of
 
 SENT = round(NOW.timestamp() * 1000)
@@ -103,6 +107,21 @@ def test_schemas_in_the_messages_say_what_the_values_are(tmp_path: Path) -> None
         assert line in table.sql
 
 
+def test_the_newest_message_has_the_columns_of_today() -> None:
+    """Pass: it is the newest of all topic partitions, not the last one of the last topic partition."""
+    contents = [with_schema(change(n)) for n in range(1, 5)]
+    contents[0]["schema"]["fields"][1]["fields"].append({"type": "string", "field": "city"})
+    messages = [
+        SampledMessage(TopicPartition("orders", n), 0, NOW - timedelta(seconds=n), json.dumps(content).encode(), b"{}")
+        for n, content in enumerate(contents)
+    ]
+
+    found = changes_of(messages, contents)
+
+    assert found is not None
+    assert "city" in found.row.fields
+
+
 @pytest.mark.parametrize(
     ("connector", "sequence"),
     [
@@ -137,8 +156,9 @@ def test_without_keys_nothing_is_proposed_of_the_rows(tmp_path: Path) -> None:
         [change(n, after='{"id": 1}') for n in range(1, 5)],  # MongoDB's text
         [change(n, op="x") for n in range(5)],
         [*(change(n) for n in range(5)), *({"id": n} for n in range(5))],
+        [{"schema": None, "payload": change(n)} for n in range(5)],
     ],
-    ids=["no source", "text", "another op", "half of them"],
+    ids=["no source", "text", "another op", "half of them", "a wrapper without a schema"],
 )
 def test_other_messages_are_no_changes(contents: list[dict[str, Any]]) -> None:
     assert refined_path(of(contents), "bronze/orders") == ""
