@@ -37,6 +37,9 @@ _PLAIN: Mapping[str, str] = {
 _CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
 _DAYS = "date_add(DATE'1970-01-01', {0})"
 _OF_MILLIS, _OF_MICROS, _OF_NANOS = "timestamp_millis({0})", "timestamp_micros({0})", "timestamp_micros({0} DIV 1000)"
+_CLOCK = "date_format(timestampadd({unit}, {{0}}, TIMESTAMP_NTZ'1970-01-01 00:00:00'), 'HH:mm:ss.{fraction}')"
+"""A time of day has no zone: it must not depend on the session's."""
+_CLOCK_OF_MILLIS = _CLOCK.format(unit="MILLISECOND", fraction="SSS")
 _READ: Mapping[str, str] = {
     f"{_DEBEZIUM}Date": _DAYS,
     f"{_CONNECT}Date": _DAYS,
@@ -44,10 +47,10 @@ _READ: Mapping[str, str] = {
     f"{_CONNECT}Timestamp": _OF_MILLIS,
     f"{_DEBEZIUM}MicroTimestamp": _OF_MICROS,
     f"{_DEBEZIUM}NanoTimestamp": _OF_NANOS,
-    f"{_DEBEZIUM}Time": f"date_format({_OF_MILLIS}, 'HH:mm:ss.SSS')",
-    f"{_CONNECT}Time": f"date_format({_OF_MILLIS}, 'HH:mm:ss.SSS')",
-    f"{_DEBEZIUM}MicroTime": f"date_format({_OF_MICROS}, 'HH:mm:ss.SSSSSS')",
-    f"{_DEBEZIUM}NanoTime": f"date_format({_OF_NANOS}, 'HH:mm:ss.SSSSSS')",
+    f"{_DEBEZIUM}Time": _CLOCK_OF_MILLIS,
+    f"{_CONNECT}Time": _CLOCK_OF_MILLIS,
+    f"{_DEBEZIUM}MicroTime": _CLOCK.format(unit="MICROSECOND", fraction="SSSSSS"),
+    f"{_DEBEZIUM}NanoTime": _CLOCK.format(unit="MICROSECOND", fraction="SSSSSS").replace("{0}", "{0} DIV 1000"),
 }
 """By a schema's name: SQL of the value that a number stands for."""
 

@@ -55,6 +55,7 @@ def test_decimals_are_read_from_their_bytes(spark: SparkSession, digits: int, sc
         ({"name": "io.debezium.time.Time"}, "int", 86_399_999, "23:59:59.999"),
         ({"name": "io.debezium.time.MicroTime"}, "bigint", 86_399_999_999, "23:59:59.999999"),
         ({"name": "io.debezium.time.NanoTime"}, "bigint", 1_000, "00:00:00.000001"),
+        ({"name": "org.apache.kafka.connect.data.Time"}, "int", 0, "00:00:00.000"),
         ({"type": "bytes"}, "string", "AP8=", b"\x00\xff"),
     ],
 )
@@ -67,6 +68,19 @@ def test_values_become_what_they_stand_for(
         found = found.selectExpr("CAST(value AS STRING) AS value")
 
     assert [row["value"] for row in found.collect()] == [value, None]
+
+
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/New_York"])
+def test_a_time_of_day_is_the_same_in_each_zone(spark: SparkSession, zone: str) -> None:
+    rows = spark.createDataFrame([(36_000_000,)], "sent int")
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        (found,) = rows.selectExpr(read_value({"name": "io.debezium.time.Time"}, "sent")).collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+
+    assert found[0] == "10:00:00.000"
 
 
 def test_what_the_page_says_of_sources_is_what_is_proposed() -> None:
