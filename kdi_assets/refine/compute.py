@@ -109,7 +109,6 @@ def _counted_deletes(inputs: Inputs, mode: Upsert, changes: DataFrame) -> int:
     """How many of the changes are deletes.
 
     Raises:
-        DatesMoved: Of mode replace_dates, rows of the dates that changed have other dates.
         NullKeys: Changes have a null key or sequence.
     """
     columns = {*mode.keys, SEQUENCE}

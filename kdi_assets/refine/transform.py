@@ -70,9 +70,8 @@ def _as_changes(table: RefinedTableSpec, rows: DataFrame, mode: Upsert) -> DataF
         raise QueryMistake(table=table.name, field="mode.upsert", detail=first_line(mistake)) from mistake
     lower = {column.lower(): column for column in rows.columns}
     for key in mode.keys:
-        if (
-            key not in rows.columns and key.lower() in lower
-        ):  # for Spark one column, for Delta and its readers two names
+        # For Spark they are one column, for Delta and its readers two names.
+        if key not in rows.columns and key.lower() in lower:
             detail = f"no column is called {key}; the column is called {lower[key.lower()]}"
             raise QueryMistake(table=table.name, field="mode.upsert.keys", detail=detail)
     try:

@@ -95,7 +95,7 @@ class DatabaseRefuses(Terminal):
     target: str
     server: str
     detail: str
-    mend: str = "mend what it names"
+    mend: str
 
     what_happened = "{target}: the database {server} refuses: {detail}"
     what_is_safe = UNCHANGED

@@ -38,9 +38,9 @@ _MENDS: Mapping[str, str] = {
     "28": _GRANT,
     # A constraint of an index, a foreign key or a CHECK of the users' own: the rows are those of the Delta table.
     "23": "drop the constraint that it names, or mend the rows upstream",
-    "54011": "name fewer columns by `columns`",
+    "": "mend what it names",
 }
-"""By the beginning of SQLSTATE, what to do about a refusal."""
+"""By the beginning of SQLSTATE, what to do about a refusal; the first that fits counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Database:
         # 25006: it is a standby since a failover; 25P03: it ended an idle transaction.
         if sqlstate[:2] in ("08", "53", "57", "58") or sqlstate in ("25006", "25P03"):
             return DatabaseUnavailable(target=self.target, server=self.server, detail=detail)
-        mend = next((text for start, text in _MENDS.items() if sqlstate.startswith(start)), "mend what it names")
+        mend = next(text for start, text in _MENDS.items() if sqlstate.startswith(start))
         return DatabaseRefuses(target=self.target, server=self.server, detail=detail, mend=mend)
 
 
