@@ -209,7 +209,7 @@ def test_the_tables_of_a_real_connector_are_those_of_the_database(
     settings: Settings,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    pytestconfig: pytest.Config,
+    request: pytest.FixtureRequest,
     form: Form,
 ) -> None:
     """Purpose: a topic of a real database is a right table by `kdi new`, whatever the database and its connector do.
@@ -218,7 +218,7 @@ def test_the_tables_of_a_real_connector_are_those_of_the_database(
     offsets. After each portion: drain, refine, and serve the tables into the database.
     Pass: each time each served table equals the table that it came from, by EXCEPT in the database.
     """
-    seed = f"{pytestconfig.getoption('--seed')} {os.environ.get('KDI_WALK', '')} {form}"
+    seed = f"{request.config.getoption('--seed')} {os.environ.get('KDI_WALK', '')} {form}"
     prefix = form.replace(" ", "_")
     names = {table: topic(3, name=f"{prefix}.public.{table}") for table in TABLES}
     marks = topic(1, name=f"{prefix}.public.marks")
@@ -229,6 +229,8 @@ def test_the_tables_of_a_real_connector_are_those_of_the_database(
     consumer.subscribe([marks])
     world = World(database, connector, consumer, Random(seed))
     world.change(60)
+    request.addfinalizer(consumer.close)
+    request.addfinalizer(connector.kill)
     connector.start()
     world.await_sent()
     world.change(20)
@@ -261,7 +263,6 @@ def test_the_tables_of_a_real_connector_are_those_of_the_database(
             world.await_sent()
         world.change(25)
         world.await_sent()
-    connector.kill()
 
 
 def differing(database: Database, table: str, form: Form) -> list[str]:

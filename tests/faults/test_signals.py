@@ -193,7 +193,7 @@ def test_what_becomes_of_a_commit_whose_sender_was_killed_the_next_drain_sees(
 
     with warm_driver.held():
         client.send(signal.SIGCONT)
-        # Until then the client reads the log once more, in Python, beside everything else that runs.
+        # On a busy machine the client once took more than a minute until it sent the commit.
         wait_until(lambda: unread_bytes(DriverAddress.read(warm_driver.home).gateway_port) > 0, seconds=180)
         client.send(signal.SIGKILL)
         assert client.exit_code() == -signal.SIGKILL
