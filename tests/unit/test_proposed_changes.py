@@ -107,19 +107,21 @@ def test_schemas_in_the_messages_say_what_the_values_are(tmp_path: Path) -> None
         assert line in table.sql
 
 
-def test_the_newest_message_has_the_columns_of_today() -> None:
+def test_the_newest_message_has_the_columns_and_keys_of_today() -> None:
     """Pass: it is the newest of all topic partitions, not the last one of the last topic partition."""
     contents = [with_schema(change(n)) for n in range(1, 5)]
     contents[0]["schema"]["fields"][1]["fields"].append({"type": "string", "field": "city"})
+    keys = [b'{"id": 1}', *[b'{"amount": 1}'] * 3]
     messages = [
-        SampledMessage(TopicPartition("orders", n), 0, NOW - timedelta(seconds=n), json.dumps(content).encode(), b"{}")
-        for n, content in enumerate(contents)
+        SampledMessage(TopicPartition("orders", n), 0, NOW - timedelta(seconds=n), json.dumps(content).encode(), key)
+        for n, (content, key) in enumerate(zip(contents, keys, strict=True))
     ]
 
     found = changes_of(messages, contents)
 
     assert found is not None
     assert "city" in found.row.fields
+    assert found.keys == ["id"]
 
 
 @pytest.mark.parametrize(
