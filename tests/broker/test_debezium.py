@@ -225,12 +225,12 @@ def test_the_tables_of_a_real_connector_are_those_of_the_database(
     properties = {"topic_prefix": prefix, **PROPERTIES[form]}
     connector = Connector(database, broker.bootstrap_servers, tmp_path / "connector", settings, **properties)
     client = {"bootstrap.servers": broker.bootstrap_servers, "group.id": prefix, "auto.offset.reset": "earliest"}
+    request.addfinalizer(connector.kill)
     consumer = Consumer(client)
+    request.addfinalizer(consumer.close)
     consumer.subscribe([marks])
     world = World(database, connector, consumer, Random(seed))
     world.change(60)
-    request.addfinalizer(consumer.close)
-    request.addfinalizer(connector.kill)
     connector.start()
     world.await_sent()
     world.change(20)
