@@ -32,7 +32,9 @@ from kdi_assets.refine.table_change import ChangeCounts, Everything, OfKeys, Tab
 from kdi_assets.stream.refined_table import OFFSET, Upsert
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
 
 DELETES = "_kdi_deletes"
 _NEW, _LATE = "_kdi_is_new", "_kdi_late"
@@ -55,13 +57,13 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
 
     if inputs.plan.kind == "rebuild":
         changes = changes_of(inputs.all_rows(), mode)
-        return TableChange(_states(_ordered(changes, mode), mode), Everything()), changes
+        return TableChange(_states_of_all(changes, mode), Everything()), changes
     unique = (*mode.keys, FROM) if mode.scd_type == 2 else mode.keys
     if not inputs.only_added:
         touched = kept_at_hand(changes_of(inputs.touched_rows(), mode).select(*mode.keys).distinct())
         changes = kept_at_hand(changes_of(with_keys(inputs.all_rows(), touched, mode.keys), mode))
         replaces = OfKeys(touched, unique, inputs.files_with(touched))
-        return TableChange(_states(_ordered(changes, mode), mode), replaces), changes
+        return TableChange(_states_of_all(changes, mode), replaces), changes
     new = kept_at_hand(changes_of(inputs.new_rows(), mode))
     keys = new.select(*mode.keys).distinct()
     files = inputs.files_with(keys)
@@ -88,7 +90,7 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
 
 def newest_states(rows: DataFrame, mode: Upsert) -> DataFrame:
     """The rows of the table that a rebuild makes of all rows of the query; lazy, and without any side effect."""
-    return _states(_ordered(changes_of(rows, mode), mode), mode)
+    return _states_of_all(changes_of(rows, mode), mode)
 
 
 def changes_of(rows: DataFrame, mode: Upsert) -> DataFrame:
@@ -158,6 +160,21 @@ def _as_changes(deletes: DataFrame, like: DataFrame) -> DataFrame:
     return deletes.select(*columns, F.lit(True).alias(DELETES))
 
 
+def _states_of_all(changes: DataFrame, mode: Upsert) -> DataFrame:
+    """The rows of the table that all changes of their keys make.
+
+    Where only the newest sequence of a key matters, Spark drops the older changes before it orders the others: of many
+    changes of a key, few are sorted and shuffled.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    if mode.scd_type == 1 and mode.sequence_by != OFFSET and CARRIED not in changes.columns:
+        newest = Window.partitionBy(*mode.keys).orderBy(F.col(SEQUENCE).desc())
+        changes = changes.withColumn("_kdi_rank", F.rank().over(newest)).where("_kdi_rank = 1").drop("_kdi_rank")
+    return _states(_ordered(changes, mode), mode)
+
+
 def _ordered(changes: DataFrame, mode: Upsert) -> DataFrame:
     """The changes, each with the sequence of the next one of its key; ends the job if some have no order.
 
@@ -173,44 +190,45 @@ def _ordered(changes: DataFrame, mode: Upsert) -> DataFrame:
     in_order = Window.partitionBy(*mode.keys).orderBy(SEQUENCE, F.col(f"{AT}.partition"), F.col(f"{AT}.offset"))
     of_key = in_order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     known_until = F.max(F.expr(f"IF({_NEW}, NULL, {SEQUENCE})")).over(of_key)
-    ordered = changes.withColumns(
-        {
-            "_kdi_before": F.lag(SEQUENCE).over(in_order),
-            "_kdi_before_at": F.lag(AT).over(in_order),
-            "_kdi_next": F.lead(SEQUENCE).over(in_order),
-            "_kdi_newest": F.max(SEQUENCE).over(of_key),
-            "_kdi_last": F.lead(F.lit(True)).over(in_order).isNull(),
-            _LATE: F.col(_NEW) & F.coalesce(F.col(SEQUENCE) < known_until, F.lit(False)),
-        }
-    )
+    found = {
+        "_kdi_next": F.lead(SEQUENCE).over(in_order),
+        "_kdi_last": F.lead(F.lit(True)).over(in_order).isNull(),
+        _LATE: F.col(_NEW) & F.coalesce(F.col(SEQUENCE) < known_until, F.lit(False)),
+    }
     if mode.sequence_by == OFFSET:
         # Offsets of two topic partitions have no order: which of two changes is newer is nowhere.
-        ordered = ordered.withColumn("_kdi_least", F.min(f"{AT}.partition").over(of_key))
-        unordered = f"_kdi_least <> {AT}.partition"
+        found["_kdi_least"] = F.min(f"{AT}.partition").over(of_key)
+        unordered = F.expr(f"_kdi_least <> {AT}.partition")
     else:
-        # A delete says nothing but its keys: the end of a span in the table is one whose other columns are not known.
         values = [c for c in changes.columns if c not in (SEQUENCE, AT, CARRIED, _NEW, DELETES)]
-        ties = F.expr(f"_kdi_before <=> {SEQUENCE} OR _kdi_next <=> {SEQUENCE}")
-        content = F.when(ties & ~F.col(DELETES), F.struct(*(F.col(f"`{c}`") for c in values)))
-        ordered = ordered.withColumn("_kdi_content", content)
-        ordered = ordered.withColumn("_kdi_content_before", F.lag("_kdi_content").over(in_order))
-        unordered = _unordered(mode)
+        # Column by column: Spark would make a struct of them before the shuffle, and sort rows of twice the size.
+        before = [F.lag(F.col(f"`{c}`")).over(in_order).alias(c) for c in (SEQUENCE, AT, DELETES, *values)]
+        found |= {"_kdi_before": F.struct(*before), "_kdi_newest": F.max(SEQUENCE).over(of_key)}
+        unordered = _unordered(mode, values)
     keys = ", ".join(f"`{key}`" for key in mode.keys)
     told = f"to_json(named_struct('keys', struct({keys}), 'at', {AT}, 'sequence', string({SEQUENCE})))"
-    refused = f"raise_error(concat('{ORDER_UNKNOWN}', {told}))"
-    return ordered.where(f"IF(coalesce({unordered}, false), CAST({refused} AS BOOLEAN), true)")
+    refused = F.expr(f"CAST(raise_error(concat('{ORDER_UNKNOWN}', {told})) AS BOOLEAN)")
+    return changes.withColumns(found).where(F.when(unordered, refused).otherwise(True))
 
 
-def _unordered(mode: Upsert) -> str:
-    """SQL: the change before has the same sequence, lies elsewhere in Kafka, and does not say the same.
+def _unordered(mode: Upsert, values: Sequence[str]) -> Column:
+    """The change before has the same sequence, lies elsewhere in Kafka, and does not say the same.
 
-    Without history only the newest sequence of a key matters: the table does not have the others.
+    Without history only the newest sequence of a key matters: the table does not have the others. A delete says nothing
+    but its keys: the end of a span in the table is one whose other columns are not known.
+
+    Args:
+        values: The columns that say something.
     """
-    options = "map(" + ", ".join(f"'{k}', '{v}'".replace("'T'", "\\'T\\'") for k, v in EXACT_JSON.items()) + ")"
-    elsewhere = f"NOT coalesce(_kdi_before_at.partition = {AT}.partition, false)"
-    said = " <> ".join(f"coalesce(to_json({c}, {options}), '')" for c in ("_kdi_content_before", "_kdi_content"))
-    matters = f"{SEQUENCE} = _kdi_newest" if mode.scd_type == 1 else "true"
-    return f"{matters} AND _kdi_before = {SEQUENCE} AND {elsewhere} AND {said}"
+    from pyspark.sql import functions as F
+
+    before = F.col("_kdi_before")
+    matters = F.col(SEQUENCE) == F.col("_kdi_newest") if mode.scd_type == 1 else F.lit(True)
+    elsewhere = ~F.coalesce(before[AT]["partition"] == F.col(f"{AT}.partition"), F.lit(False))
+    now = F.to_json(F.struct(*(F.col(f"`{c}`") for c in values)), EXACT_JSON)
+    then = F.to_json(F.struct(*(before[c].alias(c) for c in values)), EXACT_JSON)
+    says, said = (F.when(~deletes, json) for deletes, json in ((F.col(DELETES), now), (before[DELETES], then)))
+    return matters & (before[SEQUENCE] == F.col(SEQUENCE)) & elsewhere & ~says.eqNullSafe(said)
 
 
 def _states(ordered: DataFrame, mode: Upsert) -> DataFrame:
