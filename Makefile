@@ -83,6 +83,7 @@ tour: setup
 
 chaos: setup
 	@$(BIN)/python -m tests.faults.chaos.run --seconds $(SECONDS) --seed $(SEED) --lake $(LAKE)
+	@$(BIN)/python -m tests.faults.chaos.followers --seconds $(SECONDS) --seed $(SEED)
 
 soak: SECONDS = 600
 soak: setup

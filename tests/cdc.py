@@ -42,6 +42,10 @@ class Change:
     offset: int = -1
 
     @property
+    def primary_key(self) -> int:
+        return int((self.after or self.before or {})["id"])
+
+    @property
     def values(self) -> tuple[Any, ...]:
         """The row of the bronze table."""
         before, after = (None if row is None else tuple(row[c] for c in COLUMNS) for row in (self.before, self.after))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import pytest
 
 from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
+from kdi_assets.dev.postgres import EmbeddedPostgres
 from kdi_assets.dev.s3_server import S3Server, start_s3_server
 from kdi_assets.runtime.spark_config import lake_config
 from kdi_assets.settings import Settings
@@ -251,6 +252,25 @@ def lake(tmp_path: Path) -> str:
 def lakeside(spark: SparkSession, lake: str) -> Lakeside:
     """The test's lake, for refined tables over tables that the test writes."""
     return Lakeside(spark, lake)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedPostgres]:
+    """A PostgreSQL server, for one module."""
+    from tests.served import running_server
+
+    with running_server() as running:
+        yield running
+
+
+@pytest.fixture
+def url(server: EmbeddedPostgres) -> str:
+    """Of the server's database, without anything of other tests."""
+    import psycopg
+
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS test CASCADE")
+    return server.url
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import duckdb
 import psycopg
 from psycopg.rows import dict_row
 from pyspark.sql import SparkSession
@@ -16,7 +18,8 @@ from pyspark.sql import SparkSession
 from kdi_assets.dev.postgres import EmbeddedPostgres, start_postgres
 from kdi_assets.serve.report import ServeReport
 from kdi_assets.serve.serve import serve
-from kdi_assets.stream.served_table import Postgres, ServedTableSpec
+from kdi_assets.stream.served_table import DuckDb, Postgres, ServedTableSpec
+from tests.refined import Lakeside
 
 COLUMNS = "id bigint, n bigint, name string"
 ROWS = "INSERT INTO {t} SELECT id, id, concat('name ', id) FROM range(%d)"
@@ -121,6 +124,37 @@ class ServedDelta:
         """Staging tables that are left."""
         query = "SELECT tablename FROM pg_tables WHERE schemaname = 'test' AND tablename LIKE 'kdi\\_stage\\_%%'"
         return [row["tablename"] for row in self.query(query.replace("%%", "%"))]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of a Delta table with the key ``id`` in PostgreSQL or in a DuckDB file.
+
+    Attributes:
+        into: ``postgres`` or ``duckdb``.
+        url: Of the PostgreSQL database.
+        home: The folder of the DuckDB file.
+    """
+
+    lakeside: Lakeside
+    table: str
+    into: str
+    url: str
+    home: Path
+
+    def serve(self, **more: Any) -> ServeReport:
+        into: Postgres | DuckDb = Postgres(table="numbers", schema="test", url=self.url)
+        if self.into == "duckdb":
+            into = DuckDb(file="numbers.duckdb", table="numbers")
+        served = ServedTableSpec(table=self.table, into=into, keys=("id",))
+        return serve(served, lake=self.lakeside.lake, session=lambda: self.lakeside.spark, home=self.home, **more)
+
+    def rows(self, columns: str) -> Counter[tuple[Any, ...]]:
+        if self.into == "duckdb":
+            with duckdb.connect(str(self.home / "numbers.duckdb"), read_only=True) as file:
+                return Counter(file.execute(f"SELECT {columns} FROM numbers").fetchall())
+        with psycopg.connect(self.url) as connection:
+            return Counter(connection.execute(f"SELECT {columns} FROM test.numbers".encode()).fetchall())
 
 
 def on_reaching(point: str, do: Callable[[], object]) -> Callable[[str], None]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from kdi_assets.config.loader import REFINED_TABLE
+from kdi_assets.refine.columns import made_columns
 from kdi_assets.scaffold.changes import Changes
 from kdi_assets.scaffold.infer_types import ddl_name
+from kdi_assets.stream.refined_table import Upsert
 
 
 def refined_document(changes: Changes, *, bronze: str, silver: str) -> Iterator[str]:
@@ -22,11 +24,15 @@ def refined_document(changes: Changes, *, bronze: str, silver: str) -> Iterator[
     yield f"type: {REFINED_TABLE}"
     yield "attributes:"
     yield f"  table: {json.dumps(silver)}"
-    if changes.read:
+    renamed = _renamed(changes)
+    if changes.read or renamed:
         yield f"  from: {{table: {json.dumps(bronze)}, as: changes}}"
-        yield "  # What Connect sends in another form becomes what it is in the source."
+        if changes.read:
+            yield "  # What Connect sends in another form becomes what it is in the source."
+        for name, other in renamed.items():
+            yield f"  # The table has a column {name} of its own: that of the source is {other}."
         yield "  sql: |"
-        yield from (f"    {line}" for line in _sql(changes))
+        yield from (f"    {line}" for line in _sql(changes, renamed))
     else:
         yield f"  from: {json.dumps(bronze)}"
     yield "  mode:"
@@ -37,18 +43,21 @@ def refined_document(changes: Changes, *, bronze: str, silver: str) -> Iterator[
     yield "  partition_by: null"
 
 
-def _sql(changes: Changes) -> Iterator[str]:
+def _renamed(changes: Changes) -> dict[str, str]:
+    """The source's columns that are called like those that the table makes, and their names in the table."""
+    mode = Upsert(tuple(changes.keys), changes.sequence_by, envelope="debezium")
+    rest = [name for name in changes.row.fields if name not in changes.keys]
+    return {name: f"source_{name}" for name in rest if name.lower() in made_columns(mode)}
+
+
+def _sql(changes: Changes, renamed: Mapping[str, str]) -> Iterator[str]:
     envelope = changes.envelope
     yield f"SELECT {envelope}op, {envelope}source, message_key, kafka,"
     for side, columns in (("before", changes.keys), ("after", list(changes.row.fields))):
         yield "  named_struct("
-        yield from _values(changes, side, columns)
+        for number, name in enumerate(columns):
+            value = changes.read.get(name, "{0}").format(f"{envelope}{side}.{ddl_name(name)}")
+            quoted = renamed.get(name, name).replace("\\", "\\\\").replace("'", "\\'")
+            yield f"    '{quoted}', {value}{',' if number < len(columns) - 1 else ''}"
         yield f"  ) AS {side}{',' if side == 'before' else ''}"
     yield "FROM changes"
-
-
-def _values(changes: Changes, side: str, columns: Sequence[str]) -> Iterator[str]:
-    for number, name in enumerate(columns):
-        value = changes.read.get(name, "{0}").format(f"{changes.envelope}{side}.{ddl_name(name)}")
-        quoted = name.replace("\\", "\\\\").replace("'", "\\'")
-        yield f"    '{quoted}', {value}{',' if number < len(columns) - 1 else ''}"

@@ -28,7 +28,6 @@ from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.recomputed import HOST, KeptMessages, Recomputed, made_up_requests
 from tests.refined import Lakeside, refined_table
-from tests.served import running_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,12 +55,6 @@ GOLD = refined_table(
     },
     **{"from": "silver/requests"},
 )
-
-
-@pytest.fixture
-def server() -> Iterator[EmbeddedPostgres]:
-    with running_server() as running:
-        yield running
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.dev.postgres import EmbeddedPostgres
 from kdi_assets.errors import KdiError
 from kdi_assets.refine.errors import AnotherRefinementActive
 from kdi_assets.refine.refine import refine
@@ -32,7 +31,6 @@ from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 from tests.faults.doomed_drain import MISSED, processes
 from tests.faults.warm_driver import JVM_OPTIONS, is_stopped
 from tests.refined import refined_table
-from tests.served import running_server
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -245,18 +243,10 @@ class Watched:
             process.join()
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[EmbeddedPostgres]:
-    with running_server() as running:
-        yield running
-
-
 @pytest.fixture
-def watched(lake: str, server: EmbeddedPostgres, warm_home: Path, pytestconfig: pytest.Config) -> Iterator[Watched]:
-    with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA IF EXISTS test CASCADE")
+def watched(lake: str, url: str, warm_home: Path, pytestconfig: pytest.Config) -> Iterator[Watched]:
     settings = Settings(warm_home, lake, driver="shared")
-    made = Watched(Chain(lake, server.url), settings, Random(pytestconfig.getoption("--seed")))
+    made = Watched(Chain(lake, url), settings, Random(pytestconfig.getoption("--seed")))
     yield made
     made.end()
 

@@ -5,39 +5,28 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from threading import Thread
 
-import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.dev.postgres import EmbeddedPostgres
 from kdi_assets.runtime.spark import close_session, open_session
 from kdi_assets.serve.serve import serve
 from kdi_assets.settings import Settings
 from kdi_assets.stream.served_table import ServedTableSpec
 from tests.faults.doomed_drain import MISSED, in_a_process
 from tests.faults.warm_driver import JVM_OPTIONS
-from tests.served import ServedDelta, running_server
+from tests.served import ServedDelta
 
 POINTS = ("planned", "staged", "publishing", "published")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[EmbeddedPostgres]:
-    with running_server() as running:
-        yield running
-
-
 @pytest.fixture
-def numbers(spark: SparkSession, lake: str, server: EmbeddedPostgres) -> ServedDelta:
+def numbers(spark: SparkSession, lake: str, url: str) -> ServedDelta:
     """A table of 1,000 rows, served once."""
-    with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA IF EXISTS test CASCADE")
-    made = ServedDelta.create(spark, lake, server.url)
+    made = ServedDelta.create(spark, lake, url)
     made.sql("INSERT INTO {t} SELECT id, id, concat('name ', id) FROM range(1000)")
     made.serve()
     return made

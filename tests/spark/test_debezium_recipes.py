@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,6 +18,7 @@ from kdi_assets.scaffold.changes import SEQUENCES
 from kdi_assets.scaffold.connect_schema import decimal_of, read_value
 from tests.conftest import CHECKOUT
 from tests.refined import Lakeside, refined_table
+from tests.sampled import proposed, read_back, text_of
 
 PAGE = (CHECKOUT / "docs" / "refined-tables.md").read_text().split("### Values in another form")[1].split("### ")[0]
 STATEMENTS = re.findall(r"^```sql\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
@@ -157,3 +160,33 @@ def test_the_pages_sql_reads_the_documents_of_mongodb(lakeside: Lakeside) -> Non
 
     (found,) = map(dict, lakeside.rows("silver/v"))
     assert (found["id"], found["name"], found["visits"]) == ('{"$oid":"1"}', "a", 2)
+
+
+def test_columns_of_the_source_that_are_called_like_those_of_the_table_get_other_names(
+    lakeside: Lakeside, tmp_path: Path
+) -> None:
+    """Pass: what `kdi new` writes is a right table as it is; the comment names the column."""
+    source = {"connector": "postgresql", "lsn": 1, "ts_ms": 1_795_168_800_000}
+    contents = [
+        {"op": "c", "before": None, "after": {"id": n, "carried": f"c{n}", "Sequence": n * 10}, "source": source}
+        for n in range(3)
+    ]
+    keys = [json.dumps({"id": n}).encode() for n in range(3)]
+    text = text_of(proposed([json.dumps(content).encode() for content in contents], keys=keys))
+    folder = read_back(tmp_path, text)
+    (stream,), (table,) = folder.streams.values(), folder.refined.values()
+    kafka = "message_key string, kafka struct<partition: int, offset: bigint>"
+    rows = [
+        {**content, "message_key": "", "kafka": {"partition": 0, "offset": n}} for n, content in enumerate(contents)
+    ]
+    schema = f"{stream.record_ddl}, {kafka}"
+    lines = lakeside.spark.createDataFrame([(json.dumps(row),) for row in rows], "line string")
+    found = lakeside.spark.read.schema(schema).json(lines.rdd.map(lambda row: row["line"]))
+    found.write.format("delta").save(lakeside.uri(stream.table))
+
+    lakeside.refine(table)
+
+    silver = lakeside.spark.read.format("delta").load(lakeside.uri(table.table))
+    columns = silver.select("id", "source_carried", "source_Sequence", "sequence").orderBy("id")
+    assert [tuple(row) for row in columns.collect()] == [(n, f"c{n}", n * 10, 1) for n in range(3)]
+    assert "# The table has a column carried of its own: that of the source is source_carried." in text

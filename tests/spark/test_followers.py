@@ -19,12 +19,10 @@ from kdi_assets.ledger.errors import TableUnreadable
 from kdi_assets.refine.consumer import new_rows
 from kdi_assets.refine.errors import AnotherRefinementActive
 from kdi_assets.serve.errors import AnotherServerActive
-from kdi_assets.serve.serve import serve
-from kdi_assets.stream.served_table import DuckDb, Postgres, ServedTableSpec
 from tests.refined import Lakeside, refined_table
+from tests.served import Copy
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pytest import MonkeyPatch
 
 UPSTREAM = "bronze/numbers"
@@ -68,21 +66,12 @@ class Follower:
                     everything = found.kind != "appended"
                     (found.replace_everything if everything else found.append)(found.rows.select("id", "n"))
             case _:
-                serve(self._served, lake=self.lakeside.lake, session=lambda: self.lakeside.spark, home=self.home)
+                self._copy.serve()
 
     def rows(self) -> Rows:
         columns = "id, n, other" if self.name == "self-join" else "id, n"
-        match self.name:
-            case "postgres":
-                import psycopg
-
-                with psycopg.connect(self.url) as connection:
-                    return Counter(connection.execute("SELECT id, n FROM test.numbers").fetchall())
-            case "duckdb":
-                import duckdb
-
-                with duckdb.connect(str(self.home / "numbers.duckdb"), read_only=True) as file:
-                    return Counter(file.execute("SELECT id, n FROM numbers").fetchall())
+        if self.name in ("postgres", "duckdb"):
+            return self._copy.rows(columns)
         table = {"append": COPY.table, "upsert": NEWEST.table, "self-join": PAIRS.table}.get(self.name, "silver/made")
         found = self.lakeside.spark.sql(f"SELECT {columns} FROM delta.`{self.lakeside.uri(table)}`")
         return Counter(tuple(row) for row in found.collect())
@@ -95,16 +84,8 @@ class Follower:
         return Counter(tuple(row) for row in self.lakeside.spark.sql(query).collect())
 
     @property
-    def _served(self) -> ServedTableSpec:
-        into: Postgres | DuckDb = Postgres(table="numbers", schema="test", url=self.url)
-        if self.name == "duckdb":
-            into = DuckDb(file="numbers.duckdb", table="numbers")
-        return ServedTableSpec(table=UPSTREAM, into=into, keys=("id",))
-
-
-@pytest.fixture
-def lakeside(spark: SparkSession, lake: str) -> Lakeside:
-    return Lakeside(spark, lake)
+    def _copy(self) -> Copy:
+        return Copy(self.lakeside, UPSTREAM, self.name, self.url, self.home)
 
 
 @pytest.fixture(params=["append", "upsert", "self-join", "new_rows", "postgres", "duckdb"])

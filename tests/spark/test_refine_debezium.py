@@ -69,9 +69,10 @@ def test_a_table_of_changes_is_the_database_after_every_portion(
 ) -> None:
     """Purpose: unchanged large values, keys that change, deletes and re-inserts, new snapshots, messages that come
     twice or late, topics that get partitions. Keys that are not the primary key need identity FULL.
-    Procedure: random changes in random portions; runs that are killed, a RESTORE of the table, a compaction upstream.
-    Pass: after each portion the rows are those of a model that applies the delivered changes one by one; at the end
-    they are the database's.
+    Procedure: random changes in random portions; runs that are killed, a RESTORE of the table, a compaction upstream,
+    the erasure of all changes of a person, of whom nothing comes any more.
+    Pass: after each step the rows are those of a model that applies the delivered changes one by one; at the end they
+    are the database's.
     """
     seed = pytestconfig.getoption("--seed") * 100 + int(os.environ.get("KDI_WALK", "0"))
     random = Random(f"{seed} {identity} {key} {scd_type}")
@@ -79,25 +80,34 @@ def test_a_table_of_changes_is_the_database_after_every_portion(
     sent = topic.sent(database.changes(60))
     topic.partitions = 3
     sent += topic.sent([*database.changes(40), *database.snapshot(), *database.changes(40)])
-    people, delivered, kept = table(key, scd_type=scd_type), list[Change](), dict[int, list[Change]]()
+    people, delivered, versions, erased = table(key, scd_type=scd_type), list[Change](), list[int](), set[int]()
+
+    def refined(after: str) -> None:
+        lakeside.refine(people)
+        assert contents(lakeside, people) == expected(people, delivered), f"{after}, seed {seed}"
 
     for number, portion in enumerate(in_portions(sent, random, portions=PORTIONS)):
-        lakeside.append([change.values for change in portion], CHANGES, SCHEMA)
-        delivered = [*delivered, *portion]
+        arrived = [change for change in portion if change.primary_key not in erased]
+        lakeside.append([change.values for change in arrived], CHANGES, SCHEMA)
+        delivered = [*delivered, *arrived]
         if random.random() < 0.4:
             _killed_at(lakeside, people, random.choice(["deletes recorded", "files written", "committed"]))
-        lakeside.refine(people)
-        assert contents(lakeside, people) == expected(people, delivered), f"portion {number}, seed {seed}"
-        kept[lakeside.version(people.table)] = delivered
+        refined(f"portion {number}")
+        versions.append(lakeside.version(people.table))
+        if random.random() < 0.2:
+            erased.add(gone := random.randrange(database.keys))
+            lakeside.sql(f"DELETE FROM {{t}} WHERE coalesce(after.id, before.id) = {gone}", CHANGES)
+            delivered = [change for change in delivered if change.primary_key != gone]
+            refined(f"erasure of {gone} after portion {number}")
         if random.random() < 0.3:
-            version = random.choice(sorted(kept))
+            version = random.choice(versions)
             lakeside.sql(f"RESTORE {{t}} TO VERSION AS OF {version}", people.table)
-            lakeside.refine(people)
-            assert contents(lakeside, people) == expected(people, delivered), f"RESTORE to {version}, seed {seed}"
+            refined(f"RESTORE to {version} after portion {number}")
         if random.random() < 0.3:
             lakeside.sql("OPTIMIZE {t}", CHANGES)
 
-    rows = Counter(tuple(_plain(row[c]) for c in COLUMNS) for row in database.rows.values())
+    left = [row for row in database.rows.values() if row["id"] not in erased]
+    rows = Counter(tuple(_plain(row[c]) for c in COLUMNS) for row in left)
     assert (
         Counter(row[: len(COLUMNS)] for row in contents(lakeside, people) if scd_type == 1 or row[-1] is None) == rows
     )
@@ -137,6 +147,22 @@ def test_a_value_that_was_never_seen_is_null_and_not_the_placeholder_until_it_ar
         assert report.unknown_values == (0 if report.kind == "rebuild" or body else 1)
         assert (row[COLUMNS.index("name")], row[COLUMNS.index("body")]) == ("new", body)
         lakeside.assert_as_computed_at_once(people)
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_a_run_ends_of_which_the_changes_give_no_row(lakeside: Lakeside, scd_type: int) -> None:
+    """Pass: what counts values does not wait for rows: deletes alone, and deletes of nobody."""
+    people = table(scd_type=scd_type)
+    created = Change("c", None, person(id=1, name="new", body=WORD, tags=[WORD]), 10, 0, 0)
+    lakeside.append([created.values], CHANGES, SCHEMA)
+    lakeside.refine(people)
+
+    for number, key in enumerate((1, 2), start=1):
+        lakeside.append([Change("d", person(id=key), None, 10 + number, 0, number).values], CHANGES, SCHEMA)
+        report = lakeside.refine(people)
+        assert (report.kind, report.unknown_values) == ("changes", 0)
+
+    assert len(contents(lakeside, people)) == scd_type - 1
 
 
 KEY, OTHER = "struct<id: bigint>", "struct<gone: string, id: bigint, name: string>"
