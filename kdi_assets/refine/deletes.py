@@ -40,6 +40,23 @@ def recorded_deletes(
     return None if version is None else _remembered(spark, uri, version, remember_days).drop(RECORDED_AT)
 
 
+def deletes_are_lost(uri: str, version: int) -> bool:
+    """Whether the deletes of a version cannot be read any more: their table is gone, or VACUUM removed their files.
+
+    This happens to a version that is not the newest: its commit never came, or the rows were put back by RESTORE.
+    """
+    log = TableLog.open(uri)
+    if log is None:
+        return True
+    if (version := _same_rows(log, version)) == log.version:
+        return False
+    try:
+        files = TableLog.existing(uri, version).data_files
+    except CommitUnreadable:
+        return True
+    return bool(log.missing_files(files["path"].to_pylist()))
+
+
 def record_deletes(
     uri: str,
     deletes: DataFrame,
@@ -105,7 +122,7 @@ def _appends(log: TableLog, pinned: int | None, remember_days: int | None) -> bo
     """Whether the newest version has the pinned rows only, in our form, and none that is long forgotten."""
     if pinned is None or not {RECORDED_AT, AT} <= {f["name"] for f in log.schema["fields"]}:
         return False
-    return _same_rows(log.uri, pinned) == log.version and not _is_due(log, remember_days)
+    return _same_rows(log, pinned) == log.version and not _is_due(log, remember_days)
 
 
 def _is_due(log: TableLog, remember_days: int | None) -> bool:
@@ -128,15 +145,14 @@ def _recorded_now(deletes: DataFrame) -> DataFrame:
 def _remembered(spark: SparkSession, uri: str, version: int, days: int | None) -> DataFrame:
     from pyspark.sql import functions as F
 
-    rows = rows_at(spark, uri, _same_rows(uri, version))
+    rows = rows_at(spark, uri, _same_rows(TableLog.existing(uri), version))
     if RECORDED_AT not in rows.columns:
         return _recorded_now(rows)
     return rows if days is None else rows.where(F.col(RECORDED_AT) > F.lit(clock() - timedelta(days=days)))
 
 
-def _same_rows(uri: str, version: int) -> int:
+def _same_rows(log: TableLog, version: int) -> int:
     """The newest version with the rows of a version: after a compaction, VACUUM removes the files of older ones."""
-    log = TableLog.existing(uri)
     try:
         for commit in log.commits(after=version):
             if changes_rows(log, commit):
@@ -165,10 +181,9 @@ def deletes_are_replaceable(table: RefinedTableSpec, lake: str) -> bool:
     """Whether the newest version has the deletes that belong to the rows, so that older files are not needed."""
     if not isinstance(table.mode, Upsert):
         return deletes_are_unused(table, lake)
-    uri = table.deletes_uri(lake)
     try:
-        log, own = TableLog.open(uri), TableLog.open(table.table_uri(lake))
+        log, own = TableLog.open(table.deletes_uri(lake)), TableLog.open(table.table_uri(lake))
         pinned = read_bookmarks(own, table.name).deletes if own else None
-        return log is not None and pinned is not None and _same_rows(uri, pinned) == log.version
+        return log is not None and pinned is not None and _same_rows(log, pinned) == log.version
     except KdiError:
         return False  # a refinement, or whoever mends the log, has to decide first

@@ -10,6 +10,7 @@ from datetime import date
 from kdi_assets.follow.upstream import OpenedUpstream, UpstreamChanges, changes_since, open_upstream
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.refine.bookmarks import Bookmarks, read_bookmarks
+from kdi_assets.refine.deletes import deletes_are_lost
 from kdi_assets.refine.errors import BookmarksUnreadable, ChangedByOthers, TableNotRefined, UpstreamMissing
 from kdi_assets.refine.report import Consumed, RefineKind
 from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, RefinedTableSpec, ReplaceDates, Upsert
@@ -70,8 +71,10 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, definition: str, rebu
     kind, why, dates = _how(table, bookmarks, changes, definition=definition, rebuild=rebuild)
     if kind != "rebuild" and log and ("date" in log.partition_columns) != table.by_date:
         kind, why, dates = "rebuild", "the table has other partitions than the document", frozenset()
+    deletes = bookmarks.deletes if bookmarks and kind in ("changes", "dates") else None
+    if deletes is not None and deletes_are_lost(table.deletes_uri(lake), deletes):
+        kind, why, deletes = "rebuild", f"version {deletes} of {table.name}_deletes is gone", None
     version, table_id = (log.version, log.table_id) if log else (-1, "")
-    deletes = bookmarks.deletes if bookmarks and kind != "rebuild" else None
     return RefinePlan(str(uuid.uuid4()), version, table_id, changes, kind, why, dates, deletes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -168,6 +169,40 @@ def test_deletes_are_remembered_after_their_table_was_compacted_and_vacuumed(lak
     lakeside.sql(f"ALTER TABLE {{t}} {keeps_files}", STATE.table)  # else Delta refuses the RESTORE
     lakeside.sql(f"RESTORE {{t}} TO VERSION AS OF {before}", STATE.table)
     assert [kept.name for kept in kept_tables(STATE, lakeside.lake)] == [STATE.table]
+
+
+@pytest.mark.parametrize("lost", ["vacuumed", "removed"])
+def test_rows_are_computed_again_if_the_deletes_that_belong_to_them_are_gone(lakeside: Lakeside, lost: str) -> None:
+    """Procedure: a RESTORE of the table to rows whose deletes are not the newest, and VACUUM removed their files; or
+    someone removed the table of deletes. Then older changes of a deleted key arrive.
+    Pass: the plan says which version is gone; the table is as computed at once, and the next run computes what is new.
+    """
+    lakeside.append([(n, "a", 10, "i", D1) for n in range(4)])
+    lakeside.refine(STATE)
+    lakeside.append([(0, "a", 20, "d", D1), (1, "a", 20, "d", D1)])
+    lakeside.refine(STATE)
+    restored = lakeside.version(STATE.table)
+    lakeside.sql("DELETE FROM {t} WHERE id = 0")
+    lakeside.refine(STATE)
+    deletes, uri = f"{STATE.table}_deletes", STATE.deletes_uri(lakeside.lake)
+    if lost == "removed":
+        shutil.rmtree(uri)
+    else:
+        forgets = "SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 0 hours')"
+        lakeside.sql(f"ALTER TABLE {{t}} {forgets}", deletes)
+        keep_and_vacuum(lakeside, KeptTable(deletes, uri))
+        keeps_files = "SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 1 week')"
+        lakeside.sql(f"ALTER TABLE {{t}} {keeps_files}", STATE.table)  # else Delta refuses the RESTORE
+        lakeside.sql(f"RESTORE {{t}} TO VERSION AS OF {restored}", STATE.table)
+    lakeside.append([(1, "z", 15, "u", D2)])
+
+    report = lakeside.refine(STATE)
+
+    assert (report.kind, "silver/state_deletes is gone" in report.why) == ("rebuild", True)
+    lakeside.assert_as_computed_at_once(STATE)
+    lakeside.append([(1, "z", 17, "u", D2)])
+    assert lakeside.refine(STATE).kind == "changes"
+    lakeside.assert_as_computed_at_once(STATE)
 
 
 def test_a_delete_is_forgotten_after_the_days_that_the_document_says(
