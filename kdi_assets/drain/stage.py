@@ -67,7 +67,10 @@ def stage(
         rows = in_table_form(rows, of_table(table), stream)
         before_read()
         with spark_failures(stream, "reading messages and writing files"):
-            staged = _only_counted(rows) if dry else _written(rows, stream, uri, files)
+            try:
+                staged = _only_counted(rows) if dry else _written(rows, stream, uri, files)
+            finally:  # rows that nobody judged may break the pass as well
+                _refuse_changed_files(used)
             counts = tally.counts(stream)
             decoder = _decoder_of_next_pass(messages, used, counts, now)
     return staged, counts, used
@@ -93,6 +96,14 @@ def with_files_of(messages: DataFrame, decoder: StreamDecoder, *, now: datetime)
 
     with spark_failures(decoder.stream, "reading the files that messages name"):
         return knowing_files(messages, decoder, now=now)
+
+
+def _refuse_changed_files(decoder: StreamDecoder) -> None:
+    """If messages name files: refuse rows that no pass has judged (``rules.files.refuse_changed_files``)."""
+    if isinstance(decoder.stream.format, Files):
+        from kdi_assets.drain.rules.files import refuse_changed_files
+
+        refuse_changed_files(decoder)
 
 
 def _only_counted(rows: DataFrame) -> Staged:

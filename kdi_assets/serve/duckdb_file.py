@@ -228,6 +228,8 @@ def _refusal(served: ServedTableSpec, file: Path, failed: duckdb.Error, *, opene
     detail = first_line(failed)[:500]
     if "arrow_scan" in detail:  # a batch of the Delta table's rows did not come
         return ReadFailed(target=served.name, detail=detail)
+    if isinstance(failed, duckdb.TransactionException) and "conflict" in detail:  # with another thread of this process
+        return AnotherServerActive(target=served.name)
     if LOCKED in detail:
         return FileLocked(target=served.name, file=str(file), detail=detail)
     # After a failed write DuckDB answers every further statement by a fatal error.

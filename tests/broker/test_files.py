@@ -216,6 +216,21 @@ def test_files_that_change_between_the_two_passes_stop_the_drain(orders: Callabl
     assert web.rows(*AT) == [(n, 0, n, 9) for n in range(9)]
 
 
+def test_rows_of_a_file_that_is_written_again_are_judged_before_they_are_written(orders: Callable[..., Orders]) -> None:
+    """Procedure: between the two passes a file gets as many rows as before, one of them bad.
+    Pass: the drain stops; the next one makes the message a dead letter.
+    """
+    web = orders()
+    web.send(web.file("a.parquet", range(4)))
+
+    with pytest.raises(ReadOrWriteFailed, match="written again"):
+        web.drain(at=Once("before reading", lambda: web.file("a.parquet", [0, 1, None, 3])))
+    web.drain()
+
+    assert web.rows(*AT) == []
+    assert web.reasons() == {0: ("missing_field", "id")}
+
+
 def test_lines_of_json_files_are_judged_like_messages_of_json(orders: Callable[..., Orders]) -> None:
     web = orders(Json())
     lines = [json.dumps({"id": n, "price": n / 2, "day": str(DAY), "more": 1}) for n in range(4)]

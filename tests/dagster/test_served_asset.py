@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from kdi_assets.serve.report import ServeReport
 from kdi_assets.stream.served_table import DuckDb, Postgres, ServedTableSpec
 from resources.spark import SparkResource
 from sensors.downstream import downstream_sensors
+from tests.driven import Once
 
 DOCUMENT = """type: kdi_assets.components.ServedTable
 attributes:
@@ -382,6 +384,39 @@ def test_a_duckdb_file_that_another_process_has_open_is_transient(
     done = serve(served, lake=lake, session=lambda: pytest.fail("no Spark is needed"), home=tmp_path)
 
     assert done.upserted == 2
+
+
+@pytest.mark.parametrize("point", ["planned", "publishing"])
+def test_of_two_runs_of_one_process_that_replace_a_duckdb_table_one_is_told_of_the_other(
+    lake: str, tmp_path: Path, point: str
+) -> None:
+    """Procedure: a second run begins while the first has read what the file has, or has replaced the rows uncommitted.
+    Pass: one of them says that another one is active; the file has the rows of the newest version.
+    """
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    from kdi_assets.serve.duckdb_file import read_consumed_of_file
+    from kdi_assets.serve.errors import AnotherServerActive
+    from kdi_assets.serve.serve import serve
+
+    Path(lake, "gold").mkdir(parents=True)
+    served = ServedTableSpec(table="gold/x", into=DuckDb(file="a.duckdb", table="x"), keys=("id",))
+
+    def run(at: Callable[[str], None] = lambda point: None) -> ServeReport:
+        return serve(served, lake=lake, session=lambda: pytest.fail("no Spark is needed"), home=tmp_path, at=at)
+
+    write_deltalake(f"{lake}/gold/x", pa.table({"id": [1]}))
+    run()
+    write_deltalake(f"{lake}/gold/x", pa.table({"id": [2]}), mode="append")
+
+    with pytest.raises(AnotherServerActive):
+        run(at=Once(point, run))
+    run()
+
+    assert isinstance(served.into, DuckDb)
+    consumed = read_consumed_of_file(served, served.into, tmp_path)
+    assert consumed and consumed.version == 1
 
 
 def test_a_table_that_delta_rs_cannot_read_is_refused_with_the_way_out(lake: str, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, VERDICT
 from kdi_assets.formats.decoder import DOCUMENT, PAYLOAD, VALUE
 from kdi_assets.formats.files.decoder import RESULT_DDL, FilesDecoder
-from kdi_assets.formats.files.look import LookedAt, look_at, read_through
+from kdi_assets.formats.files.look import LookedAt, changed_files, look_at, read_through
 from kdi_assets.formats.files.names import NamedFiles, named_files
 from kdi_assets.formats.rules import Rule
 from kdi_assets.formats.stream_decoder import StreamDecoder
@@ -112,6 +112,18 @@ def knowing_files(messages: DataFrame, decoder: StreamDecoder, *, now: datetime)
     return _Reading(spark, decoder, files, stream_decoder(decoder.stream.of_file_rows), now).of(messages)
 
 
+def refuse_changed_files(decoder: StreamDecoder) -> None:
+    """Refuse what was written of files that were written again since the first pass: nobody judged those rows.
+
+    Raises:
+        ReadOrWriteFailed: There is one; the next drain reads it as it is then.
+    """
+    files = decoder.payload_decoder
+    if isinstance(files, FilesDecoder) and (changed := changed_files(files.seen)):
+        detail = f"{changed[0]} was written again meanwhile"
+        raise ReadOrWriteFailed(stream=decoder.stream.name, step="reading files", detail=detail)
+
+
 @dataclass(frozen=True)
 class _Reading:
     """The first pass over the files of a plan."""
@@ -127,7 +139,8 @@ class _Reading:
         sizes = self._look(found)
         placed = self._judge(found, sizes)
         known = self.spark.createDataFrame([_result(m) for m in found], _KNOWN_DDL)
-        return replace(self.decoder, payload_decoder=replace(self.files, known=known, files=placed))
+        seen = {file.uri: sizes[file.uri].state for file in placed}
+        return replace(self.decoder, payload_decoder=replace(self.files, known=known, files=placed, seen=seen))
 
     def _messages(self, messages: DataFrame) -> list[_Message]:
         """The messages with a value, each with what it names."""

@@ -34,11 +34,13 @@ class FilesDecoder(Decoder):
     Attributes:
         known: ``partition: int, offset: bigint, result``: of the messages of a plan; ``None``: of no message yet.
         files: The files of the messages that become rows, as ``drain.rules.file_rows`` places them.
+        seen: By file, ``LookedAt.state`` before the first pass.
     """
 
     format: Files
     known: DataFrame | None = field(default=None, compare=False)
     files: Sequence[Any] = field(default=(), compare=False)
+    seen: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False)
 
     def record_type(self, ddl: str) -> StructType:
         from pyspark.sql.types import StructType

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -45,11 +46,13 @@ class LookedAt:
         reason: Why it cannot be read; empty if it can.
         field: The column that does not suit.
         rows: Of a Parquet file, by its footer; ``None`` for others.
+        state: Its size, and the nanoseconds since 1970 at which it was written.
     """
 
     reason: str = ""
     field: str = ""
     rows: int | None = None
+    state: tuple[int, int] = dataclass_field(default=(0, 0), compare=False)
 
 
 def look_at(uris: Collection[str], format_: Files, record: StructType) -> dict[str, LookedAt]:
@@ -87,7 +90,7 @@ def _look_at(uri: str, *, systems: Mapping[str, FileSystem], parquet: bool, reco
         if info.type is not FileType.File:
             return LookedAt("missing_file", uri)
         if not parquet:
-            return LookedAt("too_large", uri) if _is_too_large(files, path, info) else LookedAt()
+            return LookedAt("too_large", uri) if _is_too_large(files, path, info) else LookedAt(state=_state(info))
         try:
             footer = _footer(files, path)
         except FileNotFoundError:
@@ -98,7 +101,32 @@ def _look_at(uri: str, *, systems: Mapping[str, FileSystem], parquet: bool, reco
     if _largest_column(found) > MOST_COLUMN_BYTES:
         return LookedAt("too_large", uri)
     field = misfit(_record_of(found), record)
-    return LookedAt("other_schema", field) if field else LookedAt(rows=found.metadata.num_rows)
+    return LookedAt("other_schema", field) if field else LookedAt(rows=found.metadata.num_rows, state=_state(info))
+
+
+def _state(info: FileInfo) -> tuple[int, int]:
+    return info.size, info.mtime_ns or 0
+
+
+def changed_files(seen: Mapping[str, tuple[int, int]]) -> list[str]:
+    """The files that were written again, or removed, since they were looked at.
+
+    Args:
+        seen: By file, ``LookedAt.state``.
+
+    Raises:
+        StorageFailed: The storage does not answer, or refuses.
+    """
+    systems = {root: _file_system(root) for root in {_root_of(uri) for uri in seen}}
+
+    def now(uri: str) -> tuple[int, int]:
+        root = _root_of(uri)
+        with storage_failures(uri):
+            (info,) = systems[root].get_file_info([_path_in(root, uri)])
+        return _state(info)
+
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as threads:
+        return [uri for uri, state in zip(seen, threads.map(now, seen), strict=True) if state != seen[uri]]
 
 
 def _is_too_large(files: FileSystem, path: str, info: FileInfo) -> bool:

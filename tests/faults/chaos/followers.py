@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -32,7 +33,7 @@ def main() -> None:
         sys.stdout.write(f"walks of followers, seed {seed}: {ran.stdout.strip().splitlines()[-1]}\n")
         sys.stdout.flush()
         if ran.returncode:
-            sys.exit(f"{ran.stdout}{ran.stderr}\nrepeat with: KDI_WALK={seed} {' '.join(command)}")
+            sys.exit(f"{ran.stdout}{ran.stderr}\nrepeat with: KDI_WALK={seed} {shlex.join(command)}")
         seed += 1
 
 
