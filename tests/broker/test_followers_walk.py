@@ -24,6 +24,7 @@ from kdi_assets.stream.stream import Stream
 from tests.announced import announcements, assert_each_version_once
 from tests.conftest import DrivenFactory, TopicFactory
 from tests.driven import Once
+from tests.faults.topics import await_markers
 from tests.interpreted import interpreting
 from tests.refined import Lakeside, refined_table
 from tests.served import Copy
@@ -213,6 +214,7 @@ class World:
         """What a follower has; the files of a table count as rows here."""
         if name == "announced files":
             assert self.announced.announce
+            await_markers(self.announced.cluster, self.announced.announce.topic)
             found = announcements(self.announced.cluster, self.announced.announce.topic)
             assert_each_version_once(found, self.lakeside.uri(UPSTREAM))
             return self._files(found[-1].version)

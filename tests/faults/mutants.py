@@ -133,7 +133,7 @@ def transaction_open(web: DrivenStream) -> Sequence[Produced]:
     replace(web, publisher=transaction).produce(4, seed=5)
     _drain(web)
     transaction.end(commit=True)
-    await_markers(web)
+    await_markers(web.stream.cluster, web.stream.topic)
     web.publisher.log += transaction.log
     web.produce(6, seed=1)
     _drain(web)

@@ -61,12 +61,12 @@ def test_ranges_without_any_message_move_the_positions(driven: DrivenFactory) ->
     inside, writer = transactional(web)
     with writer.transaction():
         inside.produce(5)
-    await_markers(web)
+    await_markers(web.stream.cluster, web.stream.topic)
 
     marker = web.drain()
     with writer.transaction(commit=False):
         inside.produce(4)
-    await_markers(web)
+    await_markers(web.stream.cluster, web.stream.topic)
     aborted = web.drain()
 
     assert [(c.offset_count, c.gap_offsets) for c in (*marker.commits, *aborted.commits)] == [(5, 0), (1, 1), (5, 5)]

@@ -66,11 +66,11 @@ class TransactionalPublisher(Publisher):
         self.end(commit=commit)
 
 
-def await_markers(web: DrivenStream) -> None:
+def await_markers(cluster: Cluster, topic: str) -> None:
     """The broker acknowledges the end of a transaction before it writes its markers."""
 
     def written() -> bool:
-        held = read_topic(web.stream.cluster, web.stream.topic).partitions.values()
+        held = read_topic(cluster, topic).partitions.values()
         return all(offsets.end == offsets.high_watermark for offsets in held)
 
     wait_until(written)

@@ -125,7 +125,7 @@ class World:
 
     def check_at_the_end(self) -> None:
         """Drain the rest; then every produced message is there, and the audit is complete."""
-        await_markers(self.web)
+        await_markers(self.web.stream.cluster, self.web.stream.topic)
         for _ in range(4):  # a loss is decided first, and a decision is not a drain
             if report := self.drain():
                 break
