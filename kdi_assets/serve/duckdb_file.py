@@ -83,10 +83,11 @@ class DuckDbServing:
         file.parent.mkdir(parents=True, exist_ok=True)
         with _opened(self.served, file, read_only=False) as connection:
             connection.execute(_CREATE)
+            # In this order: a table that another thread makes meanwhile, it also records.
+            exists = self._table_exists(connection)
             consumed = _consumed(connection, self.target.table)
             log = open_source(self.served, self.lake, consumed).log
             columns = served_columns(self.served, log.schema)
-            exists = self._table_exists(connection)
             if exists and consumed is None:
                 statement = f'DROP TABLE "{self.target.table}";'
                 raise TableNotOurs(target=self.served.name, found="table", statement=statement)

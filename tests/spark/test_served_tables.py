@@ -346,6 +346,15 @@ def test_of_two_runs_one_publishes_and_the_other_finds_nothing_left(numbers: Ser
     numbers.assert_served()
 
 
+@pytest.mark.parametrize("point", ["consumed version read", "planned", "staged"])
+def test_a_first_run_that_another_one_overtakes_takes_the_table_for_ours(numbers: ServedDelta, point: str) -> None:
+    """Pass: the one that lost plans again, and nobody is told to drop the table."""
+    report = numbers.serve(at=on_reaching(point, numbers.serve))
+
+    assert report.kind == "nothing"
+    numbers.assert_served()
+
+
 def test_a_run_that_loses_every_race_says_so(numbers: ServedDelta) -> None:
     def overtake(point: str) -> None:
         if point == "staged":

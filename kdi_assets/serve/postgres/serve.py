@@ -19,6 +19,7 @@ from kdi_assets.serve.postgres.served_versions import ConsumedVersion, prepare_s
 from kdi_assets.serve.postgres.staging import Staging, drop_dead_attempts, new_attempt
 from kdi_assets.serve.postgres.target_table import (
     Expected,
+    TargetTable,
     read_target_table,
     refuse_row_security,
     refuse_table_of_others,
@@ -116,7 +117,7 @@ class PostgresServing:
         rebuild: bool,
     ) -> ServePlan:
         log, same = source.log, source.since is not None
-        found = read_target_table(connection, self.target.schema, self.target.table)
+        found = self._found(connection, consumed)
         changes = changes_since(log, source.since, table=self.served.table)
         if consumed is None:
             refuse_table_of_others(self.served.name, self.target.schema, self.target.table, found)
@@ -137,6 +138,17 @@ class PostgresServing:
         if changes.kind == "changed" and not changes.has_feed:
             return ServePlan(changes, consumed, "difference", "the Delta table has no change feed of these changes")
         return ServePlan(changes, consumed, "changes")
+
+    def _found(self, connection: psycopg.Connection, consumed: ConsumedVersion | None) -> TargetTable | None:
+        """The table in the database, as the run left it that recorded the consumed version.
+
+        Raises:
+            PublishedMeanwhile: Another run has published since that version was read.
+        """
+        found = read_target_table(connection, self.target.schema, self.target.table)
+        if read_consumed(connection, self.target.schema, self.target.table) != consumed:
+            raise PublishedMeanwhile
+        return found
 
     def _reason_for_all_rows(self, consumed: ConsumedVersion, *, same: bool, rebuild: bool) -> str:
         if rebuild:
@@ -177,7 +189,7 @@ class PostgresServing:
         # Before rows are read; the transaction checks again.
         if plan.way == "load":
             refuse_row_security(publisher.connection, publisher.expected)
-        elif found := read_target_table(publisher.connection, self.target.schema, self.target.table):
+        elif found := self._found(publisher.connection, plan.consumed):
             publisher.expected.columns_to_add(found)
         changes = plan.way == "changes"
         staging = Staging(self.database, self.target.schema, attempt, publisher.expected.columns, changes)
