@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as t
 
-from kdi_assets.formats.files.look import LookedAt, look_at
+from kdi_assets.formats.files.look import LookedAt, changed_files, look_at
 from kdi_assets.stream.message_format import Files, Json, Parquet
 
 ID = t.StructType([t.StructField("id", t.LongType(), nullable=False)])
@@ -158,3 +158,14 @@ def test_a_column_that_memory_cannot_hold_is_a_dead_letter(tmp_path: Path, monke
 
     assert looked(written(tmp_path / "small.parquet", small)) == LookedAt(rows=1)
     assert looked(written(tmp_path / "large.parquet", large)).reason == "too_large"
+
+
+def test_a_file_that_is_written_again_is_changed_and_one_that_is_removed_is_not(tmp_path: Path) -> None:
+    """Pass: also with as many bytes as before; a file that is gone had been read when that was noticed."""
+    files = [written(tmp_path / f"{name}.parquet", {"id": [1]}) for name in ("again", "gone", "left")]
+    seen = {str(file): looked(file).state for file in files}
+
+    written(files[0], {"id": [2]})
+    files[1].unlink()
+
+    assert changed_files(seen) == [str(files[0])]

@@ -109,7 +109,7 @@ def _state(info: FileInfo) -> tuple[int, int]:
 
 
 def changed_files(seen: Mapping[str, tuple[int, int]]) -> list[str]:
-    """The files that were written again, or removed, since they were looked at.
+    """The files that were written again since they were looked at. One that was removed had been read before.
 
     Args:
         seen: By file, ``LookedAt.state``.
@@ -117,16 +117,18 @@ def changed_files(seen: Mapping[str, tuple[int, int]]) -> list[str]:
     Raises:
         StorageFailed: The storage does not answer, or refuses.
     """
+    from pyarrow.fs import FileType
+
     systems = {root: _file_system(root) for root in {_root_of(uri) for uri in seen}}
 
-    def now(uri: str) -> tuple[int, int]:
+    def is_changed(uri: str) -> bool:
         root = _root_of(uri)
         with storage_failures(uri):
             (info,) = systems[root].get_file_info([_path_in(root, uri)])
-        return _state(info)
+        return info.type is FileType.File and _state(info) != seen[uri]
 
     with ThreadPoolExecutor(SIDE_BY_SIDE) as threads:
-        return [uri for uri, state in zip(seen, threads.map(now, seen), strict=True) if state != seen[uri]]
+        return [uri for uri, changed in zip(seen, threads.map(is_changed, seen), strict=True) if changed]
 
 
 def _is_too_large(files: FileSystem, path: str, info: FileInfo) -> bool:
