@@ -82,7 +82,7 @@ def _debezium(rows: DataFrame, table: RefinedTableSpec, mode: Upsert) -> DataFra
         raise QueryMistake(table=table.name, field="mode.upsert.envelope", detail=detail)
     old = {f.name: _field_of(rows, "before", f.name, f.dataType) for f in after.fields}
     old_keys = {key: _old_key(rows, after, key, old.get(key)) for key in mode.keys}
-    deletes = F.expr("op = 'd'")
+    deletes = F.expr("coalesce(op = 'd', false)")  # by null, the row would be neither there nor deleted
     changes, ends = _with_ended_keys(rows, old_keys)
     columns = {
         CHANGE_SEQUENCE: F.expr(mode.sequence_by),

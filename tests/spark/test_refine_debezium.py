@@ -228,6 +228,18 @@ def test_a_column_that_the_source_gains_is_a_column_of_the_table(lakeside: Lakes
     assert [(row["id"], row["city"]) for row in newest] == [(1, "Athens")]
 
 
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_a_change_without_op_is_a_state(lakeside: Lakeside, scd_type: int) -> None:
+    """Pass: the newest row is there; a row of which nothing says whether it is deleted would be lost."""
+    changes = [Change(op, None, person(id=1, name=op), n, 0, n).values for n, op in enumerate(("c", "u"))]
+    lakeside.append([changes[0], (None, *changes[1][1:])], CHANGES, SCHEMA)
+
+    lakeside.refine(table(scd_type=scd_type))
+
+    found = [dict(row) for row in lakeside.rows(table(scd_type=scd_type).table)]
+    assert sorted(row["name"] for row in found) == (["u"] if scd_type == 1 else ["c", "u"])
+
+
 def test_a_delete_without_any_key_is_refused(lakeside: Lakeside) -> None:
     lakeside.append([Change("d", None, None, 1, 0, 0).values], CHANGES, SCHEMA)
 
