@@ -261,6 +261,22 @@ commit_in_thread()
     assert [commit.get("userMetadata") for commit in commits] == ["ours", "ours", "ours", None]
 
 
+def test_attached_clients_never_share_a_pool_and_pools_are_used_again(driver: Driver) -> None:
+    """Purpose: within a pool, Spark's jobs wait for each other. Procedure: three clients; the second one leaves."""
+    tells = (
+        "say(open_session(settings).sparkContext.getLocalProperty('spark.scheduler.pool'))\nthreading.Event().wait()"
+    )
+    clients = [driver.client(tells) for _ in range(3)]
+    pools = [client.says() for client in clients]
+
+    clients[1].end()
+    wait_until(lambda: len(driver_status(driver.home)["clients"]) == 2)
+    again = driver.client(tells).says()
+
+    assert sorted(pools) == ["pool 0", "pool 1", "pool 2"]
+    assert again == pools[1]
+
+
 def test_a_client_takes_its_turn_beside_a_longer_job(driver: Driver) -> None:
     many_small_tasks = "open_session(settings).range(0, 1 << 38, 1, 1 << 14).selectExpr('max(id % 7)').collect()"
     client = driver.client(many_small_tasks)

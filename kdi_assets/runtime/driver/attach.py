@@ -36,8 +36,9 @@ class AttachedContext(SparkContext):
     def carry_group(self) -> None:
         """Set the job group in the JVM thread of the calling thread."""
         self.setJobGroup(self.group, f"process {os.getpid()}", interruptOnCancel=True)
-        # Processes take turns instead of waiting for the longest job; few pools, because Spark never removes one.
-        self.setLocalProperty("spark.scheduler.pool", f"pool {os.getpid() % 16}")
+        # Processes take turns instead of waiting for the longest job. A pool for each turn: in one pool, the later job
+        # would wait; and turns are used again, because Spark never removes a pool.
+        self.setLocalProperty("spark.scheduler.pool", f"pool {self.connection.answer.get('turn', 0)}")
 
     def cancelAllJobs(self) -> None:
         """Cancel the jobs of this process; PySpark's method would cancel those of all processes."""

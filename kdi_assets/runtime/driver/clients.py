@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,10 +22,15 @@ as long for a driver."""
 
 @dataclass
 class Client:
-    """An attached process; job group and session tags mark its jobs."""
+    """An attached process; job group and session tags mark its jobs.
+
+    Attributes:
+        turn: The least number that no other attached process has. Spark shares its cores among the turns.
+    """
 
     pid: int
     group: str
+    turn: int = 0
     session_tags: list[str] = field(default_factory=list)
 
 
@@ -103,8 +109,10 @@ class Clients:
         with self._lock:
             if self._closed or time.monotonic() < self._refuse_until:
                 return None
+            taken = {other.turn for other in self._attached.values()}
+            client.turn = next(turn for turn in count() if turn not in taken)
             self._attached[client.group] = client
-            return {}
+            return {"turn": client.turn}
 
     def _cancel(self, client: Client) -> None:
         # Future jobs too: between two jobs of an action there is none to cancel, and the dead client's JVM thread would
