@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -119,10 +120,8 @@ def _killed_at(lakeside: Lakeside, of: RefinedTableSpec, point: str) -> None:
         if reached == point:
             raise Killed
 
-    try:
+    with suppress(Killed):
         lakeside.refine(of, at=at)
-    except Killed:
-        pass
 
 
 def person(**values: Any) -> dict[str, Any]:
