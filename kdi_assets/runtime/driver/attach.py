@@ -37,7 +37,7 @@ class AttachedContext(SparkContext):
         """Set the job group in the JVM thread of the calling thread."""
         self.setJobGroup(self.group, f"process {os.getpid()}", interruptOnCancel=True)
         # Processes take turns instead of waiting for the longest job. A pool for each turn: in one pool, the later job
-        # would wait; and turns are used again, because Spark never removes a pool. A driver of before says no turn.
+        # would wait; and turns are used again, because Spark never removes a pool. Drivers of before tell none.
         self.setLocalProperty("spark.scheduler.pool", f"pool {self.connection.answer.get('turn', 0)}")
 
     def cancelAllJobs(self) -> None:
