@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from kdi_assets.formats.field_uses import FieldUses
 from kdi_assets.formats.rules import Rule, literal
 
 if TYPE_CHECKING:
@@ -42,6 +44,10 @@ class Decoder(ABC):
 
     finds_unknown_fields: bool = False
     """Whether ``with_unknown`` can find fields that the record lacks."""
+    reads_by_name: bool = False
+    """Whether ``decode`` takes a record without some fields of ``record_type``, and passes over those in messages."""
+    left_out: Mapping[str, str] = MappingProxyType({})
+    """Path of a field that the schema has and no column can hold, to the reason; ``record_type`` is without it."""
     unknown_schema: str = "false"
     """Spark SQL over the result of ``decode``: whether the message itself brings a schema that is not known yet."""
 
@@ -56,6 +62,10 @@ class Decoder(ABC):
             FormatMistake: The format has no such records.
             PySparkException: The DDL does not parse.
         """
+
+    def uses_after(self, uses: FieldUses) -> FieldUses:
+        """What is left of a document's uses of fields for the record of ``record_type``: here all of it."""
+        return uses
 
     @abstractmethod
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:

@@ -33,6 +33,7 @@ class JsonDecoder(Decoder):
     salvages: bool = False
 
     finds_unknown_fields = True
+    reads_by_name = True
 
     def record_type(self, ddl: str) -> StructType:
         """The DDL's type; a message must have its ``NOT NULL`` fields."""

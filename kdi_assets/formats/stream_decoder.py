@@ -10,8 +10,20 @@ from kdi_assets.formats.avro.container.decoder import AvroContainerDecoder
 from kdi_assets.formats.avro.decoder import AvroDecoder
 from kdi_assets.formats.catalyst import kernel_call
 from kdi_assets.formats.csv import CsvDecoder
-from kdi_assets.formats.decoder import FRAME, MISFITS, PAYLOAD, UNKNOWN_DDL, VALUE, VIOLATION, Decoder
-from kdi_assets.formats.errors import TooManySchemas
+from kdi_assets.formats.decoder import (
+    FRAME,
+    MISFITS,
+    PATHS,
+    PAYLOAD,
+    RECORD,
+    UNKNOWN,
+    UNKNOWN_DDL,
+    VALUE,
+    VIOLATION,
+    Decoder,
+)
+from kdi_assets.formats.errors import FormatMistake, TooManySchemas
+from kdi_assets.formats.field_uses import DROPPED, TEXT, FieldUses, columns_alone, named_as_columns, read_struct
 from kdi_assets.formats.files.decoder import ROW_COORDINATES, FilesDecoder, ParquetRowDecoder
 from kdi_assets.formats.framing import frame_rules, with_frame
 from kdi_assets.formats.json import JsonDecoder
@@ -19,9 +31,10 @@ from kdi_assets.formats.json_schema.decoders import JsonSchemaDecoder
 from kdi_assets.formats.plain import EnvelopeDecoder, PlainDecoder
 from kdi_assets.formats.protobuf.decoder import ProtobufDecoder
 from kdi_assets.formats.registry.schemas import MOST_IDS, KnownSchemas, known_schemas
-from kdi_assets.formats.rules import Rule
+from kdi_assets.formats.rules import Rule, literal
 from kdi_assets.stream import message_format as f
 from kdi_assets.stream.message_format import Framed, Unframed
+from kdi_assets.stream.message_rules import path_of, steps_of
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -39,16 +52,25 @@ class StreamDecoder:
 
     Attributes:
         payload_decoder: Decodes what is left of a value after decompression and without its frame.
-        record: The type of a record.
+        source: The type of a record by the names of messages, as the payload decoder makes it.
+        named: The same with the names of columns.
+        uses: What the document says of fields, and why others cannot be columns.
         known: The registry's schemas that are known, if frames name schemas.
         row_coordinates: Spark SQL of further coordinates of a row, for rows of files.
     """
 
     stream: Stream
     payload_decoder: Decoder
-    record: StructType
+    source: StructType
+    named: StructType
+    uses: FieldUses
     known: KnownSchemas | None = None
     row_coordinates: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def record(self) -> StructType:
+        """The type of a record by the names of columns, without fields that no column can hold."""
+        return columns_alone(self.named)
 
     def decode(self, messages: DataFrame) -> DataFrame:
         """As ``Decoder.decode``, of messages with ``_kdi_value: binary``.
@@ -59,14 +81,17 @@ class StreamDecoder:
         from pyspark.sql import functions as F
 
         nothing = {VIOLATION: F.lit(None).cast("string"), MISFITS: F.lit(None).cast(UNKNOWN_DDL)}
-        return self.payload_decoder.decode(self.with_payload(messages).withColumns(nothing), self.record)
+        decoded = self.payload_decoder.decode(self.with_payload(messages).withColumns(nothing), self.source)
+        if self.named.simpleString() == self.source.simpleString():
+            return decoded
+        return decoded.withColumn(RECORD, F.col(RECORD).cast(self.named))  # by place, whatever the names
 
     def rules(self) -> list[Rule]:
         """As ``Decoder.rules``; the predicates also see ``_kdi_frame``."""
         codec = self.stream.compression
         decompression = [] if codec == "none" else [Rule(f"not_{codec}", f"{PAYLOAD} IS NULL")]
         framing = [*frame_rules(), Rule("unknown_schema", self.known.unknown)] if self.known else []
-        return [*decompression, *framing, *self.payload_decoder.rules(self.record)]
+        return [*decompression, *framing, *self.payload_decoder.rules(self.source)]
 
     @property
     def finds_unknown_fields(self) -> bool:
@@ -75,11 +100,28 @@ class StreamDecoder:
 
     def with_unknown(self, messages: DataFrame, *, where: str) -> DataFrame:
         """As ``Decoder.with_unknown``."""
-        return self.payload_decoder.with_unknown(messages, self.record, where=where)
+        from pyspark.sql import functions as F
+
+        found = self.payload_decoder.with_unknown(messages, self.source, where=where)
+        if not (dropped := self._dropped("u.path")) or UNKNOWN not in found.columns:
+            return found
+        return found.withColumn(UNKNOWN, F.expr(f"filter({UNKNOWN}, u -> NOT ({dropped}))"))
 
     def with_unknown_paths(self, messages: DataFrame, *, where: str) -> DataFrame:
         """As ``Decoder.with_unknown_paths``."""
-        return self.payload_decoder.with_unknown_paths(messages, self.record, where=where)
+        from pyspark.sql import functions as F
+
+        found = self.payload_decoder.with_unknown_paths(messages, self.source, where=where)
+        if not (dropped := self._dropped("p")) or PATHS not in found.columns:
+            return found
+        others = f"filter({PATHS}, p -> NOT ({dropped}))"
+        return found.withColumn(PATHS, F.expr(f"CASE WHEN size({others}) > 0 THEN {others} END"))
+
+    def _dropped(self, path: str) -> str:
+        """Spark SQL: whether an unknown field's path is that of a dropped field; empty if no field is dropped."""
+        paths = [".".join(steps) for steps, use in self.uses.uses.items() if use.how == DROPPED]
+        within = [f"startswith({path}, {literal(dropped + sign)})" for dropped in paths for sign in (".", "[]")]
+        return " OR ".join([*(f"{path} = {literal(dropped)}" for dropped in paths), *within])
 
     @property
     def unknown_schema(self) -> str:
@@ -137,29 +179,47 @@ def decoder_of(stream: Stream) -> StreamDecoder:
     """
     if isinstance(stream.format, Framed):
         return _with_known(stream, stream.format, known_schemas(stream.format.schemas))
+    uses = FieldUses.of(stream.fields)
     if isinstance(stream.format, f.FileRows):
-        rows = _of_unframed(stream.format.of, salvages=False)
-        return StreamDecoder(stream, rows, rows.record_type(stream.record_ddl), row_coordinates=ROW_COORDINATES)
-    decoder = _of_unframed(stream.format, salvages=stream.contract.leaves_out)
-    return StreamDecoder(stream, decoder, decoder.record_type(stream.record_ddl))
+        rows = _of_unframed(stream.format.of, uses, salvages=False)
+        return replace(_stream_decoder(stream, rows, uses), row_coordinates=ROW_COORDINATES)
+    return _stream_decoder(stream, _of_unframed(stream.format, uses, salvages=stream.contract.leaves_out), uses)
 
 
 def _with_known(stream: Stream, format_: Framed, known: KnownSchemas) -> StreamDecoder:
-    decoder = _of_framed(format_, known, salvages=stream.contract.leaves_out)
-    return StreamDecoder(stream, decoder, decoder.record_type(stream.record_ddl), known)
+    uses = FieldUses.of(stream.fields)
+    decoder = _of_framed(format_, known, uses, salvages=stream.contract.leaves_out)
+    return replace(_stream_decoder(stream, decoder, uses), known=known)
 
 
-def _of_framed(format_: Framed, known: KnownSchemas, *, salvages: bool) -> Decoder:
+def _stream_decoder(stream: Stream, decoder: Decoder, uses: FieldUses) -> StreamDecoder:
+    source = decoder.record_type(stream.record_ddl)
+    for path, reason in decoder.left_out.items():
+        uses.refuse(steps_of(path), reason)
+    if not decoder.reads_by_name or isinstance(decoder, ParquetRowDecoder):
+        for steps in (steps for steps, use in uses.uses.items() if use.how == TEXT):
+            raise FormatMistake(
+                f"fields.{path_of(steps)}", "only a field of JSON can become text; drop it, or rename it"
+            )
+    after = decoder.uses_after(uses)
+    readable = read_struct(source, after)
+    uses.problems.update(after.problems)
+    if decoder.reads_by_name:
+        source = readable
+    return StreamDecoder(stream, decoder, source, named_as_columns(source, readable.names, after), uses)
+
+
+def _of_framed(format_: Framed, known: KnownSchemas, uses: FieldUses, *, salvages: bool) -> Decoder:
     match format_:
         case f.AvroRegistry():
-            return AvroDecoder.of_registry(known)
+            return AvroDecoder.of_registry(known, uses)
         case f.JsonRegistry():
             return JsonSchemaDecoder.of_registry(known, validate=format_.validate, salvages=salvages)
         case f.ProtobufRegistry():
             return ProtobufDecoder.of_registry(known, format_.message)
 
 
-def _of_unframed(format_: Unframed | f.Parquet, *, salvages: bool) -> Decoder:
+def _of_unframed(format_: Unframed | f.Parquet, uses: FieldUses, *, salvages: bool) -> Decoder:
     match format_:
         case f.Files():
             return FilesDecoder(format_)
@@ -178,10 +238,10 @@ def _of_unframed(format_: Unframed | f.Parquet, *, salvages: bool) -> Decoder:
         case f.Csv():
             return CsvDecoder(format_)
         case f.Avro():
-            return AvroDecoder.of_file(format_)
+            return AvroDecoder.of_file(format_, uses)
         case f.AvroContainer():
-            return AvroContainerDecoder(format_)
+            return AvroContainerDecoder.of(format_, uses)
         case f.AvroSingleObject():
-            return AvroDecoder.of_single_objects(format_)
+            return AvroDecoder.of_single_objects(format_, uses)
         case f.Protobuf():
             return ProtobufDecoder.of_file(format_)

@@ -139,6 +139,14 @@ ColumnPath = Annotated[
         "names without blanks, nested by dots, none that begins with _kdi_",
     ),
 ]
+FieldPath = Annotated[
+    str,
+    matching(
+        r"(`[^`]+`|[^\s.`[\]]+)(\.(`[^`]+`|[^\s.`[\]]+))*",
+        "is not the path of a field",
+        'names nested by dots; a name with dots or blanks in backticks, e.g. "`first.name`"',
+    ),
+]
 TopColumn = Annotated[
     str,
     matching(

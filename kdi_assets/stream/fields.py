@@ -14,6 +14,7 @@ from kdi_assets.stream.field_types import (
     ColumnPath,
     Declared,
     ExpectationName,
+    FieldPath,
     Owner,
     Sql,
     TablePath,
@@ -33,10 +34,12 @@ from kdi_assets.stream.message_rules import (
     DeadLetterPayload,
     Expectation,
     Explode,
+    FieldUse,
     Mask,
     Route,
     TombstonePolicy,
     explode_of,
+    field_use_of,
     mask_of,
 )
 from kdi_assets.stream.upkeep import Upkeep
@@ -136,6 +139,13 @@ class StreamFields(Declared):
         default_factory=dict
     )
     """Further columns: target path (dots nest) to Spark SQL over the same names as `date`."""
+    fields: Annotated[
+        Mapping[FieldPath, Annotated[FieldUse, BeforeValidator(field_use_of, json_schema_input_type=Any)]],
+        Field(examples=[{"kafka": {"rename": "source"}, "meta": "drop"}]),
+    ] = field(default_factory=dict)
+    """Field of the message (dots nest) to what becomes of it, if not the column of its name and type: drop, text (the
+    value as JSON text), or {rename: name}. For fields that cannot be a column as they are, or that nobody needs. Fields
+    inside arrays and maps belong to the whole: drop that, or make it text."""
     filter: Annotated[Sql, Field(examples=["method = 'GET' AND kafka.key IS NOT NULL"])] = ""
     """Spark SQL condition over the same names as `date`. A message for which it is not true (false, or null) is
     filtered: counted, and passed over. Where it raises, the message is a dead letter."""

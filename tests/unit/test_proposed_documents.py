@@ -250,7 +250,7 @@ def test_the_date_is_that_of_the_subjects_field_that_looks_like_the_events_time(
     ("schema", "why"),
     [
         (a_record(("kafka", "long")), "no column can be called kafka"),
-        ("syntax = 'proto3'; message M { M next = 1; }", "M contains itself"),
+        ("syntax = 'proto3'; message M { M next = 1; }", "M has no fields"),
         ("syntax = 'proto3'; enum E { A = 0; }", "no message"),
         (None, "has no version|no subject|not"),
     ],

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from kdi_assets.drain.rules.rules import RULES, MessageRule, rules_of
+from kdi_assets.formats.field_uses import FieldUses
 from kdi_assets.formats.plain import PlainDecoder
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.stream.message_format import AvroContainer, SchemaFile
@@ -67,4 +68,4 @@ def test_a_plain_stream_imports_no_rule_that_it_does_not_use() -> None:
 
 def _rules(**fields: Any) -> list[MessageRule]:
     stream = replace(PLAIN, **fields)
-    return rules_of(StreamDecoder(stream, PlainDecoder("string"), StructType()))
+    return rules_of(StreamDecoder(stream, PlainDecoder("string"), StructType(), StructType(), FieldUses()))

@@ -81,7 +81,7 @@ class ColumnTree:
     def leave_out(self, steps: Sequence[str], field: str) -> None:
         """Remove a field, and the structs that have no other one."""
         node, last = self._parent(".".join(steps), field, stays_null=True)
-        del node[_key(node, last)]
+        node.pop(_key(node, last), None)
         if node is not self._root and not node.keys() - {_IF_NULL}:
             self.leave_out(steps[:-1], field)
 

@@ -111,7 +111,9 @@ class ContractRule(MessageRule):
         """Spark SQL of the rescued column: a JSON object of all unknown fields and misfits that are not masked."""
         both = f"concat(coalesce({UNKNOWN}, array()), coalesce({MISFITS}, array()))"
         found = both if self.stream.contract.leaves_out else UNKNOWN
-        masked = " OR ".join(_overlaps("u.path", path) for path in self.stream.mask)
+        uses = self.decoder.uses
+        paths = [".".join(uses.message_steps(tuple(path.split(".")))) for path in self.stream.mask]
+        masked = " OR ".join(_overlaps("u.path", path) for path in paths)
         kept = f"filter({found}, u -> NOT ({masked}))" if masked else found
         places = "map_from_entries(transform(kept, u -> struct(u.place, u.value)))"
         json = f"transform(array({kept}), kept -> CASE WHEN size(kept) > 0 THEN to_json({places}) END)"

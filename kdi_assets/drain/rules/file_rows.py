@@ -96,8 +96,8 @@ def numbered_rows(spark: SparkSession, uris: Sequence[str], decoder: StreamDecod
     decoded = "url_decode(replace(_metadata.file_path, '+', '%2B'))"
     file = F.expr(f"regexp_replace(regexp_replace({decoded}, '^file:/+', '/'), '^s3a:', 's3:')").alias("_kdi_file")
     if isinstance(decoder.stream.format, FileRows) and isinstance(decoder.stream.format.of, Parquet):
-        read = spark.read.schema(decoder.record).options(**_NO_GLOBS).parquet(*paths)
-        value = F.struct(*(F.col(name(f.name)) for f in decoder.record.fields)).alias("value")
+        read = spark.read.schema(decoder.source).options(**_NO_GLOBS).parquet(*paths)
+        value = F.struct(*(F.col(name(f.name)) for f in decoder.source.fields)).alias("value")
         return read.select(value, file, F.col("_metadata.row_index").alias("_kdi_row"))
     read = spark.read.options(**_NO_GLOBS).text(paths)
     line = F.expr("CAST(value AS BINARY) AS value")

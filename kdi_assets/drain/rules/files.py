@@ -172,7 +172,7 @@ class _Reading:
 
     def _look(self, messages: Sequence[_Message]) -> dict[str, LookedAt]:
         """Look at all files; messages with a file that cannot be read become dead letters."""
-        looked = look_at(_uris(messages), self._format, self.rows_decoder.record)
+        looked = look_at(_uris(messages), self._format, self.rows_decoder.source)
         _refuse(messages, {uri: found for uri, found in looked.items() if found.reason})
         return looked
 

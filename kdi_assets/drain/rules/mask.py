@@ -86,7 +86,7 @@ class MaskRule(MessageRule):
         tree: dict[str, object] = {}
         for path, mask in self.stream.mask.items():
             node = tree
-            *outer, last = steps_to(path, self.decoder.record)
+            *outer, last = self.decoder.uses.message_steps(steps_to(path, self.decoder.record))
             for step in outer:
                 node = node.setdefault(step, {})  # type: ignore[assignment]
             node[last] = mask

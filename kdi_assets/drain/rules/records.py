@@ -12,7 +12,8 @@ from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.files.decoder import ROW_NAMES_DDL
 from kdi_assets.formats.rules import Rule, name
 from kdi_assets.formats.stream_decoder import StreamDecoder, decoder_of
-from kdi_assets.stream.message_format import FileRows, Parquet
+from kdi_assets.stream.message_format import FileRows, Files, Framed, Parquet
+from kdi_assets.stream.message_rules import path_of
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def no_messages(spark: SparkSession, decoder: StreamDecoder) -> DataFrame:
     if not isinstance(format_, FileRows):
         return spark.createDataFrame([], KAFKA_DDL)
     rows = spark.createDataFrame([], f"{KAFKA_DDL}, {ROW_NAMES_DDL}")
-    return rows.withColumn("value", F.lit(None).cast(decoder.record)) if isinstance(format_.of, Parquet) else rows
+    return rows.withColumn("value", F.lit(None).cast(decoder.source)) if isinstance(format_.of, Parquet) else rows
 
 
 def stream_decoder(stream: Stream) -> StreamDecoder:
@@ -56,16 +57,27 @@ def stream_decoder(stream: Stream) -> StreamDecoder:
         raise mistake(stream, refused.field, refused.message) from refused
     except PySparkException as refused:
         raise mistake(stream, "schema", first_line(refused)) from refused
-    names = [f.name.lower() for f in decoder.record.fields]
-    if "kafka" in names:
-        raise mistake(stream, "schema", "a field called kafka would hide the struct that expressions know as kafka")
-    if said := unsupported(decoder.record):
-        raise mistake(stream, "schema", said)
+    _refuse_fields(stream, decoder)
     if stream.tombstones == "row" and (needed := [f.name for f in decoder.record.fields if not f.nullable]):
         raise mistake(stream, "tombstones", f"a tombstone has no {', '.join(needed)}, and the schema says NOT NULL")
-    if twice := sorted({n for n in names if names.count(n) > 1}):
-        raise mistake(stream, "schema", f"declared twice: {', '.join(twice)}")
     return decoder
+
+
+def _refuse_fields(stream: Stream, decoder: StreamDecoder) -> None:
+    """Refuse fields that cannot be columns, unless the document leaves them out, renames them or evolves with a schema.
+
+    Raises:
+        ShapeMistake: With the first of them.
+    """
+    uses = decoder.uses
+    if isinstance(stream.format, Files):
+        return
+    evolves = stream.contract.new_columns == "evolve"
+    if uses.problems and not (evolves and isinstance(stream.format, Framed)):
+        path, reason = next(iter(uses.problems.items()))
+        raise mistake(stream, f"fields.{path}", reason)
+    if not evolves and (unused := [path_of(steps) for steps in uses.uses if steps not in uses.found]):
+        raise mistake(stream, f"fields.{unused[0]}", "messages have no such field")
 
 
 def named(spark: SparkSession, record: StructType) -> DataFrame:
@@ -113,29 +125,6 @@ def _as_message(messages: DataFrame) -> DataFrame:
     known.append(F.col("value").isNull().alias("tombstone"))
     known += [F.col(c) for c in ("headers", *OF_FILE) if c in messages.columns]
     return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE))
-
-
-def unsupported(declared: DataType, path: str = "") -> str:
-    """Why a type cannot be decoded without loss, or written; empty if it can."""
-    from pyspark.sql import types as t
-
-    match declared:
-        case t.StructType():
-            for field in declared.fields:
-                here = f"{path}.{field.name}" if path else field.name
-                if set(field.name) & set(" ,;{}()\n\t=.'\"`[]"):
-                    return f"{here} has a character that a column's name cannot have here (one of ' ,;{{}}()=.\"`[]')"
-                if found := unsupported(field.dataType, here):
-                    return found
-        case t.ArrayType():
-            return unsupported(declared.elementType, f"{path}[]")
-        case t.MapType():
-            return unsupported(declared.keyType, f"{path}[]") or unsupported(declared.valueType, f"{path}[]")
-        case t.CharType() | t.VarcharType():
-            return f"{path} is {declared.simpleString()}; declare it string"
-        case t.VariantType() | t.NullType() | t.YearMonthIntervalType() | t.DayTimeIntervalType() | t.TimeType():
-            return f"{path} is {declared.simpleString()}, which is not supported"
-    return ""
 
 
 def steps_to(path: str, record: StructType) -> tuple[str, ...]:

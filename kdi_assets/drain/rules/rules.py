@@ -128,6 +128,7 @@ RULES: Mapping[str, Callable[[Stream], bool]] = {
     "files.FilesRule": _names_files,
     "filter.FilterRule": lambda stream: bool(stream.filter),
     "explode.ExplodeRule": lambda stream: stream.explode is not None,
+    "shape.FieldsRule": lambda stream: bool(stream.fields) and _has_rows(stream),
     "shape.ColumnsRule": _has_rows,
     "date_window.DateWindowRule": _has_rows,
     "contract.ContractRule": _has_rows,

@@ -12,11 +12,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.rules.judge import field_values
-from kdi_assets.drain.rules.records import overlap, stream_decoder, unsupported
+from kdi_assets.drain.rules.records import overlap, stream_decoder
 from kdi_assets.drain.rules.shape import columns_of
 from kdi_assets.drain.rules.table_schema import widened, widens
 from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.formats.decoder import MISFITS, UNKNOWN
+from kdi_assets.formats.field_uses import OF_CHANGE_FEED, FieldUses, named_as_messages, read_struct
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.stream.message_format import Json, JsonRegistry
@@ -31,7 +32,7 @@ SAMPLE_MESSAGES = 20_000
 """From so many messages of a plan the types of new columns are inferred."""
 MOST_FIELDS = 200
 """An object with more fields does not become a struct: messages make up its keys."""
-_TAKEN = ("kafka", "date", "_change_type", "_commit_version", "_commit_timestamp")
+_TAKEN = ("kafka", "date", *OF_CHANGE_FEED)
 _QUOTED = re.compile(r"`(?:[^`]|``)*`|OBJECT<")
 _DIGITS_OF_A_DOUBLE = 15
 
@@ -80,7 +81,8 @@ def _with_types(record: StructType, messages: DataFrame, stream: Stream, now: da
     each = left_out.limit(SAMPLE_MESSAGES).select(F.inline(MISFITS))
     types = each.select("path", F.schema_of_variant("value").alias("type")).distinct().collect()
     for row in sorted(types):
-        record = _retyped(record, row["path"].split("."), variant_type(str(row["type"])))
+        steps = FieldUses.of(stream.fields).column_steps(tuple(row["path"].split(".")))
+        record = _retyped(record, list(steps), variant_type(str(row["type"])))
     return record
 
 
@@ -117,7 +119,7 @@ def _with_fields(
         type_ = _usable(of_values)
         free = path.lower() not in _TAKEN and not path.lower().startswith("_kdi_")
         if type_ is not None and free and not any(overlap(path.replace("[]", ""), mask) for mask in stream.mask):
-            record = _with_field(record, wanted, path.split("."), type_)
+            record = _with_field(record, wanted, list(decoder.uses.column_steps(tuple(path.split(".")))), type_)
     return record
 
 
@@ -128,7 +130,8 @@ def _learns_from_messages(stream: Stream) -> bool:
 
 def _of_record(stream: Stream, record: StructType, spark: SparkSession) -> Stream:
     jvm: Any = spark._jvm
-    return replace(stream, record_ddl=str(jvm.org.apache.spark.sql.types.DataType.fromJson(record.json()).toDDL()))
+    of_messages = named_as_messages(record, FieldUses.of(stream.fields).uses)
+    return replace(stream, record_ddl=str(jvm.org.apache.spark.sql.types.DataType.fromJson(of_messages.json()).toDDL()))
 
 
 def _grown(record: StructType, wanted: StructType, found: StructType, contract: Contract) -> StructType:
@@ -150,7 +153,7 @@ def _grown(record: StructType, wanted: StructType, found: StructType, contract: 
     if contract.new_columns != "evolve":
         return StructType(kept)
     known = {f.name.lower() for f in record.fields} | given.keys()
-    gained = [f for n, f in there.items() if n not in known and not unsupported(StructType([f]))]
+    gained = [f for n, f in there.items() if n not in known and _can_be_read(f)]
     return StructType([*kept, *(_plain(f) for f in gained)])
 
 
@@ -170,6 +173,13 @@ def _inside(field: StructField, wanted: DataType, found: DataType, contract: Con
         return there if contract.types == "evolve" and type_ == given and widens(type_, there) else type_
 
     return t.StructField(field.name, grown(field.dataType, wanted, found), field.nullable, field.metadata)
+
+
+def _can_be_read(field: StructField) -> bool:
+    from pyspark.sql.types import StructType
+
+    struct = StructType([field])
+    return read_struct(struct, FieldUses()) == struct
 
 
 def _plain(field: StructField) -> StructField:

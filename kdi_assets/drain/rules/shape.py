@@ -12,12 +12,15 @@ from kdi_assets.drain.rules.records import (
     first_line,
     mistake,
     no_messages,
+    steps_to,
     stream_decoder,
 )
 from kdi_assets.drain.rules.rules import MessageRule, rules_of
+from kdi_assets.formats.field_uses import DROPPED
 from kdi_assets.formats.rules import literal, name
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.stream.message_format import Files
+from kdi_assets.stream.message_rules import path_of
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -25,6 +28,17 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from kdi_assets.drain.rules.elements import Elements
+
+
+class FieldsRule(MessageRule):
+    """The rule of the field ``fields``: expressions saw the fields that it drops."""
+
+    def change_columns(self, tree: ColumnTree) -> None:
+        uses = self.decoder.uses
+        for steps in (steps for steps, use in uses.uses.items() if use.how == DROPPED):
+            column = uses.column_steps(steps)
+            if steps_to(".".join(column), tree.record) == column:  # else no column can hold it
+                tree.leave_out(column, f"fields.{path_of(steps)}")
 
 
 class ColumnsRule(MessageRule):

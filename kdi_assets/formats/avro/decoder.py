@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
+from kdi_assets.formats.avro.readable import parsable, readable
 from kdi_assets.formats.avro.schema_text import in_one_text, other_meanings, unknown_paths
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, PAYLOAD, RECORD, Decoder, with_unknown_of_schemas
 from kdi_assets.formats.errors import FormatMistake
+from kdi_assets.formats.field_uses import FieldUses
 from kdi_assets.formats.framing import other_schema_than
 from kdi_assets.formats.registry.schemas import KnownSchemas
 from kdi_assets.formats.rules import Rule, any_of, name
@@ -60,43 +62,46 @@ class AvroDecoder(Decoder):
     finds_unknown_fields: bool = True
 
     @classmethod
-    def of_file(cls, format_: Avro) -> AvroDecoder:
+    def of_file(cls, format_: Avro, uses: FieldUses) -> AvroDecoder:
         """Datums of one schema."""
-        schema = format_.schema
-        return cls(schema, "format.avro.schema_file", {"true": schema}, [BLANK], finds_unknown_fields=False)
+        writer = _parsable(format_.schema)
+        reader = SchemaFile(writer.path, readable(writer.text, uses))
+        return cls(reader, "format.avro.schema_file", {"true": writer}, [BLANK], finds_unknown_fields=False)
 
     @classmethod
-    def of_single_objects(cls, format_: AvroSingleObject) -> AvroDecoder:
+    def of_single_objects(cls, format_: AvroSingleObject, uses: FieldUses) -> AvroDecoder:
         """Datums after the fingerprint of their schema.
 
         Raises:
             FormatMistake: A text is no schema of a record, or its datums do not become the reader's records.
         """
-        reader = format_.reader
+        reader = _parsable(format_.reader)
+        reader = SchemaFile(reader.path, readable(reader.text, uses))
         record_type(reader, "format.avro.reader")
-        for writer in format_.writers:
-            record_type(writer, "format.avro.schemas")
+        for writer in map(_parsable, format_.writers):
+            record_type(SchemaFile(writer.path, readable(writer.text, FieldUses())), "format.avro.schemas")
             if refused := why_refused(reader.text, writer.text):
                 message = f"{writer.path} does not become what {reader.path} describes: {refused}"
                 raise FormatMistake("format.avro.schemas", message)
-        writers = {f"startswith({PAYLOAD}, X'{_HEADER}{_fingerprint(w.text)}')": w for w in format_.writers}
+        # A fingerprint is that of the text as it is.
+        writers = {f"startswith({PAYLOAD}, X'{_HEADER}{_fingerprint(w.text)}')": _parsable(w) for w in format_.writers}
         single = f"startswith({PAYLOAD}, X'{_HEADER}') AND length({PAYLOAD}) >= {_HEADER_BYTES}"
         known = " OR ".join(writers)
         rules = [BLANK, Rule("not_single_object", f"NOT ({single})"), Rule("unknown_schema", f"NOT ({known})")]
         return cls(reader, "format.avro.reader", writers, rules, f"substring({PAYLOAD}, {_HEADER_BYTES + 1})")
 
     @classmethod
-    def of_registry(cls, known: KnownSchemas) -> AvroDecoder:
+    def of_registry(cls, known: KnownSchemas, uses: FieldUses) -> AvroDecoder:
         """Datums after a registry's frame; an empty payload may be a record without fields.
 
         Raises:
             FormatMistake: The reader's schema is not of type Avro.
         """
         schema, label = known.schema_of_reader("AVRO")
-        reader, writers = SchemaFile(label, in_one_text(schema)), {}
+        reader, writers = SchemaFile(label, readable(parsable(in_one_text(schema)), uses)), {}
         for schema_id, schema in known.by_id.items():
             with suppress(ValueError, KeyError, TypeError):  # a text that is no schema
-                if schema.type == "AVRO" and not why_refused(reader.text, text := in_one_text(schema)):
+                if schema.type == "AVRO" and not why_refused(reader.text, text := parsable(in_one_text(schema))):
                     writers[schema_id] = SchemaFile(str(schema_id), text)
         by_condition = {f"{FRAME}.schema_id = {schema_id}": writer for schema_id, writer in writers.items()}
         incompatible = Rule("incompatible_schema", other_schema_than(writers))
@@ -104,6 +109,9 @@ class AvroDecoder(Decoder):
 
     def record_type(self, ddl: str) -> StructType:
         return record_type(self.reader, self.field)
+
+    def uses_after(self, uses: FieldUses) -> FieldUses:
+        return uses.after_first_level()
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         return (
@@ -226,7 +234,9 @@ def _type_of(schema: str) -> Any:
 @lru_cache(maxsize=64)
 def _fingerprint(schema: str) -> str:
     """CRC-64-AVRO of the schema's canonical form, in hex, in the byte order of messages."""
-    found = _jvm().org.apache.avro.SchemaNormalization.parsingFingerprint("CRC-64-AVRO", _parsed(schema))
+    anything = _jvm().org.apache.avro.NameValidator.NO_VALIDATION
+    parsed = _jvm().org.apache.avro.Schema.Parser(anything).parse(schema)
+    found = _jvm().org.apache.avro.SchemaNormalization.parsingFingerprint("CRC-64-AVRO", parsed)
     return bytes(found).hex().upper()
 
 
@@ -247,6 +257,10 @@ def why_refused(reader: str, writer: str) -> str:
 
 def _parsed(schema: str) -> Any:
     return _jvm().org.apache.avro.Schema.Parser().parse(schema)
+
+
+def _parsable(schema: SchemaFile) -> SchemaFile:
+    return SchemaFile(schema.path, parsable(schema.text))
 
 
 def _jvm() -> Any:

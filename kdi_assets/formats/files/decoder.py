@@ -68,6 +68,8 @@ class FilesDecoder(Decoder):
 class ParquetRowDecoder(Decoder):
     """Rows of Parquet files: the payload is the record already, as a struct."""
 
+    reads_by_name = True
+
     def record_type(self, ddl: str) -> StructType:
         from typing import cast
 

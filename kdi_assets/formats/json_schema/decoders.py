@@ -56,6 +56,7 @@ class JsonSchemaDecoder(Decoder):
     incompatible: str = ""
 
     finds_unknown_fields = True
+    reads_by_name = True
 
     @classmethod
     def of_file(cls, format_: Json, *, salvages: bool) -> JsonSchemaDecoder:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from kdi_assets.formats.field_uses import WHY
 from kdi_assets.formats.json_schema.schema import JsonSchema, Place, SchemaRefused, Texts
 
 if TYPE_CHECKING:
@@ -23,10 +24,10 @@ UNTIL_7 = ("draft-04", "draft-06", "draft-07")
 
 
 def record_of(schema: JsonSchema) -> StructType:
-    """The type of the documents that a schema describes.
+    """The type of the documents that a schema describes; a property that no column can hold is of type void.
 
     Raises:
-        SchemaRefused: It describes no objects, or a place that has no type in a table.
+        SchemaRefused: It describes no objects.
     """
     from pyspark.sql.types import StructType
 
@@ -119,11 +120,14 @@ class _SchemaReader:
         return StructType() if found is None else MapType(StringType(), found)
 
     def _field(self, name: str, place: Place) -> StructField:
-        from pyspark.sql.types import StructField
+        from pyspark.sql.types import NullType, StructField
 
         described = place.node.get("description") if isinstance(place.node, dict) else None
         comment = {"comment": described} if isinstance(described, str) else None
-        return StructField(name, self.type_of(place), metadata=comment)
+        try:
+            return StructField(name, self.type_of(place), metadata=comment)
+        except SchemaRefused as refused:
+            return StructField(name, NullType(), metadata={WHY: refused.message})
 
 
 def _describes_type(node: object) -> bool:

@@ -107,6 +107,10 @@ class ProtobufDecoder(Decoder):
         return self.read()
 
     @property
+    def left_out(self) -> Mapping[str, str]:  # type: ignore[override]
+        return self._reading.record.left_out
+
+    @property
     def _writers(self) -> Mapping[int, bytes] | None:
         return self._reading.payloads.writers
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kdi_assets.formats.protobuf.descriptors import DescriptorMistake
@@ -79,9 +79,15 @@ class Empty:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A message."""
+    """A message.
+
+    Attributes:
+        left_out: Path of a field inside that no column can hold, to the reason; it is not among the fields. Only of the
+            outermost message.
+    """
 
     fields: tuple[Field, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +124,19 @@ class Field:
 
 
 def record_of(message: Descriptor) -> Record:
-    """The tree of a message; raises ``DescriptorMistake`` if no table can hold it."""
-    record = _Reader().record(message, ())
+    """The tree of a message; raises ``DescriptorMistake`` if no table can hold any of it."""
+    reader = _Reader()
+    try:
+        record = reader.record(message, "", ())
+    except _LeftOut as reason:
+        raise DescriptorMistake(f"{message.full_name} {reason}") from reason
     if isinstance(record, Record):
-        return record
+        return Record(record.fields, reader.left_out)
     raise DescriptorMistake(f"{message.full_name} has no fields", "a message that has some")
+
+
+class _LeftOut(Exception):
+    """No column can hold a field, for this reason."""
 
 
 class _Reader:
@@ -130,44 +144,56 @@ class _Reader:
 
     def __init__(self) -> None:
         self._fields = 0
+        self.left_out: dict[str, str] = {}
 
-    def record(self, message: Descriptor, above: tuple[str, ...]) -> Record | Empty:
+    def record(self, message: Descriptor, path: str, above: tuple[str, ...]) -> Record | Empty:
+        """The message at a path.
+
+        Args:
+            above: The full names of the messages around it.
+        """
         if message.full_name in above:
             way = " → ".join((*above[above.index(message.full_name) :], message.full_name))
-            reason = f"{message.full_name} contains itself ({way})"
-            raise DescriptorMistake(reason, "a table has a fixed depth")
+            raise _LeftOut(f"contains itself ({way}), and a table has a fixed depth")
         if message.GetOptions().message_set_wire_format:
-            raise DescriptorMistake(f"{message.full_name} is a message set, which is not supported")
-        fields = tuple(self._field(field, (*above, message.full_name)) for field in message.fields)
-        names = [field.name.lower() for field in fields]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            message_ = f"{message.full_name} has fields that differ in case alone: {', '.join(twice)}"
-            raise DescriptorMistake(message_, "column names do not distinguish upper and lower case")
-        return Record(fields) if fields else Empty()
+            raise _LeftOut(f"is a message set ({message.full_name}), which is not supported")
+        if not message.fields:
+            return Empty()
+        fields: dict[str, Field] = {}
+        for field_ in message.fields:
+            here = f"{path}.{field_.name}" if path else field_.name
+            try:
+                if field_.name.lower() in fields:
+                    raise _LeftOut(f"differs from {fields[field_.name.lower()].name} in case alone, and columns do not")
+                fields[field_.name.lower()] = self._field(field_, here, (*above, message.full_name))
+            except _LeftOut as reason:
+                self.left_out[here] = str(reason)
+        if not fields:
+            raise _LeftOut("has no fields that a column could have")
+        return Record(tuple(fields.values()))
 
-    def _field(self, field: FieldDescriptor, above: tuple[str, ...]) -> Field:
+    def _field(self, field: FieldDescriptor, path: str, above: tuple[str, ...]) -> Field:
         self._fields += 1
         if self._fields > MOST_FIELDS:
             raise DescriptorMistake(f"{above[0]} has more than {MOST_FIELDS:,} fields", "a smaller message")
         if field.number > HIGHEST_NUMBER:
-            message = f"{field.full_name} has number {field.number}, larger than {HIGHEST_NUMBER:,}"
-            raise DescriptorMistake(message, "a smaller number")
-        type_ = self._type(field, above)
+            raise _LeftOut(f"has number {field.number}, larger than {HIGHEST_NUMBER:,}")
+        type_ = self._type(field, path, above)
         # In a list, and as the value of a map, a message is never absent.
         return Field(field.name, field.number, type_, bool(field.has_presence), bool(field.is_required))
 
-    def _type(self, field: FieldDescriptor, above: tuple[str, ...]) -> FieldType:
+    def _type(self, field: FieldDescriptor, path: str, above: tuple[str, ...]) -> FieldType:
         if not field.is_repeated:
-            return self._one(field, above)
+            return self._one(field, path, above)
         entry = field.message_type
         if entry is not None and entry.GetOptions().map_entry:
             key = Scalar(entry.fields_by_name["key"].type)
-            return MapOf(key, self._one(entry.fields_by_name["value"], above))
-        return Repeated(self._one(field, above))
+            return MapOf(key, self._one(entry.fields_by_name["value"], f"{path}[]", above))
+        return Repeated(self._one(field, f"{path}[]", above))
 
-    def _one(self, field: FieldDescriptor, above: tuple[str, ...]) -> FieldType:
+    def _one(self, field: FieldDescriptor, path: str, above: tuple[str, ...]) -> FieldType:
         if field.type == _GROUP:
-            raise DescriptorMistake(f"{field.full_name} is a group, which is not supported", "a message instead")
+            raise _LeftOut("is a group, which is not supported")
         if field.type == _ENUM:
             names: dict[int, str] = {}
             for value in field.enum_type.values:
@@ -175,9 +201,9 @@ class _Reader:
             return Enumeration(tuple(names.items()))
         if field.type != _MESSAGE:
             return Scalar(field.type)
-        return self._message(field.message_type, above)
+        return self._message(field.message_type, path, above)
 
-    def _message(self, message: Descriptor, above: tuple[str, ...]) -> FieldType:
+    def _message(self, message: Descriptor, path: str, above: tuple[str, ...]) -> FieldType:
         match message.full_name:
             case "google.protobuf.Timestamp":
                 return Timestamp()
@@ -187,7 +213,7 @@ class _Reader:
                 return JsonField(name)
             case name if name in _WRAPPERS:
                 return Scalar(message.fields_by_name["value"].type, wrapper=name)
-        return self.record(message, above)
+        return self.record(message, path, above)
 
 
 def faults(record: Record) -> list[tuple[str, str]]:

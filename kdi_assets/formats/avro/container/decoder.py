@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 from kdi_assets.formats.avro import container, decoder, schema_text
 from kdi_assets.formats.avro.container.blocks import DATUMS, REASON, REASONS, SCHEMA, WRITER, opening
 from kdi_assets.formats.avro.decoder import BLANK, DATUM, END
+from kdi_assets.formats.avro.readable import parsable, readable
 from kdi_assets.formats.avro.schema_text import NoSchema, canonical_form
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, Decoder
 from kdi_assets.formats.errors import FormatMistake, TooManySchemas
+from kdi_assets.formats.field_uses import ELEMENTS, FieldUses
 from kdi_assets.formats.rules import Rule
 from kdi_assets.formats.worker_code import send_by_value
 from kdi_assets.stream.message_format import RECORDS, AvroContainer, SchemaFile
@@ -37,24 +39,35 @@ class AvroContainerDecoder(Decoder):
     ``_kdi_document`` holds the reason why a container cannot be opened, or its schema, its datums and the mark.
 
     Attributes:
+        reader: The schema that every datum becomes: the format's, as Spark can read it.
         others: Schemas, in their canonical form, of the containers that were seen.
     """
 
     format: AvroContainer
+    reader: SchemaFile
     others: tuple[str, ...] = ()
 
     finds_unknown_fields = True
     unknown_schema = f"{DOCUMENT}.{SCHEMA} IS NOT NULL"
 
+    @classmethod
+    def of(cls, format_: AvroContainer, uses: FieldUses) -> AvroContainerDecoder:
+        """Containers whose datums become the records of the format's schema."""
+        schema = format_.schema
+        return cls(format_, SchemaFile(schema.path, readable(parsable(schema.text), uses)))
+
     def record_type(self, ddl: str) -> StructType:
         from pyspark.sql.types import ArrayType, StructField, StructType
 
-        return StructType([StructField(RECORDS, ArrayType(decoder.record_type(self.format.schema, _FIELD)))])
+        return StructType([StructField(RECORDS, ArrayType(decoder.record_type(self.reader, _FIELD)))])
+
+    def uses_after(self, uses: FieldUses) -> FieldUses:
+        return uses.after_first_level(inside=f"{RECORDS}{ELEMENTS}")
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         from pyspark.sql import functions as F
 
-        reader = _array_of(self.format.schema)
+        reader = _array_of(self.reader)
         writers = {f"{_OPENED}.{WRITER} = {n}": _array_of(writer) for n, writer in enumerate(self._compatible)}
         parts = [f"'{part}', {_OPENED}.{part}" for part in (REASON, WRITER, SCHEMA)]
         parts += [f"'{part}', {_READ}.{part}" for part in (DATUM, END)]
@@ -77,7 +90,7 @@ class AvroContainerDecoder(Decoder):
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         writers = {f"{DOCUMENT}.{WRITER} = {number}": writer for number, writer in enumerate(self._compatible)}
-        return decoder.with_unknown_of_writers(messages, writers, self.format.schema, where)
+        return decoder.with_unknown_of_writers(messages, writers, self.reader, where)
 
     def with_writers_of(self, payloads: DataFrame, *, stream: str) -> AvroContainerDecoder | None:
         """A decoder that also knows the schemas of these containers; none if this one knows them all.
@@ -108,9 +121,9 @@ class AvroContainerDecoder(Decoder):
     @cached_property
     def _compatible(self) -> list[SchemaFile]:
         """Schemas whose datums become the stream's records; the first is the stream's own."""
-        reader = self.format.schema.text
-        writers = [SchemaFile(form, form) for form in self.others if not decoder.why_refused(reader, form)]
-        return [SchemaFile(self._own, reader), *writers]
+        others = [SchemaFile(form, parsable(form)) for form in self.others]
+        writers = [writer for writer in others if not decoder.why_refused(self.reader.text, writer.text)]
+        return [SchemaFile(self._own, parsable(self.format.schema.text)), *writers]
 
     @cached_property
     def _own(self) -> str:

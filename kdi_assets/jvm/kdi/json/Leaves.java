@@ -55,6 +55,26 @@ final class Leaves {
     }
   }
 
+  /** Any value: a string as it is, anything else as its JSON text. */
+  static final class Texts extends Leaf {
+    Texts(String path, Problem missing, Problems problems) {
+      super(path, missing, problems);
+    }
+
+    @Override
+    Object read(JsonParser parser, Pass pass) throws IOException {
+      if (parser.currentToken() == JsonToken.VALUE_STRING) {
+        UTF8String text = Text.of(parser, pass.payload);
+        return text == null ? pass.misfit(problems.invalidUtf8) : text;
+      }
+      int from = (int) parser.currentTokenLocation().getByteOffset();
+      parser.skipChildren();
+      parser.finishToken();
+      int to = (int) parser.currentLocation().getByteOffset();
+      return UTF8String.fromBytes(pass.payload, from, to - from);
+    }
+  }
+
   static final class Booleans extends Leaf {
     Booleans(String path, Problem missing, Problems problems) {
       super(path, missing, problems);

@@ -26,6 +26,9 @@ import org.apache.spark.sql.types.TimestampType;
  * no object. Then missing fields, and values that the type cannot hold, with their exact path.
  */
 final class Types {
+  /** Metadata of a field that takes any value, as text. */
+  private static final String TEXT = "kdi.text";
+
   private int kindRank;
   private int valueRank = 1 << 20;
 
@@ -42,7 +45,10 @@ final class Types {
       var declared = type.fields()[number];
       String here = StructField.below(path, names[number]);
       int before = kindRank;
-      fields[number] = field(declared.dataType(), here, leaf, declared.nullable());
+      fields[number] =
+          declared.metadata().contains(TEXT)
+              ? text(here, declared.nullable())
+              : field(declared.dataType(), here, leaf, declared.nullable());
       if (noObject == null) {
         noObject = new Problem("wrong_type", leaf.isEmpty() ? firstLeaf(declared.dataType(), here) : leaf, before + 1);
       }
@@ -51,6 +57,11 @@ final class Types {
       noObject = new Problem("wrong_type", leaf.isEmpty() ? path : leaf, ++kindRank);
     }
     return new StructField(path, missing, noObject, names, fields, salvageable);
+  }
+
+  private Field text(String path, boolean nullable) {
+    Problem missing = nullable ? null : new Problem("missing_field", path, ++valueRank);
+    return new Leaves.Texts(path, missing, new Leaves.Problems(null, null, null, new Problem("invalid_utf8", path, ++valueRank)));
   }
 
   private static String firstLeaf(DataType type, String path) {
