@@ -9,7 +9,7 @@ from typing import Any
 
 DDL = (
     "id bigint, text string, who struct<name: string, home: struct<city: string>>, items array<struct<sku: string>>, "
-    "by map<string, struct<n: int>>, tags map<string, string>, empty struct<>"
+    "by map<string, struct<n: int>>, tags map<string, string>, empty struct<n: int>"
 )
 FLAT_DDL = "id bigint, text string, `Ünit` string, at timestamp, ok boolean"
 Fields = dict[str, Any]
@@ -21,7 +21,7 @@ FIELDS: Fields = {
     "items": [{"sku": None}],
     "by": {"*": {"n": 0}},
     "tags": {"*": None},
-    "empty": {},
+    "empty": {"n": 0},
 }
 FLAT_FIELDS: Fields = {"id": 0, "text": None, "Ünit": None, "at": "2026-01-01T00:00:00Z", "ok": True}
 _NAMES = (

@@ -14,7 +14,7 @@ from kdi_assets.cli.output import EXIT_DECIDE, exit_code, print_json, print_refu
 from kdi_assets.cli.session import lazy_session
 from kdi_assets.cli.spark_findings import SparkFindings
 from kdi_assets.errors import KdiError, Terminal, Transient
-from kdi_assets.stream.message_rules import ROUTE
+from kdi_assets.stream.message_rules import ROUTE, FieldUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,6 +34,7 @@ EXPECTED = {
     "tombstones": "skip or dead_letter",
     "dead_letter_payload": "withhold, or keep if dead letters may hold what is masked",
     "explode.": "a new name, and an array in Spark SQL over the fields of `schema` and the struct kafka",
+    "fields.": "a field of the messages: drop, text, or {rename: name}",
     "format.avro": "an Avro schema of a record",
     "format.json": "a JSON Schema of an object, or `schema` in the document, which replaces it",
     "format.protobuf": "a message that a table can hold",
@@ -105,6 +106,8 @@ def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession,
     try:
         for wrong in _shape_mistakes(stream, session):
             takes = next((t for path, t in EXPECTED.items() if wrong.field.startswith(path)), EXPECTED_OTHERWISE)
+            if (named := wrong.field.removeprefix("fields.")) != wrong.field and named not in stream.fields:
+                takes = f"add fields: {{{_key(named)}: drop}} to leave it out, or {{{_key(named)}: {{rename: name}}}}"
             findings.mistakes.append(document.mistake(wrong.field, wrong.message.rstrip("; "), takes))
         if len(findings.mistakes) == known:
             _check_others_table(stream, document, session, findings)
@@ -151,21 +154,32 @@ def _shape_mistakes(stream: Stream, session: SparkSession) -> Iterator[ShapeMist
     from kdi_assets.drain.rules.shape import analyse
 
     rest: Stream | None = stream
+    found: set[str] = set()
     while rest is not None:
         try:
             analyse(rest, session)
             return
         except ShapeMistake as refusal:
+            if refusal.field in found:
+                return  # to leave the field out does not help
             yield refusal
+            found.add(refusal.field)
             rest = _without(rest, refusal.field)
+
+
+def _key(path: str) -> str:
+    """A path as a key of YAML, where nothing begins with a backtick."""
+    return f'"{path}"' if "`" in path else path
 
 
 def _without(stream: Stream, field: str) -> Stream | None:
     """The stream without one expression; ``None`` if all other expressions depend on the field."""
     group, _, name = field.partition(".")
-    if group in ("columns", "expectations", "mask") and name in getattr(stream, group):
+    if group in ("columns", "expectations", "fields", "mask") and name in getattr(stream, group):
         rest: dict[str, Any] = {group: {key: value for key, value in getattr(stream, group).items() if key != name}}
         return replace(stream, **rest)
+    if group == "fields":
+        return replace(stream, fields={**stream.fields, name: FieldUse("drop")})
     if field == "date" and stream.date_expression == PLAIN_DATE:
         return None
     defaults: dict[str, dict[str, Any]] = {

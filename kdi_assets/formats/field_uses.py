@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.stream.message_rules import FieldUse, path_of, steps_of
 
@@ -23,7 +23,8 @@ _TEXT = "kdi.text"
 WHY = "kdi.why"
 """Metadata of a field of type void: why no column can hold it."""
 ELEMENTS = "[]"
-DROPPED, TEXT = "drop", "text"
+DROPPED: Literal["drop"] = "drop"
+TEXT: Literal["text"] = "text"
 _LEFT_OUT = "_kdi_left_out_"
 
 
@@ -136,6 +137,16 @@ def _wrong_name(column: str, taken: Mapping[str, str], *, top: bool) -> str:
     if top and lowered.startswith("_kdi_"):
         return "has a name that begins with _kdi_, as working columns do"
     return ""
+
+
+def proposed(uses: FieldUses) -> dict[str, FieldUse]:
+    """The uses that solve the problems found: a new name where the name is the problem, else no column."""
+    return {
+        named: FieldUse("rename", f"source_{steps_of(named)[-1].lstrip('_')}")
+        if steps_of(named)[-1].lower() in ("kafka", *OF_CHANGE_FEED) and len(steps_of(named)) == 1
+        else FieldUse(DROPPED)
+        for named in (path.split(ELEMENTS)[0] for path in uses.problems)
+    }
 
 
 def below(steps: Steps) -> Steps:

@@ -169,6 +169,10 @@ def _attributes(proposal: Proposal, table: str, cluster: str, now: datetime) -> 
     yield from (f"# {line}" for line in recognised.advice)
     yield f"format: {recognised.written}"
     yield from _schema(proposal)
+    if recognised.fields:
+        yield "# These fields cannot be columns as they are."
+        uses = {path: {"rename": use.name} if use.name else use.how for path, use in recognised.fields.items()}
+        yield f"fields: {yaml.safe_dump(uses, default_flow_style=True, sort_keys=False, width=2**20).strip()}"
     if proposal.changes:
         yield "# Keys of deletes, where the source does not say what it deleted."
         yield "columns: {message_key: CAST(kafka.key AS STRING)}"

@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
 
@@ -17,6 +17,7 @@ from kdi_assets.scaffold.errors import NoRecord, NotRegistered
 from kdi_assets.scaffold.field_stats import JsonRecord, JsonValue, Misfit, json_object, stats_of
 from kdi_assets.scaffold.infer_types import STRING, Struct, record_of, type_of_all
 from kdi_assets.scaffold.registry_lookup import Subject
+from kdi_assets.stream.message_rules import FieldUse
 
 FormatName = Literal["json", "csv", "text", "bytes", "avro", "protobuf"]
 Decoded = JsonRecord | Misfit
@@ -53,6 +54,7 @@ class Recognised:
         what: The format in words, and how many messages have it.
         records: The record of each message.
         record: The fields of the records with their statistics; ``None`` without fields.
+        fields: Path of a field that cannot be a column as it is, to its use.
         advice: Comments for the document: how to decode more.
     """
 
@@ -62,6 +64,7 @@ class Recognised:
     records: Sequence[Decoded]
     record: Struct | None = None
     advice: Sequence[str] = ()
+    fields: Mapping[str, FieldUse] = field(default_factory=dict)
 
 
 def recognise(payloads: Sequence[bytes], ask: Ask | None) -> Recognised:
@@ -110,7 +113,7 @@ def _of_subject(payloads: Sequence[bytes], subject: Subject, what: str, schemas:
     if subject.record:
         advice.append(f"The columns follow the latest version of {subject.name}, now {subject.latest}, unless")
         advice.append(f"`version: {subject.latest}` stands after the registry. `kdi new` decodes no such message.")
-    return Recognised(subject.format, written, f"{kind} in {what}", records, record, advice)
+    return Recognised(subject.format, written, f"{kind} in {what}", records, record, advice, subject.fields)
 
 
 def _decode_frame(payload: bytes, subject: Subject) -> Decoded:

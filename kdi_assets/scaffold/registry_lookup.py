@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from kdi_assets.errors import KdiError
+from kdi_assets.formats.avro.readable import parsable, readable
 from kdi_assets.formats.avro.schema_text import definitions, in_one_text, with_full_names
+from kdi_assets.formats.field_uses import FieldUses, proposed
 from kdi_assets.formats.framing import FIRST_MESSAGE, MessageIndex, split_message_index
 from kdi_assets.formats.protobuf.decoder import registered_reading
 from kdi_assets.formats.protobuf.descriptors import DescriptorMistake
@@ -17,8 +19,9 @@ from kdi_assets.formats.protobuf.records import Record, Timestamp
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.registry.schemas import Schemas
 from kdi_assets.scaffold.errors import NotRegistered
-from kdi_assets.scaffold.infer_types import DATE, STRING, TIMESTAMP, Array, Struct, Type, is_reserved
+from kdi_assets.scaffold.infer_types import DATE, STRING, TIMESTAMP, Array, Struct, Type
 from kdi_assets.stream.connections import Registry
+from kdi_assets.stream.message_rules import FieldUse
 
 _NO_DATE = Array(STRING)
 """In place of every type that is no date and contains none."""
@@ -38,6 +41,7 @@ class Subject:
         latest: Number of the latest version, which gives the table its columns.
         same_kind: By schema id, whether the schema has the subject's format; ``None`` for unknown ids.
         record: The fields, with the types of dates; ``None`` for JSON, whose messages show them.
+        fields: Path of a field that cannot be a column as it is, to the use that a document would give it.
         message: For Protobuf, the full name of the message if it is not the schema's first.
     """
 
@@ -47,6 +51,7 @@ class Subject:
     format: Literal["avro", "json", "protobuf"]
     same_kind: Mapping[int, bool | None]
     record: Struct | None = None
+    fields: Mapping[str, FieldUse] = field(default_factory=dict)
     message: str = ""
 
 
@@ -66,36 +71,37 @@ def subject_of(topic: str, registry: Registry, home: Path, ids: Collection[int],
         latest = known.by_id(version.id)
         if latest is None or latest.type not in ("AVRO", "JSON", "PROTOBUF"):
             raise NotRegistered(f"{name} has no schema of a supported format.")
-        record, message = _record(latest, payloads)
+        record, problems, message = _record(latest, payloads)
     except KdiError as refused:
         raise NotRegistered(
             f"{refused.message_parts()[0]} `subject: NAME` after the registry names another one."
         ) from refused
     except DescriptorMistake as mistake:
         raise NotRegistered(f"no table can have the record of {name}: {mistake.message}") from mistake
-    if reserved := [field for field in record.fields if is_reserved(field)] if record else []:
-        raise NotRegistered(f"no table can have the record of {name}: no column can be called {reserved[0]}")
     same_kind = {n: schema.type == latest.type if schema else None for n, schema in schemas.items()}
     kind: Any = latest.type.lower()
-    return Subject(registry.name, name, version.number, kind, same_kind, record, message)
+    return Subject(registry.name, name, version.number, kind, same_kind, record, proposed(problems), message)
 
 
-def _record(schema: Schema, payloads: Iterable[bytes]) -> tuple[Struct | None, str]:
-    """The record of a schema, and the name of the Protobuf message if it is not the schema's first.
+def _record(schema: Schema, payloads: Iterable[bytes]) -> tuple[Struct | None, FieldUses, str]:
+    """The record of a schema, the problems of its fields, and the Protobuf message's name unless it is the first.
 
     Raises:
         DescriptorMistake: No table can have this record.
     """
     if schema.type == "AVRO":
-        root = with_full_names(in_one_text(schema))
+        uses = FieldUses()
+        root = with_full_names(readable(parsable(in_one_text(schema)), uses))
         found = _avro_type(root, dict(definitions(root)), ())
-        return (found if isinstance(found, Struct) else Struct({})), ""
+        return (found if isinstance(found, Struct) else Struct({})), uses, ""
     if schema.type == "JSON":
-        return None, ""
+        return None, FieldUses(), ""
     indexes = (index for index in map(split_message_index, payloads) if isinstance(index, MessageIndex))
     ((path, _),) = Counter(index.path for index in indexes).most_common(1) or [(FIRST_MESSAGE, 0)]
     reading = registered_reading(schema, {}, path)
-    return _protobuf_record(reading.record), "" if path == FIRST_MESSAGE else reading.payloads.message
+    uses = FieldUses(problems=dict(reading.record.left_out))
+    uses.columns_of([of.name for of in reading.record.fields], ())
+    return _protobuf_record(reading.record), uses, "" if path == FIRST_MESSAGE else reading.payloads.message
 
 
 def _avro_type(type_: Any, named: Mapping[str, Any], outer: tuple[str, ...]) -> Type:
@@ -109,12 +115,12 @@ def _avro_type(type_: Any, named: Mapping[str, Any], outer: tuple[str, ...]) -> 
     if type_["type"] != "record" or type_["name"] in outer:
         return _AVRO.get(type_.get("logicalType", ""), _NO_DATE)
     inner = (*outer, type_["name"])
-    return Struct({field["name"]: _avro_type(field["type"], named, inner) for field in type_["fields"]})
+    return Struct({of["name"]: _avro_type(of["type"], named, inner) for of in type_["fields"]})
 
 
 def _protobuf_record(record: Record) -> Struct:
     fields: dict[str, Type] = {}
-    for field in record.fields:
-        of_scalar = TIMESTAMP if isinstance(field.type, Timestamp) else _NO_DATE
-        fields[field.name] = _protobuf_record(field.type) if isinstance(field.type, Record) else of_scalar
+    for of in record.fields:
+        of_scalar = TIMESTAMP if isinstance(of.type, Timestamp) else _NO_DATE
+        fields[of.name] = _protobuf_record(of.type) if isinstance(of.type, Record) else of_scalar
     return Struct(fields)

@@ -184,7 +184,7 @@ def test_what_a_registry_does_not_have_is_a_mistake_of_its_document(tmp_path: Pa
             "10 columns.host: ",
             "28 format.json.version: registry main has no version 9 of a-value; an existing version, or none for the",
             "35 format.json.subject: registry main has no subject nobody; the subject of the schemas",
-            "42 format.json.registry: version 1 of b-value: #/properties/x has no type; a JSON Schema of an",
+            "39 fields.x: cannot be a column: #/properties/x has no type; add fields: {x: drop} to leave it out",
             "49 format.json.registry: version 1 of c-value is a schema of the type AVRO, not JSON; a JSON Schema of",
         ],
         strict=True,

@@ -17,6 +17,7 @@ from kdi_assets.dev.generator import Traffic, WebRequests
 from kdi_assets.scaffold.recognise_format import Ask
 from kdi_assets.scaffold.registry_lookup import subject_of
 from kdi_assets.stream.message_format import AvroRegistry, Bytes, JsonRegistry, ProtobufRegistry
+from kdi_assets.stream.message_rules import FieldUse
 from tests.fake_registry import RunningRegistry
 from tests.framed import framed
 from tests.sampled import NOW, attributes_of, objects, proposed, read_back, text_of
@@ -214,6 +215,13 @@ def test_json_of_a_registry_has_the_types_that_were_seen(registry: RunningRegist
     }  # fmt: skip
 
 
+DROP = FieldUse("drop")
+
+
+def rename(name: str) -> FieldUse:
+    return FieldUse("rename", name)
+
+
 def kind_of(schema: str) -> str:
     return "AVRO" if schema.startswith("{") else "PROTOBUF"
 
@@ -247,9 +255,29 @@ def test_the_date_is_that_of_the_subjects_field_that_looks_like_the_events_time(
 
 
 @pytest.mark.parametrize(
+    ("schema", "fields"),
+    [
+        (a_record(("id", "long"), ("kafka", "long"), ("ID", "long")), {"kafka": rename("source_kafka"), "ID": DROP}),
+        (a_record(("id", "long"), ("_change_type", "string")), {"_change_type": rename("source_change_type")}),
+        (
+            "syntax = 'proto3'; message M { int64 id = 1; repeated M parts = 2; string kafka = 3; }",
+            {"parts": DROP, "kafka": rename("source_kafka")},
+        ),
+    ],
+)
+def test_fields_that_cannot_be_columns_get_a_use(
+    registry: RunningRegistry, ask: Ask, tmp_path: Path, schema: str, fields: dict[str, FieldUse]
+) -> None:
+    known = registry.register("orders-value", schema, type=kind_of(schema))
+
+    text = text_of(proposed([framed(known, b"\0\x08\1")] * 20, ask=ask))
+
+    assert read_back(tmp_path / "defs", text).streams["bronze/orders"].fields == fields
+
+
+@pytest.mark.parametrize(
     ("schema", "why"),
     [
-        (a_record(("kafka", "long")), "no column can be called kafka"),
         ("syntax = 'proto3'; message M { M next = 1; }", "M has no fields"),
         ("syntax = 'proto3'; enum E { A = 0; }", "no message"),
         (None, "has no version|no subject|not"),

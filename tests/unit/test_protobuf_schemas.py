@@ -231,3 +231,25 @@ def test_fields_of_a_writer_that_the_record_has_not_are_named() -> None:
         "#9": "more",
     }
     assert unknown_paths(writer, "shop.Another", reader) == {}
+
+
+@pytest.mark.parametrize(
+    ("import_", "type_"),
+    [
+        ("confluent/type/decimal.proto", "confluent.type.Decimal"),
+        ("confluent/types/decimal.proto", "confluent.type.Decimal"),
+        ("google/type/date.proto", "google.type.Date"),
+        ("google/type/money.proto", "google.type.Money"),
+    ],
+)
+def test_imports_that_registries_do_not_keep_are_known(import_: str, type_: str) -> None:
+    """Confluent's serializers leave them out of references."""
+    meta = '[(confluent.field_meta) = {params: [{key: "precision", value: "10"}]}]'
+    text = (
+        f'syntax = "proto3"; package shop; import "confluent/meta.proto"; import "{import_}"; '
+        f"message Order {{ int64 id = 1; {type_} price = 2 {meta}; }}"
+    )
+
+    compiled = Descriptors(schema_descriptors(Schema(91, "PROTOBUF", text)))
+
+    assert [field.name for field in compiled.message("shop.Order").fields] == ["id", "price"]

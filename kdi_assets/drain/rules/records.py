@@ -9,6 +9,7 @@ from kdi_assets import wording
 from kdi_assets.drain.rules.errors import ShapeMistake
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, MISFITS, PAYLOAD, RECORD, VALUE, VIOLATION
 from kdi_assets.formats.errors import FormatMistake
+from kdi_assets.formats.field_uses import ELEMENTS
 from kdi_assets.formats.files.decoder import ROW_NAMES_DDL
 from kdi_assets.formats.rules import Rule, name
 from kdi_assets.formats.stream_decoder import StreamDecoder, decoder_of
@@ -75,7 +76,8 @@ def _refuse_fields(stream: Stream, decoder: StreamDecoder) -> None:
     evolves = stream.contract.new_columns == "evolve"
     if uses.problems and not (evolves and isinstance(stream.format, Framed)):
         path, reason = next(iter(uses.problems.items()))
-        raise mistake(stream, f"fields.{path}", reason)
+        named, *inside = path.split(ELEMENTS)  # a document names no field inside of arrays and maps
+        raise mistake(stream, f"fields.{named}", f"{path} {reason}" if inside else reason)
     if not evolves and (unused := [path_of(steps) for steps in uses.uses if steps not in uses.found]):
         raise mistake(stream, f"fields.{unused[0]}", "messages have no such field")
 

@@ -171,14 +171,14 @@ def compiled(file: str, *, folder: Path) -> bytes:
 
     Args:
         file: Path from ``folder``, with slashes, as in an import.
-        folder: The root of imports; Protobuf's own files are always found.
+        folder: The root of imports; Protobuf's own files, ``google/type`` and Confluent's are always found.
 
     Raises:
         DescriptorMistake: protoc refuses it; with protoc's message.
     """
     with TemporaryDirectory() as temporary:
         written = Path(temporary, "set")
-        options = [f"-I{folder}", "--include_imports", f"--descriptor_set_out={written}"]
+        options = [f"-I{folder}", *_common_imports(), "--include_imports", f"--descriptor_set_out={written}"]
         protoc = [sys.executable, "-m", "grpc_tools.protoc", *options, file]
         try:
             done = subprocess.run(protoc, capture_output=True, text=True, timeout=SECONDS)
@@ -216,10 +216,19 @@ def schema_descriptors(schema: Schema) -> bytes:
                 raise DescriptorMistake(f"schema {schema.id} refers to {name}, which cannot be a file") from refused
         written = Path(temporary, "set")
         googles = Path(protoc.__file__).parent / "_proto"
-        options = [f"-I{folder}", f"-I{googles}", "--include_imports", f"--descriptor_set_out={written}"]
+        folders = [f"-I{folder}", *_common_imports(), f"-I{googles}"]
+        options = [*folders, "--include_imports", f"--descriptor_set_out={written}"]
         if protoc.main(["protoc", *options, file]):
             return compiled(file, folder=folder)  # raises, with the message
         return written.read_bytes()
+
+
+def _common_imports() -> list[str]:
+    """Options for the folders of files that schemas import without bringing them: Confluent's, and ``google/type``."""
+    from google.type import date_pb2
+
+    googles = Path(date_pb2.__file__).parent.parent.parent
+    return [f"-I{Path(__file__).with_name('imports')}", f"-I{googles}"]
 
 
 def _complaint(stderr: str) -> str:
