@@ -20,7 +20,7 @@ from kdi_assets.formats.registry.schemas import Schemas
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.stream.message_format import AvroRegistry, JsonRegistry, ProtobufRegistry, RegistrySchemas
-from kdi_assets.stream.message_rules import Route
+from kdi_assets.stream.message_rules import Contract, Route
 from kdi_assets.stream.stream import Stream
 from tests.avro_bytes import datum
 from tests.conftest import DrivenFactory
@@ -146,6 +146,45 @@ def test_a_later_version_neither_adds_nor_empties_columns_in_silence(
     stream.with_definition(format=AvroRegistry(RegistrySchemas(registry.described(), SUBJECT, 2))).drain()
 
     assert stream.rows("id", "note") == [(1, "one"), (3, None), (4, None)]
+
+
+NESTED = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}, {"name": "X", "type": "int"}]}
+HOSTILE: dict[str, Any] = {
+    "kafka": "int",
+    "_change_type": "int",
+    "_commit_version": "int",
+    "_kdi_record": "int",
+    "ID": "int",
+    "nothing": {"type": "record", "name": "Nothing", "fields": []},
+    "again": {"type": "array", "items": "Order"},
+    "wide": {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 0},
+    "many": {"type": "array", "items": {"type": "record", "name": "Bare", "fields": []}},
+    "never": "null",
+}
+"""Fields that no column can hold, of later versions."""
+
+
+def test_a_later_version_with_fields_that_no_column_can_hold_does_not_stop_a_stream_that_evolves(
+    driven: DrivenFactory, registry: RunningRegistry
+) -> None:
+    """Each version also has a good field: that becomes a column, and the other one is counted."""
+    first = registry.register(SUBJECT, json.dumps(FIRST))
+    stream = of_avro(driven, registry).with_definition(contract=Contract("evolve"))
+    stream.send(in_avro(first, FIRST, id=0))
+    stream.drain()
+
+    for n, (name, type_) in enumerate({**HOSTILE, "inner": NESTED}.items(), 1):
+        schema = order(*(f"good{m}" for m in range(1, n + 1)))
+        written = {"name": name, "type": ["null", type_] if type_ != "null" else type_, "default": None}
+        schema = {**schema, "namespace": f"com.my-company.v{n}", "fields": [*schema["fields"], written]}
+        version = registry.register(SUBJECT, json.dumps(schema))
+        values = {name: None} | {f"good{m}": str(n) for m in range(1, n + 1)}
+        stream.send(in_avro(version, schema, id=n, **values))
+        (commit,) = stream.drain().commits
+
+        assert stream.rows("id", f"good{n}")[-1] == (n, str(n)), name
+        if name != "inner":
+            assert list(commit.unknown.named) == [name]
 
 
 def test_messages_that_hardly_have_frames_are_not_asked_for_one_by_one(

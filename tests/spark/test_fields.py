@@ -233,3 +233,46 @@ def test_properties_of_a_json_schema_that_have_no_type_are_dropped_or_text(spark
     assert not found.counts.unknown.fields
     with pytest.raises(ShapeMistake, match="#/properties/several has several types"):
         analyse(stream_of("", format=format_, fields={**fields, "several": rename("x")}), spark)
+
+
+def logical(name: str, type_: str, **more: Any) -> dict[str, Any]:
+    return {"type": type_, "logicalType": name, **more}
+
+
+FIXED = {"type": "fixed", "name": "F", "size": 12}
+AVRO_TYPES: list[tuple[Any, str]] = [
+    ("boolean", "boolean"),
+    ("int", "int"),
+    ("long", "bigint"),
+    ("float", "float"),
+    ("double", "double"),
+    ("bytes", "binary"),
+    ("string", "string"),
+    (FIXED, "binary"),
+    ({**FIXED, "logicalType": "duration"}, "binary"),
+    ({"type": "enum", "name": "E", "symbols": ["A"]}, "string"),
+    (logical("uuid", "string"), "string"),
+    (avro(("n", "int")) | {"name": "Inner"}, "struct<n:int>"),
+    ({"type": "array", "items": "int"}, "array<int>"),
+    ({"type": "map", "values": "int"}, "map<string,int>"),
+    (["null", "int"], "int"),
+    (["string", "int"], "struct<member0:string,member1:int>"),
+    (["int", "long"], "bigint"),
+    (["float", "double"], "double"),
+    (logical("decimal", "bytes", precision=38, scale=9), "decimal(38,9)"),
+    (logical("date", "int"), "date"),
+    (logical("timestamp-millis", "long"), "timestamp"),
+    (logical("timestamp-micros", "long"), "timestamp"),
+    (logical("local-timestamp-millis", "long"), "timestamp_ntz"),
+    (logical("local-timestamp-micros", "long"), "timestamp_ntz"),
+    (logical("time-micros", "long"), "string"),
+    (logical("time-millis", "int"), "int"),
+    (logical("timestamp-nanos", "long"), "bigint"),
+]
+
+
+def test_types_of_avro_become_the_columns_that_the_page_says(spark: SparkSession) -> None:
+    for type_, column in AVRO_TYPES:
+        found = analyse(stream_of("", format=avro_format(avro(("x", type_)))), spark)
+
+        assert (type_, found["x"].dataType.simpleString()) == (type_, column)
