@@ -44,6 +44,8 @@ class Decoder(ABC):
 
     finds_unknown_fields: bool = False
     """Whether ``with_unknown`` can find fields that the record lacks."""
+    bounds_times: bool = False
+    """Whether no date and timestamp of a record is outside of the years 1 to 9999."""
     reads_by_name: bool = False
     """Whether ``decode`` takes a record without some fields of ``record_type``, and passes over those in messages."""
     left_out: Mapping[str, str] = MappingProxyType({})

@@ -33,6 +33,7 @@ class JsonDecoder(Decoder):
     salvages: bool = False
 
     finds_unknown_fields = True
+    bounds_times = True
     reads_by_name = True
 
     def record_type(self, ddl: str) -> StructType:

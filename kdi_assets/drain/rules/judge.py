@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.rules.evaluate import evaluate
+from kdi_assets.drain.rules.ranges import range_rules
 from kdi_assets.drain.rules.records import decode
 from kdi_assets.drain.rules.rules import MessageRule, rules_of
 from kdi_assets.drain.rules.shape import apart, elements_of, in_rows, table_columns
@@ -164,10 +165,11 @@ def with_reasons(messages: DataFrame, decoder: StreamDecoder, now: datetime, ele
     rules = rules_of(decoder)
     undecoded = [_TOMBSTONE, *decoder.rules()]
     decoded = [reason for rule in rules for reason in rule.reasons(now)]
+    judged = _judged(messages, decoder, rules, now, elements)
+    decoded += range_rules(judged, decoder)
+    reasons = [*undecoded, *decoded]
     # The number of the reason first: the predicates are long, and Spark compiles them as often as they stand there.
     first = f"CASE WHEN NOT {DECODED} THEN {first_of(undecoded)} ELSE {len(undecoded)} + {first_of(decoded)} END"
-    reasons = [*undecoded, *decoded]
-    judged = _judged(messages, decoder, rules, now, elements)
     numbered = judged.withColumn(_RULE, F.expr(f"CASE WHEN {VERDICT} = {DEAD_LETTER} THEN {first} END"))
     reason, field = reason_of(_RULE, reasons), field_of(_RULE, reasons)
     return numbered.withColumns({"reason": F.expr(reason), "field": F.expr(field)})
@@ -186,4 +188,7 @@ def _judged(
         if rule.judges_rows and (reasons := rule.reasons(now)):
             dead = f"CASE WHEN {_IS_ROW_SO_FAR} AND ({any_of(reasons)}) THEN {DEAD_LETTER} ELSE {VERDICT} END"
             judged = judged.withColumn(VERDICT, F.expr(dead))
+    if ranges := range_rules(judged, decoder):
+        dead = f"CASE WHEN {_IS_ROW_SO_FAR} AND ({any_of(ranges)}) THEN {DEAD_LETTER} ELSE {VERDICT} END"
+        judged = judged.withColumn(VERDICT, F.expr(dead))
     return judged

@@ -56,6 +56,7 @@ class JsonSchemaDecoder(Decoder):
     incompatible: str = ""
 
     finds_unknown_fields = True
+    bounds_times = True
     reads_by_name = True
 
     @classmethod

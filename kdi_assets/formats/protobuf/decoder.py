@@ -52,6 +52,7 @@ class ProtobufDecoder(Decoder):
     label: str
     read: Callable[[], Reading]
 
+    bounds_times = True
     finds_unknown_fields = True
 
     @classmethod
