@@ -18,11 +18,11 @@ from kdi_assets.cli.options import (
     whoami,
 )
 from kdi_assets.cli.output import (
+    UTC_SQL,
     print_result,
     printable,
     refusal_in_json,
     table_text,
-    utc_text,
     value_excerpt,
     value_text,
 )
@@ -106,7 +106,7 @@ def show(
     which = _filter(chosen, first, last, reason, field, topic_partition, offset)
     with stream_session(chosen, "dead-letters show", as_json=as_json) as session:
         letters = _letters(session(), chosen, state, which, with_messages=True)
-        found = [] if letters is None else letters.orderBy("partition", "offset").limit(count).collect()
+        found = [] if letters is None else _first_letters(letters, count)
     text = "\n".join(map(_letter_text, found)) or f"{chosen.name}: no such dead letter"
     fields = {"stream": chosen.name, "dead_letters": [_letter_fields(r) for r in found]}
     print_result(text, fields, as_json=as_json)
@@ -258,6 +258,14 @@ def _letters(
     return letters if state == "all" else letters.where(f"state = '{state}'")
 
 
+def _first_letters(letters: DataFrame, count: int) -> list[Row]:
+    """The first letters; their timestamps are text."""
+    from pyspark.sql import functions as F
+
+    first = letters.orderBy("partition", "offset").limit(count)
+    return first.withColumn("timestamp", F.expr(UTC_SQL.format("timestamp"))).drop("date").collect()
+
+
 def _groups_text(stream: Stream, found: tuple[DeadLetterGroup, ...]) -> str:
     """The number of open dead letters, and a line for each state, reason and field."""
     if not found:
@@ -271,14 +279,13 @@ def _groups_text(stream: Stream, found: tuple[DeadLetterGroup, ...]) -> str:
 def _letter_text(letter: Row) -> str:
     """A dead letter's coordinates, state and reason; on a second line, the beginning of its value."""
     place = f"{letter['topic']}/{letter['partition']} offset {letter['offset']}"
-    when = utc_text(letter["timestamp"], date=True)
     field = f" in {printable(letter['field'])}" if letter["field"] else ""
     value = letter["value"]
     if value is None:
         text = "(its message is withheld)" if letter["withheld"] else "(no value)"
     else:
         text = value_excerpt(value) + ("  (masked; key and headers are withheld)" if letter["withheld"] else "")
-    return f"{place}, {when}: {letter['state']}: {letter['reason']}{field}\n  {text}"
+    return f"{place}, {letter['timestamp']}: {letter['state']}: {letter['reason']}{field}\n  {text}"
 
 
 def _letter_fields(letter: Row) -> dict[str, object]:

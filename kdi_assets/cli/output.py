@@ -164,6 +164,10 @@ def value_excerpt(value: bytes) -> str:
     return printable(text[:SHOWN_CHARACTERS]) + more
 
 
+UTC_SQL = "date_format(to_utc_timestamp({0}, current_timezone()), \"yyyy-MM-dd'T'HH:mm:ss'Z'\")"
+"""Spark SQL of the text that ``utc_text`` gives, of any timestamp: Kafka's may have years that Python does not."""
+
+
 def utc_text(timestamp: datetime, *, date: bool) -> str:
     """A timestamp in UTC, to the second, with or without its date."""
     return timestamp.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ" if date else "%H:%M:%SZ")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, StreamName, parse_topic_partition, selected_stream
-from kdi_assets.cli.output import print_progress, print_result, printable, utc_text, value_excerpt, value_text
+from kdi_assets.cli.output import UTC_SQL, print_progress, print_result, printable, value_excerpt, value_text
 from kdi_assets.cli.session import stream_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream.message_rules import TombstonePolicy
@@ -73,7 +73,7 @@ class PeekedMessage:
 
     topic_partition: TopicPartition
     offset: int
-    timestamp: datetime
+    timestamp: str
     has_value: bool = True
     tombstones: TombstonePolicy = "skip"
     rows: Sequence[str] = ()
@@ -93,7 +93,7 @@ class PeekedMessage:
 
     def text(self) -> str:
         """Its lines: coordinates and verdict, then rows or value."""
-        at = f"{self.topic_partition} offset {self.offset}, {utc_text(self.timestamp, date=True)}: {self.verdict}"
+        at = f"{self.topic_partition} offset {self.offset}, {self.timestamp}: {self.verdict}"
         if self.rows:
             rows = f": {self.count:,} rows" if self.count > 1 else ""
             more = [f"(and {self.count - len(self.rows):,} more)"] if self.count > len(self.rows) else []
@@ -209,7 +209,8 @@ def _pick(
     order = F.col("offset").desc() if newest else F.col("offset").asc()
     rank = F.row_number().over(Window.partitionBy("partition").orderBy(order))
     has_value = F.col("value").isNotNull().alias("has_value")
-    ranked = messages.select("partition", "offset", "timestamp", has_value, rank.alias("rank"))
+    at = F.expr(UTC_SQL.format("timestamp")).alias("timestamp")
+    ranked = messages.select("partition", "offset", at, has_value, rank.alias("rank"))
     first = ranked.where(F.col("rank") <= -(-count // len(windows))).orderBy("rank", "partition").limit(count)
     return {(r["partition"], r["offset"]): r for r in first.collect()}
 
@@ -240,5 +241,7 @@ def _judged(messages: DataFrame, decoder: StreamDecoder) -> tuple[list[Row], lis
         analyse(stream, messages.sparkSession)  # raises an error that names the document's field
         raise
     as_json = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row")
-    found = rows.select(*coordinates(rows, stream), as_json).where(F.col("index") < SHOWN_ROWS).collect()
-    return found, letters_of(messages, decoder, tally.counts(stream), now=now).collect()
+    shown = rows.select(*coordinates(rows, stream), as_json).where(F.col("index") < SHOWN_ROWS)
+    # Without the timestamps: Kafka's may have years that Python does not.
+    found = shown.drop("timestamp").collect()
+    return found, letters_of(messages, decoder, tally.counts(stream), now=now).drop("timestamp").collect()

@@ -58,6 +58,7 @@ class DeadLetterFilter:
 
 
 ALL = DeadLetterFilter()
+_LAST_DAY = "DATE'9999-12-31'"
 
 
 class DeadLetterGroup(NamedTuple):
@@ -65,7 +66,7 @@ class DeadLetterGroup(NamedTuple):
 
     Attributes:
         letters: How many.
-        first, last: Dates of their messages.
+        first, last: Dates of their messages, at most 9999-12-31: Kafka keeps any timestamp, Python not.
         example: Topic partition and offset of one of them.
     """
 
@@ -89,8 +90,8 @@ def groups(letters: DataFrame, topic: str, *by: str) -> tuple[DeadLetterGroup, .
 
     by_reason = letters.groupBy("state", "reason", "field", *by).agg(
         F.count("*").alias("letters"),
-        F.min("date").alias("first"),
-        F.max("date").alias("last"),
+        F.expr(f"least(min(date), {_LAST_DAY})").alias("first"),
+        F.expr(f"least(max(date), {_LAST_DAY})").alias("last"),
         F.min(F.struct("partition", "offset")).alias("example"),
     )
     order = F.expr("array_position(array('open', 'resolved', 'discarded'), state)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -92,3 +93,30 @@ def test_a_stream_without_a_table_has_no_dead_letters_and_no_history(kdi: Kdi, t
     assert "no open dead letter" in kdi("dead-letters", "replay", "orders").out
     assert "WHERE false" in kdi("dead-letters", "view", "orders").out
     assert "the table does not exist" in kdi("history", "orders").out
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_messages_whose_kafka_timestamp_is_of_no_year_that_python_has_are_shown(
+    kdi: Kdi, topic: TopicFactory, producer: Publisher, defs: Path, spark: SparkSession, zone: str
+) -> None:
+    """A producer that gives microseconds for milliseconds; brokers before Kafka 4 take any timestamp."""
+    name = topic(1, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    written(defs, orders=DOCUMENT.format(topic=name, date="current_date()"))
+    for value, milliseconds in (('{"id": 1}', 1_795_000_000_000_000), ("no JSON", 1_795_000_000_000_000), ("x", 0)):
+        producer.client.produce(name, value, timestamp=milliseconds or 1_795_000_000_123)
+    producer.flush()
+
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        peeked = kdi("peek", "orders")
+        kdi("drain", "orders")
+        listed = kdi("dead-letters", "list", "orders")
+        shown = kdi("dead-letters", "show", "orders")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+
+    far = re.compile(r"offset [01], \+58851-\d\d-\d\dT\d\d:\d\d:\d\dZ: ")
+    assert len(far.findall(peeked.out)) == 2
+    assert "9999-12-31" in listed.out and "2026-11-18" in listed.out
+    assert len(far.findall(shown.out)) == 1 and "2026-11-18T11:06:40Z" in shown.out

@@ -123,7 +123,7 @@ AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def peeked(**fields: Any) -> PeekedMessage:
-    return PeekedMessage(TopicPartition("orders", 0), 7, AT, **fields)
+    return PeekedMessage(TopicPartition("orders", 0), 7, "2026-03-01T12:00:00Z", **fields)
 
 
 @pytest.mark.parametrize(
