@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from random import Random
 from typing import Any, NamedTuple
 
@@ -130,7 +131,8 @@ def _text(value: Any, type_: str, path: str, leaf: str) -> str:
 def _double(value: Any, type_: str, path: str, leaf: str) -> float:
     if not isinstance(value, Number):
         raise Refused("wrong_type", leaf)
-    if abs(number := float(value.text)) == float("inf"):
+    number, exact = float(value.text), Fraction(value.text)
+    if abs(number) == float("inf") or (number == 0 != exact) or (value.whole and number != exact):
         raise Refused("out_of_range", path)
     return number
 
@@ -202,7 +204,7 @@ def _suiting(random: Random, schema: Schema) -> str:
                 ('"x"', '""', '"5.10"', '"{}"', '"\\u00e9\\ud83d\\ude00"', '"a\\nb\\"c"', "12", "true")
             )
         case "double":
-            return random.choice(("0", "1.5", "-2e3", "1e-400", "12345678901234567890"))
+            return random.choice(("0", "1.5", "-2e3", "0e-400", "4.9e-324", "9007199254740992", "0.1"))
         case "decimal":
             return random.choice(("1", "1.5", "-9999.99", '"2.50"', "1.500", "1e2"))
     return random.choice(("true", "false"))
@@ -211,7 +213,20 @@ def _suiting(random: Random, schema: Schema) -> str:
 def _anything(random: Random) -> str:
     return random.choice(
         (
-            *("1.0", "1e3", "128", "40000", "2147483648", "9223372036854775808", "1e400", "1.239", "123456.5", "-0"),
+            *(
+                "1.0",
+                "1e3",
+                "128",
+                "40000",
+                "2147483648",
+                "9223372036854775808",
+                "1e400",
+                "1.239",
+                "123456.5",
+                "-0",
+                "1e-400",
+            ),
+            *("9007199254740993", "-12345678901234567890", "1267650600228229401496703205376", "-0.0e-999"),
             *('"12"', '"x"', '"\\ud800"', "true", "[]", "[1]", '["a",5.10]', "{}", '{"age":1}', '{"a":"x"}', '{"a":1}'),
         )
     )

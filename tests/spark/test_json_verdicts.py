@@ -50,6 +50,9 @@ ACCEPTED: dict[str, Mapping[str, Any]] = {
     '{"mo":{"a":1.5}}': {"mo": {"a": 1.50}},
     '{"req":{"x":1}}': {"req": {"x": 1}},
     '{"d":1.5e300,"f":1.5}': {"d": 1.5e300, "f": 1.5},
+    '{"d":9007199254740992,"f":16777216}': {"d": 9007199254740992.0, "f": 16777216.0},
+    '{"d":1267650600228229401496703205376}': {"d": 2.0**100},
+    '{"d":4.9e-324,"f":0e-999}': {"d": 4.9e-324, "f": 0.0},
 }
 
 CONDEMNED: dict[str | bytes, tuple[str, str | None]] = {
@@ -89,6 +92,12 @@ CONDEMNED: dict[str | bytes, tuple[str, str | None]] = {
     '{"amt":123456789.5}': ("out_of_range", "amt"),
     '{"mo":{"a":1.555}}': ("too_precise", "mo[]"),
     '{"d":1e400}': ("out_of_range", "d"),
+    '{"d":9007199254740993}': ("out_of_range", "d"),
+    '{"d":-12345678901234567890}': ("out_of_range", "d"),
+    '{"d":1e-400}': ("out_of_range", "d"),
+    '{"d":-0.00000001e-400}': ("out_of_range", "d"),
+    '{"f":16777217}': ("out_of_range", "f"),
+    '{"f":1e-60}': ("out_of_range", "f"),
     '{"d":"NaN"}': ("wrong_type", "d"),
     '{"d":"1.5"}': ("wrong_type", "d"),
     '{"f":3.5e38}': ("out_of_range", "f"),

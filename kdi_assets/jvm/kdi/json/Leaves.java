@@ -129,7 +129,12 @@ final class Leaves {
   }
 
   /** Floating-point numbers of four or eight bytes. */
+  /** Binary fractions: a fraction is rounded as IEEE says, an integer must be held exactly, and only 0 becomes 0. */
   static final class Floats extends Leaf {
+    /** Every integer with so few digits is held exactly: below 2 to the power of 53 and 24. */
+    private static final int DIGITS_OF_A_DOUBLE = 15;
+
+    private static final int DIGITS_OF_A_FLOAT = 7;
     private final boolean isDouble;
 
     Floats(String path, Problem missing, Problems problems, boolean isDouble) {
@@ -143,7 +148,35 @@ final class Leaves {
         return wrongType(parser, pass);
       }
       Number number = isDouble ? (Number) parser.getDoubleValue() : (Number) parser.getFloatValue();
-      return Double.isInfinite(number.doubleValue()) ? pass.misfit(problems.outOfRange) : number;
+      return isHeld(number.doubleValue(), parser) ? number : pass.misfit(problems.outOfRange);
+    }
+
+    private boolean isHeld(double number, JsonParser parser) throws IOException {
+      if (number == 0) {
+        return !hasDigit(parser);
+      }
+      boolean isShort = parser.getTextLength() <= (isDouble ? DIGITS_OF_A_DOUBLE : DIGITS_OF_A_FLOAT);
+      if (isShort || parser.currentToken() != JsonToken.VALUE_NUMBER_INT) {
+        return !Double.isInfinite(number);
+      }
+      if (Double.isInfinite(number)) {
+        return false;
+      }
+      // From the text: the parser would make its integer of the rounded number.
+      var exact = new BigDecimal(parser.getTextCharacters(), parser.getTextOffset(), parser.getTextLength());
+      return exact.compareTo(new BigDecimal(number)) == 0;
+    }
+
+    /** Whether the number at the current token has a digit other than 0 before its exponent. */
+    private static boolean hasDigit(JsonParser parser) throws IOException {
+      char[] text = parser.getTextCharacters();
+      int from = parser.getTextOffset();
+      for (int each = from; each < from + parser.getTextLength() && (text[each] | ' ') != 'e'; each++) {
+        if (text[each] >= '1' && text[each] <= '9') {
+          return true;
+        }
+      }
+      return false;
     }
   }
 
