@@ -22,6 +22,11 @@ def duration(seconds: float) -> str:
     return f"{left} s"
 
 
+def printable(text: str) -> str:
+    """The text with control characters escaped: a message must not control the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def counted(number: int, thing: str) -> str:
     """``1 row``, ``2,000 rows``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -20,7 +20,6 @@ from kdi_assets.cli.options import (
 from kdi_assets.cli.output import (
     UTC_SQL,
     print_result,
-    printable,
     refusal_in_json,
     table_text,
     value_excerpt,
@@ -30,7 +29,7 @@ from kdi_assets.cli.replay_output import place_text, print_replay
 from kdi_assets.cli.session import stream_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import OffsetRange, Stream
-from kdi_assets.wording import counted
+from kdi_assets.wording import counted, printable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

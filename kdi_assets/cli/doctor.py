@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, StreamNames
-from kdi_assets.cli.output import exit_code, print_json, printable, table_text
+from kdi_assets.cli.output import exit_code, print_json, table_text
 from kdi_assets.settings import Settings
+from kdi_assets.wording import printable
 
 if TYPE_CHECKING:
     from kdi_assets.doctor.finding import Finding

@@ -17,7 +17,7 @@ import typer
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
-from kdi_assets.wording import duration
+from kdi_assets.wording import duration, printable
 
 if TYPE_CHECKING:
     from kdi_assets.monitoring.commit_history import HistoryEntry
@@ -145,11 +145,6 @@ def _cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return "-" if value is None else str(value)
-
-
-def printable(text: str) -> str:
-    """The text with control characters escaped: a message must not control the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def value_text(value: bytes) -> str:

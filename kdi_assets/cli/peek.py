@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, StreamName, parse_topic_partition, selected_stream
-from kdi_assets.cli.output import UTC_SQL, print_progress, print_result, printable, value_excerpt, value_text
+from kdi_assets.cli.output import UTC_SQL, print_progress, print_result, value_excerpt, value_text
 from kdi_assets.cli.session import stream_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream.message_rules import TombstonePolicy
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.wording import printable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from kdi_assets.cli.output import print_result, printable, table_text
+from kdi_assets.cli.output import print_result, table_text
 from kdi_assets.stream.stream import TopicPartition
-from kdi_assets.wording import counted
+from kdi_assets.wording import counted, printable
 
 if TYPE_CHECKING:
     from kdi_assets.replay.report import LetterChange, ReplayReport

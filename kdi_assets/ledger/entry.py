@@ -10,6 +10,7 @@ from typing import Literal
 
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.wording import printable
 
 Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal", "routes", "replay", "discard", "erase"]
 """``routes`` commits a change of route conditions, or the stop before it; positions stay as they are."""
@@ -115,7 +116,7 @@ class FieldCounts:
 
     def listed(self, most: int = 10) -> str:
         """The most frequent paths with their counts, and how many more there are."""
-        shown = [f"{path} ({count:,})" for path, count in list(self.named.items())[:most]]
+        shown = [f"{printable(path)} ({count:,})" for path, count in list(self.named.items())[:most]]
         others = len(self.named) - len(shown) + self.others
         return ", ".join(shown) + (f" and at least {others:,} more" if others else "")
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from kdi_assets.cli.output import error_fields, exit_code, printable, to_json
+from kdi_assets.cli.output import error_fields, exit_code, to_json
 from kdi_assets.cli.peek import PeekedMessage
 from kdi_assets.config.errors import UnknownStream
 from kdi_assets.drain.errors import (
@@ -26,13 +26,14 @@ from kdi_assets.drain.errors import (
 )
 from kdi_assets.drain.spark_errors import refused_to
 from kdi_assets.errors import KdiError
+from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.replay import replay_letters as replaying
 from kdi_assets.replay import replay_transaction
 from kdi_assets.replay.dead_letter_filter import ALL, DeadLetterFilter
 from kdi_assets.replay.report import MessagesNotInKafka, Missing
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
-from kdi_assets.wording import duration, first_line
+from kdi_assets.wording import duration, first_line, printable
 
 DECIDE = TopicMissing(cluster="main", topic="orders")
 RETRY = BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
@@ -249,3 +250,9 @@ def test_the_command_that_leaves_what_is_missing_keeps_what_the_replay_was_told(
         f"{asked} --leave-missing --accept-dead-letters",
         f"{asked} --into TABLE",
     ]
+
+
+def test_names_of_fields_that_messages_bring_do_not_control_the_terminal() -> None:
+    counts = FieldCounts(2, {"\x1b]0;owned\x07\r0 rows": 2})
+
+    assert counts.listed() == r"\x1b]0;owned\x07\r0 rows (2)"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kdi_assets.serve.columns import Column, served_columns
-from kdi_assets.serve.errors import ColumnNotServed
+from kdi_assets.serve.errors import ColumnNotServed, TableAlteredByHand
 from kdi_assets.serve.postgres.target_table import Expected, TargetTable
 from kdi_assets.serve.postgres.types import SCALARS, postgres_types
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
@@ -71,3 +71,17 @@ def test_a_column_is_added_only_if_no_run_of_ours_had_it() -> None:
     added = expected.columns_to_add(TargetTable("table", {"id": "bigint"}, ("id",)))
 
     assert added == {"new": "text"}
+
+
+def test_statements_that_a_person_runs_quote_the_names_that_others_gave() -> None:
+    odd = 'x"; DROP TABLE y; --'
+    expected = Expected("gold", 'a"b', 't"', {"id": "bigint", "n": "bigint"}, ("id",), {})
+
+    with pytest.raises(TableAlteredByHand) as refused:
+        expected.columns_to_add(TargetTable("table", {"id": "bigint", "n": "text", odd: "text"}, ("n",)))
+
+    assert refused.value.statements == (
+        'ALTER TABLE "a""b"."t""" ALTER COLUMN "n" TYPE bigint;',
+        'ALTER TABLE "a""b"."t""" DROP COLUMN "x""; DROP TABLE y; --";',
+        'ALTER TABLE "a""b"."t""" DROP CONSTRAINT IF EXISTS "t""_pkey", ADD PRIMARY KEY ("id");',
+    )

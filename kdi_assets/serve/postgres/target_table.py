@@ -67,24 +67,29 @@ class Expected:
         if found.kind != "table":
             return [f"it is a {found.kind}"], []
         texts, statements = [], []
-        alter = f'ALTER TABLE "{self.schema}"."{self.table}"'
+        alter = f"ALTER TABLE {_quoted(self.schema)}.{_quoted(self.table)}"
         for name, type_ in self.columns.items():
             there = found.columns.get(name)
             if there is None and name in self.recorded:
                 texts.append(f"column {name} was dropped")
             elif there is not None and there != type_:
                 texts.append(f"column {name} is {there}, and the Delta table's is {type_}")
-                statements.append(f'{alter} ALTER COLUMN "{name}" TYPE {type_};')
+                statements.append(f"{alter} ALTER COLUMN {_quoted(name)} TYPE {type_};")
         for name in found.columns.keys() - self.columns.keys():
             texts.append(f"the Delta table has no column {name}")
-            statements.append(f'{alter} DROP COLUMN "{name}";')
+            statements.append(f"{alter} DROP COLUMN {_quoted(name)};")
         if set(found.primary_key) != set(self.keys):
             is_key = f"the primary key is ({', '.join(found.primary_key)})" if found.primary_key else "no primary key"
             texts.append(f"{is_key}, and the document's keys are ({', '.join(self.keys)})")
-            drop = f'DROP CONSTRAINT IF EXISTS "{self.table}_pkey", ' if found.primary_key else ""
-            quoted = ", ".join(f'"{key}"' for key in self.keys)
+            drop = f"DROP CONSTRAINT IF EXISTS {_quoted(f'{self.table}_pkey')}, " if found.primary_key else ""
+            quoted = ", ".join(map(_quoted, self.keys))
             statements.append(f"{alter} {drop}ADD PRIMARY KEY ({quoted});")
         return texts, statements
+
+
+def _quoted(name: str) -> str:
+    """An identifier for a statement that a person runs."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def read_target_table(connection: psycopg.Connection, schema: str, table: str) -> TargetTable | None:
