@@ -95,6 +95,9 @@ def _text(stream: Stream, did: Commits, report: DrainReport | None) -> str:
         if report is None:
             return f"{name}: not drained"
         positions = "positions committed; " if report.position_commits else ""
+        if report.taken_by_another:
+            taken = counted(report.backlog_before, "offset")
+            return f"{name}: another drain committed the backlog of {taken} ({report.seconds:.1f} s)"
         return f"{name}: {positions}no backlog ({report.seconds:.1f} s)"
     facts = [counted(did.rows_added, "row"), counted(did.dead_letters, "dead letter")]
     facts += [*([f"{did.filtered:,} filtered"] if did.filtered else ()), _versions(did.commits)]

@@ -96,7 +96,7 @@ class Draining:
     def __init__(
         self, context: DrainContext, *, on_commit: Callable[[Commit], None], topic: TopicState | None = None
     ) -> None:
-        self._clock, self._lost, self._conflicts = _Clock(), 0, 0
+        self._clock, self._lost, self._conflicts, self._overtaken = _Clock(), 0, 0, False
         self._context = replace(context, session=lambda: self._clock.watching(context.session()))
         self._on_commit = on_commit
         self._commits: list[Commit] = []
@@ -163,7 +163,7 @@ class Draining:
                 self._undrainable = self._undrainable or refused
                 self._until |= {r.topic_partition: r.start for r in refused.offsets}
             except OvertakenCommit as overtaken:
-                self._lost, self._conflicts = self._lost + 1, self._conflicts + 1
+                self._lost, self._conflicts, self._overtaken = self._lost + 1, self._conflicts + 1, True
                 if self._lost >= MOST_LOST_ATTEMPTS:
                     raise AnotherDrainActive(
                         stream=self.stream.name, detail=overtaken.message_parts()[0]
@@ -186,6 +186,7 @@ class Draining:
             lag_seconds=self._lag,
             seconds=self._clock.seconds,
             cpu_seconds=self._clock.cpu_seconds,
+            taken_by_another=self._overtaken and not self._commits,
         )
 
     def _commit_positions(self, step: PositionCommit) -> None:

@@ -120,6 +120,7 @@ class DrainReport(Commits):
         backlog_after: The same at the last snapshot: offsets that came during the drain.
         lag_seconds: Age of the oldest message of the backlog at the first plan; ``None`` without one.
         cpu_seconds: Of this process and the driver's JVM; on a shared driver the work of others is included.
+        taken_by_another: Whether other commits came first, and left nothing to commit.
     """
 
     stream: str
@@ -130,6 +131,7 @@ class DrainReport(Commits):
     lag_seconds: float | None = None
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    taken_by_another: bool = False
 
 
 @contextmanager

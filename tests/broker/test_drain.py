@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kdi_assets.cli.drain import _text
 from kdi_assets.drain import stage
+from kdi_assets.drain.report import DrainReport
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.sources.kafka import reader
@@ -66,6 +68,22 @@ def test_what_comes_later_is_added_behind_and_a_drain_of_nothing_commits_nothing
 
 
 @pytest.mark.core
+def test_the_loser_of_two_drains_says_that_the_other_one_committed_its_backlog(driven: DrivenFactory) -> None:
+    web = driven(partitions=1)
+    web.produce(4)
+    others: list[DrainReport] = []
+
+    def at(point: str) -> None:
+        if point == "files written" and not others:
+            others.append(web.drain())
+
+    loser, nobody = web.drain(at=at), web.drain()
+
+    assert [report.taken_by_another for report in (*others, loser, nobody)] == [False, True, False]
+    said = _text(web.stream, loser, loser)
+    assert said.startswith(f"{web.stream.name}: another drain committed the backlog of 4 offsets (")
+
+
 def test_a_long_backlog_is_drained_in_plans_of_max_records(driven: DrivenFactory) -> None:
     web = driven(partitions=2, max_records=100)
     produced = web.produce(350)
