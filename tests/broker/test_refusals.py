@@ -85,10 +85,10 @@ def test_a_missing_topic_and_a_silent_broker_are_said_and_nothing_is_written(
     ("fields", "field"),
     [
         ({"record_ddl": "a int, b strin"}, "schema"),
-        ({"record_ddl": "a int, A string"}, "schema"),
-        ({"record_ddl": "a struct<`b c`: int>"}, "schema"),
+        ({"record_ddl": "a int, A string"}, "fields.A"),
+        ({"record_ddl": "a struct<`b c`: int>"}, "fields.a.`b c`"),
         ({"record_ddl": "a map<int, int>"}, "schema"),
-        ({"record_ddl": "kafka int"}, "schema"),
+        ({"record_ddl": "kafka int"}, "fields.kafka"),
         ({"columns": {"host": "parse_url(urll, 'HOST')"}}, "columns.host"),
         ({"date_expression": "to_date("}, "date"),
         ({"date_expression": "status"}, "date"),
