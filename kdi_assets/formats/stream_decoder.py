@@ -102,7 +102,7 @@ class StreamDecoder:
         """As ``Decoder.with_unknown``."""
         from pyspark.sql import functions as F
 
-        found = self.payload_decoder.with_unknown(messages, self.source, where=where)
+        found = self.payload_decoder.with_unknown(messages, self._kept, where=where)
         if not (dropped := self._dropped("u.path")) or UNKNOWN not in found.columns:
             return found
         return found.withColumn(UNKNOWN, F.expr(f"filter({UNKNOWN}, u -> NOT ({dropped}))"))
@@ -111,11 +111,20 @@ class StreamDecoder:
         """As ``Decoder.with_unknown_paths``."""
         from pyspark.sql import functions as F
 
-        found = self.payload_decoder.with_unknown_paths(messages, self.source, where=where)
+        found = self.payload_decoder.with_unknown_paths(messages, self._kept, where=where)
         if not (dropped := self._dropped("p")) or PATHS not in found.columns:
             return found
         others = f"filter({PATHS}, p -> NOT ({dropped}))"
         return found.withColumn(PATHS, F.expr(f"CASE WHEN size({others}) > 0 THEN {others} END"))
+
+    @property
+    def _kept(self) -> StructType:
+        """The fields of ``source`` that are columns."""
+        from pyspark.sql.types import StructType
+
+        columns = set(self.record.names)
+        pairs = zip(self.source.fields, self.named.fields, strict=True)
+        return StructType([of_message for of_message, column in pairs if column.name in columns])
 
     def _dropped(self, path: str) -> str:
         """Spark SQL: whether an unknown field's path is that of a dropped field; empty if no field is dropped."""

@@ -283,6 +283,69 @@ def test_protobuf_of_several_schemas_becomes_one_record_and_every_other_message_
     assert report.unknown == FieldCounts(1, {"#9": 1, "shop": 1})
 
 
+HOSTILE_PROTOBUF = {
+    "kafka": "string kafka = 90;",
+    "_change_type": "string _change_type = 91;",
+    "ID": "int32 ID = 92;",
+    "again": "repeated Order again = 93;",
+    "far": "int32 far = 536870911;",
+}
+
+
+def test_a_later_version_of_protobuf_with_such_fields_does_not_either(
+    driven: DrivenFactory, registry: RunningRegistry
+) -> None:
+    format_ = ProtobufRegistry(RegistrySchemas(registry.described(), SUBJECT), "shop.Order")
+    stream = driven(partitions=1, **{**AS_DECODED, "format": format_, "contract": Contract("evolve")})
+
+    for n, (name, field) in enumerate({"": "", **HOSTILE_PROTOBUF}.items()):
+        good = " ".join(f"string good{m} = {10 + m};" for m in range(1, n + 1))
+        text = f'syntax = "proto3"; package shop; message Order {{ int64 id = 1; {good} {field} }}'
+        version = registry.register(SUBJECT, text, type="PROTOBUF")
+        value: dict[str, Any] = {"id": n}
+        if name:
+            value |= {name: [{"id": 7}] if name == "again" else "7" if "string" in field else 7, f"good{n}": "x"}
+        stream.send(in_protobuf(version, text, b"\x00", **value))
+        report = stream.drain()
+
+        assert stream.letters("reason") == []
+        assert stream.rows("id", f"good{n}" if name else "kafka.offset")[-1] == (n, "x" if name else 0), name
+        assert list(report.unknown.named) == ([name] if name else [])
+
+
+HOSTILE_JSON = {
+    "kafka": {"type": "string"},
+    "_commit_timestamp": {"type": "string"},
+    "ID": {"type": "string"},
+    "any": {},
+    "several": {"type": ["string", "object"]},
+    "nothing": {"type": "object"},
+    "again": {"$ref": "#"},
+    "first.name": {"type": "string"},
+}
+
+
+def test_a_later_version_of_a_json_schema_with_such_properties_does_not_either(
+    driven: DrivenFactory, registry: RunningRegistry
+) -> None:
+    """Those that messages have, and whose name can be a column's, get the type of their values."""
+    format_ = JsonRegistry(RegistrySchemas(registry.described(), SUBJECT))
+    stream = driven(partitions=1, **{**AS_DECODED, "format": format_, "contract": Contract("evolve")})
+
+    for n, (name, property_) in enumerate({"": {}, **HOSTILE_JSON}.items()):
+        good = {f"good{m}": {"type": "string"} for m in range(1, n + 1)}
+        properties = {"id": {"type": "integer"}, **good, **({name: property_} if name else {})}
+        version = registry.register(SUBJECT, json.dumps({"properties": properties}), type="JSON")
+        message = {"id": n, **({name: "7", f"good{n}": "x"} if name else {})}
+        stream.send(framed(version, json.dumps(message).encode()))
+        stream.drain()
+
+        assert stream.rows("id", f"good{n}" if name else "kafka.offset")[-1] == (n, "x" if name else 0), name
+
+    learned = [("7", None, None), (None, "7", None), (None, None, "7")]
+    assert stream.rows("any", "several", "nothing")[4:7] == learned
+
+
 REFERRING: Sequence[tuple[str, str, str, str]] = [
     (
         "AVRO",

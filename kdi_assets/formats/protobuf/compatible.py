@@ -63,6 +63,11 @@ def unknown_paths(writer: Descriptors, message: str, reader: Record) -> dict[str
     return dict(_unknown(record_of(writer.message(message)), reader, "", "")) if known else {}
 
 
+def left_out_paths(writer: Descriptors, message: str) -> list[str]:
+    """The fields of the writer's message that no column can hold; none if the writer has no such message."""
+    return list(record_of(writer.message(message)).left_out) if message in writer.messages() else []
+
+
 def _unknown(written: FieldType, read: FieldType, here: str, path: str) -> Iterator[tuple[str, str]]:
     match written, read:
         case Record(), Record() | Empty():

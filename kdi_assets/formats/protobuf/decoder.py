@@ -24,9 +24,10 @@ from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.framing import FIRST_MESSAGE, other_schema_than
 from kdi_assets.formats.protobuf import payloads
 from kdi_assets.formats.protobuf.columns import spark_record
-from kdi_assets.formats.protobuf.compatible import becomes, unknown_paths
+from kdi_assets.formats.protobuf.compatible import becomes, left_out_paths, unknown_paths
 from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors, schema_descriptors
 from kdi_assets.formats.protobuf.payloads import Payloads, Reading, decoding
+from kdi_assets.formats.protobuf.records import Record
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.registry.schemas import KnownSchemas
 from kdi_assets.formats.rules import Rule
@@ -95,12 +96,13 @@ class ProtobufDecoder(Decoder):
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         reading = self._reading
-        paths = {
-            f"{FRAME}.schema_id = {schema_id}": list(
-                unknown_paths(Descriptors(writer), reading.payloads.message, reading.record).values()
-            )
-            for schema_id, writer in (self._writers or {}).items()
-        }
+        read = Record(tuple(field for field in reading.record.fields if field.name in record.names))
+        message = reading.payloads.message
+        paths: dict[str, list[str]] = {}
+        for schema_id, text in (self._writers or {}).items():
+            writer = Descriptors(text)
+            known = unknown_paths(writer, message, read).values()
+            paths[f"{FRAME}.schema_id = {schema_id}"] = [*known, *left_out_paths(writer, message)]
         return _with_numbers(with_unknown_of_schemas(messages, paths, where=where), where)
 
     @cached_property
