@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kdi_assets.formats.field_uses import FieldUses
 from kdi_assets.stream.stream import Stream
 
 COORDINATES = "kafka"
@@ -39,6 +40,7 @@ def column_lineage(
     exploded = {stream.explode.name: referenced(stream.explode.sql)} if stream.explode else {}
     derived = {*written, *exploded, stream.coordinates, stream.rescued}
     masked = {path.split(".")[0] for path in stream.mask}
+    uses = FieldUses.of(stream.fields)
 
     def origins() -> Iterator[tuple[str, InputFields]]:
         for column in columns:
@@ -49,7 +51,7 @@ def column_lineage(
             elif column in exploded and stream.explode:
                 yield column, InputFields(tuple(sorted(exploded[column])), stream.explode.sql, column in masked)
             elif column not in derived:
-                yield column, InputFields((column,), masked=column in masked)
+                yield column, InputFields(uses.message_steps((column,)), masked=column in masked)
 
     return {column: origin for column, origin in origins() if origin.fields}
 

@@ -283,6 +283,59 @@ def test_protobuf_of_several_schemas_becomes_one_record_and_every_other_message_
     assert report.unknown == FieldCounts(1, {"#9": 1, "shop": 1})
 
 
+CHANGED_AVRO: dict[str, tuple[str, Any, dict[str, Any], str]] = {
+    "a field is gone": ("AVRO", order("other"), {"id": 1, "other": "x"}, "row"),
+    "a type is another one": (
+        "AVRO",
+        {**order("note"), "fields": [{"name": "id", "type": "string"}, *order("note")["fields"][1:]]},
+        {"id": "1", "note": "x"},
+        "incompatible_schema",
+    ),
+    "a text became a record": (
+        "AVRO",
+        {
+            **order(),
+            "fields": [
+                *order()["fields"],
+                {"name": "note", "type": {"type": "record", "name": "N", "fields": [{"name": "a", "type": "int"}]}},
+            ],
+        },
+        {"id": 1, "note": {"a": 1}},
+        "incompatible_schema",
+    ),
+    "it is no record": ("AVRO", "string", {}, "incompatible_schema"),
+    "it is of another type": ("JSON", {"properties": {"id": {"type": "integer"}}}, {}, "incompatible_schema"),
+    "it cannot be parsed": ("AVRO", {"type": "record", "name": "Order", "fields": [{"name": "id"}]}, {}, "none"),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED_AVRO)
+def test_a_later_version_that_the_table_cannot_follow_does_not_stop_a_stream_that_evolves(
+    driven: DrivenFactory, registry: RunningRegistry, case: str
+) -> None:
+    """The version before it reads its messages, until another one can be followed."""
+    type_, schema, value, verdict = CHANGED_AVRO[case]
+    second = registry.register(SUBJECT, json.dumps(SECOND))
+    stream = of_avro(driven, registry).with_definition(contract=Contract("evolve"))
+    stream.send(in_avro(second, SECOND, id=0, note="one"))
+    stream.drain()
+
+    bad = registry.register(SUBJECT, json.dumps(schema), type=type_)
+    stream.send(in_avro(second, SECOND, id=1, note="two"))
+    if verdict != "none":
+        stream.send(
+            framed(bad, datum(schema, value if isinstance(schema, dict) else "text") if type_ == "AVRO" else b"{}")
+        )
+    stream.drain()
+    third = registry.register(SUBJECT, json.dumps(THIRD))
+    stream.send(in_avro(third, THIRD, id=3, note=None, shop="x"))
+    stream.drain()
+
+    rows = [(0, "one", None), (1, "two", None), *([(1, None, None)] if verdict == "row" else []), (3, None, "x")]
+    assert stream.rows("id", "note", "shop") == rows
+    assert stream.letters("reason") == ([verdict] if verdict.startswith("incompatible") else [])
+
+
 HOSTILE_PROTOBUF = {
     "kafka": "string kafka = 90;",
     "_change_type": "string _change_type = 91;",

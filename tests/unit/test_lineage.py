@@ -21,7 +21,7 @@ from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry, RangeCounts
 from kdi_assets.listeners import lineage
 from kdi_assets.listeners.column_lineage import InputFields, column_lineage
 from kdi_assets.settings import Settings
-from kdi_assets.stream.message_rules import Explode, Mask
+from kdi_assets.stream.message_rules import Explode, FieldUse, Mask
 from kdi_assets.stream.stream import OffsetRange
 from tests.lineage_receiver import LineageReceiver, receiving
 from tests.table_by_hand import TP, TableByHand, orders
@@ -182,11 +182,13 @@ def test_columns_come_from_the_fields_that_the_document_names() -> None:
         columns={"host": "parse_url(url, 'HOST')", "paid.total": "item.price * rate", "when": "kafka.timestamp"},
         explode=Explode("item", "basket.items"),
         mask={"email": Mask("null")},
+        fields={"_change_type": FieldUse("rename", "change")},
     )
-    columns = ["id", "email", "host", "paid", "when", "item", "kafka", "date"]
+    columns = ["id", "change", "email", "host", "paid", "when", "item", "kafka", "date"]
 
     assert column_lineage(stream, columns, referenced=_names) == {
         "id": InputFields(("id",)),
+        "change": InputFields(("_change_type",)),
         "email": InputFields(("email",), masked=True),
         "host": InputFields(("url",), "parse_url(url, 'HOST')"),
         "paid": InputFields(("basket.items", "rate"), "item.price * rate"),

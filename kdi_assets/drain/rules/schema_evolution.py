@@ -6,18 +6,23 @@ record, too.
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.drain.rules.errors import SchemaDisagrees, ShapeMistake
 from kdi_assets.drain.rules.judge import field_values
 from kdi_assets.drain.rules.records import overlap, stream_decoder
 from kdi_assets.drain.rules.shape import columns_of
-from kdi_assets.drain.rules.table_schema import widened, widens
+from kdi_assets.drain.rules.table_schema import follows_latest, refuse_other_schema, widened, widens
 from kdi_assets.drain.rules.tally import Counts
+from kdi_assets.errors import KdiError
 from kdi_assets.formats.decoder import MISFITS, UNKNOWN
+from kdi_assets.formats.errors import SubjectVersionUnknown
 from kdi_assets.formats.field_uses import OF_CHANGE_FEED, FieldUses, named_as_messages, read_struct
+from kdi_assets.formats.registry.schemas import version_numbers
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.stream.message_format import Json, JsonRegistry
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
 
+_log = logging.getLogger(__name__)
 SAMPLE_MESSAGES = 20_000
 """From so many messages of a plan the types of new columns are inferred."""
 MOST_FIELDS = 200
@@ -43,16 +49,46 @@ def evolved(stream: Stream, lake: str, spark: SparkSession) -> Stream:
     Raises:
         ShapeMistake: The document does not work.
     """
-    if not _learns_from_messages(stream):
+    follows = stream.contract.evolves and follows_latest(stream)
+    if not follows and not _learns_from_messages(stream):
         return stream
     log = TableLog.open(stream.table_uri(lake))
     if log is None:
+        return stream
+    return _of_newest_version(stream, log, spark) if follows else _with_gained(stream, log, spark)
+
+
+def _with_gained(stream: Stream, log: TableLog, spark: SparkSession) -> Stream:
+    """The stream with a record that has what its table gained, if it learns from messages."""
+    if not _learns_from_messages(stream):
         return stream
     from pyspark.sql.types import StructType
 
     record = stream_decoder(stream).record
     grown = _grown(record, columns_of(stream, spark), StructType.fromJson(dict(log.schema)), stream.contract)
     return stream if grown == record else _of_record(stream, grown, spark)
+
+
+def _of_newest_version(stream: Stream, log: TableLog, spark: SparkSession) -> Stream:
+    """The stream with the newest version of its subject that the table can follow.
+
+    A version that lost a field, changed a type or is no record does not stop the stream: the version before it reads
+    its messages. Those that cannot become its record are dead letters, and new fields are counted as unknown.
+    """
+    format_: Any = stream.format
+    why: KdiError | None = None
+    for number in (None, *version_numbers(format_.schemas)[1:]):
+        version = replace(stream, format=replace(format_, schemas=replace(format_.schemas, version=number)))
+        try:
+            found = _with_gained(version, log, spark)
+            refuse_other_schema(found, log, columns_of(found, spark))
+        except (ShapeMistake, SchemaDisagrees, SubjectVersionUnknown) as refused:
+            why = why or refused
+            continue
+        if number is not None:
+            _log.warning("%s  The stream follows version %d of %s.", why, number, format_.schemas.subject)
+        return found
+    return stream  # its drain refuses it
 
 
 def gaining(messages: DataFrame, decoder: StreamDecoder, counts: Counts, *, now: datetime) -> Stream | None:

@@ -71,7 +71,7 @@ def _only_in_table(found: StructType, wanted: StructType, stream: Stream) -> Ite
     for f in (f for f in found.fields if f.name.lower() not in given):
         if not f.nullable:
             yield f"column {f.name} is NOT NULL, and the stream does not give it"
-        elif _follows_latest(stream):
+        elif follows_latest(stream):
             pinned = "is not in the latest version that is known of the schema (`version:` pins another one)"
             yield f"column {f.name} {pinned}"
 
@@ -117,7 +117,7 @@ def _of_types(found: DataType, given: DataType, path: str, stream: Stream) -> It
         yield f"column {path} is {_type(found)} in the table and {_type(given)} in the stream", ""
 
 
-def _follows_latest(stream: Stream) -> bool:
+def follows_latest(stream: Stream) -> bool:
     """Whether the record is the registry's latest version, and the document declares none."""
     return isinstance(stream.format, Framed) and stream.format.schemas.version is None and not stream.record_ddl
 

@@ -87,6 +87,11 @@ class Schemas:
             self._files.keep_versions(subject, known, latest=latest)
         return tuple(sorted(set(known.values())))
 
+    def numbers_of(self, subject: str) -> tuple[int, ...]:
+        """The numbers of all versions of a subject, also deleted ones, the newest first."""
+        self.ids_of(subject)
+        return tuple(sorted(self._files.versions(subject)[0], reverse=True))
+
     def version(self, subject: str, number: int | None = None) -> Version:
         """A version of a subject, by default the latest; with the registry down, the last known answer.
 
@@ -181,6 +186,11 @@ class KnownSchemas:
         """
         found = {schema_id: schema for schema_id, schema in self.registry.by_ids(ids).items() if schema is not None}
         return replace(self, by_id={**self.by_id, **found}) if found else None
+
+
+def version_numbers(wanted: RegistrySchemas) -> tuple[int, ...]:
+    """The versions of a stream's subject, the newest first; raises as ``known_schemas``."""
+    return Schemas(wanted.registry, home=Settings.from_environment().home).numbers_of(wanted.subject)
 
 
 def known_schemas(wanted: RegistrySchemas) -> KnownSchemas:
