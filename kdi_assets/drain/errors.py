@@ -280,6 +280,16 @@ class NotDrainedYet(Terminal):
     what_to_run = "kdi drain {stream}   (it takes over the positions; then the same command again)"
 
 
+class NothingDrained(Terminal):
+    """No drain has made the table, so it has no date to replay."""
+
+    stream: str
+
+    what_happened = "{stream}: nothing was drained yet, so there are no rows of older dates to replay."
+    what_is_safe = "nothing was read and nothing was written."
+    what_to_run = "kdi drain {stream}   (in Dagster, materialize the newest date); it fills older dates too"
+
+
 class Undrainable(Terminal):
     """Offsets that no drain can read or explain; a drain first drains all else that it can, then raises this.
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import date
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.errors import NothingDrained
 from kdi_assets.drain.plan import plan_drain
 from kdi_assets.drain.snapshot import truncation
 from kdi_assets.ledger.rewrite import MESSAGE
@@ -48,7 +49,7 @@ def replay_dates(
         leave_missing: Go on if Kafka no longer has all messages; the rows of missing ones stay.
         at: Called at ``"messages chosen"``, ``"messages read"`` and the points of ``replay``; tests stop it there.
 
-    Raises ``MessagesNotInKafka``, and as ``replay`` and ``run_transaction``.
+    Raises ``MessagesNotInKafka``, ``NothingDrained`` without a table, and as ``replay`` and ``run_transaction``.
     """
     previews, empty = dry_run or bool(into), ReplayReport(stream.name, first=first, last=last)
     flags = " --accept-dead-letters" if accept_dead_letters else ""
@@ -63,9 +64,12 @@ def replay_dates(
 
     options = " --dry-run" if previews else f"{' --leave-missing' if leave_missing else ''}{flags}"
     again = f"kdi replay {stream.name} --from {first} --to {last}{options}"
-    return run_transaction(
+    report = run_transaction(
         stream, lake, session, "replay", body, command=again, empty=empty, run_id=run_id, dry_run=previews
     )
+    if report is empty:
+        raise NothingDrained(stream=stream.name)
+    return report
 
 
 @contextmanager

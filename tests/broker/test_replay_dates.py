@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from kdi_assets.drain.errors import NothingDrained
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.letters import dead_letters_with_state
@@ -244,3 +245,12 @@ def lost(row: Any) -> bool:
     """Whether retention has deleted its message."""
     at = row["meta"]["kafka"]
     return bool(at["offset"] < {0: 20, 1: 25}[at["partition"]])
+
+
+def test_a_date_before_the_first_drain_is_refused_with_the_way_to_fill_it(driven: DrivenFactory) -> None:
+    web = driven(partitions=1)
+    web.produce(2)
+
+    for dry_run in (False, True):
+        with pytest.raises(NothingDrained, match=f"kdi drain {web.stream.name}"):
+            replayed(web, date(2026, 1, 1), dry_run=dry_run)

@@ -46,10 +46,10 @@ def table(lake: str) -> TableByHand:
 
 @pytest.mark.parametrize(
     "name",
-    ["positions_never_go_back", "dead_letter_rate", "dates_in_window", "table_health", "no_duplicate_coordinates"],
+    ["positions_never_go_back", "dates_in_window", "table_health", "no_duplicate_coordinates"],
 )
-def test_a_stream_that_was_never_drained_has_nothing_wrong(name: CheckName, lake: str) -> None:
-    assert check(name, lake).passed
+def test_without_a_table_nothing_was_checked_and_nothing_passed(name: CheckName, lake: str) -> None:
+    assert check(name, lake).level == "warn"
 
 
 @pytest.mark.parametrize("name", OF_THE_LOG)

@@ -33,7 +33,7 @@ class CheckResult:
         return self.level == "passed"
 
 
-NO_TABLE = CheckResult("passed", "there is no table yet")
+NO_TABLE = CheckResult("warn", "nothing was checked: there is no table before the first drain")
 
 
 def not_checked(refusal: KdiError) -> CheckResult:
