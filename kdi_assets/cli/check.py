@@ -106,9 +106,10 @@ def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession,
     try:
         for wrong in _shape_mistakes(stream, session):
             takes = next((t for path, t in EXPECTED.items() if wrong.field.startswith(path)), EXPECTED_OTHERWISE)
-            if (named := wrong.field.removeprefix("fields.")) != wrong.field and named not in stream.fields:
-                takes = f"add fields: {{{_key(named)}: drop}} to leave it out, or {{{_key(named)}: {{rename: name}}}}"
-            findings.mistakes.append(document.mistake(wrong.field, wrong.message.rstrip("; "), takes))
+            message = wrong.message.rstrip("; ")
+            if "; add fields: " in message:  # the mistake knows what helps
+                message, _, takes = message.rpartition("; ")
+            findings.mistakes.append(document.mistake(wrong.field, message, takes))
         if len(findings.mistakes) == known:
             _check_others_table(stream, document, session, findings)
     except SubjectVersionUnknown as unknown:
@@ -165,11 +166,6 @@ def _shape_mistakes(stream: Stream, session: SparkSession) -> Iterator[ShapeMist
             yield refusal
             found.add(refusal.field)
             rest = _without(rest, refusal.field)
-
-
-def _key(path: str) -> str:
-    """A path as a key of YAML, where nothing begins with a backtick."""
-    return f'"{path}"' if "`" in path else path
 
 
 def _without(stream: Stream, field: str) -> Stream | None:

@@ -18,6 +18,8 @@ Steps = tuple[str, ...]
 """The names on the way to a field; ``[]`` at the end of one: its elements or values."""
 FORBIDDEN = " ,;{}()\n\t=.'\"`[]"
 OF_CHANGE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
+RESERVED = ("kafka", *OF_CHANGE_FEED)
+"""Names that no field of the first level has; others begin with ``_kdi_``."""
 _TEXT = "kdi.text"
 """Metadata of a string field of a record: the message has any JSON value, and the column its text."""
 WHY = "kdi.why"
@@ -34,11 +36,13 @@ class FieldUses:
 
     Attributes:
         problems: Path of a field to why it cannot be a column; it is not in the record.
+        badly_named: Those of the first level for which another name helps.
         found: The paths of ``uses`` that the schema has.
     """
 
     uses: Mapping[Steps, FieldUse] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    badly_named: set[str] = field(default_factory=set)
     found: set[Steps] = field(default_factory=set)
 
     @classmethod
@@ -62,6 +66,8 @@ class FieldUses:
                 column = use.name if use and use.how == "rename" else name
                 if reason := _wrong_name(column, taken, top=not above):
                     self.refuse((*above, name), reason)
+                    if not above:
+                        self.badly_named.add(path_of([name]))
                 else:
                     columns[name] = column
                     taken[column.lower()] = column
@@ -142,9 +148,7 @@ def _wrong_name(column: str, taken: Mapping[str, str], *, top: bool) -> str:
 def proposed(uses: FieldUses) -> dict[str, FieldUse]:
     """The uses that solve the problems found: a new name where the name is the problem, else no column."""
     return {
-        named: FieldUse("rename", f"source_{steps_of(named)[-1].lstrip('_')}")
-        if steps_of(named)[-1].lower() in ("kafka", *OF_CHANGE_FEED) and len(steps_of(named)) == 1
-        else FieldUse(DROPPED)
+        named: FieldUse("rename", f"source_{named.lstrip('_')}") if named in uses.badly_named else FieldUse(DROPPED)
         for named in (path.split(ELEMENTS)[0] for path in uses.problems)
     }
 

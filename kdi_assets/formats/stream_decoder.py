@@ -213,6 +213,7 @@ def _stream_decoder(stream: Stream, decoder: Decoder, uses: FieldUses) -> Stream
     after = decoder.uses_after(uses)
     readable = read_struct(source, after)
     uses.problems.update(after.problems)
+    uses.badly_named.update(after.badly_named)
     if decoder.reads_by_name:
         source = readable
     return StreamDecoder(stream, decoder, source, named_as_columns(source, readable.names, after), uses)

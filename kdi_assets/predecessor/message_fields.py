@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from kdi_assets.formats.field_uses import RESERVED
 from kdi_assets.ledger.column_types import SPARK_NAMES
 from kdi_assets.predecessor.errors import NotTranslated
-from kdi_assets.scaffold.infer_types import RESERVED, ddl_name
+from kdi_assets.scaffold.infer_types import ddl_name
 
 DeltaType = Any
 """A type as Delta's schema JSON has it: a name, or an object."""

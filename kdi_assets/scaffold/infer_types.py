@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from kdi_assets.formats.field_uses import RESERVED
 from kdi_assets.scaffold.field_stats import NUMBERS, FieldStats, JsonRecord, JsonValue, Misfit, ValueKind, kind_of
 
 MOST_KEYS = 100
 """Objects within messages that have more different keys are maps: their keys are data, not field names."""
 MOST_DECIMAL_DIGITS = 12
 """Numbers with more digits after the decimal point are doubles, written out."""
-RESERVED = ("kafka", "_change_type", "_commit_version", "_commit_timestamp")
-"""Names that no field of the record may have: the struct in expressions, and columns of Delta's change data feed."""
 _NOT_IN_NAMES = set(" ,;{}()\n\t=.'\"`[]\\")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEYWORDS = ("null", "true", "false")

@@ -72,6 +72,15 @@ def test_a_field_that_cannot_be_a_column_is_refused_by_its_path(spark: SparkSess
 
     assert refused.value.field == f"fields.{path}"
     assert said in refused.value.message
+    by_name = case.split(" ", 1)[1] in ("kafka", "change feed", "ours", "case", "twice", "character")
+    assert ("rename: name" in refused.value.message) == by_name
+
+
+def test_a_time_of_day_that_the_document_declares_is_refused(spark: SparkSession) -> None:
+    for ddl in ("t time(6)", "a array<struct<t: time(3)>>"):
+        with pytest.raises(ShapeMistake, match="which is not supported") as refused:
+            analyse(stream_of(ddl), spark)
+        assert refused.value.field == "schema"
 
 
 @pytest.mark.parametrize("case", [case for case in REFUSED if not case.endswith("twice")])

@@ -257,7 +257,10 @@ def test_the_date_is_that_of_the_subjects_field_that_looks_like_the_events_time(
 @pytest.mark.parametrize(
     ("schema", "fields"),
     [
-        (a_record(("id", "long"), ("kafka", "long"), ("ID", "long")), {"kafka": rename("source_kafka"), "ID": DROP}),
+        (
+            a_record(("id", "long"), ("kafka", "long"), ("ID", "long")),
+            {"kafka": rename("source_kafka"), "ID": rename("source_ID")},
+        ),
         (a_record(("id", "long"), ("_change_type", "string")), {"_change_type": rename("source_change_type")}),
         (
             "syntax = 'proto3'; message M { int64 id = 1; repeated M parts = 2; string kafka = 3; }",

@@ -28,6 +28,8 @@ KAFKA_DDL = (
 )
 OF_FILE = ("file", "index", "count")
 """What ``kafka`` has of a row of a file besides: the file, the row's number in its message, and the number of rows."""
+_TIME = re.compile(r"\btime\(")
+"""A time of day in a type; only Avro has it, which gives its text."""
 _WORKING = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD, MISFITS)
 
 
@@ -77,7 +79,13 @@ def _refuse_fields(stream: Stream, decoder: StreamDecoder) -> None:
     if uses.problems and not (evolves and isinstance(stream.format, Framed)):
         path, reason = next(iter(uses.problems.items()))
         named, *inside = path.split(ELEMENTS)  # a document names no field inside of arrays and maps
-        raise mistake(stream, f"fields.{named}", f"{path} {reason}" if inside else reason)
+        key = f'"{named}"' if "`" in named else named  # nothing in YAML begins with a backtick
+        or_rename = f", or {{{key}: {{rename: name}}}}" if named in uses.badly_named else ""
+        add = f"add fields: {{{key}: drop}} to leave it out{or_rename}"
+        raise mistake(stream, f"fields.{named}", f"{f'{path} {reason}' if inside else reason}; {add}")
+    of_time = (f for f in decoder.source.fields if stream.record_ddl and _TIME.search(f.dataType.simpleString()))
+    if timed := next(of_time, None):
+        raise mistake(stream, "schema", f"{timed.name} is {timed.dataType.simpleString()}, which is not supported")
     if not evolves and (unused := [path_of(steps) for steps in uses.uses if steps not in uses.found]):
         raise mistake(stream, f"fields.{unused[0]}", "messages have no such field")
 

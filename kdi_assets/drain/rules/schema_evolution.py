@@ -21,7 +21,7 @@ from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.errors import KdiError
 from kdi_assets.formats.decoder import MISFITS, UNKNOWN
 from kdi_assets.formats.errors import SubjectVersionUnknown
-from kdi_assets.formats.field_uses import OF_CHANGE_FEED, FieldUses, named_as_messages, read_struct
+from kdi_assets.formats.field_uses import RESERVED, FieldUses, named_as_messages, read_struct
 from kdi_assets.formats.registry.schemas import version_numbers
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.delta_log import TableLog
@@ -38,7 +38,7 @@ SAMPLE_MESSAGES = 20_000
 """From so many messages of a plan the types of new columns are inferred."""
 MOST_FIELDS = 200
 """An object with more fields does not become a struct: messages make up its keys."""
-_TAKEN = ("kafka", "date", *OF_CHANGE_FEED)
+_TAKEN = ("date", *RESERVED)
 _QUOTED = re.compile(r"`(?:[^`]|``)*`|OBJECT<")
 _DIGITS_OF_A_DOUBLE = 15
 
