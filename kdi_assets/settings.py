@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
-DriverMode = Literal["own", "shared"]
+DriverMode = Literal["auto", "own", "shared"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +27,20 @@ class Settings:
         catalog: Where tables are registered: ``glue`` or ``spark``, with ``:DATABASE`` if all of them share one; empty
             for nowhere. ``KDI_CATALOG``.
         lineage: Whether OpenLineage's own variables name a receiver of its events.
-        driver: ``own`` starts a JVM in the process, ``shared`` uses the warm driver. ``KDI_DRIVER``.
+        verbose: Print what Kafka's clients and Spark log. ``KDI_VERBOSE``, or `kdi -v`.
+        driver: ``own`` starts a JVM in the process, ``shared`` uses the warm driver, ``auto`` uses it if one runs for
+            this lake. ``KDI_DRIVER``.
     """
 
     home: Path
     lake: str
     kafka: str = ""
     spark_master: str = ""
-    driver: DriverMode = "own"
+    driver: DriverMode = "auto"
     alert_webhook: str = field(default="", repr=False)
     catalog: str = ""
     lineage: bool = False
+    verbose: bool = False
 
     @property
     def has_listeners(self) -> bool:
@@ -49,12 +52,12 @@ class Settings:
         """Read the ``KDI_…`` variables.
 
         Raises:
-            ValueError: ``KDI_DRIVER`` is neither ``own`` nor ``shared``, or ``KDI_CATALOG`` names no catalog.
+            ValueError: ``KDI_DRIVER`` is no ``DriverMode``, or ``KDI_CATALOG`` names no catalog.
         """
         home = Path(environment.get("KDI_HOME", ".kdi")).absolute()
-        driver = environment.get("KDI_DRIVER", "own")
-        if driver not in ("own", "shared"):
-            raise ValueError(f"KDI_DRIVER is {driver!r}; it takes own or shared")
+        driver = environment.get("KDI_DRIVER", "auto")
+        if driver not in get_args(DriverMode):
+            raise ValueError(f"KDI_DRIVER is {driver!r}; it takes auto, own or shared")
         catalog = environment.get("KDI_CATALOG", "")
         if not re.fullmatch(r"((glue|spark)(:\w+(\.\w+)*)?)?", catalog):
             raise ValueError(f"KDI_CATALOG is {catalog!r}; it takes glue, spark, glue:DATABASE or spark:DATABASE")
@@ -67,6 +70,7 @@ class Settings:
             alert_webhook=environment.get("KDI_ALERT_WEBHOOK", ""),
             catalog=catalog,
             lineage=_sends_lineage(environment),
+            verbose=bool(environment.get("KDI_VERBOSE")),
         )
 
 

@@ -8,6 +8,7 @@ import typer
 
 from kdi_assets.cli.options import AsJson, Defs, selected_streams
 from kdi_assets.cli.output import exit_code, print_progress, print_refusal, print_result
+from kdi_assets.cli.place import print_place
 from kdi_assets.cli.session import LazySession, lazy_session
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
@@ -49,6 +50,8 @@ def drain(
 
     refusals: list[KdiError] = []
     chosen = selected_streams(streams or (), defs)
+    if not as_json:
+        print_place(defs, chosen)
     with lazy_session("drain") as session:
         for together in by_shared_read(chosen):
             refusals += _drain(together, session, accept_dead_letters=accept_dead_letters, as_json=as_json)

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kdi_assets.errors import Terminal, Transient
+
+
+class HomeMissing(Terminal):
+    """Neither ``KDI_HOME`` nor ``KDI_LAKE`` is set, and the folder where the default would be has none."""
+
+    home: Path
+
+    what_happened = "{home} does not exist, and neither KDI_HOME nor KDI_LAKE is set: there is no lake here."
+    what_is_safe = "nothing was read and nothing was made."
+    what_to_run = "kdi doctor    (in the folder that has .kdi, or with KDI_HOME; kdi jars makes a new one here)"
 
 
 class NothingToCheck(Terminal):

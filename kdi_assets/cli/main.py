@@ -5,7 +5,9 @@ The modules of commands import nothing heavier than Typer at their top, so that 
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -38,12 +40,12 @@ from kdi_assets.cli import (
 )
 from kdi_assets.cli.options import AsJson, Defs
 from kdi_assets.cli.output import exit_code, print_refusal
+from kdi_assets.cli.place import refuse_missing_home
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,  # an unexpected exception is a bug: show its plain traceback, no local values
 )
 app.command()(doctor.doctor)
@@ -72,9 +74,21 @@ app.add_typer(metrics.app, name="metrics")
 app.command()(generate.generate)
 app.command()(psql.psql)
 
+OF_A_LAKE = {"status", "freshness", "plan", "drain", "refine", "serve", "audit", "peek", "history", "dead-letters"} | {
+    *("replay", "resolve", "upkeep", "erase", "check-assets")
+}
+"""Commands about tables that exist, or that would make some."""
+
 
 @app.callback()
-def kdi(defs: Defs = None, as_json: AsJson = False) -> None:
+def kdi(
+    context: typer.Context,
+    defs: Defs = None,
+    as_json: AsJson = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print what Kafka's clients and Spark log; before the command.")
+    ] = False,
+) -> None:
     """Kafka topics as Delta tables, every message exactly once.
 
     The options may stand before or after the command; if an option is given
@@ -83,15 +97,20 @@ def kdi(defs: Defs = None, as_json: AsJson = False) -> None:
     Exit codes: 0 done, 1 someone must decide, 2 usage, 75 a retry helps.
 
     Environment: KDI_LAKE: root of the tables. KDI_KAFKA: bootstrap servers of
-    the cluster main. KDI_SPARK_MASTER: Spark's master. KDI_DRIVER: own or
-    shared. KDI_DEFS: folder of the YAML documents. KDI_HOME: folder of jars,
-    broker data and the default lake. KDI_ALERT_WEBHOOK: where the lag sensor
-    sends alerts. KDI_CATALOG: glue or spark: where tables are registered.
+    the cluster main. KDI_SPARK_MASTER: Spark's master. KDI_DRIVER: own, shared
+    (the warm driver) or auto (the warm driver if one runs for the lake).
+    KDI_DEFS: folder of the YAML documents. KDI_HOME: folder of jars, broker
+    data and the default lake. KDI_ALERT_WEBHOOK: where the lag sensor sends
+    alerts. KDI_CATALOG: glue or spark: where tables are registered.
     """
+    if verbose:
+        os.environ["KDI_VERBOSE"] = "1"
     try:
-        Settings.from_environment()
+        settings = Settings.from_environment()
     except ValueError as wrong:
         raise typer.BadParameter(str(wrong)) from wrong
+    if context.invoked_subcommand in OF_A_LAKE:
+        refuse_missing_home(settings)
 
 
 def main() -> None:

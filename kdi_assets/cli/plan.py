@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.cli.options import AsJson, Defs, TableName, selected_table
 from kdi_assets.cli.output import print_result, refusal_in_json, table_text
+from kdi_assets.cli.place import print_place
 from kdi_assets.cli.refined_output import print_refined_plan
 from kdi_assets.cli.session import lazy_session
 from kdi_assets.settings import Settings
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 def plan(stream: TableName, defs: Defs = None, as_json: AsJson = False) -> None:
     """Show what `kdi drain` or `kdi refine` would do first, or why it refuses. Changes nothing.
 
-    Needs no Spark, except for a table that others made: before the first commit
-    to it, its columns are compared with the document.
+    Spark is needed only if there is a backlog and a table: its columns are
+    compared with the document.
 
     Exit codes: 0 there is a plan, or nothing to drain; 1 the drain would be
     refused, and someone must decide; 75 it would be refused, and a retry helps.
@@ -31,15 +32,17 @@ def plan(stream: TableName, defs: Defs = None, as_json: AsJson = False) -> None:
     from kdi_assets.drain.snapshot import take_snapshot
 
     chosen = selected_table(stream, defs)
+    if not as_json:
+        print_place(defs, [chosen])
     if isinstance(chosen, RefinedTableSpec):
         print_refined_plan(chosen, as_json=as_json)
         return
     lake = Settings.from_environment().lake
     with refusal_in_json(chosen.name, as_json=as_json):
         snapshot = take_snapshot(chosen, lake)
-        if snapshot.ledger and snapshot.ledger.ledger_version is None:
-            _refuse_unsuitable(chosen, lake, snapshot.ledger.table)
         plan = None if snapshot.position_commit else _plan(chosen, lake, snapshot)
+        if snapshot.ledger and (plan is None or plan.ranges):
+            _refuse_unsuitable(chosen, lake, snapshot.ledger.table)
     print_result(_text(chosen, snapshot, plan), _fields(chosen, snapshot, plan), as_json=as_json)
 
 

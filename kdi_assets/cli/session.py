@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import logging
-import signal
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from threading import Thread
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from kdi_assets.cli.errors import SparkFailed
 from kdi_assets.cli.output import print_progress, refusal_in_json
-from kdi_assets.settings import Settings
+from kdi_assets.settings import DriverMode, Settings
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUIET_SECONDS, JVM_SECONDS = 2.0, 5.0
-"""How long an interrupted JVM may take to stop logging, and then to remove its temporary files."""
+JVM_SECONDS = 5.0
+"""How long an interrupted JVM may take to remove its temporary files."""
+NOTICES = ("WARNING: Using incubator modules", "Warning: Ignoring non-Spark config property")
 
 
 class LazySession:
-    """A Spark session that the first call opens and the command keeps."""
+    """A Spark session that the first call opens and the command keeps.
 
-    def __init__(self, settings: Settings, app_name: str) -> None:
-        self._settings, self._app_name = settings, app_name
+    What a JVM of its own prints goes into a file of the folder ``logs`` of ``KDI_HOME``, unless ``KDI_VERBOSE`` is set.
+    """
+
+    def __init__(self, settings: Settings, command: str) -> None:
+        self._settings, self._command = settings, command
         self._session: SparkSession | None = None
+        self._log: Path | None = None
 
     def __call__(self) -> SparkSession:
         """The session; a new one if the warm driver of the last one has ended.
@@ -34,13 +40,31 @@ class LazySession:
         Raises:
             DriverGone, JavaMissing, JarMissing, SparkDidNotStart: No session can be opened.
         """
-        from kdi_assets.runtime.spark import is_open, open_session
+        from kdi_assets.runtime.driver.control import uses_warm_driver
+        from kdi_assets.runtime.spark import is_open
 
         if self._session is None or not is_open(self._session):
-            print_progress("attaching to the warm driver" if self._settings.driver == "shared" else "starting Spark")
             _quieten_loggers()
-            self._session = open_session(self._settings, app_name=self._app_name)
+            if uses_warm_driver(self._settings):
+                print_progress(f"attaching to the warm driver of {self._settings.home}")
+                self._session = self._open("shared")
+            else:
+                print_progress("starting Spark")
+                self._session = self._open("own")
         return self._session
+
+    def _open(self, driver: DriverMode) -> SparkSession:
+        from kdi_assets.runtime.spark import open_session
+
+        with ExitStack() as opened:
+            output: IO[bytes] | None = None
+            if driver == "own" and not self._settings.verbose:
+                log = self._settings.home / "logs" / f"{self._command}-{os.getpid()}.log"
+                with suppress(OSError):  # of a folder that is read-only
+                    log.parent.mkdir(parents=True, exist_ok=True)
+                    output, self._log = opened.enter_context(log.open("ab")), log
+            settings = replace(self._settings, driver=driver)
+            return open_session(settings, app_name=f"kdi {self._command}", output=output)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -55,19 +79,6 @@ class LazySession:
             with driver_loss_named(self._session):
                 raise
 
-    def interrupt(self, *_: object) -> None:
-        """Handle Ctrl-C: stop the logging of our own JVM, which would log every cancelled job with its stack.
-
-        Raises:
-            KeyboardInterrupt: Always.
-        """
-        if self._session is not None and self._settings.driver == "own":
-            # This thread's connection to the JVM waits for an answer; another thread has its own connection.
-            quieten = Thread(target=self._session.sparkContext.setLogLevel, args=("OFF",), daemon=True)
-            quieten.start()
-            quieten.join(QUIET_SECONDS)
-        raise KeyboardInterrupt
-
     def abandon(self) -> None:
         """End our own JVM at once, even one that is still starting.
 
@@ -76,8 +87,7 @@ class LazySession:
         """
         import psutil
 
-        if self._settings.driver == "shared":
-            return  # other clients use this JVM; it cancels our jobs when we disconnect
+        # The warm driver is no child of ours; it cancels our jobs when we disconnect.
         children = psutil.Process().children(recursive=True)
         for child in children:
             with suppress(psutil.NoSuchProcess):
@@ -91,16 +101,16 @@ class LazySession:
 
         if self._session is not None:
             close_session(self._session)
+        if self._log and not _only_notices(self._log):
+            print_progress(f"Spark's log: {self._log}")
+        elif self._log:
+            self._log.unlink()
 
 
 @contextmanager
 def lazy_session(command: str) -> Iterator[LazySession]:
     """A session for the body, opened only if the body calls it."""
-    session = LazySession(Settings.from_environment(), f"kdi {command}")
-    # If the handler is not Python's own, our caller ignores Ctrl-C or handles it itself.
-    handles_interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if handles_interrupts:
-        signal.signal(signal.SIGINT, session.interrupt)
+    session = LazySession(Settings.from_environment(), command)
     try:
         yield session
     except KeyboardInterrupt:
@@ -108,9 +118,12 @@ def lazy_session(command: str) -> Iterator[LazySession]:
         print_progress("interrupted: commits reported so far stand; a commit lands whole or not at all")
         raise
     finally:
-        if handles_interrupts:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
         session.close()
+
+
+def _only_notices(log: Path) -> bool:
+    """Whether the JVM printed nothing but what it and Spark's launcher print at every start."""
+    return all(line.startswith(NOTICES) for line in log.read_text(errors="replace").splitlines())
 
 
 def _quieten_loggers() -> None:

@@ -14,6 +14,7 @@ import typer
 
 from kdi_assets.cli.options import AsJson, Defs, StreamNames, selected_tables
 from kdi_assets.cli.output import EXIT_RETRY, print_json, short_duration, table_text, utc_text
+from kdi_assets.cli.place import print_place
 from kdi_assets.cli.refined_output import refined_status_fields, refined_status_text
 from kdi_assets.cli.served_output import print_served
 from kdi_assets.errors import KdiError, Transient
@@ -65,6 +66,8 @@ def status(
     tables = selected_tables(streams or (), defs)
     selected = [table for table in tables if isinstance(table, Stream)]
     refined = [table for table in tables if isinstance(table, RefinedTableSpec)]
+    if not as_json:
+        print_place(defs, tables)
     lake = Settings.from_environment().lake
     read = status_reader(selected, lake)
     began, statuses = time.monotonic(), read()
@@ -189,6 +192,11 @@ def text(statuses: Sequence[StreamStatus], now: datetime) -> str:
         f"{one.stream.name}: {held:,} offsets are held back by an open transaction"
         for one in statuses
         if (held := one.backlog.open_transaction_offsets)
+    ]
+    notes += [
+        f"{one.stream.name}: no drain commits what waits; kdi plan {one.stream.name} says what a drain would do"
+        for one in statuses
+        if one.state == State.STOP
     ]
     refusals = dict.fromkeys(str(one.backlog.refusal) for one in statuses if one.backlog.refusal)
     return "\n".join([table, *notes, *refusals])

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from kdi_assets.doctor.finding import Finding, Trouble, fine, warning, wrong
+from kdi_assets.runtime.driver.control import uses_warm_driver
 from kdi_assets.runtime.driver.driver import driver_scratch
 from kdi_assets.settings import Settings
 from kdi_assets.wording import byte_size
@@ -87,7 +88,7 @@ def _short(purposes: str, space: Space, needed_bytes: int) -> Trouble:
 def places(settings: Settings, environment: Mapping[str, str] = os.environ) -> dict[str, Path]:
     """Folders by purpose; they need not exist."""
     lake = local_path(settings.lake)
-    default = driver_scratch(settings.home) if settings.driver == "shared" else JAVAS_TEMPORARY
+    default = driver_scratch(settings.home) if uses_warm_driver(settings) else JAVAS_TEMPORARY
     scratch = spark_local_dirs(environment) or [default]
     named = {f"spark {n}" if len(scratch) > 1 else "spark": path for n, path in enumerate(scratch, 1)}
     return {**({"lake": lake} if lake else {}), "home": settings.home, **named}

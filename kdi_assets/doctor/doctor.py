@@ -23,6 +23,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.formats.errors import RegistryUnavailable
 from kdi_assets.formats.registry.cache import SchemaFiles
 from kdi_assets.formats.registry.client import RegistryClient
+from kdi_assets.runtime.driver.control import uses_warm_driver
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Registry
@@ -82,7 +83,7 @@ def _of_machine(settings: Settings) -> Iterator[Examination]:
     yield Examination("packages", "Python", machine.packages)
     yield Examination("java", "Java", partial(machine.java, settings.home))
     yield Examination("jars", "spark", partial(machine.jars, settings))
-    if settings.driver == "shared":
+    if uses_warm_driver(settings):
         yield Examination("driver", "shared", partial(machine.driver, settings))
     yield Examination("storage", settings.lake, partial(storage, settings.lake))
     if home := os.environ.get("DAGSTER_HOME"):

@@ -201,6 +201,24 @@ class ReadOrWriteFailed(RunAgain, Transient):
     what_to_run = "{command}   (it begins at the positions that the log has)"
 
 
+class StorageForbids(RunAgain, Terminal):
+    """The storage refuses an operation, and will refuse it again: a right is missing, or room.
+
+    Attributes:
+        step: What was being done, such as "committing".
+        detail: The cause in one line, with the path if the storage names it.
+        needs: What someone must give first.
+    """
+
+    step: str
+    detail: str
+    needs: str
+
+    what_happened = "{stream}: {step} failed: {detail}"
+    what_is_safe = "all rows and positions committed so far; a commit lands whole or not at all."
+    what_to_run = "{command}   (once {needs})"
+
+
 class WorkerPythonUnfit(RunAgain, Terminal):
     """The Python of Spark's workers cannot run what decodes or validates the messages.
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kdi_assets.drain.errors import ReadOrWriteFailed, RunAgain, TableRefusesRows, WorkerPythonUnfit
-from kdi_assets.runtime.spark_causes import NO_PROGRAM, is_jvm_loss, root_cause, violates_constraint
+from kdi_assets.drain.errors import ReadOrWriteFailed, RunAgain, StorageForbids, TableRefusesRows, WorkerPythonUnfit
+from kdi_assets.runtime.spark_causes import NO_PROGRAM, is_jvm_loss, root_cause, storage_needs, violates_constraint
 from kdi_assets.stream.stream import Stream
 
 WORKER_UNFIT = re.compile(
@@ -26,6 +26,7 @@ def spark_failures(stream: Stream, step: str) -> Iterator[None]:
 
     Raises:
         TableRefusesRows: A constraint of the table does not hold for a row.
+        StorageForbids: A right is missing in the storage, or room.
         WorkerPythonUnfit: Python workers lack a package, or there is no such Python.
         ReadOrWriteFailed: All other failures.
     """
@@ -41,6 +42,8 @@ def spark_failures(stream: Stream, step: str) -> Iterator[None]:
             raise TableRefusesRows(stream=stream.name, detail=detail) from failed
         if WORKER_UNFIT.search(detail):
             raise WorkerPythonUnfit(stream=stream.name, detail=detail) from failed
+        if needs := storage_needs(detail):
+            raise StorageForbids(stream=stream.name, step=step, detail=detail, needs=needs) from failed
         if re.search("ExpiredToken|InvalidToken", str(failed)):
             detail += " (renew the credentials; a warm driver has those of its start: kdi driver stop)"
         raise ReadOrWriteFailed(stream=stream.name, step=step, detail=detail) from failed

@@ -1,4 +1,4 @@
-"""Takeover: a table that others made, compared with the stream's document before the stream's first commit to it."""
+"""A table that exists, compared with the stream's document before anything is drained into it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from kdi_assets.drain.rules.schema_evolution import evolved
 from kdi_assets.drain.rules.shape import analyse
 from kdi_assets.drain.rules.table_schema import refuse_other_schema
 from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.positions import version_id
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -21,20 +20,10 @@ if TYPE_CHECKING:
 _DAY = "yyyy-MM-dd"
 
 
-def others_table(stream: Stream, lake: str) -> TableLog | None:
-    """The stream's table if it exists and has no ledger commit of the stream.
-
-    Raises:
-        KdiError: The table cannot be opened.
-    """
-    log = TableLog.open(stream.table_uri(lake))
-    return log if log and log.transaction_version(version_id(stream.app_id)) is None else None
-
-
 def refuse_unsuitable(stream: Stream, lake: str, log: TableLog, spark: SparkSession) -> None:
-    """Refuse a table of others that the stream cannot continue.
+    """Refuse a table that the stream cannot continue.
 
-    Reads the partition values of all files, as no later drain does.
+    Reads the partition values of all files of a table whose dates are text, as no drain does.
 
     Raises:
         SchemaDisagrees: With every difference.

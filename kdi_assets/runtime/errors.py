@@ -111,9 +111,9 @@ class SparkDidNotStart(Terminal):
     """The JVM ended before it answered."""
 
     java_home: Path
-    output: str
+    said: str
 
-    what_happened = "Spark's JVM ended before it answered (Java of {java_home}); {output} says why."
+    what_happened = "Spark's JVM ended before it answered (Java of {java_home}): {said}."
     what_is_safe = "nothing was read or written."
     what_to_run = "{java_home}/bin/java -version    (does it start, and is there memory for it?)"
 

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
+from kdi_assets.runtime.driver.control import uses_warm_driver
 from kdi_assets.runtime.errors import DriverGone, OtherDriverOpen
 from kdi_assets.runtime.spark_config import RUNTIME_CONFIG, SESSION_CONFIG
 from kdi_assets.runtime.spark_jvm import jvm_of, start_spark
@@ -28,11 +29,20 @@ JVM_NAMES = ("functions", "io", "java", "org", "scala", "PythonSQLUtils", "Pytho
 """Names that PySpark resolves in the JVM again and again: short class names, and first parts of long ones."""
 
 
-def open_session(settings: Settings, *, config: Mapping[str, str] | None = None, app_name: str = "kdi") -> SparkSession:
+def open_session(
+    settings: Settings,
+    *,
+    config: Mapping[str, str] | None = None,
+    app_name: str = "kdi",
+    output: IO[bytes] | None = None,
+) -> SparkSession:
     """Open a session with ``SESSION_CONFIG`` and ``config``, active in the calling thread.
 
-    The first session of a process starts the JVM (driver ``own``) or attaches to the warm driver (``shared``). Settings
-    that only a new JVM could take are logged if they differ.
+    The first session of a process starts the JVM (driver ``own``) or attaches to the warm driver (``shared``); ``auto``
+    attaches if one runs for the lake. Settings that only a new JVM could take are logged if they differ.
+
+    Args:
+        output: For the output of a JVM that it starts; by default this process's standard error.
 
     Raises:
         DriverGone: Driver ``shared``, and the warm driver does not run.
@@ -44,8 +54,9 @@ def open_session(settings: Settings, *, config: Mapping[str, str] | None = None,
     """
     _stub_test_helpers()
     root = _open_root(settings)
-    if root is None and settings.driver == "own":
-        session = start_spark(settings, config={**SESSION_CONFIG, **(config or {})}, app_name=app_name).newSession()
+    if root is None and not uses_warm_driver(settings):
+        config = {**SESSION_CONFIG, **(config or {})}
+        session = start_spark(settings, config=config, app_name=app_name, output=output).newSession()
     else:
         session = (root or _attach(settings)).newSession()
         _configure(session, {**RUNTIME_CONFIG, **(config or {})})
@@ -126,7 +137,7 @@ def _open_root(settings: Settings) -> SparkSession | None:
         if root is not None and _is_attached(root):
             root.stop()
         return None
-    if _is_attached(root) != (settings.driver == "shared"):
+    if settings.driver != "auto" and _is_attached(root) != (settings.driver == "shared"):
         raise OtherDriverOpen(wanted=settings.driver)
     return root
 

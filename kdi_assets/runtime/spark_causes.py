@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+import os
+import re
+from getpass import getuser
+
 from kdi_assets.wording import first_line
 
 NO_PROGRAM = "Cannot run program"
+_NO_RIGHT = re.compile(
+    r"Permission denied|Operation not permitted|Read-only file system|AccessControlException|Access ?Denied"
+    r"|DELTA_CANNOT_CREATE_LOG_PATH|Mkdirs failed to create|Status Code: 403|403 Forbidden"
+)
+_NO_ROOM = re.compile(
+    r"No space left on device|Disk quota exceeded|QuotaExceeded|StorageFull|Status Code: 507|507 Insufficient Storage"
+)
+"""Of the file system, HDFS and S3: the texts of EACCES, EPERM, EROFS, ENOSPC and EDQUOT, and of statuses of HTTP."""
 
 
 def violates_constraint(cause: str) -> bool:
     """Whether a root cause is a row that a CHECK or NOT NULL of its Delta table refuses."""
     return "DELTA_VIOLATE_CONSTRAINT" in cause or "DELTA_NOT_NULL_CONSTRAINT" in cause
+
+
+def storage_needs(cause: str) -> str:
+    """What someone must give to the storage before a retry can help; empty if the root cause is another one."""
+    if _NO_ROOM.search(cause):
+        return "there is room in the storage, and in its quota"
+    if not _NO_RIGHT.search(cause):
+        return ""
+    whose = "the credentials of AWS" if re.search(r"\bS3\b|s3a?://", cause) else f"user {_user()}"
+    return f"{whose} may list, read, write and delete there"
+
+
+def _user() -> str:
+    try:
+        return os.environ.get("HADOOP_USER_NAME") or getuser()
+    except (KeyError, OSError):  # a container may run with a user id that has no name
+        return str(os.getuid())
 
 
 def root_cause(failed: BaseException) -> str:

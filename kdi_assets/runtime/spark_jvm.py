@@ -139,10 +139,16 @@ def _launch(config: Mapping[str, str], java_home: Path, output: IO[bytes] | None
     try:
         gateway = launch_gateway(ours, {"stdout": output or STDERR, "stderr": output})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError as ended:
-        where = output.name if output else "the output above"
-        raise SparkDidNotStart(java_home=java_home, output=str(where)) from ended
+        raise SparkDidNotStart(java_home=java_home, said=_last_line(output)) from ended
     SparkContext._ensure_initialized(gateway=gateway)
     return SparkConf(_jvm=gateway.jvm)
+
+
+def _last_line(output: IO[bytes] | None) -> str:
+    if output is None:
+        return "the output above says why"
+    lines = Path(output.name).read_text(errors="replace").split("\n")
+    return f"{next((line for line in reversed(lines) if line.strip()), 'no output')} ({output.name} has all of it)"
 
 
 def _end_jvm(gateway: JavaGateway, within_seconds: float = 10) -> None:

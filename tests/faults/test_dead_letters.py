@@ -8,7 +8,7 @@ import deltalake
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.drain.errors import DeadLettersReplaced, ReadOrWriteFailed
+from kdi_assets.drain.errors import DeadLettersReplaced, StorageForbids
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.letters import remove_orphaned_dead_letters
 from tests.conftest import DrivenFactory
@@ -133,7 +133,7 @@ def test_a_drain_whose_dead_letters_cannot_be_appended_does_not_commit(
 
     with monkeypatch.context() as storage:
         storage.setattr(deltalake, "write_deltalake", fails)
-        with pytest.raises(ReadOrWriteFailed, match="No space left on device"):
+        with pytest.raises(StorageForbids, match="No space left on device"):
             web.drain()
     assert web.version() == version
     web.drain()

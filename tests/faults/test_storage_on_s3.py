@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from kdi_assets.dev.s3_server import S3Server
+from kdi_assets.drain.errors import StorageForbids
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.delta_log import TableLog
 from tests.conftest import DrivenFactory
@@ -83,8 +84,8 @@ def test_a_fault_of_s3_ends_the_drain_with_its_cause_and_a_retry_completes(
     """Purpose: whatever S3 refuses, nothing of it may be visible, and the user must read the cause.
     Procedure: drain good and malformed messages; drain more and leave a checkpoint; more of them; drain while one kind
     of request meets a fault; drain once more without it.
-    Pass: a refusal that can be repeated, with S3's status in its first line; table and letters as they were before;
-    afterwards every offset is there exactly once.
+    Pass: a refusal, Terminal where a right or room is missing, with S3's status in its first line; table and letters as
+    they were before; afterwards every offset is there exactly once.
     """
     web = driven(partitions=1)
     web.produce(20, bad=0.2)
@@ -95,7 +96,7 @@ def test_a_fault_of_s3_ends_the_drain_with_its_cause_and_a_retry_completes(
     version = web.version()
 
     proxy.fault = meets(fault, pattern)
-    with pytest.raises(Transient) as refused:
+    with pytest.raises(StorageForbids if cause in ("403", "507") else Transient) as refused:
         web.drain()
     proxy.fault = heals
 
@@ -155,7 +156,7 @@ def test_a_table_that_cannot_be_made_in_a_bucket_is_made_by_the_next_drain(
 
     for fault, cause in (("full", "507"), ("refused", "403")):
         proxy.fault = meets(fault, COMMIT)  # type: ignore[arg-type]
-        with pytest.raises(Transient, match=cause):
+        with pytest.raises(StorageForbids, match=cause):
             web.drain()
         assert TableLog.open(web.uri) is None
     proxy.fault = meets("answer dropped", COMMIT, times=1)
@@ -200,7 +201,7 @@ def test_rounds_of_random_faults_of_s3_lose_and_double_nothing(
         proxy.fault = RandomFaults(100 * seed + round_, chances)  # type: ignore[arg-type]
         try:
             web.drain()
-        except Transient:
+        except (Transient, StorageForbids):
             refusals += 1
         proxy.fault = heals
         found = web.found()  # nothing is there twice; some may still wait

@@ -137,6 +137,16 @@ def start_driver(settings: Settings, tmp_path: Path) -> Iterator[Callable[..., D
         driver.stop()
 
 
+def test_a_command_uses_the_warm_driver_of_its_lake_unasked(driver: Driver) -> None:
+    body = "spark = open_session(settings)\nsay(settings.driver, spark.sparkContext.__class__.__name__)\n"
+    unasked = {name: value for name, value in driver.environment.items() if name != "KDI_DRIVER"}
+
+    client = Client(body, unasked)
+
+    assert client.says() == "auto AttachedContext"
+    client.end()
+
+
 @pytest.mark.core
 def test_two_clients_at_once_have_their_own_settings_and_do_not_end_each_others_jobs(driver: Driver) -> None:
     body = "spark = open_session(settings, config={{'spark.sql.shuffle.partitions': '{0}'}})\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -117,7 +118,45 @@ def test_a_driver_that_does_not_exist_is_bad_usage(kdi: Kdi, monkeypatch: pytest
     answer = kdi("status")
 
     assert answer.code == 2
-    assert "KDI_DRIVER is 'borrowed'; it takes own or shared" in answer.err
+    assert "KDI_DRIVER is 'borrowed'; it takes auto, own or shared" in answer.err
+
+
+def test_a_lake_that_nobody_chose_and_that_is_not_there_is_not_made(
+    kdi: Kdi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("KDI_HOME", "KDI_LAKE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+
+    for command in (["status"], ["plan", "orders"], ["drain", "orders"], ["audit", "orders"]):
+        answer = kdi(*command)
+        assert answer.code == 1
+        assert f"{tmp_path}/.kdi does not exist, and neither KDI_HOME nor KDI_LAKE is set" in answer.err
+    assert sorted(tmp_path.rglob("*")) == before
+    assert kdi("check", "--help").code == 0
+    (tmp_path / ".kdi").mkdir()
+    assert kdi("history", "orders").code == 0
+
+
+def test_status_and_plan_say_where_they_look(kdi: Kdi, monkeypatch: pytest.MonkeyPatch, lake: str) -> None:
+    monkeypatch.setenv("KDI_HOME", lake)
+    folder = os.environ["KDI_DEFS"]
+    written(Path(folder), orders=stream("bronze/orders", more=", status: retired"))  # nobody asks its broker
+
+    by_variables, by_option = kdi("plan", "orders").err, kdi("status", "--defs", folder).err
+    monkeypatch.delenv("KDI_LAKE")
+    by_home = kdi("status").err
+    in_json = kdi("status", "--json").err
+
+    assert by_variables.splitlines()[:3] == [
+        f"lake       {lake} (KDI_LAKE)",
+        f"documents  {folder} (KDI_DEFS)",
+        "brokers    127.0.0.1:1 (main: KDI_KAFKA)",
+    ]
+    assert f"documents  {folder} (--defs)" in by_option
+    assert by_home.splitlines()[0].endswith("/lake (KDI_HOME)")
+    assert "documents" not in in_json
 
 
 def test_without_a_table_there_is_nothing_to_audit_and_spark_is_not_started(kdi: Kdi) -> None:

@@ -28,6 +28,7 @@ from kdi_assets.runtime.driver.control import (
     connect_to_driver,
     driver_is_there,
     only_driver,
+    uses_warm_driver,
 )
 from kdi_assets.runtime.errors import DriverGone, DriverOfOtherS3
 from kdi_assets.settings import Settings
@@ -229,6 +230,20 @@ def test_a_driver_with_another_region_of_s3_is_refused_before_anything_is_writte
         attach(Settings(tmp_path, "s3://bucket/lake"))
 
     assert [owner.told.get(timeout=5)[0] for _ in range(2)] == ["on_connect", "on_disconnect"]
+
+
+def test_without_a_choice_the_warm_driver_of_the_lake_is_used(
+    server: ControlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Settings(tmp_path, "/lake")
+    ours = replace(address_of(server), spark_version=pyspark.__version__, lake="/lake")
+
+    ours.publish(tmp_path)
+    assert uses_warm_driver(here) and not uses_warm_driver(replace(here, driver="own"))
+    for other in (replace(ours, lake="/other"), replace(ours, spark_version="3.5.0"), replace(ours, secret="another")):
+        other.publish(tmp_path)
+        assert not uses_warm_driver(here) and uses_warm_driver(replace(here, driver="shared"))
+    assert not uses_warm_driver(replace(here, home=tmp_path / "no such home"))
 
 
 def test_to_look_for_a_driver_does_not_keep_one_from_starting(tmp_path: Path) -> None:

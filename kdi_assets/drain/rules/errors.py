@@ -105,11 +105,13 @@ class SchemaDisagrees(Terminal):
     missing: tuple[str, ...] = ()
 
     def message_parts(self) -> tuple[str, str, str]:
-        change = f"ADD COLUMNS ({', '.join(self.missing)})" if self.missing else "…"
+        add = f"ALTER TABLE delta.`{self.uri}` ADD COLUMNS ({', '.join(self.missing)})" if self.missing else ""
+        change = "kdi check   (with the columns of the table in the document; other columns take a new table: "
+        change += 'docs/streams.md, "Changing a table")'
         return (
             f"{self.stream}: {self.uri} and the stream's document disagree: {'; '.join(self.differences)}.",
             "nothing was read and nothing was written.",
-            f"ALTER TABLE delta.`{self.uri}` {change}, or correct `schema:` and `columns:` and run `kdi check`",
+            "; then ".join(filter(None, (add, change if len(self.missing) < len(self.differences) else ""))),
         )
 
 

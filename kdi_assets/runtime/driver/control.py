@@ -17,12 +17,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
+from kdi_assets.errors import KdiError
 from kdi_assets.runtime.errors import DriverGone, DriverOfOtherS3, DriverRuns
 from kdi_assets.runtime.s3_access import s3_location
 from kdi_assets.runtime.whole_files import replace_file
+from kdi_assets.settings import Settings
 
 ANSWER_SECONDS = 10.0  # the driver answers in milliseconds; a silent listener is another program
 START_SECONDS = 60.0  # on an idle machine a JVM takes seven seconds
@@ -35,6 +38,7 @@ class DriverAddress:
 
     Attributes:
         s3: ``s3_location`` of the driver's lake.
+        lake: The driver's lake; empty of drivers of before.
     """
 
     pid: int
@@ -43,6 +47,7 @@ class DriverAddress:
     secret: str
     spark_version: str
     s3: Mapping[str, str | None] = field(default_factory=dict)
+    lake: str = ""
 
     @classmethod
     def read(cls, home: Path) -> DriverAddress:
@@ -285,6 +290,19 @@ def driver_is_there(home: Path) -> bool:
             return not _take(lock, fcntl.LOCK_SH)  # released with the file
     except OSError:  # there is no home, or it belongs to another user
         return False
+
+
+def uses_warm_driver(settings: Settings) -> bool:
+    """Whether sessions go to the warm driver; with ``auto``, if one runs for this lake and can serve this process."""
+    if settings.driver != "auto":
+        return settings.driver == "shared"
+    try:
+        with closing(ControlConnection(settings.home, ask="status")) as connection:
+            address = connection.address
+            address.refuse_other_s3(settings.lake)
+    except KdiError:
+        return False
+    return address.lake == settings.lake and address.spark_version == version("pyspark")
 
 
 @contextmanager

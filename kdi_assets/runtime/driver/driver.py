@@ -149,6 +149,7 @@ def _accept_clients(settings: Settings, session: SparkSession, clients: Clients)
             secret=parameters.auth_token,
             spark_version=session.version,
             s3=s3_location(settings.lake),
+            lake=settings.lake,
         ).publish(home)
         try:
             yield

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka.access import CLIENT_CERTIFICATE_REFUSED, authentication_error, protocol_error
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, PropertyRefused
 from kdi_assets.sources.kafka.msk import fresh_token, signing_keys
@@ -80,7 +81,7 @@ def client_config(cluster: Cluster, **extra: object) -> dict[str, Any]:
     """
     config = {
         "socket.timeout.ms": int(REQUEST_SECONDS * 1000),
-        "log_level": 0,
+        **({"debug": "broker,metadata,security"} if Settings.from_environment().verbose else {"log_level": 0}),
         **client_properties(cluster),
         "bootstrap.servers": cluster.bootstrap_servers,
         **extra,

@@ -1,0 +1,45 @@
+"""Where a command works: the lake, the documents and the brokers, and which of them somebody chose."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from kdi_assets.cli.errors import HomeMissing
+from kdi_assets.cli.output import print_progress
+from kdi_assets.settings import Settings
+from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.stream.stream import Stream
+
+
+def refuse_missing_home(settings: Settings) -> None:
+    """Refuse to work in a lake that nobody chose and that is not there: most likely this is another folder.
+
+    Raises:
+        HomeMissing: Neither ``KDI_HOME`` nor ``KDI_LAKE`` is set, and the default has no folder.
+    """
+    if not (os.environ.get("KDI_HOME") or os.environ.get("KDI_LAKE") or settings.home.is_dir()):
+        raise HomeMissing(home=settings.home)
+
+
+def print_place(defs: Path | None, tables: Iterable[Stream | RefinedTableSpec]) -> None:
+    """Print the lake, the folder of the documents and the brokers on stderr, and where each comes from.
+
+    Args:
+        tables: Those that the command is about.
+    """
+    from kdi_assets.config.loader import defs_folder
+
+    lake = _origin("KDI_LAKE", otherwise=_origin("KDI_HOME", otherwise="default: KDI_LAKE and KDI_HOME are not set"))
+    folder = "--defs" if defs else _origin("KDI_DEFS", otherwise="default: KDI_DEFS is not set")
+    print_progress(f"lake       {Settings.from_environment().lake} ({lake})")
+    print_progress(f"documents  {defs or defs_folder()} ({folder})")
+    clusters = {table.cluster.name: table.cluster for table in tables if isinstance(table, Stream)}
+    for name, cluster in clusters.items():
+        given = _origin("KDI_KAFKA", otherwise="document") if name == "main" else "document"
+        print_progress(f"brokers    {cluster.bootstrap_servers} ({name}: {given})")
+
+
+def _origin(variable: str, *, otherwise: str) -> str:
+    return variable if os.environ.get(variable) else otherwise
