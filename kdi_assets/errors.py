@@ -9,6 +9,9 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar, dataclass_transform
 
+AGAIN = "the same command again"
+"""What to run where the error does not know the command that met it."""
+
 
 @dataclass_transform(eq_default=False, kw_only_default=True)
 @dataclass(eq=False, kw_only=True)  # eq=False keeps errors hashable; frozen would stop Python setting __traceback__

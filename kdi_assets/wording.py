@@ -53,8 +53,9 @@ def kind_in_words(thing: object) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The closest match of ``word`` among ``known``, or else all of them."""
+    """The closest match of ``word`` among ``known``, or else all of them, up to 20."""
     names = sorted(known)
     if close := get_close_matches(word, names, n=1):
         return f"did you mean {close[0]}?"
-    return f"known: {', '.join(names)}" if names else "there is none"
+    more = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
+    return f"known: {', '.join(names[:20])}{more}" if names else "there is none"

@@ -187,12 +187,12 @@ def _since_request(memory: Memory, now: float) -> float:
 
 
 def progress_digest(backlog: Backlog) -> str:
-    """A digest of the committed positions; "unsettled" before the first commit.
+    """A digest of the committed positions; "no positions" before the first commit.
 
     Before that commit, a start of "latest" moves with every message, without progress.
     """
     if backlog.needs_position_commit:
-        return "unsettled"
+        return "no positions"
     return offsets_digest({tp: partition.position for tp, partition in backlog.topic_partitions.items()})
 
 

@@ -14,7 +14,7 @@ class NotAnnounced(Transient):
 
     what_happened = "{stream}: new versions of the table are not announced in {topic} ({detail})."
     what_is_safe = "the table has all of its commits, and no version is announced in part or twice."
-    what_to_run = "nothing: the next drain or the next tick of the lag sensor announces them; or kdi drain {stream}"
+    what_to_run = "kdi drain {stream}   (or wait: the next drain or the next tick of the lag sensor announces them)"
 
 
 class AnotherAnnouncerActive(Transient):
@@ -25,7 +25,7 @@ class AnotherAnnouncerActive(Transient):
 
     what_happened = "{stream}: another process announces the table in {topic} at this moment."
     what_is_safe = "each version is announced once, by one of the two."
-    what_to_run = "nothing: the other process announces what is new"
+    what_to_run = "kdi status   (nothing to do: the other process announces what is new)"
 
 
 class TransactionOpen(Transient):
@@ -40,7 +40,8 @@ class TransactionOpen(Transient):
     )
     what_is_safe = "nothing was announced."
     what_to_run = (
-        "nothing: the brokers abort the transaction of a process that died, and the next try reads the bookmark"
+        "the same command again   (later: the brokers abort the transaction of a process that died, and the next "
+        "try reads the bookmark)"
     )
 
 
@@ -53,7 +54,7 @@ class BookmarksNotKept(Terminal):
 
     what_happened = "{stream}: the topic {topic} keeps bookmarks, and its cleanup.policy is {policy}."
     what_is_safe = "nothing was announced; the table has all of its commits."
-    what_to_run = "kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact, then kdi drain {stream}"
+    what_to_run = "kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact; then kdi drain {stream}"
 
 
 class BookmarksScattered(Terminal):
@@ -68,8 +69,8 @@ class BookmarksScattered(Terminal):
     )
     what_is_safe = "nothing was announced; the table has all of its commits."
     what_to_run = (
-        "kafka-topics --delete --topic {topic}, then kdi drain {stream}    "
-        "(creates it anew, and announces all files of the table once)"
+        "kafka-topics --delete --topic {topic}; then kdi drain {stream}   (creates it anew, and announces all "
+        "files of the table once)"
     )
 
 
@@ -82,7 +83,9 @@ class BookmarkOfNewerRelease(Terminal):
 
     what_happened = "{stream}: the bookmark in {topic} has the format {found}, which this release does not know."
     what_is_safe = "nothing was announced; the table has all of its commits."
-    what_to_run = "upgrade this process to the release that announced the table last, then kdi drain {stream}"
+    what_to_run = (
+        "pip install --upgrade kdi-assets; then kdi drain {stream}   (with the release that announced the table last)"
+    )
 
 
 class AnnouncedByAnotherTable(Terminal):
@@ -95,7 +98,7 @@ class AnnouncedByAnotherTable(Terminal):
 
     what_happened = "{stream}: {topic} already announces the table {other_uri}, and this one is {uri}."
     what_is_safe = "nothing was announced; the table has all of its commits."
-    what_to_run = "give `announce` of one of the two documents another topic, then kdi drain {stream}"
+    what_to_run = "kdi drain {stream}   (first give `announce` of one of the two documents another topic)"
 
 
 class FilesAreNotRows(Terminal):
@@ -107,4 +110,4 @@ class FilesAreNotRows(Terminal):
 
     what_happened = "{stream}: {uri} has the feature {feature}, and a reader of single files would read other rows."
     what_is_safe = "nothing was announced; the table has all of its commits."
-    what_to_run = "remove `announce` from the document, or the feature from the table"
+    what_to_run = "kdi check   (first remove `announce` from the document, or the feature from the table)"

@@ -140,7 +140,7 @@ def _agrees(counted: Mapping[int, OffsetCounts], covered: Coverage) -> bool:
 def _notes(history: LiveHistory) -> Sequence[str]:
     first = history.entries[0]
     back = [
-        f"v{e.version} erased {e.erasure.count:,} messages, and a RESTORE undid it: `kdi erase … --again` repeats it"
+        f"v{e.version} erased {e.erasure.count:,} messages, and a RESTORE undid it: `kdi erase --again` repeats it"
         for e in history.undone_erasures
         if e.erasure
     ]

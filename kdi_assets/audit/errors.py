@@ -36,7 +36,7 @@ class NotRecomputable(Terminal):
 
     what_happened = "{table} cannot be compared with a recomputation: {why}."
     what_is_safe = "nothing was changed."
-    what_to_run = "kdi refine {table}, or with --rebuild, which computes all rows of what is upstream now"
+    what_to_run = "kdi refine {table}; or kdi refine {table} --rebuild   (computes all rows of what is upstream now)"
 
 
 class FilesNotCompared(Terminal):
@@ -46,4 +46,4 @@ class FilesNotCompared(Terminal):
 
     what_happened = "{stream}: the messages in Kafka only name files, so they cannot be compared with rows."
     what_is_safe = "nothing was changed; `kdi audit {stream}` accounts for every message and every row."
-    what_to_run = "kdi replay {stream} --from DATE --to DATE --dry-run   (reads the files again and shows what differs)"
+    what_to_run = "kdi replay {stream} --from DATE --to DATE   (reads the files again and shows what differs)"

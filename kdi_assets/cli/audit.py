@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, TableName, parse_timestamp, parse_topic_partition, selected_table
+from kdi_assets.cli.options import AsJson, Defs, parse_timestamp, parse_topic_partition, selected_tables
 from kdi_assets.cli.output import EXIT_DECIDE, print_progress, print_result
 from kdi_assets.cli.refined_output import audit_refined_table
 from kdi_assets.cli.session import LazySession, stream_session
@@ -38,7 +38,7 @@ AllRows = Annotated[bool, typer.Option("--all", help="Of a refined table, compar
 
 
 def audit(
-    stream: TableName,
+    tables: Annotated[list[str], typer.Argument(metavar="TABLE", help="Tables' paths, last parts, or topics.")],
     topic_partition: OnlyPartition = None,
     start: Start = None,
     end: End = None,
@@ -61,26 +61,45 @@ def audit(
     Exit codes: 0 complete; 1 offsets are missing, twice or changed, or the
     stream was never drained; 75 a retry helps.
     """
+    chosen = selected_tables(tables, defs)
+    if len(chosen) > 1 and (topic_partition or start or end):
+        raise typer.BadParameter("only for one table", param_hint=f"{PARTITION}, {FROM}, {TO}")
+    refined = any(isinstance(table, RefinedTableSpec) for table in chosen)
+    if refined and (topic_partition or against_kafka):
+        raise typer.BadParameter("a refined table has no offsets", param_hint=f"{PARTITION}, --against-kafka")
+    if everything and not refined:
+        raise typer.BadParameter("only for refined tables: all offsets of a stream are audited", param_hint="--all")
+    right = True
+    for table in chosen:
+        if isinstance(table, RefinedTableSpec):
+            right &= audit_refined_table(table, everything=everything, start=start, end=end, as_json=as_json)
+        else:
+            right &= _audit(table, topic_partition, start, end, against_kafka=against_kafka, as_json=as_json)
+    if not right:
+        raise typer.Exit(EXIT_DECIDE)
+
+
+def _audit(
+    stream: Stream,
+    topic_partition: str | None,
+    start: str | None,
+    end: str | None,
+    *,
+    against_kafka: bool,
+    as_json: bool,
+) -> bool:
+    """Print the audit of a stream; whether nothing is missing, twice or changed."""
     from kdi_assets.audit import audit as audits
 
-    chosen, lake = selected_table(stream, defs), Settings.from_environment().lake
-    if isinstance(chosen, RefinedTableSpec):
-        if topic_partition or against_kafka:
-            raise typer.BadParameter("a refined table has no offsets", param_hint=f"{PARTITION}, --against-kafka")
-        audit_refined_table(chosen, everything=everything, start=start, end=end, as_json=as_json)
-        return
-    if everything:
-        raise typer.BadParameter("only for refined tables: all offsets of a stream are audited", param_hint="--all")
-    only = parse_topic_partition(topic_partition, chosen)
-    with stream_session(chosen, "audit", as_json=as_json) as session:
-        bounds = _typed_bounds(chosen, lake, only, start, end)
-        report = audits.audit(chosen, lake=lake, session=session, bounds=bounds)
-        comparison = _compare(chosen, lake, session, bounds) if against_kafka else None
+    lake, only = Settings.from_environment().lake, parse_topic_partition(topic_partition, stream)
+    with stream_session(stream, "audit", as_json=as_json) as session:
+        bounds = _typed_bounds(stream, lake, only, start, end)
+        report = audits.audit(stream, lake=lake, session=session, bounds=bounds)
+        comparison = _compare(stream, lake, session, bounds) if against_kafka else None
     lines = [report.line(), *_details(report), *(_comparison_lines(comparison) if comparison else ())]
     against = {"against_kafka": comparison.fields()} if comparison else {}
     print_result("\n".join(lines), {**report.fields(), **against}, as_json=as_json)
-    if not report.complete or (comparison is not None and not comparison.agrees):
-        raise typer.Exit(EXIT_DECIDE)
+    return report.complete and (comparison is None or comparison.agrees)
 
 
 def _compare(stream: Stream, lake: str, session: LazySession, bounds: Bounds | None) -> Comparison:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kdi_assets.cli.options import (
-    DATE,
     AsJson,
     Defs,
     StreamName,
+    Yes,
+    day,
     parse_topic_partition,
     refuse_reversed_dates,
     selected_stream,
@@ -29,7 +30,7 @@ from kdi_assets.cli.replay_output import place_text, print_replay
 from kdi_assets.cli.session import stream_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import OffsetRange, Stream
-from kdi_assets.wording import counted, printable
+from kdi_assets.wording import counted, did_you_mean, printable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -40,11 +41,9 @@ app = typer.Typer(no_args_is_help=True, help="Messages that could not become row
 
 First = Annotated[
     datetime | None,
-    typer.Option("--from", metavar="DATE", formats=[DATE], help="The first date of the messages' timestamps, UTC."),
+    typer.Option("--from", metavar="DATE", parser=day, help="The first date of the messages' timestamps, UTC."),
 ]
-Last = Annotated[
-    datetime | None, typer.Option("--to", metavar="DATE", formats=[DATE], help="The last date, inclusive.")
-]
+Last = Annotated[datetime | None, typer.Option("--to", metavar="DATE", parser=day, help="The last date, inclusive.")]
 ReasonOption = Annotated[str, typer.Option(help="Only dead letters with this reason, as `list` shows it.")]
 FieldOption = Annotated[str, typer.Option(help="Only dead letters that failed at this field.")]
 OnlyTopicPartition = Annotated[
@@ -106,6 +105,10 @@ def show(
     with stream_session(chosen, "dead-letters show", as_json=as_json) as session:
         letters = _letters(session(), chosen, state, which, with_messages=True)
         found = [] if letters is None else _first_letters(letters, count)
+        if reason and not found:
+            _refuse_unknown(
+                reason, _letters(session(), chosen, "all", _filter(chosen, None, None), with_messages=False)
+            )
     text = "\n".join(map(_letter_text, found)) or f"{chosen.name}: no such dead letter"
     fields = {"stream": chosen.name, "dead_letters": [_letter_fields(r) for r in found]}
     print_result(text, fields, as_json=as_json)
@@ -120,7 +123,7 @@ def replay(
     field: FieldOption = "",
     topic_partition: OnlyTopicPartition = None,
     offset: OffsetOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the result, change nothing.")] = False,
+    yes: Yes = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
@@ -130,15 +133,16 @@ def replay(
     dates. Others stay open and keep their new reason. Positions do not move,
     and drains may run meanwhile.
 
-    Exit codes: 0 done; 1 someone must decide; 75 a retry helps.
+    Exit codes: 0 shown, or done with --yes; 1 someone must decide; 75 a retry
+    helps.
     """
     from kdi_assets.replay.replay_letters import replay_letters
 
     chosen, lake = selected_stream(stream, defs), Settings.from_environment().lake
     which = _filter(chosen, first, last, reason, field, topic_partition, offset)
     with stream_session(chosen, "dead-letters replay", as_json=as_json) as session:
-        done = replay_letters(chosen, lake=lake, session=session, letter_filter=which, dry_run=dry_run)
-    print_replay(done, as_json=as_json, dry_run=dry_run)
+        done = replay_letters(chosen, lake=lake, session=session, letter_filter=which, dry_run=not yes)
+    print_replay(done, as_json=as_json, dry_run=not yes)
 
 
 @app.command()
@@ -151,7 +155,7 @@ def discard(
     field: FieldOption = "",
     topic_partition: OnlyTopicPartition = None,
     offset: OffsetOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only count them.")] = False,
+    yes: Yes = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
@@ -159,7 +163,7 @@ def discard(
 
     They stay in their table. The ledger keeps who gave them up, and why.
 
-    Exit codes: 0 counted, or done with --yes; 1 someone must decide; 75 a
+    Exit codes: 0 shown, or done with --yes; 1 someone must decide; 75 a
     retry helps.
     """
     from kdi_assets.replay.replay_letters import discard_letters
@@ -178,7 +182,7 @@ def discard(
             because=because,
             dry_run=not yes,
         )
-    print_replay(done, as_json=as_json, dry_run=not yes, to_do_it="the same command with --yes does it")
+    print_replay(done, as_json=as_json, dry_run=not yes)
 
 
 @app.command()
@@ -255,6 +259,13 @@ def _letters(
         return None
     letters = dead_letters_with_state(spark, stream, lake, history, with_messages=with_messages).where(chosen.sql())
     return letters if state == "all" else letters.where(f"state = '{state}'")
+
+
+def _refuse_unknown(reason: str, letters: DataFrame | None) -> None:
+    """Refuse a reason that no dead letter of the stream has."""
+    known = [] if letters is None else [row["reason"] for row in letters.select("reason").distinct().collect()]
+    if reason not in known:
+        raise typer.BadParameter(f"no dead letter has it; {did_you_mean(reason, known)}", param_hint="--reason")
 
 
 def _first_letters(letters: DataFrame, count: int) -> list[Row]:

@@ -115,7 +115,8 @@ def _text(stream: Stream, did: Commits, report: DrainReport | None) -> str:
     dates = did.rows_by_date
     width = max((len(f"{rows:,}") for rows in dates.values()), default=0)
     lines = (f"  {day}  {rows:>{width},}" for day, rows in dates.items())
-    return "\n".join([f"{name}: {', '.join(facts)}{arrived}", *lines])
+    letters = [f"  kdi dead-letters list {name}   (why they are no rows)"] if did.dead_letters else []
+    return "\n".join([f"{name}: {', '.join(facts)}{arrived}", *lines, *letters])
 
 
 def _fields(stream: Stream, did: Commits, report: DrainReport | None) -> dict[str, object]:
@@ -132,7 +133,7 @@ def _fields(stream: Stream, did: Commits, report: DrainReport | None) -> dict[st
         "gap_offsets": did.gaps,
         "versions": [c.version for c in did.commits],
         "bytes": did.bytes,
-        "settled": report.position_commits if report else None,
+        "position_commits": report.position_commits if report else None,
         "positions": report.positions if report else None,
         "backlog_before_offsets": report.backlog_before if report else None,
         "backlog_after_offsets": report.backlog_after if report else None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamName, whoami
+from kdi_assets.cli.options import AsJson, Defs, StreamName, Yes, whoami
 from kdi_assets.cli.output import UNCHANGED, error_fields, exit_code, print_refusal, print_result
 from kdi_assets.cli.session import stream_session
 from kdi_assets.settings import Settings
@@ -27,7 +27,7 @@ def erase(
     ] = "",
     again: Annotated[bool, typer.Option("--again", help="What was erased before and is there again.")] = False,
     because: Annotated[str, typer.Option(help="Why; the ledger keeps it. Needed with --yes.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only show it.")] = False,
+    yes: Yes = False,
     vacuum: Annotated[bool, typer.Option("--vacuum", help="Remove the files at once, before the retention.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,

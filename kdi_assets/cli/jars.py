@@ -22,7 +22,7 @@ def jars(
         bool, typer.Option(help="Make the class-data archive too: 200 MB; Spark then starts in half the time.")
     ] = True,
 ) -> None:
-    """Fetch missing jars of the lock file, and verify all of them; prints a line per jar.
+    """Fetch missing jars of the lock file, and verify all of them.
 
     The jars for S3 (13 MB) are fetched if KDI_LAKE is on S3.
     """

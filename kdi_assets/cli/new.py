@@ -100,7 +100,7 @@ def _written(proposal: Proposal, table: str, file: Path) -> str:
     return (
         f"{display_path(file)}: {found.what}, written as {found.format}; date: {proposal.date.sql}\n"
         f"With this document, the {sample:,} sampled messages become {outcome_in_words(proposal)}.\n{refined}"
-        f"  Run:  kdi check, then kdi peek {table}"
+        f"  Run:  kdi check; then kdi peek {table}"
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from getpass import getuser
 from pathlib import Path
@@ -22,7 +24,17 @@ def _also_before_the_command(context: typer.Context, parameter: typer.CallbackPa
     return value
 
 
-DATE = "%Y-%m-%d"
+def day(text: str) -> datetime:
+    """Read ``2026-01-31``, a day of UTC."""
+    try:
+        return datetime.combine(date.fromisoformat(text), time(), UTC)
+    except ValueError:
+        pass
+    written = re.fullmatch(r"(\d{1,2})\.(\d{1,2})\.(\d{4})", text)
+    example = "{2}-{1:0>2}-{0:0>2}".format(*written.groups()) if written else "2026-01-31"
+    raise typer.BadParameter(f"{text!r} is no date; write year, month and day: {example}")
+
+
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The table's path, its last part, or the topic.")]
 TableName = Annotated[
     str, typer.Argument(metavar="TABLE", help="The path of a stream's or refined table, its last part, or a topic.")
@@ -45,6 +57,7 @@ Defs = Annotated[
 AsJson = Annotated[
     bool, typer.Option("--json", callback=_also_before_the_command, help="Print JSON: one object on each line.")
 ]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this, only show it.")]
 
 
 def selected_streams(names: Sequence[str], defs: Path | None) -> list[Stream]:
@@ -53,11 +66,20 @@ def selected_streams(names: Sequence[str], defs: Path | None) -> list[Stream]:
     Raises:
         Mistakes, DefsFolderMissing: The documents cannot be read.
         UnknownStream, AmbiguousStream: A name matches no stream, or several.
+        NotAStream: A name is that of a refined table.
     """
-    from kdi_assets.config.loader import load_streams, select_streams
+    from kdi_assets.config.errors import NotAStream, UnknownStream
+    from kdi_assets.config.loader import load_folder, select_refined, select_streams
 
-    streams = load_streams(defs)
-    return select_streams(streams, names) if names else list(streams.values())
+    loaded = load_folder(defs)
+    if not names:
+        return list(loaded.streams.values())
+    try:
+        return select_streams(loaded.streams, names)
+    except UnknownStream as unknown:
+        with suppress(UnknownStream):
+            raise NotAStream(name=select_refined(loaded.refined, [unknown.name])[0].name) from None
+        raise
 
 
 def selected_stream(name: str, defs: Path | None) -> Stream:

@@ -48,9 +48,9 @@ def exit_code(refusals: Iterable[KdiError]) -> int:
 
 
 def _code(refusal: KdiError) -> int:
-    from kdi_assets.config.errors import AmbiguousStream, DefsFolderMissing, UnknownStream
+    from kdi_assets.config.errors import AmbiguousStream, DefsFolderMissing, NotAStream, UnknownStream
 
-    if isinstance(refusal, AmbiguousStream | UnknownStream | DefsFolderMissing):
+    if isinstance(refusal, AmbiguousStream | UnknownStream | NotAStream | DefsFolderMissing):
         return EXIT_USAGE  # the command line is wrong, not the stream
     return EXIT_RETRY if isinstance(refusal, Transient) else EXIT_DECIDE
 

@@ -40,20 +40,23 @@ def peek(
         str | None, typer.Option(metavar="TOPIC/NUMBER", help="Only this one; default: all.")
     ] = None,
     offset: Annotated[int | None, typer.Option(min=0, help="Begin at this offset; needs one topic partition.")] = None,
+    last: Annotated[bool, typer.Option("--last", help="The newest messages, also if there is a backlog.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
     """Decode a few messages by the stream's document: row, or reason and field. Nothing is written.
 
-    Without --offset, shows the next messages that a drain would read; without
-    a backlog, or without positions, the newest messages.
+    Without --offset and --last, shows the next messages that a drain would
+    read; without a backlog, or without positions, the newest messages.
 
     Exit codes: 0 shown, dead letters too; 1 someone must decide; 75 a retry helps.
     """
     chosen = selected_stream(stream, defs)
     only = parse_topic_partition(topic_partition, chosen)
+    if last and offset is not None:
+        raise typer.BadParameter("not with --offset", param_hint="--last")
     with stream_session(chosen, "peek", as_json=as_json) as session:
-        which, windows = _windows(_backlog(chosen), only, offset)
+        which, windows = _windows(_backlog(chosen), only, offset, last=last)
         messages = peek_at(session(), chosen, windows, count=count, which=which) if windows else []
     title = f"{chosen.name}: {TITLES[which] if messages else 'no message there'}"
     text = "\n".join([title, *(message.text() for message in messages)])
@@ -175,7 +178,9 @@ def _backlog(stream: Stream) -> Backlog:
     return backlog
 
 
-def _windows(backlog: Backlog, only: TopicPartition | None, offset: int | None) -> tuple[Which, list[OffsetRange]]:
+def _windows(
+    backlog: Backlog, only: TopicPartition | None, offset: int | None, *, last: bool
+) -> tuple[Which, list[OffsetRange]]:
     """The ranges in which messages are searched, none empty.
 
     Raises:
@@ -194,7 +199,7 @@ def _windows(backlog: Backlog, only: TopicPartition | None, offset: int | None) 
         return "from offset", [OffsetRange(tp, offset, min(b.end, offset + WINDOW))]
     starts = {tp: max(b.earliest, b.position) for tp, b in held.items() if b.position is not None}
     waiting = [OffsetRange(tp, at, min(held[tp].end, at + WINDOW)) for tp, at in starts.items() if at < held[tp].end]
-    if waiting:
+    if waiting and not last:
         return "next", sorted(waiting)
     newest = [OffsetRange(tp, max(b.earliest, b.end - WINDOW), b.end) for tp, b in held.items() if b.earliest < b.end]
     return "newest", sorted(newest)

@@ -110,8 +110,8 @@ def _fields(stream: Stream, snapshot: Snapshot, plan: Plan | None) -> dict[str, 
     commit, ranges = snapshot.position_commit, plan.ranges if plan else ()
     return {
         "stream": stream.name,
-        "step": "settle" if commit else "drain" if ranges else "nothing",
-        "settlement": commit.kind if commit else None,
+        "step": "position_commit" if commit else "drain" if ranges else "nothing",
+        "position_commit": commit.kind if commit else None,
         "reason": commit.reason if commit else None,
         "positions": snapshot.positions(),
         "ranges": ranges,

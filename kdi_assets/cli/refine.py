@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kdi_assets.cli.options import DATE, AsJson, Defs, refuse_reversed_dates
+from kdi_assets.cli.options import AsJson, Defs, day, refuse_reversed_dates
 from kdi_assets.cli.output import exit_code, print_progress, print_refusal, print_result
 from kdi_assets.cli.session import LazySession, lazy_session
 from kdi_assets.errors import KdiError
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kdi_assets.stream.refined_table import RefinedTableSpec
 
 Dates = Annotated[
-    tuple[datetime, datetime] | None,
-    typer.Option("--dates", metavar="FROM TO", formats=[DATE], help="Compute these dates again, both inclusive."),
+    tuple[str, str] | None,
+    typer.Option("--dates", metavar="FROM TO", help="Compute these dates again, both inclusive."),
 ]
 
 
@@ -46,13 +46,14 @@ def refine(
         raise typer.BadParameter("name tables, or give --all" if not all_ else "give --all, or names, not both")
     if rebuild and (all_ or dates):
         raise typer.BadParameter("name the tables, without --dates", param_hint="--rebuild")
-    refuse_reversed_dates(*dates) if dates else None
+    first, last = map(day, dates) if dates else (None, None)
+    refuse_reversed_dates(first, last)
     from kdi_assets.config.loader import load_folder, select_refined
     from kdi_assets.config.refined_documents import upstream_first
 
     known = load_folder(defs).refined
     chosen = upstream_first(select_refined(known, tables) if tables else list(known.values()))
-    span = (dates[0].date(), dates[1].date()) if dates else None
+    span = (first.date(), last.date()) if first and last else None
     refusals: list[KdiError] = []
     with lazy_session("refine") as session:
         for table in chosen:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from kdi_assets.cli.output import (
-    EXIT_DECIDE,
+    UNCHANGED,
     exit_code,
     history_text,
     print_result,
@@ -131,10 +131,12 @@ def _commit_fields(c: RefinedCommit) -> dict[str, object]:
     }
 
 
-def replay_refined(table: RefinedTableSpec, first: date, last: date, *, dry_run: bool, as_json: bool) -> None:
-    """Compute the rows of some dates again; with ``dry_run``, only compare them."""
-    if dry_run:
-        _audit(table, everything=False, bounds=(first, last), as_json=as_json)
+def replay_refined(table: RefinedTableSpec, first: date, last: date, *, yes: bool, as_json: bool) -> None:
+    """Compute the rows of some dates again; without ``yes``, only compare them."""
+    if not yes:
+        found = _audit(table, everything=False, bounds=(first, last), as_json=as_json)
+        if not (found.equal or as_json):
+            typer.echo(UNCHANGED)
         return
     with lazy_session("replay") as session:
         refusal = refine_and_print(table, session, dates=(first, last), rebuild=False, as_json=as_json)
@@ -144,18 +146,18 @@ def replay_refined(table: RefinedTableSpec, first: date, last: date, *, dry_run:
 
 def audit_refined_table(
     table: RefinedTableSpec, *, everything: bool, start: str | None, end: str | None, as_json: bool
-) -> None:
-    """Compare a refined table with a recomputation: of some dates, or of all rows."""
+) -> bool:
+    """Compare a refined table with a recomputation, of some dates or of all rows; whether they are equal."""
     try:
         bounds = [date.fromisoformat(text) for text in (start, end) if text]
     except ValueError:
         raise typer.BadParameter("a refined table takes dates, e.g. 2026-01-31", param_hint="--from, --to") from None
     if len(bounds) == 1 or (bounds and everything) or bounds != sorted(bounds):
         raise typer.BadParameter("give both, in order, and not with --all", param_hint="--from, --to")
-    _audit(table, everything=everything, bounds=bounds, as_json=as_json)
+    return _audit(table, everything=everything, bounds=bounds, as_json=as_json).equal
 
 
-def _audit(table: RefinedTableSpec, *, everything: bool, bounds: Sequence[date], as_json: bool) -> None:
+def _audit(table: RefinedTableSpec, *, everything: bool, bounds: Sequence[date], as_json: bool) -> RefinedAudit:
     """Audit the dates between two, both inclusive; without bounds, a sample or everything."""
     from kdi_assets.audit.refined_audit import audit_refined
     from kdi_assets.refine.inputs import days_between
@@ -165,8 +167,7 @@ def _audit(table: RefinedTableSpec, *, everything: bool, bounds: Sequence[date],
     with refusal_in_json(table.name, as_json=as_json), lazy_session("audit") as session, session.watched():
         found = audit_refined(table, lake=lake, session=session, everything=everything, dates=dates)
     print_result(_audit_text(found), {**asdict(found), "equal": found.equal}, as_json=as_json)
-    if not found.equal:
-        raise typer.Exit(EXIT_DECIDE)
+    return found
 
 
 def _audit_text(found: RefinedAudit) -> str:

@@ -7,16 +7,15 @@ from typing import Annotated
 
 import typer
 
-from kdi_assets.cli.options import DATE, AsJson, Defs, TableName, refuse_reversed_dates, selected_table
+from kdi_assets.cli.options import AsJson, Defs, TableName, Yes, day, refuse_reversed_dates, selected_table
 from kdi_assets.cli.refined_output import replay_refined
 from kdi_assets.cli.replay_output import print_replay
 from kdi_assets.cli.session import stream_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import RefinedTableSpec
 
-RowsFrom = Annotated[datetime, typer.Option("--from", metavar="DATE", formats=[DATE], help="First date of rows, UTC.")]
-RowsTo = Annotated[datetime, typer.Option("--to", metavar="DATE", formats=[DATE], help="The last date, inclusive.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would differ, change nothing.")]
+RowsFrom = Annotated[datetime, typer.Option("--from", metavar="DATE", parser=day, help="First date of rows, UTC.")]
+RowsTo = Annotated[datetime, typer.Option("--to", metavar="DATE", parser=day, help="The last date, inclusive.")]
 Into = Annotated[
     str | None,
     typer.Option("--into", metavar="TABLE", help="Only write old and new rows side by side to this new table."),
@@ -31,10 +30,10 @@ def replay(
     stream: TableName,
     first: RowsFrom,
     last: RowsTo,
-    dry_run: DryRun = False,
     into: Into = None,
     leave_missing: LeaveMissing = False,
     accept_dead_letters: AcceptDeadLetters = False,
+    yes: Yes = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
@@ -46,7 +45,7 @@ def replay(
 
     The rows of a refined table are computed again from its upstream tables.
 
-    Exit codes: 0 done or shown; 1 someone must decide; 75 a retry helps.
+    Exit codes: 0 shown, or done with --yes; 1 someone must decide; 75 a retry helps.
     """
     chosen, lake = selected_table(stream, defs), Settings.from_environment().lake
     refuse_reversed_dates(first, last)
@@ -54,11 +53,10 @@ def replay(
         if into is not None or leave_missing or accept_dead_letters:
             hint = "--into, --leave-missing, --accept-dead-letters"
             raise typer.BadParameter("a refined table has no messages", param_hint=hint)
-        replay_refined(chosen, first.date(), last.date(), dry_run=dry_run, as_json=as_json)
+        replay_refined(chosen, first.date(), last.date(), yes=yes, as_json=as_json)
         return
-    show_only = dry_run or into is not None
-    if show_only and (leave_missing or accept_dead_letters):
-        raise typer.BadParameter("not with --dry-run or --into", param_hint="--leave-missing, --accept-dead-letters")
+    if into is not None and (yes or leave_missing or accept_dead_letters):
+        raise typer.BadParameter("not with --into", param_hint="--yes, --leave-missing, --accept-dead-letters")
     uri = "" if into is None else _new_table(into, lake)
     from kdi_assets.replay.replay_dates import replay_dates
 
@@ -69,12 +67,12 @@ def replay(
             session=session,
             first=first.date(),
             last=last.date(),
-            dry_run=dry_run,
+            dry_run=not yes,
             into=uri,
             leave_missing=leave_missing,
             accept_dead_letters=accept_dead_letters,
         )
-    print_replay(done, as_json=as_json, dry_run=show_only, into=into or "")
+    print_replay(done, as_json=as_json, dry_run=not yes, into=into or "")
 
 
 def _new_table(table: str, lake: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from kdi_assets.cli.output import print_result, table_text
+from kdi_assets.cli.output import UNCHANGED, print_result, table_text
 from kdi_assets.stream.stream import TopicPartition
 from kdi_assets.wording import counted, printable
 
@@ -24,17 +24,14 @@ _OUTCOMES = {
 _MOST_CHARACTERS, _MOST_MOVES = 160, 20
 
 
-def print_replay(
-    done: ReplayReport, *, as_json: bool, dry_run: bool, into: str = "", to_do_it: str = "without --dry-run it is done"
-) -> None:
+def print_replay(done: ReplayReport, *, as_json: bool, dry_run: bool, into: str = "") -> None:
     """Print what became of the messages, as lines or as one JSON object.
 
     Args:
         dry_run: Whether nothing was changed.
         into: The table of the comparison.
-        to_do_it: How the command does it after a dry run.
     """
-    text = "\n".join(_lines(done, dry_run=dry_run, into=into, to_do_it=to_do_it))
+    text = "\n".join(_lines(done, dry_run=dry_run, into=into))
     print_result(text, _fields(done, dry_run=dry_run, into=into), as_json=as_json)
 
 
@@ -51,7 +48,7 @@ def _fields(done: ReplayReport, *, dry_run: bool, into: str) -> dict[str, object
     }
 
 
-def _lines(done: ReplayReport, *, dry_run: bool, into: str, to_do_it: str) -> Iterator[str]:
+def _lines(done: ReplayReport, *, dry_run: bool, into: str) -> Iterator[str]:
     yield f"{done.stream}: {_outcomes(done)}"
     if done.letter_changes:
         changes = done.letter_changes
@@ -66,7 +63,7 @@ def _lines(done: ReplayReport, *, dry_run: bool, into: str, to_do_it: str) -> It
     if into:
         yield f"Old and new rows are side by side in {into}; nothing else was changed."
     elif dry_run and done.messages:
-        yield f"Nothing was changed; {to_do_it}."
+        yield UNCHANGED
     elif done.commit:
         yield from (f"  {day}  {rows:,} rows" for day, rows in done.rows_by_date.items())
         yield f"Committed as v{done.commit.version}."

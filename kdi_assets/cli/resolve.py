@@ -11,6 +11,7 @@ from kdi_assets.cli.options import (
     AsJson,
     Defs,
     StreamName,
+    Yes,
     parse_timestamp,
     parse_topic_partition,
     selected_stream,
@@ -66,7 +67,6 @@ ToVersion = Annotated[
 Because = Annotated[
     str, typer.Option("--because", metavar="TEXT", help="The reason, for the ledger. accept-routes needs it.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this, only show the decision.")]
 
 HELP = """Decide what a drain refuses to decide; the table's ledger records the decision.
 

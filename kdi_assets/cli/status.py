@@ -169,7 +169,7 @@ class StreamStatus:
             "arrival_rate_offsets_per_second": backlog.arrival_rate,
             "time_to_close_seconds": backlog.time_to_close_seconds,
             "time_to_loss_seconds": backlog.time_to_loss_seconds,
-            "unsettled": backlog.needs_position_commit,
+            "needs_position_commit": backlog.needs_position_commit,
             "open_transaction_offsets": backlog.open_transaction_offsets if backlog.topic_partitions else None,
             "topic_partitions": {tp: _partition_fields(held) for tp, held in sorted(backlog.topic_partitions.items())},
             "dead_letters_24h": table.dead_letters,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, TableNames, selected_tables
+from kdi_assets.cli.options import AsJson, Defs, TableNames, Yes, selected_tables
 from kdi_assets.cli.output import UNCHANGED, exit_code, print_json, print_refusal
 from kdi_assets.cli.session import LazySession, lazy_session
 from kdi_assets.errors import KdiError
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 def upkeep(
     tables: TableNames = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only show it.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show it, which is the default.")] = False,
+    yes: Yes = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
@@ -39,8 +38,6 @@ def upkeep(
 
     Exit codes: 0 shown, or done with --yes; 1 someone must decide; 75 a retry helps.
     """
-    if yes and dry_run:
-        raise typer.BadParameter("--yes does it, and --dry-run does not; give one of them", param_hint="--dry-run")
     chosen, lake = selected_tables(tables or (), defs), Settings.from_environment().lake
     errors: list[KdiError] = []
     with lazy_session("upkeep") as session, session.watched():

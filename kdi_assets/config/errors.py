@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from kdi_assets.errors import Terminal
+from kdi_assets.errors import AGAIN, Terminal
 
 NOTHING_STARTED = "nothing was started; no topic and no table was touched."
 
@@ -50,7 +50,7 @@ class DefsFolderMissing(Terminal):
 
     what_happened = "{folder} is not a folder, so no document of a stream can be read from it."
     what_is_safe = NOTHING_STARTED
-    what_to_run = "the same command with --defs, or KDI_DEFS, set to a folder that exists"
+    what_to_run = "the same command again   (with --defs, or KDI_DEFS, set to a folder that exists)"
 
 
 class UnknownStream(Terminal):
@@ -64,7 +64,7 @@ class UnknownStream(Terminal):
         return (
             f"no {self.what} is called {self.name}{self._guess()}",
             NOTHING_STARTED,
-            "the same command with one of: " + (", ".join(self.known) or f"(no document describes a {self.what})"),
+            f"{AGAIN}   (with one of: {', '.join(self.known) or f'no document describes a {self.what}'})",
         )
 
     def _guess(self) -> str:
@@ -73,6 +73,16 @@ class UnknownStream(Terminal):
         close = get_close_matches(self.name, self.known, n=1)
         close += [last_parts[part] for part in get_close_matches(self.name.rpartition("/")[2], last_parts, n=1)]
         return f": did you mean {close[0]}?" if close else "."
+
+
+class NotAStream(Terminal):
+    """A command about a stream names a refined table, which has no topic."""
+
+    name: str
+
+    what_happened = "{name} is a refined table: it has no topic."
+    what_is_safe = NOTHING_STARTED
+    what_to_run = "kdi refine {name}"
 
 
 class AmbiguousStream(Terminal):
@@ -85,5 +95,5 @@ class AmbiguousStream(Terminal):
         return (
             f"{self.name} may be any of {', '.join(self.candidates)}.",
             NOTHING_STARTED,
-            f"the same command with the table's whole path, e.g. {self.candidates[0]}",
+            f"{AGAIN}   (with the table's whole path, e.g. {self.candidates[0]})",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kdi_assets.errors import Terminal, Transient
+from kdi_assets.errors import AGAIN, Terminal, Transient
 
 NOTHING_RAN = "no writer was started."
 
@@ -33,7 +33,11 @@ class UnknownName(Terminal):
 
     def message_parts(self) -> tuple[str, str, str]:
         other = "or the path of an adapter's file ending in .yaml, " if self.kind == "adapter" else ""
-        return f"there is no {self.kind} {self.name!r}", NOTHING_RAN, f"{other}one of: {', '.join(self.known)}"
+        return (
+            f"there is no {self.kind} {self.name!r}",
+            NOTHING_RAN,
+            f"{AGAIN}   (with {other}one of: {', '.join(self.known)})",
+        )
 
 
 class CommandFailed(Terminal):
@@ -45,7 +49,7 @@ class CommandFailed(Terminal):
 
     what_happened = "{adapter}: its command `{command}` failed: {detail}"
     what_is_safe = "topics and tables of the run are of the suite alone; results of earlier scenarios are kept."
-    what_to_run = "the command by hand, as the adapter's file has it, then the suite again"
+    what_to_run = "the same command again   (first the command by hand, as the adapter's file has it)"
 
 
 class ServiceDied(Terminal):
@@ -58,7 +62,7 @@ class ServiceDied(Terminal):
 
     what_happened = "{adapter}: its service {ending}. The end of {log}:\n{tail}"
     what_is_safe = NOTHING_RAN
-    what_to_run = "the service's command by hand, as the adapter's file has it, then the suite again"
+    what_to_run = "the same command again   (first the service's command by hand, as the adapter's file has it)"
 
 
 class BrokerDidNot(Transient):
@@ -70,7 +74,7 @@ class BrokerDidNot(Transient):
 
     what_happened = "{topic}: within {seconds:.0f} s the broker did not do this: {awaited}."
     what_is_safe = "the writer was not judged; results of earlier scenarios are kept."
-    what_to_run = "the same command again; without --kafka it starts a broker that does it fast"
+    what_to_run = "the same command again   (without --kafka it starts a broker that does it fast)"
 
 
 class NotDelivered(Transient):
@@ -81,4 +85,4 @@ class NotDelivered(Transient):
 
     what_happened = "{topic}: messages were not acknowledged: {reason}"
     what_is_safe = "the writer was not judged; results of earlier scenarios are kept."
-    what_to_run = "the same command again, with a broker that answers"
+    what_to_run = "the same command again   (with a broker that answers)"

@@ -41,7 +41,7 @@ class TopicRefused(Terminal):
 
     what_happened = "the brokers do not create the topic {topic!r}: {reason}"
     what_is_safe = "nothing was published."
-    what_to_run = "kdi generate --topic NAME, with a topic that exists or that you may create"
+    what_to_run = "kdi generate --topic NAME   (with a topic that exists or that you may create)"
 
 
 class DeliveryFailed(Transient):

@@ -102,7 +102,8 @@ class TableReplaced(Terminal):
         return (
             f"{self.stream}: {self.uri} is another table now, with id {self.found_id}{was}.",
             "nothing was read and nothing was written.",
-            f"kdi resolve {self.stream} adopt   (positions from its rows), or rewind to drain again",
+            f"kdi resolve {self.stream} adopt   (positions from its rows); or "
+            f"kdi resolve {self.stream} rewind   (drains again)",
         )
 
 
@@ -132,8 +133,8 @@ class DeadLettersReplaced(Terminal):
     )
     what_is_safe = "the rows of the stream's own table; positions stay as they are."
     what_to_run = (
-        "RESTORE TABLE delta.`{uri}` TO VERSION AS OF {recorded_version} brings them back; kdi resolve {stream} "
-        "adopt-dead-letters accepts what is there"
+        "RESTORE TABLE delta.`{uri}` TO VERSION AS OF {recorded_version}   (brings them back); or kdi resolve "
+        "{stream} adopt-dead-letters   (accepts what is there)"
     )
 
 
@@ -180,7 +181,10 @@ class TableRefusesRows(Terminal):
 
     what_happened = "{stream}: the table refuses a row: {detail}"
     what_is_safe = "nothing was committed; positions stay as they are."
-    what_to_run = "drop the constraint, or let `schema:` (NOT NULL) or `date:` make such messages dead letters"
+    what_to_run = (
+        "kdi drain {stream}   (first drop the constraint, or let `schema:` (NOT NULL) or `date:` make such "
+        "messages dead letters)"
+    )
 
 
 class ReadOrWriteFailed(RunAgain, Transient):
@@ -263,7 +267,7 @@ class TableMissing(Terminal):
         "positions with it."
     )
     what_is_safe = "{beside}; nothing was read and nothing was written."
-    what_to_run = "put the table back; or, to start over, mv {beside} somewhere else, then kdi drain {stream}"
+    what_to_run = "kdi drain {stream}   (first put the table back; or, to start over, move {beside} somewhere else)"
 
 
 class StreamRetired(Terminal):
@@ -273,7 +277,7 @@ class StreamRetired(Terminal):
 
     what_happened = "{stream} is retired: its document says `status: retired`."
     what_is_safe = "the table and its ledger stay as they are."
-    what_to_run = "remove the line from the document to drain it again"
+    what_to_run = "kdi drain {stream}   (first remove the line from the document)"
 
 
 class RoutesChanged(Terminal):
@@ -284,7 +288,7 @@ class RoutesChanged(Terminal):
 
     what_happened = "{stream}: {why}."
     what_is_safe = "nothing was read; positions stay as they are."
-    what_to_run = "kdi resolve {stream} accept-routes --because '…'   (for all tables of its group; shown first)"
+    what_to_run = "kdi resolve {stream} accept-routes --because WHY   (for all tables of its group; shown first)"
 
 
 class NotDrainedYet(Terminal):
@@ -305,7 +309,7 @@ class NothingDrained(Terminal):
 
     what_happened = "{stream}: nothing was drained yet, so there are no rows of older dates to replay."
     what_is_safe = "nothing was read and nothing was written."
-    what_to_run = "kdi drain {stream}   (in Dagster, materialize the newest date); it fills older dates too"
+    what_to_run = "kdi drain {stream}   (in Dagster, materialize the newest date; it fills older dates too)"
 
 
 class Undrainable(Terminal):
@@ -374,8 +378,8 @@ class TooManyDeadLetters(RunAgain, Terminal):
             f"letters ({share:.1%}): {', '.join(map(str, self.reasons))}{others}. The limit is {self.limit}.",
             "no dead letter was written and nothing was committed; positions stay as they are, and the topic keeps the "
             "messages until retention deletes them.",
-            f"kdi peek {self.stream} shows what becomes of messages: correct the document (or its `dead_letter_limit`) "
-            f"and run `kdi check`; or accept the dead letters, this once: {self.command} --accept-dead-letters",
+            f"kdi peek {self.stream}; then kdi check   (first correct the document, or its `dead_letter_limit`); or "
+            f"{self.command} --accept-dead-letters   (this once)",
         )
 
 
@@ -388,7 +392,7 @@ class StartOutOfRange(Terminal):
 
     what_happened = "{stream}: `start` {said}."
     what_is_safe = "nothing was read and nothing was written."
-    what_to_run = "correct `start:` in the stream's document and run `kdi plan`"
+    what_to_run = "kdi plan {stream}   (first correct `start:` in its document)"
 
 
 class PositionBelowStart(Terminal):
@@ -405,8 +409,8 @@ class PositionBelowStart(Terminal):
             f"{self.stream}: `start` says {self.start} for {tp}, and its position is already {at}: a start applies to "
             f"a stream without positions, and [{at}, {self.start}) was not drained.",
             f"every offset below {at} is accounted for; nothing was read and nothing was written.",
-            f"remove {tp.partition}: {self.start} from `start:`, to drain on from {at}; or give the offsets up: "
-            f"kdi resolve {self.stream} accept-loss --topic-partition {tp} --until {self.start}",
+            f"kdi drain {self.stream}   (first remove {tp.partition}: {self.start} from `start:`: goes on from {at}); "
+            f"or kdi resolve {self.stream} accept-loss --topic-partition {tp} --until {self.start}   (gives these up)",
         )
 
 
@@ -427,7 +431,7 @@ class TopicTruncated(Terminal):
             "the rows drained so far, with those of the lost messages; nothing was written and positions stay as they "
             "are.",
             f"kdi audit {self.stream} --against-kafka   (names the first offset that differs); then kdi resolve "
-            f"{self.stream} rewind --topic-partition {tp} --to that offset   (rows of the lost offsets are moved to "
+            f"{self.stream} rewind --topic-partition {tp} --to OFFSET   (rows of the lost offsets are moved to "
             "<table>_removed)",
         )
 

@@ -29,6 +29,7 @@ from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.sources.kafka.errors import BrokerUnreachable
 from kdi_assets.sources.kafka.reader import read_ranges
 from kdi_assets.sources.kafka.topic import read_topic
 from kdi_assets.stream.stream import OffsetRange, Stream
@@ -170,7 +171,10 @@ class Execution:
     def check_again(self) -> None:
         """Look again at the topic, which may have been deleted and created during the read, and at the dead letters."""
         plan, stream = self.plan, self.stream
-        found = read_topic(stream.cluster, stream.topic).topic_id
+        try:
+            found = read_topic(stream.cluster, stream.topic).topic_id
+        except BrokerUnreachable:  # brokers gave the messages just now; a new client asks another one than the dead one
+            found = read_topic(stream.cluster, stream.topic).topic_id
         if found != plan.topic_id:
             raise TopicRecreated(stream=stream.name, topic=stream.topic, recorded_id=plan.topic_id, found_id=found)
         # Not only what this attempt appended: someone may have removed older dead letters since the plan.

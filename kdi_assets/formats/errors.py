@@ -26,8 +26,8 @@ class TooManySchemas(Terminal):
     what_happened = "{stream}: messages of one plan {said}"
     what_is_safe = "nothing was committed; positions stay as they are."
     what_to_run = (
-        "kdi peek {stream} shows messages; correct `format:` in the stream's document, or make plans smaller by "
-        "`max_records`, and run kdi check"
+        "kdi peek {stream}; then kdi check   (first correct `format:` in the stream's document, or make plans "
+        "smaller by `max_records`)"
     )
 
 
@@ -45,7 +45,7 @@ class RegistryUnavailable(_NoAnswer, Transient):
     asked: str
 
     what_happened = "registry {registry}: no answer from {url} to {asked} ({detail})."
-    what_to_run = "kdi doctor    (is it up, are its address and the proxy right?), then repeat the command"
+    what_to_run = "kdi doctor; then the same command again   (is it up, are its address and the proxy right?)"
 
 
 class RegistryAccessRefused(_NoAnswer, Terminal):
@@ -55,8 +55,8 @@ class RegistryAccessRefused(_NoAnswer, Terminal):
 
     what_happened = "registry {registry}: {url} refuses {refused} ({detail})."
     what_to_run = (
-        "correct url, username, password, tls or proxy of the registry's document, the environment variables that "
-        "it names, or the rights or certificate on the server; then kdi doctor"
+        "kdi doctor   (first correct url, username, password, tls or proxy of the registry's document, the "
+        "environment variables that it names, or the rights or certificate on the server)"
     )
 
 
@@ -69,7 +69,7 @@ class RegistrySettingRefused(Terminal):
 
     what_happened = "registry {registry}: {setting} cannot be used: {detail}."
     what_is_safe = "the registry was not asked; no topic and no table was touched."
-    what_to_run = "correct {setting} of the registry's document, or the file that it names; then kdi doctor"
+    what_to_run = "kdi doctor   (first correct {setting} of the registry's document, or the file that it names)"
 
 
 class RegistryNotUnderstood(_NoAnswer, Terminal):
@@ -79,8 +79,8 @@ class RegistryNotUnderstood(_NoAnswer, Terminal):
 
     what_happened = "registry {registry}: {url} does not answer {asked} as a registry does ({detail})."
     what_to_run = (
-        "correct url of the registry's document (it ends before /subjects and /schemas), or the server in "
-        "between; then kdi doctor"
+        "kdi doctor   (first correct url of the registry's document (it ends before /subjects and /schemas), or "
+        "the server in between)"
     )
 
 
@@ -99,4 +99,4 @@ class SubjectVersionUnknown(Terminal):
 
     what_happened = "registry {registry}: there is no version {version} of the subject {subject} ({detail})."
     what_is_safe = UNTOUCHED
-    what_to_run = "correct subject and version in the stream's document, or register the schema; then kdi check"
+    what_to_run = "kdi check   (first correct subject and version in the stream's document, or register the schema)"

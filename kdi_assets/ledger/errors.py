@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdi_assets.errors import Terminal, Transient
+from kdi_assets.errors import AGAIN, Terminal, Transient
 
 
 class ArchiveBusy(Transient):
@@ -28,7 +28,7 @@ class OvertakenCommit(Transient):
 
     what_happened = "{uri}: commit {version} ({operation}) came between plan and commit."
     what_is_safe = "this attempt committed nothing; its files and dead letters do not count."
-    what_to_run = "the same command again; a drain plans again by itself"
+    what_to_run = "the same command again   (a drain plans again by itself)"
 
 
 class TableBusy(Transient):
@@ -42,7 +42,7 @@ class TableBusy(Transient):
             f"{self.uri}: other writers committed first {HARMLESS_RETRIES} times in a row, up to version "
             f"{self.version}; their commits do not conflict with the ledger.",
             "this attempt committed nothing; its files and dead letters do not count.",
-            "the same command again; if it repeats, kdi history shows who writes to the table",
+            f"{AGAIN}   (if it repeats, kdi history shows who writes to the table)",
         )
 
 
@@ -57,8 +57,7 @@ class StagedFilesGone(Transient):
             f"{self.uri}: {len(self.files)} new files are missing before their commit, {self.files[0]} first: "
             "a VACUUM keeps new files for less time than a run takes, or an executor writes to a disk of its own.",
             "this attempt committed nothing; positions and bookmarks stay as they are.",
-            "VACUUM with a longer retention (Delta's default is a week), or a lake on every machine; then the same "
-            "command or run again",
+            f"{AGAIN}   (first let VACUUM keep files for longer, by default a week, or give every machine the lake)",
         )
 
 
@@ -74,7 +73,7 @@ class PlannedTableGone(Terminal):
         return (
             f"{self.uri}: the commit was planned for table {self.planned_id}, and {found}.",
             "nothing was committed.",
-            "kdi plan, and if it refuses: kdi resolve … adopt",
+            "kdi plan STREAM   (it names the decision, if one is needed)",
         )
 
 
@@ -96,7 +95,7 @@ class NotADeltaTable(Terminal):
 
     what_happened = "{uri} holds files, but no Delta table."
     what_is_safe = "nothing was read and nothing was written there."
-    what_to_run = "move the files away, or give the stream another `table:` and run `kdi check`"
+    what_to_run = "kdi check   (first move the files away, or give the stream another `table:`)"
 
 
 class CommitUnreadable(Exception):
@@ -125,7 +124,7 @@ class RowsUnaccounted(Terminal):
         "{uri}: the rewrite would remove {missing:,} rows; version {version} has {expected:,} rows of the messages."
     )
     what_is_safe = "nothing was committed; rows and positions stay as they are."
-    what_to_run = "kdi audit   (shows what is in the table); then the same command again; if it repeats, report it"
+    what_to_run = "kdi audit STREAM; then the same command again   (if it repeats, report it)"
 
 
 class RowsWithoutDate(Terminal):
@@ -137,7 +136,9 @@ class RowsWithoutDate(Terminal):
 
     what_happened = "{stream}: {rows:,} of the rows to replace or remove in {uri} have no date."
     what_is_safe = "nothing was committed; rows and positions stay as they are."
-    what_to_run = "UPDATE delta.`{uri}` SET date = … WHERE date IS NULL   (in Spark SQL); then the same command again"
+    what_to_run = (
+        "UPDATE delta.`{uri}` SET date = EXPRESSION WHERE date IS NULL   (in Spark SQL); then the same command again"
+    )
 
 
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
@@ -208,7 +209,7 @@ class StorageFailed(Transient):
 
     what_happened = "{uri}: the storage of the table's log failed: {detail}"
     what_is_safe = "nothing was committed; positions stay as they are."
-    what_to_run = "the same command again; if it repeats, kdi doctor shows what is wrong with it"
+    what_to_run = "the same command again   (if it repeats, kdi doctor shows what is wrong with it)"
 
 
 class StorageRefused(Terminal):
@@ -228,7 +229,7 @@ class StorageRefused(Terminal):
         return (
             f"{self.lake}: the storage refuses to {self.action} an object: {self.detail}",
             "no table was touched; positions stay as they are.",
-            f"{way_out}; then kdi doctor",
+            f"kdi doctor   (first {way_out})",
         )
 
 
@@ -252,7 +253,7 @@ class PutIfAbsentMissing(Terminal):
 
     what_happened = "{lake}: of two writers that created one object, {created} succeeded{detail}."
     what_is_safe = "no table was touched; here, two writers would overwrite each other's commits."
-    what_to_run = "use a storage with conditional put (docs/object-storage.md lists some); then kdi doctor"
+    what_to_run = "kdi doctor   (first use a storage with conditional put; docs/object-storage.md lists some)"
 
 
 KNOWN_DELTA = ("4.4.0",)

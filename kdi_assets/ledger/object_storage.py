@@ -37,7 +37,7 @@ _RIGHTS = "grant s3:ListBucket on the bucket, and s3:GetObject, s3:PutObject and
 _CREDENTIALS = "renew the credentials (aws sts get-caller-identity shows whose they are)"
 _BUCKET = "create the bucket, or correct KDI_LAKE"
 _REGION = "set AWS_REGION to the bucket's region"
-_CLOCK = "timedatectl    (on this machine: is NTP on?)"
+_CLOCK = "let timedatectl show whether NTP is on, on this machine"
 _WAYS_OUT: Mapping[str, str] = {
     **dict.fromkeys(("AccessDenied", "403", "AllAccessDisabled"), _RIGHTS),
     **dict.fromkeys(("NoSuchBucket", "404"), _BUCKET),

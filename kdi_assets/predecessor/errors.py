@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdi_assets.errors import Terminal
+from kdi_assets.errors import AGAIN, Terminal
 
 NOTHING_WRITTEN = "nothing was written; the table was only read."
 
@@ -36,5 +36,5 @@ class Undecided(Terminal):
         return (
             "not everything can be translated:\n" + "\n".join(f"  {line}" for line in self.undecided),
             NOTHING_WRITTEN,
-            "the same command without these options, then write by hand into the document what they did",
+            f"{AGAIN}   (without these options; then write by hand into the document what they did)",
         )

@@ -93,8 +93,8 @@ def refuse_over_erased(context: ResolveContext, after: Mapping[TopicPartition, i
         if (erased := highest.get(tp.partition, -1)) >= at:
             raise context.refusal(
                 f"offset {erased} of {tp} was erased, and after a rewind to {at} a drain would bring it back",
-                then=f"kdi replay {stream.name} --from DATE --to DATE   (leaves erased messages out), or a rewind of "
-                f"{tp} to {erased + 1} or later",
+                then=f"kdi replay {stream.name} --from DATE --to DATE --yes   (leaves erased messages out), or a "
+                f"rewind of {tp} to {erased + 1} or later",
             )
 
 
@@ -196,7 +196,7 @@ def check_rows_to_remove(
         raise context.refusal(
             f"{counts.replaced_letters:,} open dead letters there are the only copies of their messages, whose offsets "
             "the broker gives to others",
-            then=f"kdi dead-letters replay {stream.name}   (or discard; then repeat the command)",
+            then=f"kdi dead-letters replay {stream.name} --yes   (or discard; then repeat the command)",
         )
     return counts, {"last_read": last_read}
 

@@ -14,7 +14,7 @@ class UpstreamMissing(Transient):
 
     what_happened = "{table}: its upstream table {upstream} does not exist: {uri}."
     what_is_safe = "nothing was written; the first refinement after the table exists takes all of its rows."
-    what_to_run = "kdi drain or kdi refine for {upstream}, then kdi refine {table}"
+    what_to_run = "kdi drain {upstream}; or kdi refine {upstream}; then kdi refine {table}"
 
 
 class AnotherRefinementActive(Transient):
@@ -62,7 +62,7 @@ class TableNotRefined(Terminal):
 
     what_happened = "{table}: {uri} has rows, and its log has no bookmark: another writer made the table."
     what_is_safe = "nothing was written."
-    what_to_run = "another path in the document, or move the table away"
+    what_to_run = "kdi check   (with another path in the document; or first move the table away)"
 
 
 class RowsNotOneByOne(Terminal):
@@ -76,7 +76,7 @@ class RowsNotOneByOne(Terminal):
         "{table}: mode {mode} takes new rows one by one, and sql has {found}, whose result depends on other rows."
     )
     what_is_safe = "nothing was written."
-    what_to_run = "mode: replace_dates or aggregate in the document; or sql without it"
+    what_to_run = "kdi check   (with mode: replace_dates or aggregate in the document, or with sql without it)"
 
 
 class DateNotKept(Terminal):
@@ -90,7 +90,7 @@ class DateNotKept(Terminal):
         "upstream changes the same date only; sql computes another one, or has none."
     )
     what_is_safe = "nothing was written."
-    what_to_run = "SELECT date, … in sql; or partition_by: null in the document"
+    what_to_run = "kdi check   (with the upstream date selected in sql, or with partition_by: null in the document)"
 
 
 class QueryMistake(Terminal):
@@ -114,7 +114,7 @@ class RowsUnmet(Terminal):
 
     what_happened = "{table}: {rows:,} new rows do not meet the expectation {expectation}."
     what_is_safe = "nothing was committed; the next refinement reads the same rows again."
-    what_to_run = "correct sql or the expectation in the document, then kdi refine {table}"
+    what_to_run = "kdi refine {table}   (first correct sql or the expectation in the document)"
 
 
 class ColumnsFrozen(Terminal):
@@ -133,7 +133,7 @@ class ColumnsFrozen(Terminal):
     what_is_safe = (
         "nothing was committed; the next refinement reads the same rows again, and readers have the columns as before."
     )
-    what_to_run = "correct sql, or set `contract.{rule}` to evolve in the document; then kdi refine {table}"
+    what_to_run = "kdi refine {table}   (first correct sql, or set `contract.{rule}` to evolve in the document)"
 
 
 class DatesMoved(Terminal):
@@ -149,8 +149,8 @@ class DatesMoved(Terminal):
     )
     what_is_safe = "nothing was committed; the next refinement reads the same rows again."
     what_to_run = (
-        "take `date` in sql from the upstream table as it is, and a local day (from_utc_timestamp) into a column of "
-        "its own; then kdi refine {table}    (once, as it is: kdi refine {table} --rebuild)"
+        "kdi refine {table}   (first take `date` in sql from the upstream table as it is, and a local day "
+        "(from_utc_timestamp) into a column of its own); or kdi refine {table} --rebuild   (once, as it is)"
     )
 
 
@@ -175,7 +175,7 @@ class NullKeys(Terminal):
         "envelope that is a truncation (op t), or a delete whose `before` has no keys."
     )
     what_is_safe = "nothing was committed; the next refinement reads the same rows again."
-    what_to_run = "a WHERE in sql that leaves them out, or other keys; then kdi refine {table}"
+    what_to_run = "kdi refine {table}   (first leave them out by a WHERE in sql, or name other keys)"
 
 
 class OrderUnknown(Terminal):
@@ -195,8 +195,8 @@ class OrderUnknown(Terminal):
     )
     what_is_safe = "nothing was committed; the next refinement reads the same rows again."
     what_to_run = (
-        "set `sequence_by` in the document to what the source counts, such as source.lsn, or to more of it; rows that "
-        "sql selects need the column kafka; then kdi refine {table}"
+        "kdi refine {table}   (first set `sequence_by` in the document to what the source counts, such as "
+        "source.lsn, or to more of it; rows that sql selects need the column kafka)"
     )
 
 
@@ -212,8 +212,8 @@ class SequenceOfTwoTopics(Terminal):
     )
     what_is_safe = "nothing was committed; the next refinement reads the same rows again."
     what_to_run = (
-        "set `sequence_by` in the document to what the source counts, such as source.lsn or "
-        "struct(kafka.timestamp, kafka.offset); then kdi refine {table}"
+        "kdi refine {table}   (first set `sequence_by` in the document to what the source counts, such as "
+        "source.lsn or struct(kafka.timestamp, kafka.offset))"
     )
 
 
@@ -239,8 +239,8 @@ class RowsNotComputable(Terminal):
     what_happened = "{table}: {doing} failed, and will fail again: {detail}"
     what_is_safe = "nothing was committed; the rows upstream stay to be refined."
     what_to_run = (
-        "mend the SQL (e.g. try_cast, a WHERE, a name by AS), then kdi refine {table}    "
-        "(a hand-written asset: run it again)"
+        "kdi refine {table}   (first mend the SQL, e.g. try_cast, a WHERE, a name by AS; a hand-written asset: run"
+        " it again)"
     )
 
 
@@ -252,7 +252,7 @@ class ConstraintViolated(Terminal):
 
     what_happened = "{table}: the table refuses a row: {detail}"
     what_is_safe = "nothing was committed; the next refinement reads the same rows again."
-    what_to_run = "leave such rows out by a WHERE in sql, or ALTER TABLE … DROP CONSTRAINT; then kdi refine {table}"
+    what_to_run = "kdi refine {table}   (first leave such rows out by a WHERE in sql, or drop the constraint)"
 
 
 class NameOfOurColumn(Terminal):
@@ -263,7 +263,7 @@ class NameOfOurColumn(Terminal):
 
     what_happened = "{table}: the rows have a column {column}, and mode upsert makes a column of this name."
     what_is_safe = "nothing was written."
-    what_to_run = "another name for it in sql; or `column_list` without it in the document"
+    what_to_run = "kdi check   (with another name for it in sql, or with `column_list` without it in the document)"
 
 
 class OtherColumns(Terminal):
@@ -274,7 +274,10 @@ class OtherColumns(Terminal):
 
     what_happened = "{table}: the rows have other columns than its table: {found}."
     what_is_safe = "nothing was committed; rows and bookmark are as before."
-    what_to_run = "the asset with the table's columns; or replace_everything() with all rows, which changes the columns"
+    what_to_run = (
+        "dagster asset materialize   (with the table's columns; or by replace_everything() with all rows, which "
+        "changes the columns)"
+    )
 
 
 class NotPartitionedByDate(Terminal):
@@ -285,7 +288,7 @@ class NotPartitionedByDate(Terminal):
 
     what_happened = "{table}: {uri} is not partitioned by date, so the rows of a date cannot be replaced."
     what_is_safe = "nothing was committed; rows and bookmark are as before."
-    what_to_run = "the asset with replace_everything(), or with a table that is partitioned by date"
+    what_to_run = "dagster asset materialize   (with replace_everything(), or with a table that is partitioned by date)"
 
 
 class RowsOfOtherDates(Terminal):
@@ -296,4 +299,4 @@ class RowsOfOtherDates(Terminal):
 
     what_happened = "{table}: {rows:,} rows have another date than those whose rows they replace, or none."
     what_is_safe = "nothing was committed; rows and bookmark are as before."
-    what_to_run = "the asset with a filter on the dates, or with all dates of its rows"
+    what_to_run = "dagster asset materialize   (with a filter on the dates, or with all dates of its rows)"

@@ -62,7 +62,7 @@ def replay_dates(
                 raise _missing(stream, messages, first, last, flags)
             return replay(transaction, messages, empty, at=at, accept_dead_letters=accept_dead_letters)
 
-    options = " --dry-run" if previews else f"{' --leave-missing' if leave_missing else ''}{flags}"
+    options = f"{' --leave-missing' if leave_missing else ''}{flags}{'' if previews else ' --yes'}"
     again = f"kdi replay {stream.name} --from {first} --to {last}{options}"
     report = run_transaction(
         stream, lake, session, "replay", body, command=again, empty=empty, run_id=run_id, dry_run=previews

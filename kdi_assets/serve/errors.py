@@ -15,7 +15,7 @@ class SourceMissing(Transient):
 
     what_happened = "{target}: there is no Delta table at {uri}."
     what_is_safe = UNCHANGED
-    what_to_run = "the drain or refinement that makes it, then kdi serve {target}"
+    what_to_run = "kdi status; then kdi serve {target}   (first the drain or refinement that makes it)"
 
 
 class DatabaseUnavailable(Transient):
@@ -39,7 +39,7 @@ class DatabaseBusy(Transient):
 
     what_happened = "{target}: another session of {server} holds a lock on the table: {detail}"
     what_is_safe = UNCHANGED
-    what_to_run = "kdi serve {target}; if it repeats, SELECT * FROM pg_stat_activity shows who holds it"
+    what_to_run = "kdi serve {target}   (if it repeats, SELECT * FROM pg_stat_activity shows who holds it)"
 
 
 class AnotherServerActive(Transient):
@@ -86,7 +86,7 @@ class AddressWrong(Terminal):
 
     what_happened = "{target}: the url of the document, or the value that it refers to, is no PostgreSQL address."
     what_is_safe = "no request was sent."
-    what_to_run = "correct it: postgresql://user@host:port/database; then kdi serve {target}"
+    what_to_run = "kdi serve {target}   (first correct it: postgresql://user@host:port/database)"
 
 
 class DatabaseRefuses(Terminal):
@@ -99,7 +99,7 @@ class DatabaseRefuses(Terminal):
 
     what_happened = "{target}: the database {server} refuses: {detail}"
     what_is_safe = UNCHANGED
-    what_to_run = "{mend}; then kdi serve {target}"
+    what_to_run = "kdi serve {target}   (first {mend})"
 
 
 class ValueNotStorable(Terminal):
@@ -111,7 +111,7 @@ class ValueNotStorable(Terminal):
 
     what_happened = "{target}: a value of the Delta table cannot be stored in the database: {detail}"
     what_is_safe = UNCHANGED
-    what_to_run = "{mend}; then kdi serve {target}"
+    what_to_run = "kdi serve {target}   (first {mend})"
 
 
 class ColumnNotServed(Terminal):
@@ -123,7 +123,7 @@ class ColumnNotServed(Terminal):
 
     what_happened = "{target}: column {column} cannot be served: {reason}."
     what_is_safe = UNCHANGED
-    what_to_run = "name the columns to serve by `columns`, or cast it upstream; then kdi serve {target}"
+    what_to_run = "kdi serve {target}   (first name the columns to serve by `columns`, or cast it upstream)"
 
 
 class NullServedKeys(Terminal):
@@ -137,7 +137,7 @@ class NullServedKeys(Terminal):
         return (
             f"{self.target}: {self.rows:,} rows have NULL in a key column ({', '.join(self.keys)}).",
             UNCHANGED,
-            f"other `keys`, or remove these rows upstream; then kdi serve {self.target}",
+            f"kdi serve {self.target}   (first name other `keys`, or remove these rows upstream)",
         )
 
 
@@ -154,7 +154,7 @@ class KeysNotUnique(Terminal):
             f"{self.target}: {self.count:,} keys ({', '.join(self.keys)}) have several rows in the Delta table, such "
             f"as {self.example}.",
             UNCHANGED,
-            f"`keys` that are unique, or a refined table with mode upsert; then kdi serve {self.target}",
+            f"kdi serve {self.target}   (first name `keys` that are unique, or serve a refined table with mode upsert)",
         )
 
 
@@ -183,7 +183,7 @@ class TableAlteredByHand(Terminal):
         return (
             f"{self.target}: the table in the database differs from the Delta table: {'; '.join(self.differences)}.",
             UNCHANGED,
-            " ".join([*self.statements, f"or kdi serve {self.target} --rebuild"]),
+            f"{' '.join(self.statements)}; or kdi serve {self.target} --rebuild",
         )
 
 
@@ -196,7 +196,7 @@ class TableNotOurs(Terminal):
 
     what_happened = "{target}: the database has a {found} with this name, and no run of ours made it."
     what_is_safe = "it was not touched."
-    what_to_run = "another table name in the document, or {statement}"
+    what_to_run = "{statement}; or kdi serve {target}   (with another table name in the document)"
 
 
 class DependentObjects(Terminal):
@@ -207,7 +207,7 @@ class DependentObjects(Terminal):
 
     what_happened = "{target}: the table must be replaced by a new one, and other objects depend on it: {detail}"
     what_is_safe = UNCHANGED
-    what_to_run = "drop these objects, kdi serve {target}, then create them again"
+    what_to_run = "kdi serve {target}   (first drop these objects, and create them again after it)"
 
 
 class RowSecurityOn(Terminal):
@@ -223,8 +223,8 @@ class RowSecurityOn(Terminal):
             f"{self.target}: the table must be replaced by a new one, and it has row-level security, with {policies}: "
             "readers would see all rows of the new one.",
             UNCHANGED,
-            f"{self.statement} then kdi serve {self.target}, which makes a table that nobody else may read; then "
-            "enable row-level security, create the policies and grant the rights again",
+            f"{self.statement}; then kdi serve {self.target}   (makes a table that nobody else may read: enable "
+            "row-level security, create the policies and grant the rights again)",
         )
 
 
@@ -236,7 +236,9 @@ class FeaturesNotRead(Terminal):
 
     what_happened = "{target}: delta-rs, which fills DuckDB files, cannot read the Delta table: {detail}"
     what_is_safe = "the file is unchanged; it has the rows of one version of the Delta table."
-    what_to_run = "serve it from PostgreSQL, which Spark fills; or ALTER TABLE … DROP FEATURE, then kdi serve {target}"
+    what_to_run = (
+        "kdi serve {target}   (first serve it from PostgreSQL, which Spark fills, or drop the feature from the table)"
+    )
 
 
 class FileNotOurs(Terminal):
@@ -248,7 +250,7 @@ class FileNotOurs(Terminal):
 
     what_happened = "{target}: {file} cannot be used: {detail}"
     what_is_safe = "the file is unchanged."
-    what_to_run = "another file in the document; then kdi serve {target}"
+    what_to_run = "kdi serve {target}   (first name another file in the document)"
 
 
 class FileLocked(Transient):
@@ -260,7 +262,7 @@ class FileLocked(Transient):
 
     what_happened = "{target}: another process has {file} open: {detail}"
     what_is_safe = "the file is unchanged; it has the rows of one version of the Delta table."
-    what_to_run = "close it there, even if it only reads (a copy can be read); then kdi serve {target}"
+    what_to_run = "kdi serve {target}   (first close it there, even if it only reads; a copy can be read)"
 
 
 class FileWriteFailed(Transient):
@@ -272,7 +274,7 @@ class FileWriteFailed(Transient):
 
     what_happened = "{target}: DuckDB could not read or write {file}: {detail}"
     what_is_safe = "no row was replaced; the file has the rows of one version of the Delta table."
-    what_to_run = "make room on the disk or in memory; then kdi serve {target}"
+    what_to_run = "kdi serve {target}   (first make room on the disk or in memory)"
 
 
 class DuckDbMissing(Terminal):

@@ -29,7 +29,7 @@ class SecretUnreadable(Terminal):
 
     what_happened = "the secret {secret} of AWS Secrets Manager cannot be read: {detail}"
     what_is_safe = "nothing was committed by this attempt."
-    what_to_run = "correct the name in the document, or grant secretsmanager:GetSecretValue on it; then kdi doctor"
+    what_to_run = "kdi doctor   (first correct the name in the document, or grant secretsmanager:GetSecretValue on it)"
 
 
 class SecretUnanswered(Transient):
@@ -40,7 +40,7 @@ class SecretUnanswered(Transient):
 
     what_happened = "AWS does not give the secret {secret} now: {detail}"
     what_is_safe = "nothing was committed by this attempt."
-    what_to_run = "the same command again; if it repeats, kdi doctor"
+    what_to_run = "the same command again   (if it repeats, kdi doctor)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class EnvironmentVariableMissing(Terminal):
 
     what_happened = "{of}: {property} comes from the environment variable {variable}, which is not set."
     what_is_safe = "no request was sent; no topic and no table was touched."
-    what_to_run = "the same command with {variable} set"
+    what_to_run = "the same command again   (with {variable} set)"
 
 
 @dataclass(frozen=True, slots=True)

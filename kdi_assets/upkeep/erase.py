@@ -101,7 +101,9 @@ def erase(
         except (OvertakenCommit, StagedFilesGone) as overtaken:
             if not tries_left:
                 raise AnotherDrainActive(
-                    stream=stream.name, detail=overtaken.message_parts()[0], command=f"kdi erase {stream.name} …"
+                    stream=stream.name,
+                    detail=overtaken.message_parts()[0],
+                    command=f"kdi erase {stream.name} --where CONDITION",
                 ) from overtaken
     return replace(report, version=entry.version, committed=entry)
 
@@ -110,7 +112,7 @@ def erase(
 def _selected(
     stream: Stream, lake: str, spark: SparkSession, chosen: EraseFilter
 ) -> Iterator[tuple[EraseSelection, ErasedMessages]]:
-    ledger = _settled_ledger(stream, lake)
+    ledger = _newest_ledger(stream, lake)
     history = live_history(ledger.uri, stream.app_id, archive_uri=stream.archive_uri(lake))
     if history is None or history.version != ledger.version:
         raise OvertakenCommit(uri=ledger.uri, version=ledger.version + 1, operation="while it was looked at")
@@ -120,7 +122,7 @@ def _selected(
         yield selection, found
 
 
-def _settled_ledger(stream: Stream, lake: str) -> LedgerState:
+def _newest_ledger(stream: Stream, lake: str) -> LedgerState:
     """The ledger, if nothing must be committed before.
 
     Raises:

@@ -143,7 +143,7 @@ class EraseSelection:
         if unplaced := found.where("partition IS NULL OR offset IS NULL").count():
             raise self._refusal(
                 f"{unplaced:,} rows that meet the condition do not show which message they came from",
-                "DELETE FROM the table WHERE …   (in Spark SQL, for these rows; the ledger does not count them)",
+                "DELETE FROM TABLE WHERE CONDITION   (in Spark SQL, for these rows; the ledger does not count them)",
             )
         return found
 
@@ -245,7 +245,7 @@ class EraseSelection:
         try:
             yield
         except (AnalysisException, ParseException) as wrong:
-            again = f"kdi erase {self.stream.name} {option} …   (Spark SQL; kdi peek shows the columns)"
+            again = f"kdi erase {self.stream.name} {option} CONDITION   (Spark SQL; kdi peek shows the columns)"
             raise self._refusal(f"{option} is wrong: {first_line(wrong)}", again) from wrong
 
     def _refusal(self, detail: str, run: str) -> EraseRefused:

@@ -29,7 +29,7 @@ class UpkeepGaveWay(Transient):
 
     what_happened = "{table}: {step} failed: {detail}"
     what_is_safe = "rows, positions and running drains; what the step wrote is in no version."
-    what_to_run = "nothing: the next scheduled upkeep tries again; or kdi upkeep"
+    what_to_run = "kdi upkeep   (or wait: the next scheduled upkeep tries again)"
 
 
 class NotClusterable(Terminal):
@@ -41,7 +41,7 @@ class NotClusterable(Terminal):
     what_happened = "{table}: its rows cannot be ordered by the columns of cluster_by: {detail}"
     what_is_safe = "rows and positions; the table was not rewritten."
     what_to_run = (
-        "correct cluster_by, or add the column to the property delta.dataSkippingStatsColumns; then kdi upkeep"
+        "kdi upkeep   (first correct cluster_by, or add the column to the property delta.dataSkippingStatsColumns)"
     )
 
 
@@ -107,7 +107,8 @@ class ErasedRowsLeft(Terminal):
     what_happened = "{table}: {rows:,} rows of v{version} still meet the condition: they come from other messages."
     what_is_safe = "what is erased stays erased; the table has the rows of a full recomputation."
     what_to_run = (
-        "erase them where they come from: kdi erase STREAM of each table of its `from`; then kdi refine {table}"
+        "kdi erase STREAM --where CONDITION; then kdi refine {table}   (erase them where they come from: in each "
+        "table of its `from`)"
     )
 
 
@@ -120,4 +121,4 @@ class EraseUnfinished(Transient):
 
     what_happened = "{stream}: the rows are erased, and their messages are still in {table}: {detail}"
     what_is_safe = "no replay and no list shows these messages; positions stay as they are."
-    what_to_run = "kdi erase {stream} --again --because … --yes"
+    what_to_run = "kdi erase {stream} --again --because WHY --yes"

@@ -65,7 +65,7 @@ def test_plan_says_what_the_drain_does_next_and_does_nothing_itself(kdi: Kdi, or
     start, drained, again = orders.entries()
     assert before.code == 0
     assert "would commit positions first: the table does not exist; start: earliest" in before.out
-    assert (first["settlement"], first["backlog_offsets"], drained.messages) == (start.kind, 12, 12)
+    assert (first["position_commit"], first["backlog_offsets"], drained.messages) == (start.kind, 12, 12)
     assert first["positions"] == {str(tp): at for tp, at in start.positions.items()}
     assert second["step"] == "drain"
     assert [(r["topic_partition"], r["start"], r["end"]) for r in second["ranges"]] == [
@@ -205,6 +205,11 @@ def test_peek_shows_rows_and_reasons_of_what_waits_or_of_the_newest(kdi: Kdi, or
     assert TableLog.open(orders.uri) is None
 
     publish(orders, good=20)
+    [told] = kdi("peek", "orders", "--last", "--count", "2", "--json").objects
+    assert (told["which"], [(m["topic_partition"][-1], m["offset"]) for m in told["messages"]]) == (
+        "newest",
+        [("0", 9), ("1", 14)],
+    )
     kdi("drain", "orders")
     [told] = kdi("peek", "orders", "--count", "4", "--json").objects
     newest = [("0", 8), ("0", 9), ("1", 13), ("1", 14)]

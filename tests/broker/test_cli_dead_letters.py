@@ -45,15 +45,15 @@ def test_letters_are_listed_shown_replayed_and_discarded_and_their_rows_moved_to
     [shown] = kdi("dead-letters", "show", "orders", "--field", "date", "--count", "1", "--json").objects
     view = kdi("dead-letters", "view", "orders")
     raw = kdi("dead-letters", "show", "orders", "--topic-partition", "0", "--offset", "4")
-    dry = kdi("dead-letters", "replay", "orders", "--dry-run")
-    done = kdi("dead-letters", "replay", "orders")
+    dry = kdi("dead-letters", "replay", "orders")
+    done = kdi("dead-letters", "replay", "orders", "--yes")
     discard = "dead-letters", "discard", "orders", "--because", "never a date", "--field", "date"
     counted, [gone] = kdi(*discard), kdi(*discard, "--yes", "--json").objects
     [after] = kdi("dead-letters", "list", "orders", "--json").objects
     document(defs, name, date=f"date_add({RIGHT}, 1)")
     asked = ("--from", "2026-03-01", "--to", "2026-03-01")
-    looked = kdi("replay", "orders", *asked, "--dry-run")
-    [moved] = kdi("replay", "orders", *asked, "--json").objects
+    looked = kdi("replay", "orders", *asked)
+    [moved] = kdi("replay", "orders", *asked, "--yes", "--json").objects
     history = kdi("history", "orders")
     [told] = kdi("history", "orders", "--decisions", "--json").objects
 
@@ -68,7 +68,7 @@ def test_letters_are_listed_shown_replayed_and_discarded_and_their_rows_moved_to
     assert r"no JSON \x1b[31m" in raw.out
     became = "bronze/orders: 5 open dead letters: 2 dead letters, 3 rows"
     assert became in dry.out and became in done.out
-    assert "Nothing was changed; without --dry-run it is done." in dry.out
+    assert "Nothing was changed; the same command with --yes does it." in dry.out
     assert "2026-03-01  3 rows" in done.out
     assert "Nothing was changed; the same command with --yes does it." in counted.out
     assert (gone["outcomes"], gone["done"]) == ({"discarded": 1}, True)

@@ -163,7 +163,7 @@ def test_an_audit_finds_what_others_changed_and_a_replay_of_the_date_mends_it(
     found = kdi("audit", "silver/requests", "--all", "--json")
     refused = kdi("refine", "silver/requests")
     kdi("refine", "silver/requests", "--rebuild")
-    mended = kdi("replay", "silver/requests", "--from", str(OLD), "--to", str(OLD), "--dry-run")
+    mended = kdi("replay", "silver/requests", "--from", str(OLD), "--to", str(OLD))
 
     (audit,) = found.objects
     assert (found.code, audit["missing"], audit["surplus"], audit["different_dates"]) == (1, 1, 0, [str(OLD)])

@@ -228,11 +228,11 @@ def test_replays_and_discards_name_themselves(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(replay_transaction, "take_snapshot", overtaken)
     options: Any = {"lake": "/lake", "session": None, "letter_filter": DeadLetterFilter(field="id")}
 
-    with pytest.raises(AnotherDrainActive, match="Run:  kdi dead-letters replay bronze/orders --field id  "):
+    with pytest.raises(AnotherDrainActive, match="Run:  kdi dead-letters replay bronze/orders --field id --yes  "):
         replaying.replay_letters(STREAM, **options)
-    with pytest.raises(AnotherDrainActive, match="Run:  kdi dead-letters replay bronze/orders --field id --dry-run  "):
+    with pytest.raises(AnotherDrainActive, match="Run:  kdi dead-letters replay bronze/orders --field id  "):
         replaying.replay_letters(STREAM, **options, dry_run=True)
-    said = "Run:  kdi dead-letters discard bronze/orders --field id --because 'a test'  "
+    said = "Run:  kdi dead-letters discard bronze/orders --field id --because 'a test' --yes  "
     with pytest.raises(AnotherDrainActive, match=said):
         replaying.discard_letters(STREAM, **options, decided_by="ann", because="a test")
 
@@ -241,13 +241,13 @@ def test_the_command_that_leaves_what_is_missing_keeps_what_the_replay_was_told(
     def proposed(flags: str) -> list[str]:
         day, missing = date(2026, 1, 2), Missing(messages=3, rows_by_date={date(2026, 1, 2): 3})
         gone = MessagesNotInKafka(stream="orders", first=day, last=day, messages=9, missing=missing, flags=flags)
-        return [each.split("   (")[0] for each in gone.message_parts()[2].split(", or ")]
+        return [each.split("   (")[0] for each in gone.message_parts()[2].split("; or ")]
 
     asked = "kdi replay orders --from 2026-01-02 --to 2026-01-02"
-    assert proposed("") == [f"{asked} --leave-missing", f"{asked} --into TABLE"]
+    assert proposed("") == [f"{asked} --leave-missing --yes", f"{asked} --into TABLE"]
     # A dry run accepts any number of letters, and refuses the flag.
     assert proposed(" --accept-dead-letters") == [
-        f"{asked} --leave-missing --accept-dead-letters",
+        f"{asked} --leave-missing --accept-dead-letters --yes",
         f"{asked} --into TABLE",
     ]
 

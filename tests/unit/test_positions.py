@@ -135,7 +135,7 @@ def test_a_missing_table_is_not_created_again_while_its_dead_letters_or_archive_
     neighbour = orders().table_uri(lake) + beside
     write_deltalake(neighbour, pa.table({"id": [1]}))
 
-    with pytest.raises(TableMissing, match=rf"but there is .*{beside}: .*\n.*\n.*put the table back; or, .* mv "):
+    with pytest.raises(TableMissing, match=rf"but there is .*{beside}: .*\n.*\n.*put the table back; or, .* move "):
         settlement(lake)
     Path(neighbour).rename(f"{lake}/elsewhere")
     started = settlement(lake)

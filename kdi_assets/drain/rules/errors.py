@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdi_assets.errors import Terminal
+from kdi_assets.errors import AGAIN, Terminal
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.stream.stream import TopicPartition
 
@@ -16,7 +16,7 @@ class ShapeMistake(Terminal):
 
     what_happened = "{stream}: `{field}` does not work: {message}"
     what_is_safe = "nothing was read and nothing was written."
-    what_to_run = "correct the stream's document and run `kdi check`"
+    what_to_run = "kdi check   (first correct the stream's document)"
 
 
 class ContractBroken(Terminal):
@@ -35,8 +35,8 @@ class ContractBroken(Terminal):
             f"{self.stream}: {self.fields.messages:,} of {self.messages:,} messages that {self.found}: "
             f"{self.fields.listed()}; one of them: {at}. `contract.{self.rule}` is freeze.",
             "nothing was committed and no dead letter was written; positions stay as they are.",
-            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset} shows it; "
-            f"{self.instead} or discard_row",
+            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset}   (shows it); "
+            f"then kdi check   (with {self.instead} or discard_row)",
         )
 
 
@@ -71,8 +71,8 @@ class ExpectationNotMet(Terminal):
             f"{self.stream}: {self.count:,} of {self.messages:,} messages that would become rows do not meet the "
             f"expectation {self.expectation} ({self.sql}); one of them: {at}.",
             "nothing was committed and no dead letter was written; positions stay as they are.",
-            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset} shows it; "
-            f"correct `expectations.{self.expectation}`, or give it `then: dead_letter` or `then: warn`",
+            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset}   (shows it); "
+            f"then kdi check   (with another `expectations.{self.expectation}`, `then: dead_letter` or `then: warn`)",
         )
 
 
@@ -88,7 +88,7 @@ class MaskSecretMissing(Terminal):
             f"{self.stream}: the hash of {self.column} needs the secret in the environment variable {self.variable}, "
             "which is not set.",
             "nothing was read and nothing was written.",
-            f"the same command with {self.variable} set to the same secret as before: another one gives other hashes",
+            f"{AGAIN}   (with {self.variable} set to the same secret as before: another one gives other hashes)",
         )
 
 
@@ -123,4 +123,4 @@ class TooManyMessages(Terminal):
 
     what_happened = "{stream}: more than {most:,} messages are to be read at once, and each of them names files."
     what_is_safe = "nothing was committed; positions stay as they are."
-    what_to_run = "the same command for fewer dates"
+    what_to_run = "the same command again   (for fewer dates)"

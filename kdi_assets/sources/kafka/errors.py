@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kdi_assets.errors import Terminal, Transient
+from kdi_assets.errors import AGAIN, Terminal, Transient
+from kdi_assets.wording import did_you_mean
 
 
 class LeaderMissing(Transient):
@@ -15,20 +16,29 @@ class LeaderMissing(Transient):
     what_happened = "Kafka cluster {cluster}: no leader answers for all partitions of {topic!r} ({detail})."
     what_is_safe = "nothing was read and nothing was written."
     what_to_run = (
-        "repeat the command: leaders change when a topic is new and when a broker restarts; if the error stays, check "
-        "the brokers"
+        "the same command again   (leaders change when a topic is new and when a broker restarts; if the error "
+        "stays, check the brokers)"
     )
 
 
 class TopicMissing(Terminal):
-    """The cluster does not know the topic."""
+    """The cluster does not know the topic.
+
+    Attributes:
+        others: The topics that it knows, where someone looked.
+    """
 
     cluster: str
     topic: str
+    others: tuple[str, ...] = ()
 
-    what_happened = "Kafka cluster {cluster} has no topic {topic!r}."
-    what_is_safe = "nothing was read and nothing was written; positions stay as they are."
-    what_to_run = "create the topic, or correct `topic:` in the stream's document and run `kdi check`"
+    def message_parts(self) -> tuple[str, str, str]:
+        which = f"; {did_you_mean(self.topic, self.others)}" if self.others else "."
+        return (
+            f"Kafka cluster {self.cluster} has no topic {self.topic!r}{which}",
+            "nothing was read and nothing was written; positions stay as they are.",
+            "kdi check   (with the right `topic:` in the stream's document; or create the topic)",
+        )
 
 
 class BrokerUnreachable(Transient):
@@ -40,7 +50,10 @@ class BrokerUnreachable(Transient):
 
     what_happened = "Kafka cluster {cluster}: no answer from {bootstrap_servers} ({detail})."
     what_is_safe = "nothing was read and nothing was written."
-    what_to_run = "check the address and the brokers, then repeat the command; `kdi broker run` starts a local one"
+    what_to_run = (
+        "kdi doctor; then the same command again   (check the address and the brokers; kdi broker run starts a "
+        "local one)"
+    )
 
 
 class AccessRefused(Terminal):
@@ -54,8 +67,8 @@ class AccessRefused(Terminal):
     what_happened = "Kafka cluster {cluster}: {bootstrap_servers} refuses {refused} ({detail})."
     what_is_safe = "nothing was committed; positions stay as they are."
     what_to_run = (
-        "correct tls and sasl (or the properties) of the cluster's document, the environment variables that it names, "
-        "or the user's rights at the broker; then repeat the command"
+        "the same command again   (first correct tls and sasl (or the properties) of the cluster's document, the "
+        "environment variables that it names, or the user's rights at the broker)"
     )
 
 
@@ -64,8 +77,8 @@ class CertificateNotTrusted(AccessRefused):
 
     what_happened = "Kafka cluster {cluster}: the certificate of a broker is not trusted ({detail})."
     what_to_run = (
-        "give the authority that signed it as tls.ca of the cluster's document (as a property: ssl.ca.location or "
-        "ssl.ca.pem); if it has expired, renew it at the broker; then kdi doctor"
+        "kdi doctor   (first give the authority that signed it as tls.ca of the cluster's document (as a property:"
+        " ssl.ca.location or ssl.ca.pem); if it has expired, renew it at the broker)"
     )
 
 
@@ -74,8 +87,8 @@ class HostNameDiffers(AccessRefused):
 
     what_happened = "Kafka cluster {cluster}: the certificate of a broker is for another host ({detail})."
     what_to_run = (
-        "write the name that the certificate holds in bootstrap_servers, or correct the broker's advertised.listeners "
-        "or its certificate; then kdi doctor"
+        "kdi doctor   (first write the name that the certificate holds in bootstrap_servers, or correct the "
+        "broker's advertised.listeners or its certificate)"
     )
 
 
@@ -84,8 +97,8 @@ class ClientCertificateMissing(AccessRefused):
 
     what_happened = "Kafka cluster {cluster}: {bootstrap_servers} asks for a client certificate ({detail})."
     what_to_run = (
-        "give tls.certificate and tls.key in the cluster's document (as properties: ssl.certificate and ssl.key, each "
-        "with .location or .pem); then kdi doctor"
+        "kdi doctor   (first give tls.certificate and tls.key in the cluster's document (as properties: "
+        "ssl.certificate and ssl.key, each with .location or .pem))"
     )
 
 
@@ -94,8 +107,8 @@ class ClientCertificateRefused(AccessRefused):
 
     what_happened = "Kafka cluster {cluster}: {bootstrap_servers} refuses our client certificate ({detail})."
     what_to_run = (
-        "give a certificate of an authority that the brokers trust as tls.certificate of the cluster's document (as a "
-        "property: ssl.certificate), or renew it; then kdi doctor"
+        "kdi doctor   (first give a certificate of an authority that the brokers trust as tls.certificate of the "
+        "cluster's document (as a property: ssl.certificate), or renew it)"
     )
 
 
@@ -109,15 +122,15 @@ class KeyNotPkcs8(Terminal):
         "Kafka cluster {cluster}: the key of our certificate is not PKCS #8, as Spark's client needs ({found})."
     )
     what_is_safe = "nothing was read and nothing was written."
-    what_to_run = "openssl pkcs8 -topk8 -in KEY -out NEW    (give the new key as tls.key); then kdi doctor"
+    what_to_run = "openssl pkcs8 -topk8 -in KEY -out NEW; then kdi doctor   (with the new key as tls.key)"
 
 
 class PasswordRefused(AccessRefused):
     """The brokers refuse user or password."""
 
     what_to_run = (
-        "correct sasl.username and sasl.password of the cluster's document, or the variables or the secret that they "
-        "name; then kdi doctor"
+        "kdi doctor   (first correct sasl.username and sasl.password of the cluster's document, or the variables "
+        "or the secret that they name)"
     )
 
 
@@ -126,8 +139,8 @@ class MechanismNotEnabled(AccessRefused):
 
     what_happened = "Kafka cluster {cluster}: {bootstrap_servers} does not offer the SASL mechanism ({detail})."
     what_to_run = (
-        "write a mechanism that they offer as sasl.mechanism of the cluster's document (as a property: "
-        "sasl.mechanisms); then kdi doctor"
+        "kdi doctor   (first write a mechanism that they offer as sasl.mechanism of the cluster's document (as a "
+        "property: sasl.mechanisms))"
     )
 
 
@@ -136,8 +149,8 @@ class TokenRefused(AccessRefused):
 
     what_happened = "Kafka cluster {cluster}: there is no token that {bootstrap_servers} accepts ({detail})."
     what_to_run = (
-        "correct sasl of the cluster's document (as properties: sasl.oauthbearer.*), or what the token endpoint, AWS "
-        "and the brokers allow this client; then kdi doctor"
+        "kdi doctor   (first correct sasl of the cluster's document (as properties: sasl.oauthbearer.*), or what "
+        "the token endpoint, AWS and the brokers allow this client)"
     )
 
 
@@ -150,14 +163,15 @@ class AwsCredentialsMissing(Transient):
     what_happened = "Kafka cluster {cluster}: sasl.mechanism is AWS_MSK_IAM, and there are no keys of AWS ({detail})."
     what_is_safe = "no broker was asked; nothing was read and nothing was written."
     what_to_run = (
-        "give this machine a role, or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; then kdi doctor"
+        "kdi doctor   (first give this machine a role, or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
+        "AWS_SECRET_ACCESS_KEY)"
     )
 
 
 class RightMissing(AccessRefused):
     """The user lacks a right, as Kafka's ACLs name it."""
 
-    what_to_run = "grant the user this right at the broker; then kdi doctor"
+    what_to_run = "kdi doctor   (first grant the user this right at the broker)"
 
 
 class SecurityProtocolDiffers(AccessRefused):
@@ -165,8 +179,8 @@ class SecurityProtocolDiffers(AccessRefused):
 
     what_happened = "Kafka cluster {cluster}: {detail}."
     what_to_run = (
-        "correct tls of the cluster's document (true or false; as a property: security.protocol), or the port; then "
-        "kdi doctor"
+        "kdi doctor   (first correct tls of the cluster's document (true or false; as a property: "
+        "security.protocol), or the port)"
     )
 
 
@@ -178,7 +192,9 @@ class PropertyRefused(Terminal):
 
     what_happened = "Kafka cluster {cluster}: the client does not accept its properties: {detail}."
     what_is_safe = "no broker was asked; nothing was read and nothing was written."
-    what_to_run = "correct `properties:` of the cluster's document (names and values are librdkafka's), then kdi doctor"
+    what_to_run = (
+        "kdi doctor   (first correct `properties:` of the cluster's document; names and values are librdkafka's)"
+    )
 
 
 class AdvertisedUnreachable(Transient):
@@ -193,6 +209,5 @@ class AdvertisedUnreachable(Transient):
             f"Kafka cluster {self.cluster}: {len(self.unreachable)} of {self.brokers} brokers take no connection from "
             f"here: {', '.join(self.unreachable)}.",
             "nothing was read; drains of topic partitions that these brokers lead stop before they write.",
-            "repeat the command; if the error stays, check these brokers, their advertised.listeners, and the network "
-            "between",
+            f"{AGAIN}   (if the error stays, check these brokers, their advertised.listeners, and the network between)",
         )

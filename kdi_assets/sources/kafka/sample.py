@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from kdi_assets.sources.kafka.client import Admin, broker_unreachable, poll_messages
+from kdi_assets.sources.kafka.client import broker_unreachable, poll_messages
 from kdi_assets.sources.kafka.messages import YEAR_10000
 from kdi_assets.sources.kafka.topic import TopicState, reading_refused
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
@@ -72,17 +72,6 @@ def sample(cluster: Cluster, topic: TopicState, *, count: int, max_bytes: int = 
     if not messages and cut_short:
         raise broker_unreachable(cluster, f"no message of {topic.topic} in {SECONDS:.0f} s")
     return TopicSample(topic, sorted(messages, key=lambda m: (m.topic_partition, m.offset)), cut_short)
-
-
-def topics_of(cluster: Cluster) -> tuple[str, ...]:
-    """The names of all visible topics, without Kafka's own.
-
-    Raises:
-        BrokerUnreachable: No broker answered.
-        AccessRefused: The brokers refuse our credentials.
-    """
-    with Admin(cluster) as admin:
-        return tuple(sorted(name for name in admin.topics() if not name.startswith("__")))
 
 
 def _read(

@@ -7,7 +7,7 @@ distance to the high watermark.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
@@ -120,9 +120,22 @@ def read_topic(cluster: Cluster, topic: str) -> TopicState:
         AccessRefused: The brokers refuse our credentials, or the right to the topic.
     """
     state = read_topics(cluster, [topic])[topic]
+    if isinstance(state, TopicMissing):
+        raise replace(state, others=topics_of(cluster))
     if isinstance(state, KdiError):
         raise state
     return state
+
+
+def topics_of(cluster: Cluster) -> tuple[str, ...]:
+    """The names of all visible topics, without Kafka's own.
+
+    Raises:
+        BrokerUnreachable: No broker answered.
+        AccessRefused: The brokers refuse our credentials.
+    """
+    with Admin(cluster) as admin:
+        return tuple(sorted(name for name in admin.topics() if not name.startswith("__")))
 
 
 def offsets_at(cluster: Cluster, topic: TopicState, moment: datetime) -> dict[TopicPartition, int]:
