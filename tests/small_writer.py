@@ -22,7 +22,7 @@ from deltalake.exceptions import CommitFailedError
 
 from kdi_assets.conformance.messages import record_of
 
-WAYS = ("right", "offsets first", "rows first", "drops bad", "reads uncommitted", "daemon")
+WAYS = ("right", "offsets first", "rows first", "drops bad", "reads uncommitted", "daemon", "member")
 ROWS = pa.schema(
     [
         ("id", pa.int64()),
@@ -103,6 +103,17 @@ def drain(way: str, kafka: str, topic: str, table: str) -> None:
         note(noted, {**of_file, **ends})
 
 
+def joined(kafka: str, topic: str) -> Consumer:
+    """A member of the topic's consumer group that holds topic partitions; one that was killed holds them first."""
+    settings = {"group.id": topic, "session.timeout.ms": 15000, "heartbeat.interval.ms": 1000, "log_level": 2}
+    member = Consumer({"bootstrap.servers": kafka, "enable.auto.commit": False, **settings})
+    member.subscribe([topic])
+    while not member.assignment():
+        member.poll(0.2)
+    member.pause(member.assignment())
+    return member
+
+
 def note(file: Path, ends: dict[int, int]) -> None:
     """Keep the offsets in a file, away from the rows."""
     new = file.with_suffix(f".{os.getpid()}")
@@ -113,12 +124,15 @@ def note(file: Path, ends: dict[int, int]) -> None:
 
 def main(way: str, kafka: str, topic: str, table: str) -> None:
     """Drain once, or again and again until someone ends the process."""
+    member = joined(kafka, topic) if way == "member" else None
     while True:
+        if member is not None:
+            member.poll(0)
         try:
             drain(way, kafka, topic, table)
         except CommitFailedError as raced:
             sys.exit(f"another writer was faster: {raced}")
-        if way != "daemon":
+        if way not in ("daemon", "member"):
             return
         time.sleep(0.2)
 

@@ -65,7 +65,8 @@ class Adapter(FileModel):
         versions: Prints the versions of the writer's parts, in one line.
         start_seconds: A ``start`` that takes longer is killed; for a writer that is stopped: to catch up.
         stop_seconds: The same for the end of a process that was asked to end.
-        quiet_seconds: A writer that is stopped has caught up if its table does not change for so long.
+        quiet_seconds: A writer that is stopped has caught up if its table and its output do not change for so long.
+        consumer_group: By which the writer is given topic partitions; while it does not hold all, it has not caught up.
     """
 
     name: str = ""
@@ -83,6 +84,7 @@ class Adapter(FileModel):
     start_seconds: float = 120
     stop_seconds: float = 30
     quiet_seconds: float = 15
+    consumer_group: str = ""
 
     @field_validator("start", "stop", "table", "decide", "versions")
     @classmethod

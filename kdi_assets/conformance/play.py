@@ -58,6 +58,7 @@ class Played:
         stands: Whether the writer still ended with an error at the end.
         expired: Messages that Kafka deleted by their age before the writer caught up with them.
         errors_before: So many of the errors came before that.
+        unfinished: Whether messages were missing when the last wait ended, and the writer still did something.
         account: What became of the messages.
     """
 
@@ -69,6 +70,7 @@ class Played:
     stands: bool = False
     expired: frozenset[Sent] = frozenset()
     errors_before: int = 0
+    unfinished: bool = False
     account: WriterAccount | None = None
 
 
@@ -88,6 +90,8 @@ class Player:
         self._ids = count(1)
         self._running: list[WriterStart] = []
         self._mark: int | None = None
+        self._gone: frozenset[str] = frozenset()
+        """Members of the writer's consumer group that have ended; Kafka may still give them topic partitions."""
         self._usual_seconds = writer.adapter.start_seconds
         self._required: frozenset[Sent] = frozenset()
         """What the topic held when the writer last caught up: Kafka may delete it now, and it must be there."""
@@ -153,6 +157,8 @@ class Player:
 
     def _start(self, writer: int = 1) -> WriterStart:
         self.played.starts += 1
+        if all(start.ended() for start in self._running):
+            self._gone = frozenset(self._holders().values())
         return self._writer.start(writer)
 
     def _catch_up(self) -> None:
@@ -176,20 +182,35 @@ class Player:
                 return  # the same error again: it stands still
 
     def _let_catch_up(self, *starts: WriterStart) -> None:
-        """Wait until everything is there or the table does not change any more, then stop the writers."""
+        """Wait until everything is there or the writers do nothing any more, then stop them."""
         adapter = self._writer.adapter
-        until, quiet_since, version = time.monotonic() + adapter.start_seconds, time.monotonic(), None
-        while time.monotonic() < until and not all(start.ended() for start in starts):
-            if (newest := table_version(self._writer.layout().rows.uri)) != version:
-                version, quiet_since = newest, time.monotonic()
+        until, quiet_since, seen = time.monotonic() + adapter.start_seconds, time.monotonic(), None
+        while not all(start.ended() for start in starts):
             # A writer that repeats messages goes on after everything is there.
-            enough = adapter.quiet_seconds if self._account().lost else SETTLED_SECONDS
-            if time.monotonic() - quiet_since > enough:
+            waits = bool(self._account().lost)
+            # One that writes nothing may be about to: it says something, or waits for its topic partitions.
+            found = table_version(self._writer.layout().rows.uri), waits and [s.output.stat().st_size for s in starts]
+            if found != seen or (waits and not self._holds_all()):
+                seen, quiet_since = found, time.monotonic()
+            if time.monotonic() - quiet_since > (adapter.quiet_seconds if waits else SETTLED_SECONDS):
+                break
+            if time.monotonic() > until:
+                self.played.unfinished = waits
                 break
             time.sleep(0.5)
         for start in starts:
             if not start.ended():
                 self._writer.stop(start)
+
+    def _holds_all(self) -> bool:
+        holders = self._holders()
+        return not self._writer.consumer_group or (
+            len(holders) == self._topic.partitions and self._gone.isdisjoint(holders.values())
+        )
+
+    def _holders(self) -> dict[int, str]:
+        group = self._writer.consumer_group
+        return self._topic.holders(group) if group else {}
 
     def _kill(self, step: Kill) -> None:
         """Kill it so many times while it runs; a start that ends before its moment is not counted."""

@@ -152,6 +152,16 @@ class Topic:
     def _admin(self) -> AdminClient:
         return _admin(self._servers)
 
+    def holders(self, group: str) -> dict[int, str]:
+        """Which member of a consumer group holds each topic partition; a killed one holds its own for a while."""
+        found = self._admin.describe_consumer_groups([group])[group].result(30)
+        return {
+            place.partition: member.member_id
+            for member in found.members
+            for place in member.assignment.topic_partitions
+            if place.topic == self.name
+        }
+
     def _configure(self, config: Mapping[str, str]) -> None:
         from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 

@@ -9,7 +9,7 @@ from kdi_assets.conformance.oracle import WriterAccount
 from kdi_assets.conformance.play import Played
 from kdi_assets.conformance.scenario import Scenario
 
-RIGHT, REFUSED = "right", "refused loudly"
+RIGHT, REFUSED, NOT_JUDGED = "right", "refused loudly", "not judged"
 STOPPED, LOST, SILENT, DOUBLED, INVENTED = "stopped", "lost", "silent loss", "doubled", "invented"
 
 
@@ -45,10 +45,12 @@ def judge(scenario: Scenario, played: Played) -> WriterVerdict:
     * ``right``: every message is there as it must be, once, and nothing else.
     * ``refused loudly``: the scenario leaves nothing that is surely right, and the writer ended with an error; what is
       in its tables is right, and after the decision that its documentation names, if there is one, so is the rest.
-    * ``stopped``: the same where a right answer exists: it ends with an error at every start, and messages wait.
+    * ``stopped``: the same where a right answer exists: it ends with an error at every start, and messages wait; its
+      tables may have too much.
     * ``lost``: messages are not there, or changed; the writer ended with an error, and went on later.
     * ``silent loss``: the same without any error.
     * ``doubled``, ``invented``: rows or dead letters that must not be there.
+    * ``not judged``: messages were missing, and the writer still worked when ``start_seconds`` had passed.
     """
     if (account := played.account) is None:
         raise ValueError("the scenario was not played to its end")
@@ -88,7 +90,12 @@ def _words(scenario: Scenario, played: Played, account: WriterAccount) -> tuple[
         if scenario.may_refuse and (played.stands or played.decisions or gone):
             return (REFUSED,)
         return (STOPPED,) if played.stands else (RIGHT,)
-    words = [LOST if said else SILENT] if missing or account.changed else []
+    if played.unfinished and missing and not wrong:
+        return (NOT_JUDGED,)
+    if played.stands and not account.changed:
+        words = [STOPPED]
+    else:
+        words = [LOST if said else SILENT] if missing or account.changed else []
     words += [DOUBLED] if account.doubled else []
     words += [INVENTED] if account.invented else []
     return tuple(words)

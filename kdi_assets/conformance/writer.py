@@ -90,6 +90,11 @@ class Writer:
         child = Child(filled(self.adapter.start, words), log=output, environment=self.environment)
         return WriterStart(child, output)
 
+    @property
+    def consumer_group(self) -> str:
+        """The adapter's consumer group; empty without one."""
+        return self.adapter.consumer_group.format_map(self._words)
+
     def stop(self, start: WriterStart) -> None:
         """Ask it to end, and wait; kill it if it does not end in time."""
         start.by_us = True

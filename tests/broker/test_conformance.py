@@ -27,6 +27,14 @@ steps:
   - produce: {messages: 20, values: ['{"id": 1']}
   - run
 """
+KILLED = """
+title: killed once
+purpose: a member that dies keeps its topic partitions
+steps:
+  - kill: {times: 1, messages: 20}
+  - produce: {messages: 20}
+  - run
+"""
 
 
 def small_writer(way: str, folder: Path, **fields: object) -> Path:
@@ -101,6 +109,36 @@ def test_a_writer_that_runs_until_it_is_stopped_is_judged_like_the_others(judge:
 
     assert poison.words == ("right",), poison
     assert restored.words == ("silent loss",), restored
+
+
+def test_a_writer_that_waits_for_its_topic_partitions_is_not_called_wrong(judge: Judge, tmp_path: Path) -> None:
+    """Procedure: a right writer, a member of a consumer group with a session timeout of 15 s; it is killed, and for so
+    long its next start is given nothing. The suite waits for 5 s of silence.
+    Pass: right, because the adapter names the group.
+    """
+    times = {"quiet_seconds": 5, "start_seconds": 25}
+    adapter = small_writer("member", tmp_path, runs="until stopped", consumer_group="{topic}", **times)
+    scenario = tmp_path / "killed.yaml"
+    scenario.write_text(KILLED)
+
+    verdict = judge(adapter, scenario).verdict
+
+    assert verdict.words == ("right",), verdict
+
+
+def test_a_writer_that_still_works_is_not_judged(judge: Judge, tmp_path: Path) -> None:
+    adapter = small_writer(
+        "none",
+        tmp_path,
+        runs="until stopped",
+        start=["sh", "-c", "while true; do echo working; sleep 0.2; done"],
+        start_seconds=4,
+        quiet_seconds=2,
+    )
+
+    verdict = judge(adapter, "tombstones").verdict
+
+    assert (verdict.words, verdict.passed) == (("not judged",), False)
 
 
 @pytest.mark.parametrize(
