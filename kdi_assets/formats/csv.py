@@ -62,7 +62,7 @@ class CsvDecoder(Decoder):
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         from pyspark.sql import functions as F
 
-        faults = [Rule("blank", f"{_LINE} = ''"), self._several_lines, *self._value_rules(record)]
+        faults = [Rule("blank", f"{_LINE} = ''"), *self._line_rules, *self._value_rules(record)]
         values = ", ".join(
             f"{literal(f.name)}, {_typed(self._text(n), f.dataType)}" for n, f in enumerate(record.fields)
         )
@@ -79,7 +79,7 @@ class CsvDecoder(Decoder):
             Rule("blank", f"length(trim(BOTH ' \\t\\r\\n' FROM {_TEXT})) = 0"),
             Rule("invalid_utf8", f"NOT is_valid_utf8({_TEXT})"),
             Rule("malformed_csv", f"{DOCUMENT} IS NULL"),
-            self._several_lines,
+            *self._line_rules,
             *_column_rules(record),
             *self._value_rules(record),
             Rule("malformed_csv", "true"),
@@ -93,12 +93,16 @@ class CsvDecoder(Decoder):
         return f"from_csv({line}, {literal(columns)}, map({options}))"
 
     @property
-    def _several_lines(self) -> Rule:
-        return Rule("several_lines", f"contains({_LINE}, '\\n') AND contains({self._unquoted}, '\\n')")
+    def _line_rules(self) -> list[Rule]:
+        several = Rule("several_lines", f"contains({_LINE}, '\\n') AND contains({self._unquoted}, '\\n')")
+        # Spark takes no quotation mark as this character.
+        return [several] if self.format.quote else [several, Rule("malformed_csv", f"contains({_LINE}, char(0))")]
 
     @property
     def _unquoted(self) -> str:
         """Spark SQL: the line without its quoted texts."""
+        if not self.format.quote:
+            return _LINE
         # Without repeated groups: Java matches them by recursion, and a long message would end the task.
         delimiter, quote, escape = map(re.escape, (self.format.delimiter, self.format.quote, self.format.escape))
         plain = _LINE

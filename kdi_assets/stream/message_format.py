@@ -91,14 +91,18 @@ def _between_columns(value: str) -> str:
     return value if value == " " else _character(value)
 
 
+def _quote(value: str) -> str:
+    return _character(value) if value else value
+
+
 @dataclass(frozen=True, slots=True)
 class Csv(Declared):
     """One line per message, without a header line; its columns are those of the stream's DDL, in that order."""
 
     delimiter: Annotated[str, AfterValidator(_between_columns), Field(examples=[";"])] = ","
     """One character between columns."""
-    quote: Annotated[str, AfterValidator(_character), Field(examples=["'"])] = '"'
-    """The character around a text with delimiters or line ends."""
+    quote: Annotated[str, AfterValidator(_quote), Field(examples=["'"])] = '"'
+    """The character around a text with delimiters or line ends; empty if no character has this meaning."""
     escape: Annotated[str, AfterValidator(_character), Field(examples=["\\"])] = '"'
     """The character before a quotation mark inside such a text."""
     null_text: Annotated[str, Field(examples=["NULL"])] = ""

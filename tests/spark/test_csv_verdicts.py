@@ -115,3 +115,22 @@ def test_delimiter_quotation_marks_and_null_are_what_the_document_says(spark: Sp
         {"id": 4, "s": "a,b"},
         {"id": 5, "s": '"x"'},
     ]
+
+
+def test_without_quotation_marks_every_character_is_of_the_text(spark: SparkSession) -> None:
+    lines = ['shop\t"whole"\t15', 'shop\t"Lorem" ipsum\t13', 'shop\t27" monitor\t12', 'shop\t"open\t14', "shop\t\t1"]
+    refused = {"shop\ta\nb\t1": "several_lines", "shop\t\0a\0\t1": "malformed_csv", "shop\t1": "too_few_columns"}
+    written = Csv(delimiter="\t", quote="")
+
+    verdicts = verdicts_of(spark, written, [*lines, *refused], ddl="app string, event string, n int")
+
+    events = [json.loads(verdicts[line].record or "").get("event") for line in lines]
+    assert events == ['"whole"', '"Lorem" ipsum', '27" monitor', '"open', None]
+    assert {line: verdicts[line].reason for line in refused} == refused
+
+
+def test_a_line_that_is_one_text_in_quotation_marks_has_too_few_columns(spark: SparkSession) -> None:
+    verdicts = verdicts_of(spark, Csv(), ['"1619691,9995"'], ddl="user bigint, product bigint")
+
+    assert verdicts['"1619691,9995"'].record is None
+    assert verdicts['"1619691,9995"'].reason == "too_few_columns"

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from kdi_assets.drain.rules.errors import ShapeMistake
 from kdi_assets.drain.rules.shape import analyse
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, FILTERED, TOMBSTONE
+from kdi_assets.stream.message_format import Text
 from kdi_assets.stream.message_rules import Expectation, Explode, Mask
 from kdi_assets.stream.stream import Stream
 from tests.judged import Judged, judged, stream_of
@@ -114,6 +115,49 @@ def test_an_array_may_be_made_by_an_expression_and_one_that_raises_is_named(spar
     assert told(found, "n", "twice") == [(1, 2), (2, 4), (3, 6)]
     assert found.rows[0]["basket"]["lines"] == []
     assert [(x["reason"], x["field"]) for x in found.letters] == [("expression_failed", "explode.n")] * 2
+
+
+ELEMENT = "struct<id: string, type: int>"
+STRICT = "map('mode', 'FAILFAST')"
+ARRAY = f"from_json(value, 'array<{ELEMENT}>', {STRICT})"
+LINES = (
+    f"transform(filter(split(value, '\\n'), line -> trim(line) <> ''), line -> from_json(line, '{ELEMENT}', {STRICT}))"
+)
+
+
+@pytest.mark.parametrize(
+    ("array", "good", "empty", "bad"),
+    [
+        (
+            ARRAY,
+            '[{"id": "a", "type": 4}, {"id": "b", "type": 5}]',
+            "[]",
+            ['[{"id": "c", "type": "four"}]', '[{"id": "d", "type": 4}, {"id":', "{", "no JSON"],
+        ),
+        (
+            LINES,
+            '{"id": "a", "type": 4}\n{"id": "b", "type": 5}\n',
+            "\n",
+            ['{"id": "c", "type": 4}\n{"id": "d", "type": "four"}', '{"id": "e", "type": 4}\n{"id":', "no JSON"],
+        ),
+    ],
+    ids=["a JSON array at the top", "JSON lines"],
+)
+def test_messages_that_are_many_json_objects_are_read_strictly(
+    spark: SparkSession, array: str, good: str, empty: str, bad: list[str]
+) -> None:
+    """Pass: a row for each object; a message with one wrong or cut object is a dead letter as a whole."""
+    columns = {"id": "item.id", "type": "item.type"}
+    drop = {"value": Mask("drop"), "item": Mask("drop")}
+    stream = stream_of("", format=Text(), explode=Explode("item", array), columns=columns, mask=drop)
+
+    found = judged(spark, stream, [good, empty, *bad])
+
+    assert told(found, "id", "type") == [("a", 4), ("b", 5), (None, None)]
+    assert {*found.rows[0]} == {"id", "type", "kafka", "date"}
+    assert [(x["offset"], x["reason"], x["field"]) for x in found.letters] == [
+        (n + 2, "expression_failed", "explode.item") for n in range(len(bad))
+    ]
 
 
 @pytest.mark.parametrize(
