@@ -165,7 +165,7 @@ def _result(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str, D
             for view in frames:
                 spark.catalog.dropTempView(view)
     except PySparkException as mistake:
-        detail = str(mistake).split("\n\n", 1)[0].strip()
+        detail = first_line(mistake).rstrip("; ")  # the others are Spark's plan
         raise QueryMistake(table=table.name, field=field_of_rows(table), detail=detail) from mistake
 
 

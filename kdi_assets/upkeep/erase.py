@@ -166,7 +166,7 @@ def _commit(
         ledger,
         kind="erase",
         topic_id=selection.topic_id,
-        erasure=found.erasure(chosen),
+        erasure=found.erasure(chosen, selection.spark),
         decided_by=decided_by,
         because=because,
         planned_at=datetime.now(UTC),

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _AT = ["partition", "offset"]
 _MESSAGE_DDL = "partition int, offset bigint, timestamp timestamp"
-_VALUES = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|\b\d[\w.]*""")
+_VALUES = re.compile(r"""(`(?:[^`]|``)*`)|'(?:[^'\\]|\\.)*'|\b\d[\w.]*""", re.DOTALL)
+"""A quoted name, or a value, in the SQL that Spark writes of an expression: strings have one form there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,15 @@ class EraseFilter:
     again: bool = False
 
 
-def without_values(condition: str) -> str:
-    """The condition with ``?`` in place of each value: what the ledger keeps must not name a person."""
-    return _VALUES.sub("?", condition)
+def without_values(condition: str, spark: SparkSession) -> str:
+    """The condition with ``?`` in place of each value: what the ledger keeps must not name a person.
+
+    Spark's parser reads it and writes it again, without comments and with one form of strings.
+    """
+    if not condition:
+        return ""
+    parsed = spark._jsparkSession.sessionState().sqlParser().parseExpression(condition)
+    return _VALUES.sub(lambda found: found[1] or "?", parsed.sql())
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +91,11 @@ class ErasedMessages:
         """Whether nothing is stored of any selected message."""
         return not (self.rows_by_date or self.letter_records or self.removed_rows)
 
-    def erasure(self, chosen: EraseFilter) -> Erasure:
+    def erasure(self, chosen: EraseFilter, spark: SparkSession) -> Erasure:
         """What the ledger records."""
         return Erasure(
-            where=without_values(chosen.where),
-            letters_where=without_values(chosen.letters_where),
+            where=without_values(chosen.where, spark),
+            letters_where=without_values(chosen.letters_where, spark),
             became_rows=self.became_rows,
             dead_letters=self.dead_letters,
             digest=self.digest,

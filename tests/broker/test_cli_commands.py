@@ -129,7 +129,7 @@ def test_a_refused_stream_does_not_stop_the_others(kdi: Kdi, orders: DrivenStrea
     assert "has no topic 'there-is-no-such-topic'" in answer.err
     assert status.code == 0
     assert re.search(r"bronze/absent +\? +\? +\? +\? +- +- +- +refused\n", status.out)
-    assert "Run:  create the topic" in status.out
+    assert "Run:  kdi check   (with the right `topic:`" in status.out
 
 
 def test_audit_names_what_is_gone_takes_bounds_and_compares_and_upkeep_copies_what_it_cleans(
@@ -181,7 +181,7 @@ def test_an_erasure_is_shown_first_done_with_yes_and_told_by_history_and_audit(
     assert told["table_version"] == untouched + 1
     [made_of_it] = told["downstream"]
     assert (made_of_it["table"], made_of_it["rows_left"], made_of_it["error"]) == ("silver/orders", 0, None)
-    assert '6 rows, 1 dead letters of 7 messages: id < ? or dead letters: true ("asked" by' in history.out
+    assert '6 rows, 1 dead letters of 7 messages: (id < ?) or dead letters: true ("asked" by' in history.out
     assert (audit.objects[0]["complete"], audit.objects[0]["erased"], audit.objects[0]["rows"]) == (True, 7, 4)
 
 

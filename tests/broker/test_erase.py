@@ -100,11 +100,11 @@ def test_the_history_says_who_erased_what_and_why_without_naming_the_person(peop
 
     assert newest.operation == "erase" and newest.entry is not None
     assert newest.description == (
-        "3 rows, 1 dead letters of 4 messages: person = ? or dead letters: CAST(value AS STRING) LIKE ?"
+        "3 rows, 1 dead letters of 4 messages: (person = ?) or dead letters: CAST(value AS STRING) LIKE ?"
     )
     assert (newest.entry.decided_by, newest.entry.because) == ("me", "asked")
     assert newest.entry.erasure == Erasure(
-        where="person = ?",
+        where="(person = ?)",
         letters_where="CAST(value AS STRING) LIKE ?",
         became_rows={people.tp(): 3},
         dead_letters={people.tp(): 1},
@@ -156,7 +156,7 @@ def test_a_restore_brings_erased_rows_back_the_audit_says_so_and_again_erases_th
     erased(web, again=True)
     after = web.audit()
 
-    assert told.complete and len(told.notes) == 1 and "a RESTORE undid it: `kdi erase … --again`" in told.notes[0]
+    assert told.complete and len(told.notes) == 1 and "a RESTORE undid it: `kdi erase --again`" in told.notes[0]
     assert shown.rows == 3
     assert [row["person"] for row in web.rows()] == ["bob", "bob"]
     assert (after.complete, after.erased, after.notes) == (True, 3, ())

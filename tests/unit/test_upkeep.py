@@ -20,7 +20,6 @@ from kdi_assets.stream.upkeep import Upkeep
 from kdi_assets.upkeep.clustering import last_clustered
 from kdi_assets.upkeep.compaction import Why, clustered_metadata, due_compactions
 from kdi_assets.upkeep.document_upkeep import plan_upkeep
-from kdi_assets.upkeep.erase_selection import without_values
 from kdi_assets.upkeep.errors import RetentionTooShort, RetentionUnclear
 from kdi_assets.upkeep.table_files import FileFacts, PartFiles, parts_of
 from kdi_assets.upkeep.vacuum import checked_retention, interval_of
@@ -138,20 +137,6 @@ def test_vacuum_is_refused_where_a_run_may_still_need_the_files(tmp_path: Path) 
         checked_retention("t", short)
     with pytest.raises(RetentionUnclear, match="is 'a while'"):
         checked_retention("t", odd)
-
-
-@pytest.mark.parametrize(
-    ("condition", "recorded"),
-    [
-        ("person = 'Ada'", "person = ?"),
-        ("person = 'O''Brien' AND id IN (4711, 4.5e3)", "person = ? AND id IN (?, ?)"),
-        ('note LIKE "%a\\"da%" OR day2 = DATE\'2026-01-01\'', "note LIKE ? OR day2 = DATE?"),
-        ("kafka.offset BETWEEN 10 AND 20L", "kafka.offset BETWEEN ? AND ?"),
-        ("", ""),
-    ],
-)
-def test_the_record_of_an_erasure_has_no_value_of_its_condition(condition: str, recorded: str) -> None:
-    assert without_values(condition) == recorded
 
 
 def test_an_erasure_is_taken_out_of_the_counts_and_the_digest_that_the_audit_compares() -> None:
