@@ -117,7 +117,7 @@ def verdicts(messages: DataFrame, decoder: StreamDecoder, *, now: datetime) -> D
 def field_values(messages: DataFrame, decoder: StreamDecoder, column: str, *, now: datetime) -> DataFrame:
     """``_kdi_unknown`` or ``_kdi_misfits`` of the messages that would be rows and have such fields. Lazy."""
     elements = elements_of(decoder, messages.sparkSession)
-    judged = _judged(messages, decoder, rules_of(decoder), now, elements)
+    judged, _ = _judged(messages, decoder, rules_of(decoder), now, elements)
     if column == UNKNOWN:
         # The contract added only their paths, of messages that were rows before the expectations.
         judged = decoder.with_unknown(judged, where=f"{PATHS} IS NOT NULL")
@@ -141,8 +141,12 @@ def dead_letter_columns(decoder: StreamDecoder) -> dict[str, str]:
     return columns
 
 
-def verdict_sql(rules: Sequence[MessageRule], now: datetime) -> str:
-    """Spark SQL over what ``evaluate`` gives: the verdict by all rules but those that see only rows."""
+def verdict_sql(rules: Sequence[MessageRule], now: datetime, ranges: Sequence[Rule] = ()) -> str:
+    """Spark SQL over what ``evaluate`` gives: the verdict by all rules but those that see only rows.
+
+    Args:
+        ranges: As ``range_rules`` gives them.
+    """
     cases: list[str] = []
     last: list[Rule] = []
     for rule in rules:
@@ -154,7 +158,7 @@ def verdict_sql(rules: Sequence[MessageRule], now: datetime) -> str:
         if reasons:
             cases.append(f"WHEN NOT {DECODED} OR {any_of(reasons)} THEN {DEAD_LETTER}")
         cases.append(f"WHEN {skips} THEN {rule.skip_verdict}")
-    dead = f"NOT {DECODED} OR {any_of(last)}"
+    dead = f"NOT {DECODED} OR {any_of([*last, *ranges])}"
     return f"CASE {' '.join(cases)} WHEN {dead} THEN {DEAD_LETTER} ELSE {ROW} END"
 
 
@@ -164,9 +168,10 @@ def with_reasons(messages: DataFrame, decoder: StreamDecoder, now: datetime, ele
 
     rules = rules_of(decoder)
     undecoded = [_TOMBSTONE, *decoder.rules()]
-    decoded = [reason for rule in rules for reason in rule.reasons(now)]
-    judged = _judged(messages, decoder, rules, now, elements)
-    decoded += range_rules(judged, decoder)
+    judged, ranges = _judged(messages, decoder, rules, now, elements)
+    of_all = [reason for rule in rules if not rule.judges_rows for reason in rule.reasons(now)]
+    of_rows = [reason for rule in rules if rule.judges_rows for reason in rule.reasons(now)]
+    decoded = [*of_all, *ranges, *of_rows]
     reasons = [*undecoded, *decoded]
     # The number of the reason first: the predicates are long, and Spark compiles them as often as they stand there.
     first = f"CASE WHEN NOT {DECODED} THEN {first_of(undecoded)} ELSE {len(undecoded)} + {first_of(decoded)} END"
@@ -177,18 +182,17 @@ def with_reasons(messages: DataFrame, decoder: StreamDecoder, now: datetime, ele
 
 def _judged(
     messages: DataFrame, decoder: StreamDecoder, rules: Sequence[MessageRule], now: datetime, elements: Elements | None
-) -> DataFrame:
+) -> tuple[DataFrame, list[Rule]]:
+    """The messages with their verdicts, and the range rules among those that made them."""
     from pyspark.sql import functions as F
 
     evaluated = evaluate(decode(messages, decoder), decoder, elements)
-    judged = evaluated.withColumn(VERDICT, F.expr(verdict_sql(rules, now)))
+    ranges = range_rules(evaluated, decoder)
+    judged = evaluated.withColumn(VERDICT, F.expr(verdict_sql(rules, now, ranges)))
     # In the order of the reasons in ``with_reasons``: another order gives dead letters a reason that did not decide.
     for rule in rules:
         judged = rule.with_columns(judged, where=_IS_ROW_SO_FAR)
         if rule.judges_rows and (reasons := rule.reasons(now)):
             dead = f"CASE WHEN {_IS_ROW_SO_FAR} AND ({any_of(reasons)}) THEN {DEAD_LETTER} ELSE {VERDICT} END"
             judged = judged.withColumn(VERDICT, F.expr(dead))
-    if ranges := range_rules(judged, decoder):
-        dead = f"CASE WHEN {_IS_ROW_SO_FAR} AND ({any_of(ranges)}) THEN {DEAD_LETTER} ELSE {VERDICT} END"
-        judged = judged.withColumn(VERDICT, F.expr(dead))
-    return judged
+    return judged, ranges
