@@ -52,7 +52,7 @@ class Settings:
         """Read the ``KDI_…`` variables.
 
         Raises:
-            ValueError: ``KDI_DRIVER`` is no ``DriverMode``, or ``KDI_CATALOG`` names no catalog.
+            ValueError: ``KDI_DRIVER`` is no ``DriverMode``, ``KDI_KAFKA`` names no brokers, or ``KDI_CATALOG`` names no catalog.
         """
         home = Path(environment.get("KDI_HOME", ".kdi")).absolute()
         driver = environment.get("KDI_DRIVER", "auto")
@@ -61,10 +61,13 @@ class Settings:
         catalog = environment.get("KDI_CATALOG", "")
         if not re.fullmatch(r"((glue|spark)(:\w+(\.\w+)*)?)?", catalog):
             raise ValueError(f"KDI_CATALOG is {catalog!r}; it takes glue, spark, glue:DATABASE or spark:DATABASE")
+        kafka = environment.get("KDI_KAFKA", "")
+        if kafka and not all(re.fullmatch(r"\s*(\[[0-9A-Fa-f:]+\]|[^\s,:/]+):\d{1,5}\s*", b) for b in kafka.split(",")):
+            raise ValueError(f"KDI_KAFKA is {kafka!r}; it takes host:port, or several with commas between them")
         return cls(
             home=home,
             lake=environment.get("KDI_LAKE") or str(home / "lake"),
-            kafka=environment.get("KDI_KAFKA", ""),
+            kafka=kafka,
             spark_master=environment.get("KDI_SPARK_MASTER", ""),
             driver=cast(DriverMode, driver),
             alert_webhook=environment.get("KDI_ALERT_WEBHOOK", ""),

@@ -124,6 +124,16 @@ def test_a_driver_that_does_not_exist_is_bad_usage(kdi: Kdi, monkeypatch: pytest
     assert "KDI_DRIVER is 'borrowed'; it takes auto, own or shared" in answer.err
 
 
+@pytest.mark.parametrize("servers", ["localhost", "a:9092,b", "http://a:9092", "a:b"])
+def test_brokers_without_port_are_bad_usage(kdi: Kdi, monkeypatch: pytest.MonkeyPatch, servers: str) -> None:
+    monkeypatch.setenv("KDI_KAFKA", servers)
+
+    answer = kdi("plan", "orders")
+
+    assert answer.code == 2
+    assert f"KDI_KAFKA is '{servers}'; it takes host:port" in " ".join(answer.err.split())
+
+
 def test_a_lake_that_nobody_chose_and_that_is_not_there_is_not_made(
     kdi: Kdi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
