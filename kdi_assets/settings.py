@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 DriverMode = Literal["auto", "own", "shared"]
+_BROKER = re.compile(r"(\[[0-9A-Fa-f:]+\]|[^\s,:/]+):\d{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ class Settings:
         """Read the ``KDI_…`` variables.
 
         Raises:
-            ValueError: ``KDI_DRIVER`` is no ``DriverMode``, ``KDI_KAFKA`` names no brokers, or ``KDI_CATALOG`` names no catalog.
+            ValueError: ``KDI_DRIVER`` is no ``DriverMode``, ``KDI_KAFKA`` names no brokers, or ``KDI_CATALOG`` no
+                catalog.
         """
         home = Path(environment.get("KDI_HOME", ".kdi")).absolute()
         driver = environment.get("KDI_DRIVER", "auto")
@@ -62,7 +64,7 @@ class Settings:
         if not re.fullmatch(r"((glue|spark)(:\w+(\.\w+)*)?)?", catalog):
             raise ValueError(f"KDI_CATALOG is {catalog!r}; it takes glue, spark, glue:DATABASE or spark:DATABASE")
         kafka = environment.get("KDI_KAFKA", "")
-        if kafka and not all(re.fullmatch(r"\s*(\[[0-9A-Fa-f:]+\]|[^\s,:/]+):\d{1,5}\s*", b) for b in kafka.split(",")):
+        if kafka and not all(_BROKER.fullmatch(broker.strip()) for broker in kafka.split(",")):
             raise ValueError(f"KDI_KAFKA is {kafka!r}; it takes host:port, or several with commas between them")
         return cls(
             home=home,

@@ -75,8 +75,9 @@ def print_result(text: str, fields: Mapping[str, object], *, as_json: bool, erro
 
 
 def print_json(fields: Mapping[str, object]) -> None:
-    """Print one JSON object on one line."""
-    typer.echo(json.dumps(to_json(fields), ensure_ascii=False))
+    """Print one JSON object on one line; what a terminal would obey, as DEL and C1 controls, is escaped too."""
+    text = json.dumps(to_json(fields), ensure_ascii=False)
+    typer.echo("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text))
 
 
 def error_fields(refusal: KdiError) -> dict[str, object]:
@@ -154,9 +155,13 @@ def value_text(value: bytes) -> str:
 
 def value_excerpt(value: bytes) -> str:
     """The beginning of a message's value, control characters escaped."""
-    text = value_text(value)
-    more = f" … ({len(text):,} characters)" if len(text) > SHOWN_CHARACTERS else ""
-    return printable(text[:SHOWN_CHARACTERS]) + more
+    return text_excerpt(value_text(value), SHOWN_CHARACTERS)
+
+
+def text_excerpt(text: str, most: int) -> str:
+    """The beginning of a text that came from a message, control characters escaped."""
+    more = f" … ({len(text):,} characters)" if len(text) > most else ""
+    return printable(text[:most]) + more
 
 
 UTC_SQL = "date_format(to_utc_timestamp({0}, current_timezone()), \"yyyy-MM-dd'T'HH:mm:ss'Z'\")"

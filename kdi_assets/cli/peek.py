@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, StreamName, parse_topic_partition, selected_stream
-from kdi_assets.cli.output import UTC_SQL, print_progress, print_result, value_excerpt, value_text
+from kdi_assets.cli.output import UTC_SQL, print_progress, print_result, text_excerpt, value_excerpt, value_text
 from kdi_assets.cli.session import stream_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream.message_rules import TombstonePolicy
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
-from kdi_assets.wording import printable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 WINDOW = 1000
 """Offsets of a topic partition in which messages are searched; transaction markers and compacted offsets hold none."""
-SHOWN_ROWS = 10  # of one message
+SHOWN_ROWS, ROW_CHARACTERS = 10, 10_000  # of one message, and of a row as text
 Which = Literal["next", "newest", "from offset"]
 TITLES = {"next": "the next to be drained", "newest": "the newest", "from offset": "from the offset"}
 PartitionOffset = tuple[int, int]
@@ -101,7 +100,7 @@ class PeekedMessage:
         if self.rows:
             rows = f": {self.count:,} rows" if self.count > 1 else ""
             more = [f"(and {self.count - len(self.rows):,} more)"] if self.count > len(self.rows) else []
-            return "\n  ".join([f"{at}{rows}", *map(printable, self.rows), *more])
+            return "\n  ".join([f"{at}{rows}", *(text_excerpt(row, ROW_CHARACTERS) for row in self.rows), *more])
         if self.reason is None:
             return at
         field = f" in {self.field}" if self.field else ""

@@ -92,7 +92,7 @@ def _words(scenario: Scenario, played: Played, account: WriterAccount) -> tuple[
         return (STOPPED,) if played.stands else (RIGHT,)
     if played.unfinished and missing and not wrong:
         return (NOT_JUDGED,)
-    if played.stands and not account.changed:
+    if played.stands and missing and not account.changed:
         words = [STOPPED]
     else:
         words = [LOST if said else SILENT] if missing or account.changed else []

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 Steps = tuple[str, ...]
 """The names on the way to a field; ``[]`` at the end of one: its elements or values."""
-FORBIDDEN = " ,;{}()\n\t=.'\"`[]"
+FORBIDDEN = frozenset(" ,;{}()\n\t=.'\"`[]\\")
+"""Characters that no name of a column has, for Delta, for expressions, or for the paths of fields."""
 OF_CHANGE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 RESERVED = ("kafka", *OF_CHANGE_FEED)
 """Names that no field of the first level has; others begin with ``_kdi_``."""
@@ -134,8 +135,8 @@ def _wrong_name(column: str, taken: Mapping[str, str], *, top: bool) -> str:
     if lowered in taken:
         other = taken[lowered]
         return "is declared twice" if other == column else f"differs from {other} in case alone, and columns do not"
-    if not column or set(column) & set(FORBIDDEN) or not column.isprintable():
-        return "has a character that a column's name cannot have (a control character or one of ' ,;{}()=.\"`[]')"
+    if not column or set(column) & FORBIDDEN or not column.isprintable():
+        return "has a character that a column's name cannot have (a control character or one of ' ,;{}()=.\"`[]\\')"
     if top and lowered == "kafka":
         return "would hide the struct that expressions know as kafka"
     if top and lowered in OF_CHANGE_FEED:

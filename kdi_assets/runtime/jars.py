@@ -121,7 +121,7 @@ def fetch_jars(
     Args:
         directory: Gets one folder per group.
         home: Folder for the shim around the wheel's Java (``find_java``).
-        report: Called with one line for every jar.
+        report: Called with a line about all jars that are there, and one for each portion that is fetched.
         groups: The groups to fetch.
 
     Raises:
@@ -132,9 +132,7 @@ def fetch_jars(
     directory = directory.absolute()  # Ivy needs an absolute path
     jars = [jar for jar in locked_jars(lock=lock) if jar.group in groups]
     missing = [jar for jar in jars if not _is_there(jar, directory)]
-    for jar in jars:
-        if jar not in missing:
-            report(f"{jar.group:6}  {jar.coordinate}  is there")
+    report(f"jars    {len(jars) - len(missing)} of {len(jars)} are there, verified")
     if missing:
         _fetch(missing, directory, home=home, report=report)
     for compiler in (jar for jar in jars if jar.group == "build"):

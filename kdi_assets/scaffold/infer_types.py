@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from kdi_assets.formats.field_uses import RESERVED
+from kdi_assets.formats.field_uses import FORBIDDEN, RESERVED
 from kdi_assets.scaffold.field_stats import NUMBERS, FieldStats, JsonRecord, JsonValue, Misfit, ValueKind, kind_of
 
 MOST_KEYS = 100
 """Objects within messages that have more different keys are maps: their keys are data, not field names."""
 MOST_DECIMAL_DIGITS = 12
 """Numbers with more digits after the decimal point are doubles, written out."""
-_NOT_IN_NAMES = set(" ,;{}()\n\t=.'\"`[]\\")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEYWORDS = ("null", "true", "false")
 
@@ -159,7 +158,7 @@ def name_problem(name: str, *, top: bool = False) -> str:
     """Why no column can have this name; empty if one can."""
     if not name or not name.isprintable():
         return "its name cannot be printed"
-    if set(name) & _NOT_IN_NAMES:
+    if not FORBIDDEN.isdisjoint(name):
         return "its name has a character that no column name may have"
     return "its name is reserved" if top and is_reserved(name) else ""
 

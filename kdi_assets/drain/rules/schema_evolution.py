@@ -19,9 +19,10 @@ from kdi_assets.drain.rules.shape import columns_of
 from kdi_assets.drain.rules.table_schema import follows_latest, refuse_other_schema, widened, widens
 from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.errors import KdiError
+from kdi_assets.formats.catalyst import kernel_call
 from kdi_assets.formats.decoder import MISFITS, UNKNOWN
 from kdi_assets.formats.errors import SubjectVersionUnknown
-from kdi_assets.formats.field_uses import RESERVED, FieldUses, named_as_messages, read_struct
+from kdi_assets.formats.field_uses import FORBIDDEN, RESERVED, FieldUses, named_as_messages, read_struct
 from kdi_assets.formats.registry.schemas import version_numbers
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.delta_log import TableLog
@@ -30,7 +31,7 @@ from kdi_assets.stream.message_rules import Contract
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
 
 _log = logging.getLogger(__name__)
@@ -38,6 +39,9 @@ SAMPLE_MESSAGES = 20_000
 """From so many messages of a plan the types of new columns are inferred."""
 MOST_FIELDS = 200
 """An object with more fields does not become a struct: messages make up its keys."""
+MOST_LEVELS = 50
+"""Fields that lie deeper, and values of more levels, are not looked at: Spark reads types by recursion, and a thread
+whose stack ends takes the JVM with it; its JSON of a schema has at most 1,000 levels, and three for a struct."""
 _TAKEN = ("date", *RESERVED)
 _QUOTED = re.compile(r"`(?:[^`]|``)*`|OBJECT<")
 _DIGITS_OF_A_DOUBLE = 15
@@ -115,7 +119,12 @@ def _with_types(record: StructType, messages: DataFrame, stream: Stream, now: da
     left_out = field_values(messages, stream_decoder(leaving_out), MISFITS, now=now)
     # Each type by itself: two types without a common one may each widen the column.
     each = left_out.limit(SAMPLE_MESSAGES).select(F.inline(MISFITS))
-    types = each.select("path", F.schema_of_variant("value").alias("type")).distinct().collect()
+    types = (
+        each.where(_is_flat(messages.sparkSession))
+        .select("path", F.schema_of_variant("value").alias("type"))
+        .distinct()
+        .collect()
+    )
     for row in sorted(types):
         steps = FieldUses.of(stream.fields).column_steps(tuple(row["path"].split(".")))
         record = _retyped(record, list(steps), variant_type(str(row["type"])))
@@ -153,9 +162,10 @@ def _with_fields(
     wanted = columns_of(stream, messages.sparkSession)
     for path, of_values in sorted(_types(field_values(messages, decoder, UNKNOWN, now=now)).items()):
         type_ = _usable(of_values)
-        free = path.lower() not in _TAKEN and not path.lower().startswith("_kdi_")
+        steps = decoder.uses.column_steps(tuple(path.split(".")))
+        free = path.lower() not in _TAKEN and not path.lower().startswith("_kdi_") and len(steps) <= MOST_LEVELS
         if type_ is not None and free and not any(overlap(path.replace("[]", ""), mask) for mask in stream.mask):
-            record = _with_field(record, wanted, list(decoder.uses.column_steps(tuple(path.split(".")))), type_)
+            record = _with_field(record, wanted, list(steps), type_)
     return record
 
 
@@ -238,7 +248,12 @@ def _types(found: DataFrame) -> dict[str, DataType]:
     from pyspark.sql import functions as F
 
     each = found.limit(SAMPLE_MESSAGES).select(F.inline(UNKNOWN))
-    types = each.groupBy("path").agg(F.schema_of_variant_agg("value").alias("type")).collect()
+    types = (
+        each.where(_is_flat(found.sparkSession))
+        .groupBy("path")
+        .agg(F.schema_of_variant_agg("value").alias("type"))
+        .collect()
+    )
     return {row["path"]: variant_type(str(row["type"])) for row in types}
 
 
@@ -247,6 +262,11 @@ def variant_type(ddl: str) -> DataType:
     from pyspark.sql.types import DataType
 
     return DataType.fromDDL(_QUOTED.sub(lambda found: "STRUCT<" if found[0] == "OBJECT<" else found[0], ddl))
+
+
+def _is_flat(spark: SparkSession) -> Column:
+    """Whether the column ``value`` has at most ``MOST_LEVELS``."""
+    return kernel_call(spark, "kdi.json.Depth", "within", "boolean", "value", str(MOST_LEVELS))
 
 
 def _usable(of_values: DataType) -> DataType | None:
@@ -276,7 +296,7 @@ def _usable(of_values: DataType) -> DataType | None:
 
 
 def _can_be_named(name: str) -> bool:
-    return bool(name) and name.isprintable() and len(name) <= 255 and not set(name) & set(" ,;{}()=.'\"`[]\\")
+    return bool(name) and name.isprintable() and len(name) <= 255 and FORBIDDEN.isdisjoint(name)
 
 
 def _with_field(struct: StructType, wanted: StructType, steps: list[str], type_: DataType) -> StructType:
