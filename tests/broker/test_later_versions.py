@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from kdi_assets.monitoring.checks.all_checks import run_check
+from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.stream.message_format import JsonRegistry, ProtobufRegistry, RegistrySchemas
 from kdi_assets.stream.message_rules import Contract
 from tests.avro_bytes import datum
@@ -99,12 +101,14 @@ def test_a_later_version_that_the_table_cannot_follow_does_not_stop_a_stream_tha
             framed(bad, datum(schema, value if isinstance(schema, dict) else "text") if type_ == "AVRO" else b"{}")
         )
     stream.drain()
+    checked = run_check("schema_as_declared", CheckSubject(stream.stream, stream.lake, stream.session))
     third = registry.register(SUBJECT, json.dumps(THIRD))
     stream.send(in_avro(third, THIRD, id=3, note=None, shop="x"))
     stream.drain()
 
     rows = [(0, "one", None), (1, "two", None), *([(1, None, None)] if verdict == "row" else []), (3, None, "x")]
     assert stream.rows("id", "note", "shop") == rows
+    assert (checked.level, "the stream follows version 1 of" in checked.description) == ("warn", True), checked
     assert stream.letters("reason") == ([verdict] if verdict.startswith("incompatible") else [])
 
 

@@ -90,9 +90,15 @@ def _of_newest_version(stream: Stream, log: TableLog, spark: SparkSession) -> St
             why = why or refused
             continue
         if number is not None:
-            _log.warning("%s  The stream follows version %d of %s.", why, number, format_.schemas.subject)
+            _log.warning("%s  The stream follows %s.", why, followed(version))
         return found
     return stream  # its drain refuses it
+
+
+def followed(stream: Stream) -> str:
+    """The subject and version of a stream that does not follow the latest one, for people."""
+    schemas = stream.format.schemas  # type: ignore[union-attr]
+    return f"version {schemas.version} of {schemas.subject}"
 
 
 def gaining(messages: DataFrame, decoder: StreamDecoder, counts: Counts, *, now: datetime) -> Stream | None:

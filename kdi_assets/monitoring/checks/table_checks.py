@@ -8,9 +8,9 @@ from datetime import date
 from kdi_assets.audit.offsets_in_spark import islands
 from kdi_assets.drain.rules.column_tree import DATE
 from kdi_assets.drain.rules.errors import SchemaDisagrees
-from kdi_assets.drain.rules.schema_evolution import evolved
+from kdi_assets.drain.rules.schema_evolution import evolved, followed
 from kdi_assets.drain.rules.shape import analyse
-from kdi_assets.drain.rules.table_schema import refuse_other_schema
+from kdi_assets.drain.rules.table_schema import follows_latest, refuse_other_schema
 from kdi_assets.ledger.coordinates import coordinates
 from kdi_assets.ledger.dates import as_dates, day_of
 from kdi_assets.ledger.delta_log import TableLog
@@ -135,6 +135,9 @@ def schema_as_declared(subject: CheckSubject) -> CheckResult:
         return CheckResult(
             "error", description, {**numbers, "differences": len(differences)}, {"differences": differences}
         )
+    if follows_latest(subject.stream) and not follows_latest(stream):
+        said = f"the table cannot follow the newest version of its schema; the stream follows {followed(stream)}"
+        return CheckResult("warn", said, {**numbers, "differences": 0})
     return CheckResult("passed", "the table has the columns of the document", {**numbers, "differences": 0})
 
 
