@@ -272,8 +272,11 @@ def _first_letters(letters: DataFrame, count: int) -> list[Row]:
     """The first letters; their timestamps are text."""
     from pyspark.sql import functions as F
 
+    from kdi_assets.ledger.letters import read_few_at_once
+
     first = letters.orderBy("partition", "offset").limit(count)
-    return first.withColumn("timestamp", F.expr(UTC_SQL.format("timestamp"))).drop("date").collect()
+    with read_few_at_once(letters.sparkSession):
+        return first.withColumn("timestamp", F.expr(UTC_SQL.format("timestamp"))).drop("date").collect()
 
 
 def _groups_text(stream: Stream, found: tuple[DeadLetterGroup, ...]) -> str:

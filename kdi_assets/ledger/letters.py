@@ -7,7 +7,8 @@ the table opens the dead letters again whose rows it removed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.ledger.coordinates import bounds_sql
@@ -18,6 +19,7 @@ from kdi_assets.ledger.erased import without_erased
 from kdi_assets.ledger.history import LiveHistory, every_commit
 from kdi_assets.ledger.storage import open_delta_table
 from kdi_assets.ledger.superseded_offsets import Superseded, superseded_by_decisions, superseded_by_drains
+from kdi_assets.runtime.spark import changed_settings
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -44,6 +46,13 @@ _STATE = (
     # A decision removed the row that it became, and the message may never be drained again.
     f"WHEN record.{_BY_DECISION} OR coalesce({OUTCOME}, 'dead_letter') = 'dead_letter' THEN 'open' ELSE 'resolved' END"
 )
+
+
+@contextmanager
+def read_few_at_once(spark: SparkSession) -> Iterator[None]:
+    """Let Spark read 8 messages at once in the body, not 4,096: messages of 10 MB would fill the memory."""
+    with changed_settings(spark, {"spark.sql.parquet.columnarReaderBatchSize": "8"}):
+        yield
 
 
 def dead_letters_with_state(

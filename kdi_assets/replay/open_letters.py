@@ -12,7 +12,7 @@ from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.formats.rules import literal
 from kdi_assets.ledger.coordinates import DIGEST_SQL, bounds_sql, rows_at
-from kdi_assets.ledger.letters import OUTCOME, WITHHELD, dead_letters_with_state
+from kdi_assets.ledger.letters import OUTCOME, WITHHELD, dead_letters_with_state, read_few_at_once
 from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.replay.report import Tally
@@ -76,7 +76,7 @@ def open_letters(transaction: ReplayTransaction, letter_filter: DeadLetterFilter
     matching = standing.where("state = 'open'").where(letter_filter.sql())
     # Cached: letters and rows are read several times, and would be sorted each time.
     with cached(matching.selectExpr("*", waiting_letter)) as matching:
-        with spark_failures(stream, "reading dead letters"):
+        with spark_failures(stream, "reading dead letters"), read_few_at_once(transaction.spark):
             waiting, ranges = _extent(matching, stream)
         letters = matching.where(f"NOT {_WAITING}")
         if not ranges:
