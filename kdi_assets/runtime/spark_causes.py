@@ -28,7 +28,7 @@ def storage_needs(cause: str) -> str:
     """What someone must give to the storage before a retry can help; empty if the root cause is another one."""
     if _NO_ROOM.search(cause):
         return "there is room in the storage, and in its quota"
-    if re.search("ParentNotDirectoryException|Not a directory", cause):
+    if "ParentNotDirectoryException" in cause:
         return "the lake is a folder"
     if not _NO_RIGHT.search(cause):
         return ""
