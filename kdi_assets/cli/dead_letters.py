@@ -16,7 +16,6 @@ from kdi_assets.cli.options import (
     parse_topic_partition,
     refuse_reversed_dates,
     selected_stream,
-    whoami,
 )
 from kdi_assets.cli.output import (
     UTC_SQL,
@@ -28,6 +27,7 @@ from kdi_assets.cli.output import (
 )
 from kdi_assets.cli.replay_output import place_text, print_replay
 from kdi_assets.cli.session import stream_session
+from kdi_assets.runtime.environment import whoami
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import OffsetRange, Stream
 from kdi_assets.wording import counted, did_you_mean, printable

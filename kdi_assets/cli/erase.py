@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamName, Yes, whoami
+from kdi_assets.cli.options import AsJson, Defs, StreamName, Yes
 from kdi_assets.cli.output import UNCHANGED, error_fields, exit_code, print_refusal, print_result
 from kdi_assets.cli.session import stream_session
+from kdi_assets.runtime.environment import whoami
 from kdi_assets.settings import Settings
 from kdi_assets.wording import counted
 

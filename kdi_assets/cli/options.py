@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time
-from getpass import getuser
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,10 +27,9 @@ def day(text: str) -> datetime:
     try:
         return datetime.combine(date.fromisoformat(text), time(), UTC)
     except ValueError:
-        pass
-    written = re.fullmatch(r"(\d{1,2})\.(\d{1,2})\.(\d{4})", text)
-    example = "{2}-{1:0>2}-{0:0>2}".format(*written.groups()) if written else "2026-01-31"
-    raise typer.BadParameter(f"{text!r} is no date; write year, month and day: {example}")
+        written = re.fullmatch(r"(\d{1,2})\.(\d{1,2})\.(\d{4})", text)
+        example = "{2}-{1:0>2}-{0:0>2}".format(*written.groups()) if written else "2026-01-31"
+        raise typer.BadParameter(f"{text!r} is no date; write year, month and day: {example}") from None
 
 
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The table's path, its last part, or the topic.")]
@@ -137,11 +134,3 @@ def parse_timestamp(text: str, option: str) -> datetime:
     if timestamp.tzinfo is None:
         raise typer.BadParameter(f"{text!r} has no time zone; write {text}Z, or another offset", param_hint=option)
     return timestamp
-
-
-def whoami() -> str:
-    """The user's name, for the ledger's ``decided_by``."""
-    try:
-        return getuser()
-    except (KeyError, OSError):  # a container may run with a user id that has no name
-        return str(os.getuid())

@@ -16,10 +16,10 @@ from kdi_assets.cli.options import (
     parse_topic_partition,
     selected_stream,
     selected_streams,
-    whoami,
 )
 from kdi_assets.cli.output import UNCHANGED, print_json, print_result, table_text
 from kdi_assets.cli.session import stream_session
+from kdi_assets.runtime.environment import whoami
 from kdi_assets.settings import Settings
 from kdi_assets.wording import counted
 

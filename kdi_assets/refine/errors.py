@@ -229,6 +229,19 @@ class RefiningFailed(Transient):
     what_to_run = "kdi refine {table}    (a hand-written asset: run it again)"
 
 
+class RefiningForbidden(Terminal):
+    """The storage refuses an operation, and will refuse it again: a right is missing, or room."""
+
+    table: str
+    doing: str
+    detail: str
+    needs: str
+
+    what_happened = "{table}: {doing} failed: {detail}"
+    what_is_safe = "rows and bookmarks are one commit, whole or not at all; the next run starts at the bookmarks."
+    what_to_run = "kdi refine {table}   (once {needs})"
+
+
 class RowsNotComputable(Terminal):
     """Spark cannot compute the rows: an expression does not fit the columns, or a value."""
 

@@ -6,8 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kdi_assets.refine.errors import ConstraintViolated, OrderUnknown, RefiningFailed, RowsNotComputable
-from kdi_assets.runtime.spark_causes import root_cause, violates_constraint
+from kdi_assets.refine.errors import (
+    ConstraintViolated,
+    OrderUnknown,
+    RefiningFailed,
+    RefiningForbidden,
+    RowsNotComputable,
+)
+from kdi_assets.runtime.spark_causes import root_cause, storage_needs, violates_constraint
 from kdi_assets.wording import first_line
 
 ORDER_UNKNOWN = "kdi: order unknown: "
@@ -35,6 +41,7 @@ def spark_failures(table: str, doing: str) -> Iterator[None]:
 
     Raises:
         ConstraintViolated: A CHECK or NOT NULL of the table does not hold for a row.
+        RefiningForbidden: A right is missing in the storage, or room.
         OrderUnknown: Changes have no order.
         RowsNotComputable: An expression does not fit the columns or a value.
         RefiningFailed: Spark, Delta or the storage failed otherwise, or the JVM does not answer.
@@ -50,6 +57,8 @@ def spark_failures(table: str, doing: str) -> Iterator[None]:
             raise OrderUnknown(table=table, example=example[: example.rfind("}") + 1][:500]) from failed
         if violates_constraint(cause := root_cause(failed)):
             raise ConstraintViolated(table=table, detail=cause) from failed
+        if needs := storage_needs(cause):
+            raise RefiningForbidden(table=table, doing=doing, detail=cause, needs=needs) from failed
         detail = first_line(failed)[:500]
         kind = RowsNotComputable if _comes_again(failed) else RefiningFailed
         raise kind(table=table, doing=doing, detail=detail) from failed

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from getpass import getuser
 
 
 @contextmanager
@@ -44,3 +45,11 @@ def forget_jvm() -> None:
 
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def whoami() -> str:
+    """The name of the user that runs this process."""
+    try:
+        return getuser()
+    except (KeyError, OSError):  # a container may run with a user id that has no name
+        return str(os.getuid())

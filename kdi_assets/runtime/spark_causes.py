@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from getpass import getuser
 
+from kdi_assets.runtime.environment import whoami
 from kdi_assets.wording import first_line
 
 NO_PROGRAM = "Cannot run program"
@@ -32,15 +32,9 @@ def storage_needs(cause: str) -> str:
         return "the lake is a folder"
     if not _NO_RIGHT.search(cause):
         return ""
-    whose = "the credentials of AWS" if re.search(r"\bS3\b|s3a?://", cause) else f"user {_user()}"
+    user = os.environ.get("HADOOP_USER_NAME") or whoami()
+    whose = "the credentials of AWS" if re.search(r"\bS3\b|s3a?://", cause) else f"user {user}"
     return f"{whose} may list, read, write and delete there"
-
-
-def _user() -> str:
-    try:
-        return os.environ.get("HADOOP_USER_NAME") or getuser()
-    except (KeyError, OSError):  # a container may run with a user id that has no name
-        return str(os.getuid())
 
 
 def root_cause(failed: BaseException) -> str:
