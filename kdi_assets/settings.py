@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast, get_args
 
+from kdi_assets.wording import BROKER
+
 DriverMode = Literal["auto", "own", "shared"]
-_BROKER = re.compile(r"(\[[0-9A-Fa-f:]+\]|[^\s,:/]+):\d{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Settings:
         if not re.fullmatch(r"((glue|spark)(:\w+(\.\w+)*)?)?", catalog):
             raise ValueError(f"KDI_CATALOG is {catalog!r}; it takes glue, spark, glue:DATABASE or spark:DATABASE")
         kafka = environment.get("KDI_KAFKA", "")
-        if kafka and not all(_BROKER.fullmatch(broker.strip()) for broker in kafka.split(",")):
+        if kafka and not all(re.fullmatch(BROKER, broker.strip()) for broker in kafka.split(",")):
             raise ValueError(f"KDI_KAFKA is {kafka!r}; it takes host:port, or several with commas between them")
         return cls(
             home=home,

@@ -22,6 +22,10 @@ def duration(seconds: float) -> str:
     return f"{left} s"
 
 
+BROKER = r"(\[[0-9A-Fa-f:]+\]|[^\s,:/]+):\d{1,5}"
+"""How a broker is written, host:port: a regular expression."""
+
+
 def printable(text: str) -> str:
     """The text with control characters escaped: a message must not control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, parse_timestamp, parse_topic_partition, selected_tables
-from kdi_assets.cli.output import EXIT_DECIDE, print_progress, print_result
+from kdi_assets.cli.output import EXIT_DECIDE, exit_code, print_progress, print_refusal, print_result
 from kdi_assets.cli.refined_output import audit_refined_table
 from kdi_assets.cli.session import LazySession, stream_session
+from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
@@ -69,14 +70,18 @@ def audit(
         raise typer.BadParameter("a refined table has no offsets", param_hint=f"{PARTITION}, --against-kafka")
     if everything and not refined:
         raise typer.BadParameter("only for refined tables: all offsets of a stream are audited", param_hint="--all")
-    right = True
+    right, refusals = True, list[KdiError]()
     for table in chosen:
-        if isinstance(table, RefinedTableSpec):
-            right &= audit_refined_table(table, everything=everything, start=start, end=end, as_json=as_json)
-        else:
-            right &= _audit(table, topic_partition, start, end, against_kafka=against_kafka, as_json=as_json)
-    if not right:
-        raise typer.Exit(EXIT_DECIDE)
+        try:
+            if isinstance(table, RefinedTableSpec):
+                right &= audit_refined_table(table, everything=everything, start=start, end=end, as_json=as_json)
+            else:
+                right &= _audit(table, topic_partition, start, end, against_kafka=against_kafka, as_json=as_json)
+        except KdiError as refusal:  # it does not stop the audits of the others
+            print_refusal(refusal)
+            refusals.append(refusal)
+    if code := exit_code(refusals) if right else EXIT_DECIDE:
+        raise typer.Exit(code)
 
 
 def _audit(

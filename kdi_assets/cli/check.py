@@ -93,6 +93,7 @@ def check_with_spark(loaded: LoadedFolder) -> SparkFindings:
 
 
 def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession, findings: SparkFindings) -> None:
+    from kdi_assets.drain.rules.errors import ShapeMistake
     from kdi_assets.formats.errors import SubjectVersionUnknown
 
     registry = stream.registry.name if stream.registry else ""
@@ -105,10 +106,9 @@ def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession,
     try:
         for wrong in _shape_mistakes(stream, session):
             takes = next((t for path, t in EXPECTED.items() if wrong.field.startswith(path)), EXPECTED_OTHERWISE)
-            message = wrong.message.rstrip("; ")
-            if "; add fields: " in message:  # the mistake knows what helps
-                message, _, takes = message.rpartition("; ")
-            findings.mistakes.append(document.mistake(wrong.field, message, takes))
+            if wrong.change != ShapeMistake.change:
+                takes = wrong.change
+            findings.mistakes.append(document.mistake(wrong.field, wrong.message.rstrip("; "), takes))
         if len(findings.mistakes) == known:
             _check_table(stream, document, session, findings)
     except SubjectVersionUnknown as unknown:

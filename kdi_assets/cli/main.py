@@ -74,9 +74,10 @@ app.add_typer(metrics.app, name="metrics")
 app.command()(generate.generate)
 app.command()(psql.psql)
 
-OF_A_LAKE = {"status", "freshness", "plan", "drain", "refine", "serve", "audit", "peek", "history", "dead-letters"} | {
-    *("replay", "resolve", "upkeep", "erase", "check-assets")
-}
+OF_A_LAKE = (
+    *("status", "freshness", "plan", "drain", "refine", "serve", "audit", "peek", "history", "dead-letters"),
+    *("replay", "resolve", "upkeep", "erase", "check-assets"),
+)
 """Commands about tables that exist, or that would make some."""
 
 

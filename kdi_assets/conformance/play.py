@@ -183,7 +183,7 @@ class Player:
 
     def _let_catch_up(self, *starts: WriterStart) -> None:
         """Wait until everything is there or the writers do nothing any more, then stop them."""
-        adapter = self._writer.adapter
+        adapter, self.played.unfinished = self._writer.adapter, False
         until, quiet_since, seen = time.monotonic() + adapter.start_seconds, time.monotonic(), None
         while not all(start.ended() for start in starts):
             # A writer that repeats messages goes on after everything is there.

@@ -14,6 +14,7 @@ from kdi_assets.stream.aws_secrets import FromSecretsManager
 from kdi_assets.stream.client_values import ClientValue, EnvironmentProperties, FromEnvironment, client_value
 from kdi_assets.stream.field_types import ClusterName, Declared, RegistryName, WrittenAs, full_match, matching, wrong
 from kdi_assets.stream.sasl import Sasl
+from kdi_assets.wording import BROKER
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
@@ -55,7 +56,7 @@ def _brokers(value: str) -> str:
     return value
 
 
-_broker = full_match(r"(\[[0-9A-Fa-f:]+\]|[^\s,:/]+):\d{1,5}", "is not host:port", "e.g. broker-1:9092,broker-2:9092")
+_broker = full_match(BROKER, "is not host:port", "e.g. broker-1:9092,broker-2:9092")
 
 
 @dataclass(frozen=True, slots=True)

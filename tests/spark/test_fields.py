@@ -73,7 +73,8 @@ def test_a_field_that_cannot_be_a_column_is_refused_by_its_path(spark: SparkSess
     assert refused.value.field == f"fields.{path}"
     assert said in refused.value.message
     by_name = case.split(" ", 1)[1] in ("kafka", "change feed", "ours", "case", "twice", "character")
-    assert ("rename: name" in refused.value.message) == by_name
+    assert ("rename: name" in refused.value.change) == by_name
+    assert refused.value.change in refused.value.message_parts()[2]
 
 
 def test_a_time_of_day_that_the_document_declares_is_refused(spark: SparkSession) -> None:

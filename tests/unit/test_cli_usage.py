@@ -247,3 +247,16 @@ def test_help_names_the_exit_codes() -> None:
     answer = CliRunner().invoke(app, ["--help"])
 
     assert "0 done, 1 someone must decide, 2 usage, 75 a retry helps" in " ".join(answer.stdout.split())
+
+
+def test_an_audit_that_is_refused_does_not_stop_the_others(kdi: Kdi, lake: str) -> None:
+    written(Path(os.environ["KDI_DEFS"]), other=stream("bronze/other"))
+    log = Path(lake) / "bronze/orders/_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("no JSON")
+
+    answer = kdi("audit", "bronze/orders", "bronze/other", "--json")
+
+    refused, audited = answer.objects
+    assert (refused["stream"], refused["error"]["type"]) == ("bronze/orders", "TableUnreadable")
+    assert (audited["stream"], answer.code) == ("bronze/other", 1)

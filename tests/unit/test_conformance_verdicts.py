@@ -87,6 +87,15 @@ def test_what_happened_has_its_verdict(scenario: Scenario, what: Played, words: 
     assert (verdict.words, verdict.passed) == (words, passed)
 
 
+def test_a_writer_that_still_worked_is_not_judged_unless_everything_is_there_or_something_is_wrong() -> None:
+    missing, complete = WriterAccount(10, 9, lost=(OTHER,)), WriterAccount(10, 10)
+    doubled = WriterAccount(10, 9, lost=(OTHER,), doubled=((0, 1),))
+
+    found = [judge(PLAIN, replace(played(account), unfinished=True)).words for account in (missing, complete, doubled)]
+
+    assert found == [("not judged",), ("right",), ("silent loss", "doubled")]
+
+
 def test_messages_of_a_writer_that_stands_still_are_waiting_and_not_lost() -> None:
     verdict = judge(PLAIN, played(WriterAccount(10, 9, lost=(OTHER,)), errors=["e", "e"], stands=True))
 

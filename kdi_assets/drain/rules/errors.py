@@ -8,15 +8,21 @@ from kdi_assets.stream.stream import TopicPartition
 
 
 class ShapeMistake(Terminal):
-    """A stream's schema or one of its expressions does not work; ``field`` is its path: ``columns.host``."""
+    """A stream's schema or one of its expressions does not work.
+
+    Attributes:
+        field: Its path: ``columns.host``.
+        change: What makes it work, if that is known.
+    """
 
     stream: str
     field: str
     message: str
+    change: str = "correct the stream's document"
 
     what_happened = "{stream}: `{field}` does not work: {message}"
     what_is_safe = "nothing was read and nothing was written."
-    what_to_run = "kdi check   (first correct the stream's document)"
+    what_to_run = "kdi check   (first {change})"
 
 
 class ContractBroken(Terminal):

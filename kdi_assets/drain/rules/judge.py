@@ -141,7 +141,7 @@ def dead_letter_columns(decoder: StreamDecoder) -> dict[str, str]:
     return columns
 
 
-def verdict_sql(rules: Sequence[MessageRule], now: datetime, ranges: Sequence[Rule] = ()) -> str:
+def verdict_sql(rules: Sequence[MessageRule], now: datetime, ranges: Sequence[Rule]) -> str:
     """Spark SQL over what ``evaluate`` gives: the verdict by all rules but those that see only rows.
 
     Args:

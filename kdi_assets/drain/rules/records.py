@@ -82,7 +82,8 @@ def _refuse_fields(stream: Stream, decoder: StreamDecoder) -> None:
         key = f'"{named}"' if "`" in named else named  # nothing in YAML begins with a backtick
         or_rename = f", or {{{key}: {{rename: name}}}}" if named in uses.badly_named else ""
         add = f"add fields: {{{key}: drop}} to leave it out{or_rename}"
-        raise mistake(stream, f"fields.{named}", f"{f'{path} {reason}' if inside else reason}; {add}")
+        message = f"{path} {reason}" if inside else reason
+        raise ShapeMistake(stream=stream.name, field=f"fields.{named}", message=message, change=add)
     of_time = (f for f in decoder.source.fields if stream.record_ddl and _TIME.search(f.dataType.simpleString()))
     if timed := next(of_time, None):
         raise mistake(stream, "schema", f"{timed.name} is {timed.dataType.simpleString()}, which is not supported")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kdi_assets.errors import AGAIN, Terminal, Transient
-from kdi_assets.wording import did_you_mean
 
 
 class LeaderMissing(Transient):
@@ -25,17 +24,16 @@ class TopicMissing(Terminal):
     """The cluster does not know the topic.
 
     Attributes:
-        others: The topics that it knows, where someone looked.
+        hint: Which topic may be meant, where someone looked.
     """
 
     cluster: str
     topic: str
-    others: tuple[str, ...] = ()
+    hint: str = ""
 
     def message_parts(self) -> tuple[str, str, str]:
-        which = f"; {did_you_mean(self.topic, self.others)}" if self.others else "."
         return (
-            f"Kafka cluster {self.cluster} has no topic {self.topic!r}{which}",
+            f"Kafka cluster {self.cluster} has no topic {self.topic!r}{f'; {self.hint}' if self.hint else '.'}",
             "nothing was read and nothing was written; positions stay as they are.",
             "kdi check   (with the right `topic:` in the stream's document; or create the topic)",
         )

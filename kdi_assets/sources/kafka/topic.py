@@ -7,6 +7,7 @@ distance to the high watermark.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from time import monotonic, sleep
@@ -19,6 +20,7 @@ from kdi_assets.sources.kafka.client import Admin, broker_unreachable, rd_partit
 from kdi_assets.sources.kafka.errors import AccessRefused, LeaderMissing, TopicMissing
 from kdi_assets.sources.kafka.errors import BrokerUnreachable as BrokerUnreachable
 from kdi_assets.stream.stream import Cluster, TopicPartition
+from kdi_assets.wording import did_you_mean
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -121,7 +123,8 @@ def read_topic(cluster: Cluster, topic: str) -> TopicState:
     """
     state = read_topics(cluster, [topic])[topic]
     if isinstance(state, TopicMissing):
-        raise replace(state, others=topics_of(cluster))
+        with suppress(KdiError):  # the topic is missing, whatever else the brokers refuse
+            state = replace(state, hint=did_you_mean(topic, topics_of(cluster)))
     if isinstance(state, KdiError):
         raise state
     return state
