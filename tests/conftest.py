@@ -243,9 +243,12 @@ def s3_lake(bucket: str, s3_server: S3Server, spark: SparkSession) -> str:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> str:
-    """The root of the tables of one test."""
-    return str(tmp_path / "lake")
+def lake(tmp_path: Path) -> Iterator[str]:
+    """The root of the tables of one test, which other readers than ours can read afterwards."""
+    from tests.readers import assert_others_read_tables_of
+
+    yield str(tmp_path / "lake")
+    assert_others_read_tables_of(tmp_path / "lake")
 
 
 @pytest.fixture

@@ -56,7 +56,14 @@ def peek(
         raise typer.BadParameter("not with --offset", param_hint="--last")
     with stream_session(chosen, "peek", as_json=as_json) as session:
         which, windows = _windows(_backlog(chosen), only, offset, last=last)
-        messages = peek_at(session(), chosen, windows, count=count, which=which) if windows else []
+        try:
+            messages = peek_at(session(), chosen, windows, count=count, which=which) if windows else []
+        except Exception as failed:
+            if "overflow" in str(failed):
+                from kdi_assets.drain.accounting import refuse_large_timestamps
+
+                refuse_large_timestamps(chosen, windows)
+            raise
     title = f"{chosen.name}: {TITLES[which] if messages else 'no message there'}"
     text = "\n".join([title, *(message.text() for message in messages)])
     fields = {"stream": chosen.name, "which": which, "messages": [m.fields() for m in messages]}

@@ -268,6 +268,23 @@ class ConstraintViolated(Terminal):
     what_to_run = "kdi refine {table}   (first leave such rows out by a WHERE in sql, or drop the constraint)"
 
 
+class TimeOutOfRange(Terminal):
+    """A date or timestamp of a row is outside of the years 1 to 9999, and most readers of the table would fail."""
+
+    table: str
+    column: str
+
+    what_happened = (
+        "{table}: a new row has a date or timestamp outside of the years 1 to 9999 in the column {column}: pandas, "
+        "DuckDB and others could not read the table."
+    )
+    what_is_safe = "nothing was committed; the next refinement reads the same rows again."
+    what_to_run = (
+        "kdi refine {table}   (first leave such values out in sql: IF({column} BETWEEN '0001-01-01' AND '9999-12-31', "
+        "{column}, NULL))"
+    )
+
+
 class NameOfOurColumn(Terminal):
     """The rows have a column with the name of one that the mode makes."""
 

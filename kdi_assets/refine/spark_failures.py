@@ -12,12 +12,15 @@ from kdi_assets.refine.errors import (
     RefiningFailed,
     RefiningForbidden,
     RowsNotComputable,
+    TimeOutOfRange,
 )
 from kdi_assets.runtime.spark_causes import root_cause, storage_needs, violates_constraint
 from kdi_assets.wording import first_line
 
 ORDER_UNKNOWN = "kdi: order unknown: "
 """Begins the message by which a job ends if its changes have no order; keys and places of one follow as JSON."""
+OUT_OF_YEARS = "kdi: out of the years 1 to 9999: "
+"""Begins the message by which a job ends if a time is out of them; the column follows, in backticks."""
 _OF_DATA = "22"
 """Class of SQLSTATE: a value that does not fit, such as a text that is no number, an overflow, a division by zero."""
 _COMES_AND_GOES = ("DELTA_", "PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
@@ -43,6 +46,7 @@ def spark_failures(table: str, doing: str) -> Iterator[None]:
         ConstraintViolated: A CHECK or NOT NULL of the table does not hold for a row.
         RefiningForbidden: A right is missing in the storage, or room.
         OrderUnknown: Changes have no order.
+        TimeOutOfRange: A date or timestamp of a row is out of the years 1 to 9999.
         RowsNotComputable: An expression does not fit the columns or a value.
         RefiningFailed: Spark, Delta or the storage failed otherwise, or the JVM does not answer.
     """
@@ -52,9 +56,10 @@ def spark_failures(table: str, doing: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError, OSError) as failed:
-        if (told := str(failed)).find(ORDER_UNKNOWN) >= 0:
-            example = told.partition(ORDER_UNKNOWN)[2].split("\n", 1)[0]
+        if example := _told(failed, ORDER_UNKNOWN):
             raise OrderUnknown(table=table, example=example[: example.rfind("}") + 1][:500]) from failed
+        if column := _told(failed, OUT_OF_YEARS):
+            raise TimeOutOfRange(table=table, column=column[: column.rfind("`") + 1]) from failed
         if violates_constraint(cause := root_cause(failed)):
             raise ConstraintViolated(table=table, detail=cause) from failed
         if needs := storage_needs(cause):
@@ -62,6 +67,11 @@ def spark_failures(table: str, doing: str) -> Iterator[None]:
         detail = first_line(failed)[:500]
         kind = RowsNotComputable if _comes_again(failed) else RefiningFailed
         raise kind(table=table, doing=doing, detail=detail) from failed
+
+
+def _told(failed: Exception, beginning: str) -> str:
+    """The rest of the line that our SQL ended the job with; empty if it did not."""
+    return str(failed).partition(beginning)[2].split("\n", 1)[0]
 
 
 def _comes_again(failed: Exception) -> bool:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.formats.rules import literal, name
+from kdi_assets.formats.year_bounds import is_out_of_years
 from kdi_assets.ledger.delta_transaction import (
     CHECKPOINT_INTERVAL,
     Staged,
@@ -20,6 +22,7 @@ from kdi_assets.ledger.table_files import CHANGE, TableAt, replace_files
 from kdi_assets.refine.columns import comparable
 from kdi_assets.refine.inputs import is_small
 from kdi_assets.refine.read import with_keys
+from kdi_assets.refine.spark_failures import OUT_OF_YEARS
 from kdi_assets.refine.table_change import NEW, OLD, Everything, Nothing, OfDates, OfFiles, OfKeys, TableChange
 
 if TYPE_CHECKING:
@@ -87,7 +90,7 @@ def stage_change(change: TableChange, table: TableAt, *, by_date: bool | None = 
     """
     match change.replaces:
         case Nothing():
-            staged, counted = replace_files(table, change.rows, few=change.few)
+            staged, counted = replace_files(table, _within_years(change.rows), few=change.few)
             return StagedChange(staged, counted.rows or 0, 0, tuple(counted.by_date), counted.by_date)
         case OfDates(dates):
             return _whole_files(change, table, table.files_of_dates(dates))
@@ -113,7 +116,7 @@ def _other_metadata(rows: DataFrame, table: TableAt, by_date: bool | None) -> An
 def _whole_files(
     change: TableChange, table: TableAt, removed: tuple[Any, ...], *, metadata: Any = None
 ) -> StagedChange:
-    staged, counted = replace_files(table, change.rows, removed=removed, metadata=metadata)
+    staged, counted = replace_files(table, _within_years(change.rows), removed=removed, metadata=metadata)
     old = table.counted(removed)
     dates = tuple(sorted({*old.by_date, *counted.by_date}))
     return StagedChange(staged, counted.rows or 0, old.rows or 0, dates, counted.by_date)
@@ -157,8 +160,17 @@ def _counted_files(rows: DataFrame, files: tuple[Any, ...], table: TableAt, *, f
 
     counted = Observation()
     few = few and is_small(add.size() for add in files)
-    staged, _ = replace_files(table, rows.observe(counted, *_counts(table)), removed=files, few=few)
+    rows = _within_years(rows).observe(counted, *_counts(table))
+    staged, _ = replace_files(table, rows, removed=files, few=few)
     return _staged_rows(staged, counted.get)
+
+
+def _within_years(rows: DataFrame) -> DataFrame:
+    """The rows, whose job ends with ``OUT_OF_YEARS`` at the first time that other readers of a table fail at."""
+    for field in rows.schema.fields:
+        if outside := is_out_of_years(name(field.name), field.dataType):
+            rows = rows.where(f"IF({outside}, raise_error({literal(OUT_OF_YEARS + name(field.name))}), true)")
+    return rows
 
 
 def _counts(table: TableAt) -> list[Column]:

@@ -216,6 +216,20 @@ def test_peek_shows_rows_and_reasons_of_what_waits_or_of_the_newest(kdi: Kdi, or
     assert (told["which"], [(m["topic_partition"][-1], m["offset"]) for m in told["messages"]]) == ("newest", newest)
 
 
+def test_peek_names_a_message_whose_timestamp_spark_cannot_read(kdi: Kdi, driven: DrivenFactory, defs: Path) -> None:
+    """Procedure: nanoseconds in place of milliseconds."""
+    topic = driven(partitions=1, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    written(defs, orders=DOCUMENT.format(topic=topic.stream.topic, table="orders"))
+    topic.send(GOOD.format(id=1, day=1))
+    topic.publisher.client.produce(topic.stream.topic, b"{}", partition=0, timestamp=1_700_000_000_000_000_000)
+    topic.publisher.flush()
+
+    refused = kdi("peek", "orders")
+
+    assert refused.code == 1
+    assert f"accept-loss --topic-partition {topic.tp()} --from 1 --until 2" in refused.err
+
+
 def test_a_loss_is_shown_first_and_accepted_with_yes(kdi: Kdi, orders: DrivenStream) -> None:
     publish(orders, good=4)
     kdi("drain", "orders")

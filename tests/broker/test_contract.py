@@ -21,9 +21,9 @@ from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.stream.message_rules import Contract
-from tests.broker.test_readers import by_duckdb
 from tests.conftest import DrivenFactory
 from tests.driven import WEB_REQUESTS, DrivenStream
+from tests.readers import by_duckdb
 
 GOOD = '{"meta":{"producer":{"timestamp":"2024-05-05T00:00:00Z"}},"method":"GET","status":200,"url":"https://a.b/"}'
 PLAN = GOOD[:-1] + ',"plan":"gold"}'

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
@@ -18,6 +16,7 @@ from kdi_assets.dev.generator import Traffic, WebRequests
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.kafka_log import Produced
+from tests.readers import by_duckdb
 
 # The full proof: KDI_PROOF_MESSAGES=1000000 pytest tests/broker/test_readers.py
 MESSAGES = int(os.environ.get("KDI_PROOF_MESSAGES", "20000"))
@@ -80,17 +79,3 @@ def _brackets(path: str) -> str:
 
 def _by_duckdb(web: DrivenStream) -> pa.Table:
     return by_duckdb(web.uri, ", ".join(f"{path} AS {name}" for name, path in COLUMNS.items()))
-
-
-def by_duckdb(uri: str, columns: str) -> pa.Table:
-    """A table's rows as DuckDB reads them, in the order of their values."""
-    import duckdb
-
-    spec = importlib.util.find_spec("duckdb_extension_delta")
-    assert spec is not None and spec.submodule_search_locations
-    (extension,) = Path(spec.submodule_search_locations[0]).rglob("delta.duckdb_extension")
-    with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as connection:
-        connection.execute(f"LOAD '{extension}'")
-        read = connection.execute(f"SELECT {columns} FROM delta_scan('{uri}') ORDER BY ALL")
-        found: pa.Table = read.arrow().read_all()
-    return found

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from kdi_assets.refine.errors import TimeOutOfRange
 from kdi_assets.stream.message_format import Avro, SchemaFile
 from kdi_assets.stream.message_rules import Explode, FieldUse
 from tests.avro_bytes import long
 from tests.judged import judged, stream_of
+from tests.refined import D1, Lakeside, refined_table
 
 MICROS = 1_795_000_000_000_000
 """Of a year within bounds; read as milliseconds it is one of 58,851."""
@@ -81,3 +83,34 @@ def test_a_time_of_any_element_makes_its_message_a_dead_letter(spark: SparkSessi
 
     assert [row["at"] for row in found.rows] == [datetime(1970, 1, 1, 0, 0, 0, 1000 * ms) for ms in (1, 2)]
     assert [(x["reason"], x["field"]) for x in found.letters] == [("out_of_range", "columns.at")]
+
+
+@pytest.mark.parametrize(
+    ("mode", "sql"),
+    [
+        ("append", "SELECT id, date, timestamp_millis(bytes) AS `at first` FROM events"),
+        ("append", "SELECT id, date, array(named_struct('t', timestamp_millis(bytes))) AS `at first` FROM events"),
+        ("replace_dates", "SELECT date, max(to_date(timestamp_millis(bytes))) AS `at first` FROM events GROUP BY date"),
+        ({"deduplicate": {"keys": ["id"]}}, "SELECT id, date, timestamp_millis(bytes) AS `at first` FROM events"),
+        (
+            {"upsert": {"keys": ["id"], "sequence_by": "bytes"}},
+            "SELECT id, date, bytes, timestamp_millis(bytes) AS `at first` FROM events",
+        ),
+    ],
+)
+def test_a_refined_table_takes_no_time_out_of_the_years_1_to_9999(lakeside: Lakeside, mode: Any, sql: str) -> None:
+    """Nothing is committed, and the error names the column."""
+    fields = {"table": "silver/t", "from": "bronze/events", "mode": mode, "sql": sql, "partition_by": None}
+    table = refined_table(**fields)
+    lakeside.append([(1, "a", 10, "i", D1)])
+    lakeside.refine(table)
+    lakeside.append([(1, "a", MICROS, "u", D1), (2, "b", 20, "i", D1)])
+    before = lakeside.version("silver/t")
+
+    for rebuild in (False, True):
+        with pytest.raises(TimeOutOfRange, match="`at first`"):
+            lakeside.refine(table, rebuild=rebuild)
+
+    assert lakeside.version("silver/t") == before
+    lakeside.sql("DELETE FROM {t} WHERE bytes > 1000")
+    assert lakeside.refine(table).kind != "nothing"

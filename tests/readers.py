@@ -1,0 +1,49 @@
+"""Other people's readers over the tables that tests make: pandas and Python by delta-rs, and DuckDB."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+MOST_BYTES = 20 * 2**20
+"""Tables with more data are read by tests of their own."""
+
+
+def by_duckdb(uri: str, columns: str = "*") -> pa.Table:
+    """A table's rows as DuckDB reads them, in the order of their values."""
+    import duckdb
+
+    spec = importlib.util.find_spec("duckdb_extension_delta")
+    assert spec is not None and spec.submodule_search_locations
+    (extension,) = Path(spec.submodule_search_locations[0]).rglob("delta.duckdb_extension")
+    with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as connection:
+        connection.execute(f"LOAD '{extension}'")
+        read = connection.execute(f"SELECT {columns} FROM delta_scan('{uri}') ORDER BY ALL")
+        found: pa.Table = read.arrow().read_all()
+    return found
+
+
+def assert_others_read_tables_of(lake: Path) -> None:
+    """Each table of a lake is read by delta-rs, into pandas and Python, and by DuckDB, with as many rows.
+
+    A table that delta-rs does not open, or whose files are gone, is one that its test has damaged; features of tables
+    that delta-rs does not know are refused by it. Neither is the business of values.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    for folder in tables_of(lake):
+        try:
+            rows = DeltaTable(str(folder)).to_pyarrow_table()
+        except (DeltaError, OSError):
+            continue
+        if rows.nbytes < MOST_BYTES:
+            assert len(rows.to_pandas()) == len(rows.to_pylist()) == len(by_duckdb(str(folder))), folder
+
+
+def tables_of(lake: Path) -> Iterator[Path]:
+    """The folders of the tables of a lake."""
+    return (log.parent for log in sorted(lake.rglob("_delta_log")) if log.is_dir())
