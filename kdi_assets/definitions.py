@@ -17,9 +17,9 @@ from resources.spark import SparkResource
 from sensors.check_tables import check_schedules, table_check_job
 from sensors.downstream import downstream_sensors
 from sensors.downstream_alerts import alert_sensors
+from sensors.follow import follow_sensors
 from sensors.freshness import freshness_sensors
 from sensors.lag import lag_sensors
-from sensors.refine import refine_sensors
 from sensors.upkeep import upkeep_jobs, upkeep_schedules
 
 PACKAGE_DEFS = Path(__file__).parent / "defs"
@@ -30,7 +30,7 @@ def defs() -> dg.Definitions:
     folder = defs_folder()
     # Before Dagster reads the documents: it would stop at the first mistake.
     documents = load_folder(folder)
-    streams, refined = documents.streams.values(), documents.refined.values()
+    streams, refined, served = documents.streams.values(), documents.refined.values(), documents.served.values()
     checks, upkeep = table_check_job(streams), upkeep_jobs([*streams, *refined])
     shared = dg.Definitions(
         assets=topic_assets(streams),  # shared by streams; the components define tables and checks
@@ -38,8 +38,8 @@ def defs() -> dg.Definitions:
         sensors=[
             *lag_sensors(list(streams)),
             *freshness_sensors(streams),
-            *refine_sensors(refined, streams),
-            *alert_sensors(refined, documents.served.values()),
+            *follow_sensors(refined, served, streams),
+            *alert_sensors(refined, served),
         ],
         jobs=[checks, *upkeep],
         schedules=[*check_schedules(checks), *upkeep_schedules(upkeep)],

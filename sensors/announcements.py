@@ -11,13 +11,11 @@ from kdi_assets.announce.announce import Announced, announce_or_report
 from kdi_assets.ledger.latest_version import LatestVersions
 from kdi_assets.stream.stream import Stream
 from sensors.in_flight import run_in_flight
+from sensors.policy import backoff_seconds
 
 SECONDS = 10.0
 """How long a tick may announce; the next one goes on."""
-AGAIN_SECONDS = 60.0
-"""How long a table rests after a failure; runs announce it meanwhile."""
 
-InFlight = Mapping[dg.AssetKey, dg.RunRecord]
 Announcing = Callable[[Stream, str, Callable[[str], None]], Announced | None]
 """``announce_or_report``; a test about the sensor alone passes another."""
 
@@ -28,24 +26,22 @@ class Announcers:
     def __init__(self, versions: LatestVersions, announcing: Announcing = announce_or_report) -> None:
         self._versions, self._announcing = versions, announcing
         self._through: dict[str, int] = {}
-        self._rests_until: dict[str, float] = {}
+        self._failures: dict[str, tuple[int, float]] = {}  # how many in a row, and when the last one was
 
-    def catch_up(self, streams: Iterable[Stream], *, lake: str, in_flight: Callable[[], InFlight]) -> list[str]:
+    def catch_up(
+        self, streams: Iterable[Stream], *, lake: str, in_flight: Mapping[dg.AssetKey, dg.RunRecord]
+    ) -> list[str]:
         """Announce what is new in the tables of streams without a run in flight.
-
-        Args:
-            in_flight: Called only if a table has a version that is not announced.
 
         Returns:
             A line for each table that was announced, or could not be.
         """
         deadline, lines = time.monotonic() + SECONDS, list[str]()
-        due = [stream for stream in streams if stream.announce and self._is_due(stream, lake)]
-        runs = in_flight() if due else {}
+        due = (stream for stream in streams if stream.announce and self._is_due(stream, lake))
         for stream in due:
             if time.monotonic() > deadline:
                 break
-            if run_in_flight(stream, runs):
+            if run_in_flight(stream, in_flight):
                 continue  # it announces what it commits, and the two would refuse each other
             self._announce(stream, lake, lines)
         return lines
@@ -53,13 +49,16 @@ class Announcers:
     def _announce(self, stream: Stream, lake: str, lines: list[str]) -> None:
         done = self._announcing(stream, lake, lines.append)
         if done is None:
-            self._rests_until[stream.name] = time.monotonic() + AGAIN_SECONDS
-        elif done.through is not None:
+            self._failures[stream.name] = self._failures.get(stream.name, (0, 0.0))[0] + 1, time.monotonic()
+            return
+        self._failures.pop(stream.name, None)
+        if done.through is not None:
             self._through[stream.name] = done.through
 
     def _is_due(self, stream: Stream, lake: str) -> bool:
-        if time.monotonic() < self._rests_until.get(stream.name, 0.0):
-            return False
+        failures, at = self._failures.get(stream.name, (0, 0.0))
+        if failures and time.monotonic() < at + backoff_seconds(failures - 1):
+            return False  # runs announce it meanwhile
         known = self._through.get(stream.name)
         if known is None:
             return True

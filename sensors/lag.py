@@ -17,7 +17,6 @@ from kdi_assets.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
 from sensors.alerts import Alerts
-from sensors.announcements import Announcers
 from sensors.in_flight import assets_in_flight, run_in_flight
 from sensors.memory import Memories, Memory, TrackedIncident, read_cursor, write_cursor
 from sensors.observe import Observations
@@ -104,7 +103,6 @@ class _Tick:
         self._wait_seconds = wait_seconds
         self._logs, self._observations = TableLogs(versions), Observations()
         self._alerts = Alerts(cluster, versions=versions)
-        self._announcers = Announcers(versions)
 
     def __call__(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
         settings, deadline = Settings.from_environment(), time.monotonic() + self._wait_seconds
@@ -131,13 +129,9 @@ class _Tick:
                 now=now,
             )
 
-        announced = self._announcers.catch_up(
-            self._streams, lake=settings.lake, in_flight=lambda: assets_in_flight(context.instance)
-        )
         late = [f"logged {len(missing)} events of commits that no run logged"] if missing else []
-        reason = "\n".join(
-            [explain(decision), *before_window(decision.due, self._by_name, now=now), *late, *alerts, *announced]
-        )
+        early = before_window(decision.due, self._by_name, now=now)
+        reason = "\n".join([explain(decision), *early, *late, *alerts])
         if requests:
             context.log.info(reason)  # Dagster takes a reason only from a tick that requests nothing
         return dg.SensorResult(

@@ -42,6 +42,27 @@ class Memory(Declared):
 
 
 @dataclass(frozen=True, slots=True)
+class FollowerMemory(Declared):
+    """The hints for one refined or served table. The field names are keys of the cursor; times in seconds.
+
+    Attributes:
+        progress: Of the table when a run was last requested; unchanged after the run: it committed nothing.
+        requested_at: When that was.
+        futile: Requests in a row, before the last one, whose runs committed nothing.
+        looked_at: When the table was last looked at; its next cron time counts from here.
+        table_id: The refined table whose log was compared with Dagster's events.
+        reconciled: Its version up to which the log was compared, inclusive; -1: none yet.
+    """
+
+    progress: str = ""
+    requested_at: float = 0.0
+    futile: int = 0
+    looked_at: float = 0.0
+    table_id: str = ""
+    reconciled: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class TrackedIncident(Declared):
     """The state of an incident. The field names are keys of the cursor; times are seconds since the epoch.
 

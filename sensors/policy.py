@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from kdi_assets.monitoring.backlog import Backlog
-from kdi_assets.stream.stream import DrainWhen, Stream, last_time, offsets_digest
+from kdi_assets.stream.limits import time_has_come
+from kdi_assets.stream.stream import DrainWhen, Stream, offsets_digest
 from sensors.memory import Memory
 
 FIRST_WAIT_SECONDS = 10.0
@@ -148,9 +148,9 @@ def _reasons(backlog: Backlog, limits: DrainWhen, memory: Memory, *, share: floa
 
 def _cron_reached(cron: str, backlog: Backlog, memory: Memory, now: float) -> bool:
     """Whether a message waits since before cron's last time, and no run was requested since, or none with progress."""
-    last = last_time(cron, datetime.fromtimestamp(now, UTC)).timestamp()
-    waited = backlog.lag_seconds is None or now - backlog.lag_seconds <= last
-    return waited and (_since_request(memory, now) > now - last or memory.positions == progress_digest(backlog))
+    waited = backlog.lag_seconds is None or time_has_come(cron, since=now - backlog.lag_seconds, now=now)
+    undone = memory.positions == progress_digest(backlog)
+    return waited and (undone or time_has_come(cron, since=now - _since_request(memory, now), now=now))
 
 
 def hold_seconds(backlog: Backlog, memory: Memory, *, now: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -15,41 +15,20 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.refine.entry import RefineEntry, parse_refine_entry
-from kdi_assets.stream.field_types import Declared
 from kdi_assets.stream.refined_table import RefinedTableSpec
+from sensors.memory import FollowerMemory
 from sensors.recorded_events import LOGGED_BY, recorded_events
 from sensors.table_log import COMMITS_PER_TICK
-
-
-@dataclass(frozen=True, slots=True)
-class RefinedMemory(Declared):
-    """The sensor's hints for one refined table. The field names are keys of the cursor; times in seconds.
-
-    Attributes:
-        progress: Of the table when a run was last requested; unchanged after the run: it committed nothing.
-        requested_at: When that was.
-        futile: Requests in a row, before the last one, whose runs committed nothing.
-        looked_at: When the table was last looked at; its next cron time counts from here.
-        table_id: The table whose log was compared with Dagster's events.
-        reconciled: Its version up to which the log was compared, inclusive; -1: none yet.
-    """
-
-    progress: str = ""
-    requested_at: float = 0.0
-    futile: int = 0
-    looked_at: float = 0.0
-    table_id: str = ""
-    reconciled: int = -1
 
 
 def missing_refined_events(
     table: RefinedTableSpec,
     lake: str,
     instance: DagsterInstance,
-    memory: RefinedMemory,
+    memory: FollowerMemory,
     *,
     partitions: dg.DailyPartitionsDefinition | None,
-) -> tuple[list[dg.AssetMaterialization], RefinedMemory]:
+) -> tuple[list[dg.AssetMaterialization], FollowerMemory]:
     """The events of commits that Dagster lacks, oldest first, and the memory once they are logged."""
     from deltalake.exceptions import DeltaError
 

@@ -1,4 +1,4 @@
-"""When assets that are built on tables run: as soon as their tables have new data, or at fixed times."""
+"""When what is made of tables runs: assets that users build as soon as their tables have new data; and our tables."""
 
 from __future__ import annotations
 
@@ -47,11 +47,6 @@ def _held() -> AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
     return AutomationCondition.any_deps_match(held).with_label("a blocking check failed, or is not through")
 
 
-def at_times(cron: str) -> AutomationCondition[dg.AssetKey]:
-    """Request an asset at each time of a cron expression (UTC), by the same sensor.
-
-    A time that comes while a run works, or while a blocking check of the upstream table fails, counts after that. A
-    failed run is requested again at every full hour.
-    """
-    due = AutomationCondition.cron_tick_passed(cron, "UTC").since(AutomationCondition.newly_requested())
-    return _unless_busy_or_held(due | _failed())
+def when_followed(cron: str | None) -> str:
+    """When the follow sensor requests a refined or served table, in words."""
+    return f"at {cron} (cron, UTC)" if cron else "something is new upstream"

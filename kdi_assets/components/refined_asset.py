@@ -9,6 +9,7 @@ import dagster as dg
 from kdi_assets.audit.refined_audit import audit_refined
 from kdi_assets.components import names
 from kdi_assets.components.asset_checks import check_result, freshness_window
+from kdi_assets.components.automation import when_followed
 from kdi_assets.components.refined_checks import check_names, make_check, refined_check_key, refined_check_specs
 from kdi_assets.components.refined_groups import RefinedGroup, refined_groups
 from kdi_assets.components.refined_run import RefinedRun, RefineEngine
@@ -101,7 +102,7 @@ def refined_spec(table: RefinedTableSpec, group: RefinedGroup) -> dg.AssetSpec:
         metadata={
             "dagster/table_name": table.table.replace("/", "."),
             "mode": table.mode_name,
-            "refined_when": f"at {table.cron} (cron, UTC)" if table.cron else "something is new upstream",
+            "refined_when": when_followed(table.cron),
             **written,
             **({"python": table.python} if table.python else {}),
         },

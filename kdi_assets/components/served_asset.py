@@ -6,7 +6,7 @@ from collections.abc import Callable
 import dagster as dg
 
 from kdi_assets.components.asset_checks import freshness_window
-from kdi_assets.components.automation import at_times, on_new_upstream_data
+from kdi_assets.components.automation import when_followed
 from kdi_assets.components.materializations import Metadata, known
 from kdi_assets.components.names import identifier
 from kdi_assets.components.run_failures import refusals_as_failures
@@ -52,8 +52,11 @@ def served_spec(served: ServedTableSpec) -> dg.AssetSpec:
         kinds={"deltalake", "postgres" if in_postgres else "duckdb"},
         owners=served.owners,
         freshness_policy=freshness_window(served.freshness),
-        automation_condition=at_times(served.cron) if served.cron else on_new_upstream_data(),
-        metadata={"dagster/table_name": ".".join(served.into.path[1:]), "keys": ", ".join(served.keys)},
+        metadata={
+            "dagster/table_name": ".".join(served.into.path[1:]),
+            "keys": ", ".join(served.keys),
+            "served_when": when_followed(served.cron),
+        },
     )
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 from kdi_assets.errors import KdiError
-from kdi_assets.follow.upstream import changes_since
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.monitoring.refined_status import first_new_commit, read_refined_status
 from kdi_assets.serve.status import read_served_status
 from kdi_assets.stream.refined_table import RefinedTableSpec
@@ -81,19 +79,12 @@ def _refined(table: RefinedTableSpec, lake: str, now: datetime) -> DownstreamSta
 
 def _served(table: ServedTableSpec, lake: str, home: Path, now: datetime) -> DownstreamStatus:
     status = read_served_status(table, lake=lake, home=home)
-    found = DownstreamStatus(
-        table.name, "served", committed_at=status.committed_at, limit_seconds=_limit(table), refusal=status.refusal
-    )
-    if status.refusal:
-        return found
-    try:
-        changes = changes_since(TableLog.existing(table.table_uri(lake)), status.consumed)
-        behind = 0 if changes.kind == "nothing" else status.behind
-        since = first_new_commit(changes)
-    except KdiError as refusal:
-        return DownstreamStatus(table.name, "served", limit_seconds=_limit(table), refusal=refusal)
-    waits = (now - since).total_seconds() if since else (None if behind else 0.0)
-    return DownstreamStatus(table.name, "served", behind, waits, status.committed_at, _limit(table))
+    behind, waits = None, None
+    if status.changes:
+        behind = 0 if status.changes.kind == "nothing" else status.behind
+        since = first_new_commit(status.changes)
+        waits = (now - since).total_seconds() if since else (None if behind else 0.0)
+    return DownstreamStatus(table.name, "served", behind, waits, status.committed_at, _limit(table), status.refusal)
 
 
 def _limit(table: DownstreamTable) -> float | None:

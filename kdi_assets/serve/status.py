@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError
+from kdi_assets.follow.upstream import UpstreamChanges, changes_since
 from kdi_assets.serve.source import open_source
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 
@@ -23,6 +24,8 @@ class ServedStatus:
     Attributes:
         consumed: The version of the Delta table whose rows the database has; ``None``: none, or unknown.
         newest: The Delta table's version; ``None``: unknown.
+        changes: What is new in the Delta table since; ``None``: unknown.
+        why_behind: Why the database lacks something, in words; empty: it does not, or it is unknown.
         committed_at: When the database got these rows.
         refusal: Why something is unknown.
     """
@@ -30,8 +33,15 @@ class ServedStatus:
     served: ServedTableSpec
     consumed: int | None = None
     newest: int | None = None
+    changes: UpstreamChanges | None = None
+    why_behind: str = ""
     committed_at: datetime | None = None
     refusal: KdiError | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a run has something to do."""
+        return bool(self.why_behind)
 
     @property
     def behind(self) -> int | None:
@@ -43,16 +53,21 @@ class ServedStatus:
 
 def read_served_status(served: ServedTableSpec, *, lake: str, home: Path) -> ServedStatus:
     """Read the state of a served table; a refusal is part of it."""
-    newest: int | None = None
     try:
-        consumed = _consumed(served, home)
-        source = open_source(served, lake, consumed)
-        newest = source.log.version
+        state = _consumed(served, home)
+        source = open_source(served, lake, state)
+        changes = changes_since(source.log, source.since)
     except KdiError as refusal:
-        return ServedStatus(served, newest=newest, refusal=refusal)
-    return ServedStatus(
-        served, source.since, newest, consumed.committed_at if consumed and source.since is not None else None
-    )
+        return ServedStatus(served, refusal=refusal)
+    why = ""
+    if state is None or source.since is None:
+        why = "its rows are not served yet"
+    elif changes.kind != "nothing":
+        why = "new rows"
+    elif state.definition != served.definition:
+        why = "the document has changed"
+    committed_at = state.committed_at if state and source.since is not None else None
+    return ServedStatus(served, source.since, source.log.version, changes, why, committed_at)
 
 
 def _consumed(served: ServedTableSpec, home: Path) -> ConsumedVersion | ConsumedByFile | None:

@@ -89,12 +89,18 @@ def longest_interval(cron: str, now: datetime) -> float:
     return max(after - before for before, after in pairwise(times))
 
 
-def last_time(cron: str, now: datetime) -> datetime:
-    """The last time of a cron expression at or before ``now`` (UTC)."""
+def time_has_come(cron: str, *, since: float, now: float) -> bool:
+    """Whether a time of a cron expression (UTC) came after ``since``; both in seconds since the epoch."""
+    return last_time(cron, now) > since
+
+
+def last_time(cron: str, now: float) -> float:
+    """The last time of a cron expression (UTC) at or before ``now``; both in seconds since the epoch."""
     from croniter import croniter
 
     # A microsecond later: at such a time itself, croniter returns the time before.
-    last: datetime = croniter(cron, now.astimezone(UTC) + timedelta(microseconds=1)).get_prev(datetime)
+    moment = datetime.fromtimestamp(now, UTC) + timedelta(microseconds=1)
+    last: float = croniter(cron, moment).get_prev(float)
     return last
 
 

@@ -21,7 +21,6 @@ from kdi_assets.stream.limits import (
     DateWindow,
     DrainWhen,
     FreshnessLimits,
-    last_time,
 )
 from kdi_assets.stream.message_format import MOST_FILE_MESSAGES, AvroContainer, FileRows, Files, Framed
 from kdi_assets.stream.upkeep import USUAL_FILE_BYTES
@@ -39,7 +38,6 @@ __all__ = [
     "Status",
     "Stream",
     "TopicPartition",
-    "last_time",
 ]
 
 

@@ -225,10 +225,12 @@ def will_retry(instance: DagsterInstance, result: dg.ExecuteInProcessResult) -> 
     return record.dagster_run.tags["dagster/will_retry"] == "true"
 
 
-def tick(instance: DagsterInstance, defs: dg.Definitions, cursor: str | None = None) -> dg.SensorExecutionData:
-    """Evaluate the lag sensor of a code location as the daemon does."""
-    context = dg.build_sensor_context(instance, cursor=cursor, definitions=defs, sensor_name="lag_main")
-    return defs.get_repository_def().get_sensor_def("lag_main").evaluate_tick(context)
+def tick(
+    instance: DagsterInstance, defs: dg.Definitions, cursor: str | None = None, *, name: str = "lag_main"
+) -> dg.SensorExecutionData:
+    """Evaluate a sensor of a code location as the daemon does; by default the lag sensor."""
+    context = dg.build_sensor_context(instance, cursor=cursor, definitions=defs, sensor_name=name)
+    return defs.get_repository_def().get_sensor_def(name).evaluate_tick(context)
 
 
 def range_tags(first: date, last: date) -> dict[str, str]:

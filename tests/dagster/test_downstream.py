@@ -9,7 +9,6 @@ import pytest
 from dagster import AutomationCondition, DagsterInstance
 
 from kdi_assets.components.asset_checks import CHECKED_BY, failed_blocking_checks
-from kdi_assets.components.automation import at_times
 from kdi_assets.components.names import dates, table_key
 from kdi_assets.downstream import FAILED, on_new_upstream_data
 from kdi_assets.stream.stream import DateWindow
@@ -277,26 +276,3 @@ def test_a_check_that_does_not_block_holds_nothing(instance: DagsterInstance) ->
     assert dg.materialize([plausible], instance=instance).success
 
     assert world.tick() == keys(today())
-
-
-def test_a_time_of_a_cron_counts_after_the_run_or_the_check_that_it_meets_and_a_failed_run_is_repeated(
-    instance: DagsterInstance, now: datetime, next_hour: datetime
-) -> None:
-    """At one o'clock each night; the times of the ticks are made up, those of the events are not."""
-    night = (now + timedelta(days=1)).replace(hour=1, minute=0, second=0, microsecond=0)
-    world = World(instance, at_times("0 1 * * *"), partitions=None)
-    world.tick(at=now)
-    world.drain(today())
-    before = world.tick(at=night - SECONDS)
-    world.audit(complete=False)
-    held = world.tick(at=night + SECONDS)
-    world.audit(complete=True)
-    released = world.tick(at=night + 2 * SECONDS)
-    again = world.tick(at=night + 3 * SECONDS)
-    world.during = fail
-    assert not world.build(*released)
-    soon = world.tick(at=night + 4 * SECONDS)
-    next_full_hour = world.tick(at=night + timedelta(hours=1) + SECONDS)
-
-    assert (before, held, released, again) == (set(), set(), {None}, set())
-    assert (soon, next_full_hour) == (set(), {None})

@@ -70,7 +70,7 @@ def test_the_code_location_holds_tables_topics_sensors_schedules_and_resource() 
 
     bronze = {"kafka/main/web_requests", "bronze/web_requests", "bronze/web_requests_dead_letters"}
     assert keys_of(location) == {*bronze, "silver/sessions", "gold/daily_usage", "postgres/public/daily_usage"}
-    of_topics, of_tables = {"lag_main", "freshness_main"}, {"refine", "downstream", "downstream_alerts"}
+    of_topics, of_tables = {"lag_main", "freshness_main"}, {"follow", "downstream_alerts"}
     assert {sensor.name for sensor in location.sensors or ()} == of_topics | of_tables
     upkeep = {f"upkeep_{group}_{part}" for group in ("bronze", "silver", "gold") for part in ("compaction", "nightly")}
     assert {schedule.name for schedule in location.schedules or ()} == {"cheap_checks", "all_checks"} | upkeep

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.definitions import defs
 from kdi_assets.settings import Settings
-from sensors.refine import NAME
+from sensors.follow import NAME
 from tests.dagster.fakes import Selected, assets_of, events, materialize, today, yesterday
 from tests.documents import written
 from tests.typed import Kdi, typed

@@ -57,7 +57,7 @@ def test_the_code_location_loads_with_the_sensor_and_the_levels_below_each_other
         "gold/daily_usage": {"silver/sessions"},
         "gold/busiest_hosts": {"gold/daily_usage"},
     }
-    assert {sensor.name for sensor in location.get_repository_def().sensor_defs} >= {"refine", "lag_main", "downstream"}
+    assert {sensor.name for sensor in location.get_repository_def().sensor_defs} >= {"follow", "lag_main", "downstream"}
     dg.Definitions.validate_loadable(location)
 
 

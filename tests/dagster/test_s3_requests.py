@@ -1,4 +1,4 @@
-"""What the ticks of the lag sensor ask of object storage."""
+"""What the ticks of the sensors ask of object storage."""
 
 from __future__ import annotations
 
@@ -9,25 +9,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from dagster import DagsterInstance
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
+from kdi_assets.components.names import table_key
 from kdi_assets.components.table_asset import table_asset
 from kdi_assets.dev.s3_server import S3Server
+from kdi_assets.follow.upstream import UpstreamChanges
 from kdi_assets.ledger.latest_version import SEEN_SECONDS, LatestVersions
 from kdi_assets.monitoring import backlog_reader
 from kdi_assets.monitoring.backlog_reader import BacklogReader
+from kdi_assets.monitoring.refined_status import RefinedStatus
+from kdi_assets.refine.plan import RefinePlan
 from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState
+from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import DrainWhen
 from resources.spark import SparkResource
+from sensors.follow import follow_sensor
+from sensors.followers import RefinedFollower
 from sensors.lag import lag_sensor
 from tests.dagster.fakes import ScriptedDrain, no_audit, tick
+from tests.dagster.refined_world import a_refined_table
 from tests.faults.s3_proxy import ProxyProcess, proxy_process_to
 from tests.table_by_hand import TP, TableByHand, orders
 
 STREAM = orders(drain_when=DrainWhen(backlog_messages=1_000))
 TICKS = 12
+CONDITIONAL = {"aws_conditional_put": "etag"}
 
 
 @dataclass
@@ -101,7 +111,7 @@ def test_a_stream_with_a_backlog_takes_a_head_for_each_cache_and_no_list(ticks: 
 
 
 def test_a_restore_of_an_idle_table_is_seen_within_a_minute(ticks: Ticks, bucket: str) -> None:
-    DeltaTable(STREAM.table_uri(f"{bucket}/lake"), storage_options={"aws_conditional_put": "etag"}).restore(0)
+    DeltaTable(STREAM.table_uri(f"{bucket}/lake"), storage_options=CONDITIONAL).restore(0)
     ticks.s3.new()
 
     before, requests = ticks.tick()
@@ -110,3 +120,55 @@ def test_a_restore_of_an_idle_table_is_seen_within_a_minute(ticks: Ticks, bucket
 
     assert (before, requests) == ("nothing due; no backlog", [])
     assert "orders" in after and after != before
+
+
+def test_an_idle_refined_table_takes_no_request_at_a_tick_and_two_a_minute_for_each_table(
+    bucket: str, s3_server: S3Server, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pass: a run that ended between two ticks is seen at the next one, a commit of another writer within a minute."""
+    lake, now = f"{bucket}/lake", time.monotonic()
+    silver = a_refined_table("silver/orders", STREAM.table)
+    uris = {path: f"{lake}/{path}" for path in (STREAM.table, silver.table)}
+    monkeypatch.setenv("KDI_LAKE", lake)
+    reads = list[int]()
+
+    def append(path: str) -> None:
+        write_deltalake(uris[path], pa.table({"id": [1]}), mode="append", storage_options=CONDITIONAL)
+
+    def read(table: RefinedTableSpec, lake: str) -> RefinedStatus:
+        reads.append(1)
+        versions = {path: DeltaTable(uri, storage_options=CONDITIONAL).version() for path, uri in uris.items()}
+        upstream = UpstreamChanges("", STREAM.table, uris[STREAM.table], "u", 0, versions[STREAM.table], "nothing")
+        return RefinedStatus(table, RefinePlan("", versions[silver.table], "id", (upstream,), "nothing"))
+
+    for path in uris:
+        append(path)
+    with proxy_process_to(s3_server.port) as s3:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+        sensor = follow_sensor([RefinedFollower(silver, read)], [STREAM], versions=LatestVersions(clock=lambda: now))
+        defs, cursor = dg.Definitions(sensors=[sensor]), None
+
+        def requests() -> list[str]:
+            nonlocal cursor
+            cursor = tick(instance, defs, cursor, name="follow").cursor
+            return [request.method for request, _ in s3.new()]
+
+        for _ in range(3):
+            requests()
+        idle = [requests() for _ in range(TICKS)]
+        now += SEEN_SECONDS
+        a_minute_later, again, reads_before = requests(), requests(), len(reads)
+        append(STREAM.table)
+        instance.report_runless_asset_event(dg.AssetMaterialization(table_key(STREAM)))
+        s3.new()
+        after_a_run, reads_then = requests(), len(reads)
+        append(STREAM.table)
+        s3.new()
+        unseen = requests(), len(reads)
+        now += SEEN_SECONDS
+        requests()
+
+    assert idle == [[]] * TICKS
+    assert (sorted(a_minute_later), again) == (["HEAD"] * 4, [])
+    assert len(after_a_run) > 0
+    assert (reads_then, unseen, len(reads)) == (reads_before + 1, ([], reads_then), reads_then + 1)

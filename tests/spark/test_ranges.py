@@ -88,13 +88,16 @@ def test_a_time_of_any_element_makes_its_message_a_dead_letter(spark: SparkSessi
 @pytest.mark.parametrize(
     ("mode", "sql"),
     [
-        ("append", "SELECT id, date, timestamp_millis(bytes) AS `at first` FROM events"),
-        ("append", "SELECT id, date, array(named_struct('t', timestamp_millis(bytes))) AS `at first` FROM events"),
-        ("replace_dates", "SELECT date, max(to_date(timestamp_millis(bytes))) AS `at first` FROM events GROUP BY date"),
-        ({"deduplicate": {"keys": ["id"]}}, "SELECT id, date, timestamp_millis(bytes) AS `at first` FROM events"),
+        ("append", "SELECT id, date, timestamp_millis(bytes) AS `at-first` FROM events"),
+        ("append", "SELECT id, date, array(named_struct('t', timestamp_millis(bytes))) AS `at-first` FROM events"),
+        ("replace_dates", "SELECT date, max(to_date(timestamp_millis(bytes))) AS `at-first` FROM events GROUP BY date"),
+        (
+            {"deduplicate": {"keys": ["id"], "order_by": "id"}},
+            "SELECT id, date, timestamp_millis(bytes) AS `at-first` FROM events",
+        ),
         (
             {"upsert": {"keys": ["id"], "sequence_by": "bytes"}},
-            "SELECT id, date, bytes, timestamp_millis(bytes) AS `at first` FROM events",
+            "SELECT id, date, bytes, timestamp_millis(bytes) AS `at-first` FROM events",
         ),
     ],
 )
@@ -108,7 +111,7 @@ def test_a_refined_table_takes_no_time_out_of_the_years_1_to_9999(lakeside: Lake
     before = lakeside.version("silver/t")
 
     for rebuild in (False, True):
-        with pytest.raises(TimeOutOfRange, match="`at first`"):
+        with pytest.raises(TimeOutOfRange, match="`at-first`"):
             lakeside.refine(table, rebuild=rebuild)
 
     assert lakeside.version("silver/t") == before

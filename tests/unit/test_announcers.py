@@ -1,11 +1,11 @@
-"""The lag sensor announces what no run announced: new versions, not beside a run, and it rests after failures."""
+"""The follow sensor announces what no run announced: new versions, not beside a run, and it rests after failures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import dagster as dg
 import pyarrow as pa
@@ -52,7 +52,7 @@ def topic(tmp_path: Path) -> Topic:
 
 def catch_up(announcers: Announcers, topic: Topic, *streams: Stream, busy: bool = False) -> list[str]:
     runs = {table_key(ORDERS): cast("dg.RunRecord", object())} if busy else {}
-    return announcers.catch_up(streams or (ORDERS,), lake=str(topic.lake), in_flight=lambda: cast(Any, runs))
+    return announcers.catch_up(streams or (ORDERS,), lake=str(topic.lake), in_flight=runs)
 
 
 def test_each_new_version_is_announced_once_also_after_a_restart(topic: Topic) -> None:

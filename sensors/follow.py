@@ -1,0 +1,251 @@
+"""The follow sensor: log missing events, find followers that are behind, and request runs; announce what no run has.
+
+It goes by the tables' logs and the databases, not by Dagster's events: what is new upstream is requested until it is
+consumed, whoever committed it. One run refines a table and all that is made of it, whatever the number of dates; an
+automation condition would request a run for each date, and each level at a later tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import dagster as dg
+from pydantic import TypeAdapter
+
+from kdi_assets.components.asset_checks import failed_blocking_checks
+from kdi_assets.components.names import table_key
+from kdi_assets.components.refined_checks import checks_of_each_run
+from kdi_assets.components.refined_groups import RefinedGroup, refined_groups
+from kdi_assets.components.table_run import REQUESTED_TAG
+from kdi_assets.config.refined_documents import upstream_first
+from kdi_assets.ledger.latest_version import LatestVersions, LogCache
+from kdi_assets.settings import Settings
+from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.stream.served_table import ServedTableSpec
+from kdi_assets.stream.stream import Stream
+from sensors.announcements import Announcers
+from sensors.follow_policy import (
+    Decision,
+    between_times,
+    decide,
+    held,
+    is_time,
+    remembered,
+    rests,
+    wait_seconds,
+    with_downstream,
+)
+from sensors.followers import Follower, IdleTables, RefinedFollower, ServedFollower, StatusReader
+from sensors.in_flight import assets_in_flight
+from sensors.memory import FollowerMemory, read_json
+from sensors.reconcile_refined import missing_refined_events
+
+NAME = "follow"
+TICK_SECONDS = 1  # Dagster's daemon looks every 5 s
+_CURSOR = TypeAdapter(dict[str, FollowerMemory])
+
+
+def follow_sensors(
+    refined: Collection[RefinedTableSpec], served: Collection[ServedTableSpec], streams: Collection[Stream]
+) -> list[dg.SensorDefinition]:
+    """The sensor of all refined and served tables, and of streams that announce; an empty list without any."""
+    followers: list[RefinedFollower | ServedFollower] = [RefinedFollower(table) for table in upstream_first(refined)]
+    followers += [ServedFollower(table) for table in served]
+    return [follow_sensor(followers, streams)] if followers or _announcing(streams) else []
+
+
+def follow_sensor(
+    followers: Sequence[RefinedFollower | ServedFollower],
+    streams: Collection[Stream],
+    *,
+    versions: LatestVersions | None = None,
+    announcers: Announcers | None = None,
+) -> dg.SensorDefinition:
+    """The sensor that requests runs for followers that are behind, or whose ``cron`` has come.
+
+    Args:
+        followers: Refined tables before those that are made of them.
+    """
+    versions = versions or LatestVersions()
+    tick = _Tick(followers, streams, versions, announcers or Announcers(versions))
+
+    @dg.sensor(
+        name=NAME,
+        asset_selection=[follower.key for follower in followers] or None,
+        minimum_interval_seconds=TICK_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Refines and serves tables with something new upstream; tables that are made of each other are "
+        "refined in one run. Logs the events of commits that a crash left without them, and announces commits that no "
+        "run announced.",
+    )
+    def follow(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return tick(context)
+
+    return follow
+
+
+def _announcing(streams: Iterable[Stream]) -> list[Stream]:
+    return [stream for stream in streams if stream.announce and stream.status != "retired"]
+
+
+class _Tick:
+    """One evaluation of the sensor, with the caches that the process keeps between ticks."""
+
+    def __init__(
+        self,
+        followers: Sequence[RefinedFollower | ServedFollower],
+        streams: Collection[Stream],
+        versions: LatestVersions,
+        announcers: Announcers,
+    ) -> None:
+        self._followers, self._streams = followers, {stream.table: stream for stream in streams}
+        self._refined = [follower.table for follower in followers if isinstance(follower, RefinedFollower)]
+        self._groups = refined_groups(self._refined, streams)
+        self._partitions = {table.name: group.partitions for group in self._groups for table in group.tables}
+        self._read, self._announcers, self._announcing = StatusReader(versions), announcers, _announcing(streams)
+        own = {table.table for table in self._refined}
+        self._idle = IdleTables(versions, own.union(*(follower.upstreams for follower in followers)))
+        self._reconciled: LogCache[int] = LogCache(versions)
+
+    def __call__(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        lake, now, instance = Settings.from_environment().lake, datetime.now(UTC), context.instance
+        memories = read_json(_CURSOR, context.cursor)
+        for follower in self._followers:
+            if follower.cron and not memories.get(follower.name, FollowerMemory()).looked_at:
+                # from now on, not at once
+                memories[follower.name] = FollowerMemory(looked_at=round(now.timestamp(), 1))
+        # Runs are read before the logs: a run that ends in between has committed what the logs then show.
+        in_flight = assets_in_flight(instance)
+        self._idle.update(instance, in_flight, lake)
+        missing = self._missing_events(instance, lake, memories, in_flight)
+        decisions = self._decisions(instance, lake, memories, in_flight, now)
+        requests = list(self._requests(decisions, now))
+        requested = {key for request in requests for key in request.asset_selection or ()}
+        for follower in self._followers:
+            name = follower.name
+            memories[name] = remembered(follower, decisions[name], memories.get(name, FollowerMemory()), requested, now)
+            if follower.key in requested:
+                self._read.forget(follower)  # the run may end before the next tick
+        announced = self._announcers.catch_up(self._announcing, lake=lake, in_flight=in_flight)
+        late = [f"logged {len(missing)} events of commits that no run logged"] if missing else []
+        told = [f"{name}: {decision.text}" for name, decision in decisions.items() if decision.text]
+        reason = "\n".join([*told, *late, *announced])
+        if requests:
+            context.log.info(reason)  # Dagster takes a reason only from a tick that requests nothing
+        return dg.SensorResult(
+            run_requests=requests,
+            skip_reason=None if requests else reason or "every table is up to date",
+            cursor=_CURSOR.dump_json(memories, exclude_defaults=True).decode(),
+            asset_events=missing,
+        )
+
+    def _missing_events(
+        self,
+        instance: dg.DagsterInstance,
+        lake: str,
+        memories: dict[str, FollowerMemory],
+        in_flight: Collection[dg.AssetKey],
+    ) -> list[dg.AssetMaterialization]:
+        """The events that Dagster lacks; the memories are set to what they are once these are logged."""
+        missing = []
+        for table in self._refined:
+            memory, uri = memories.get(table.name, FollowerMemory()), table.table_uri(lake)
+            # An unfinished run may be about to log events of its commit.
+            if table_key(table) not in in_flight and self._reconciled.current(uri) != memory.reconciled:
+                partitions = self._partitions[table.name]
+                events, memory = missing_refined_events(table, lake, instance, memory, partitions=partitions)
+                self._reconciled.keep(uri, memory.reconciled, version=memory.reconciled)
+                missing += events
+            memories[table.name] = memory
+        return missing
+
+    def _decisions(
+        self,
+        instance: dg.DagsterInstance,
+        lake: str,
+        memories: Mapping[str, FollowerMemory],
+        in_flight: Collection[dg.AssetKey],
+        now: datetime,
+    ) -> dict[str, Decision]:
+        decisions = {}
+        for follower in self._followers:
+            memory = memories.get(follower.name, FollowerMemory())
+            if follower.key in in_flight:
+                self._read.forget(follower)
+                decisions[follower.name] = Decision("a run is in flight", waits=True, looked=False)
+            elif is_time(follower, memory, now):
+                decisions[follower.name] = self._decide(follower, lake, memory, instance, now)
+            elif memory.progress and wait_seconds(memory, now) <= 0:
+                decisions[follower.name] = between_times(self._decide(follower, lake, memory, instance, now))
+            else:
+                decisions[follower.name] = Decision("", looked=False)
+        return decisions
+
+    def _decide(
+        self,
+        follower: Follower,
+        lake: str,
+        memory: FollowerMemory,
+        instance: dg.DagsterInstance,
+        now: datetime,
+    ) -> Decision:
+        """What to do about a follower. Of one that may not run, nothing is read, however much is new upstream."""
+        known = self._read.last(follower)
+        wanted = known is None or known.is_behind or known.refusal is not None
+        if wanted and (by := self._held_by(follower, instance)):
+            return held(by)
+        if known and memory.progress == known.progress:  # the last run committed nothing, unless someone else has
+            left = wait_seconds(memory, now)
+            if left > 0 and not self._read.has_committed(follower, lake):
+                return rests(left)
+            if left <= 0:
+                self._read.forget(follower)  # someone may have mended what no log shows, such as a right in a database
+        decision = decide(follower, self._read(follower, lake), memory, now)
+        if decision.due and not wanted and (by := self._held_by(follower, instance)):
+            return held(by)
+        return decision
+
+    def _held_by(self, follower: Follower, instance: dg.DagsterInstance) -> str:
+        """An upstream table whose blocking check failed; empty if there is none."""
+        streams = (self._streams[table] for table in follower.upstreams if table in self._streams)
+        return next((stream.table for stream in streams if failed_blocking_checks(instance, stream)), "")
+
+    def _requests(self, decisions: Mapping[str, Decision], now: datetime) -> Iterable[dg.RunRequest]:
+        """One run for refined tables of the same dates; one for each that may fail again; one for each served table."""
+        healthy: dict[object, list[RefinedTableSpec]] = {}
+        for group in self._groups:
+            wanted = with_downstream(group, decisions)
+            for table in wanted:
+                if decisions[table.name].suspect:
+                    yield _request(group, [table], decisions, now)
+            rest = [table for table in wanted if not decisions[table.name].suspect]
+            healthy.setdefault(group.window, []).extend(rest)
+        for window, tables in healthy.items():
+            if tables:
+                yield _request(next(g for g in self._groups if g.window == window), tables, decisions, now)
+        for follower in self._followers:
+            if isinstance(follower, ServedFollower) and decisions[follower.name].due:
+                yield _serve_request(follower, decisions[follower.name], now)
+
+
+def _request(
+    group: RefinedGroup, tables: Sequence[RefinedTableSpec], decisions: Mapping[str, Decision], now: datetime
+) -> dg.RunRequest:
+    # No run key: Dagster never forgets a key, and would drop the second request after a failed run.
+    today = now.date().isoformat()
+    why = "; ".join(f"{t.name}: {decisions[t.name].text}" for t in tables if decisions[t.name].due)
+    return dg.RunRequest(
+        asset_selection=[table_key(table) for table in tables],
+        # None would select every check, and the comparison with a recomputation reads whole dates.
+        asset_check_keys=[key for table in tables for key in checks_of_each_run(table)],
+        partition_key=today if group.window else None,
+        tags={REQUESTED_TAG: now.isoformat(), "kdi/why": why[:1000]},
+    )
+
+
+def _serve_request(follower: ServedFollower, decision: Decision, now: datetime) -> dg.RunRequest:
+    why = f"{follower.name}: {decision.text}"
+    # Drains go first: databases wait longer than retention does.
+    tags = {REQUESTED_TAG: now.isoformat(), "kdi/why": why[:1000], "dagster/priority": "-1"}
+    return dg.RunRequest(asset_selection=[follower.key], asset_check_keys=[], tags=tags)

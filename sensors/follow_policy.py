@@ -1,0 +1,122 @@
+"""Which followers are worth a run now, and what a run takes along. No clock, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import dagster as dg
+
+from kdi_assets.components.refined_groups import RefinedGroup
+from kdi_assets.errors import KdiError, Transient
+from kdi_assets.stream.limits import time_has_come
+from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.wording import duration
+from sensors.followers import Follower, FollowerStatus
+from sensors.memory import FollowerMemory
+from sensors.policy import backoff_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a tick does about one follower.
+
+    Attributes:
+        text: Why, for the log of the tick.
+        due: It is worth a run now.
+        suspect: Its last run committed nothing, so this one may not either.
+        waits: It is due, and must not run now.
+        looked: It was looked at, and the next time of its cron counts from here.
+        settled: Its last run did what it was requested for.
+        progress: Changes if a run commits to the table.
+    """
+
+    text: str
+    due: bool = False
+    suspect: bool = False
+    waits: bool = False
+    looked: bool = True
+    settled: bool = False
+    progress: str = ""
+
+
+def is_time(follower: Follower, memory: FollowerMemory, now: datetime) -> bool:
+    """Whether a follower is looked at: always without a cron; otherwise once after each of its times."""
+    return follower.cron is None or time_has_come(follower.cron, since=memory.looked_at, now=now.timestamp())
+
+
+def held(by: str) -> Decision:
+    """A blocking check of an upstream table failed. A time of the cron counts once it passes."""
+    return Decision(f"held: a blocking check of {by} failed", waits=True, looked=False)
+
+
+def rests(left: float) -> Decision:
+    """The last run committed nothing, a moment ago."""
+    return Decision(f"the last run committed nothing; the next one in {duration(left)}", waits=True)
+
+
+def decide(follower: Follower, status: FollowerStatus, memory: FollowerMemory, now: datetime) -> Decision:
+    """What to do about a follower that nothing holds."""
+    if isinstance(status.refusal, Transient):
+        # A time of its cron counts once the table could be read.
+        return Decision(what_happened(status.refusal, follower.name), looked=False)
+    if not status.refusal and not status.is_behind:
+        return Decision("")
+    suspect = memory.requested_at > 0 and memory.progress == status.progress
+    if suspect and (left := wait_seconds(memory, now)) > 0:
+        return rests(left)
+    # A refusal that a retry cannot help makes a run too: it fails, and the UI shows why.
+    text = what_happened(status.refusal, follower.name) if status.refusal else status.new
+    return Decision(text, due=True, suspect=suspect, progress=status.progress)
+
+
+def between_times(decision: Decision) -> Decision:
+    """What a tick does between two times of a follower's cron: only what the run of the last one left undone."""
+    undone = decision.suspect or not decision.looked
+    return decision if undone else Decision("", looked=False, settled=True)
+
+
+def wait_seconds(memory: FollowerMemory, now: datetime) -> float:
+    """Seconds until a follower whose last run committed nothing is requested again; negative: it may be."""
+    return backoff_seconds(memory.futile) - (now.timestamp() - memory.requested_at)
+
+
+def what_happened(refusal: KdiError, name: str) -> str:
+    """The refusal in one sentence, without the table's name."""
+    return refusal.message_parts()[0].removeprefix(f"{name}: ")
+
+
+def with_downstream(group: RefinedGroup, decisions: Mapping[str, Decision]) -> list[RefinedTableSpec]:
+    """The due tables of a group, and those that are made of them and need not wait for their cron."""
+    wanted: dict[str, RefinedTableSpec] = {}
+    for table in group.tables:  # each after those that it is made of
+        follows = table.cron is None and any(
+            upstream.table in wanted and not decisions[upstream.table].suspect for upstream in table.upstreams
+        )
+        if decisions[table.name].due or (follows and not decisions[table.name].waits):
+            wanted[table.name] = table
+    return list(wanted.values())
+
+
+def remembered(
+    follower: Follower,
+    decision: Decision,
+    memory: FollowerMemory,
+    requested: Collection[dg.AssetKey],
+    now: datetime,
+) -> FollowerMemory:
+    """The hints for the next tick.
+
+    Args:
+        requested: The assets of the runs that the tick requests.
+    """
+    at = round(now.timestamp(), 1)
+    if decision.looked and follower.cron:
+        memory = replace(memory, looked_at=at)
+    if decision.settled:
+        memory = replace(memory, progress="")
+    if not decision.due or follower.key not in requested:
+        return memory
+    futile = memory.futile + 1 if decision.suspect else 0
+    return replace(memory, progress=decision.progress, requested_at=at, futile=futile)

@@ -1,0 +1,245 @@
+"""Tables that are made of other tables, in one form for the sensor that starts their runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import dagster as dg
+
+from kdi_assets.components.names import path_key, table_key
+from kdi_assets.errors import KdiError, Transient
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.latest_version import LatestVersions, LogCache
+from kdi_assets.monitoring.refined_status import RefinedStatus, read_refined_status
+from kdi_assets.refine.errors import UpstreamMissing
+from kdi_assets.serve.errors import SourceMissing
+from kdi_assets.serve.status import ServedStatus, read_served_status
+from kdi_assets.settings import Settings
+from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.stream.served_table import ServedTableSpec
+from sensors.policy import backoff_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerStatus:
+    """What is known of a follower at one moment.
+
+    Attributes:
+        is_behind: Something is new upstream.
+        new: What is new, in words.
+        progress: Changes if a run commits to the table.
+        refusal: Why the table cannot follow.
+        versions: By URI, the versions of the Delta tables that this was read at; empty: it holds for this moment only.
+    """
+
+    is_behind: bool = False
+    new: str = ""
+    progress: str = ""
+    refusal: KdiError | None = None
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def refused(cls, refusal: KdiError | None, uris: Sequence[str]) -> FollowerStatus:
+        """The follower cannot follow; what someone must mend holds until the next commit to one of the tables."""
+        versions = {} if isinstance(refusal, Transient) else _versions_of(uris)
+        return cls(progress=type(refusal).__name__, refusal=refusal, versions=versions)
+
+    @property
+    def rests(self) -> bool:
+        """Whether it is read again only after a while: something does not answer. A missing table is looked for."""
+        return isinstance(self.refusal, Transient) and not isinstance(self.refusal, UpstreamMissing | SourceMissing)
+
+
+class Follower(Protocol):
+    """A table that is made of other tables, and follows them."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def key(self) -> dg.AssetKey: ...
+
+    @property
+    def cron(self) -> str | None: ...
+
+    @property
+    def upstreams(self) -> Sequence[str]:
+        """Paths of the tables that it is made of, below the lake's root."""
+
+    def own_uri(self, lake: str) -> str:
+        """The URI of the follower, if it is a Delta table; otherwise empty."""
+
+    def read(self, lake: str) -> FollowerStatus:
+        """Read the state of the follower, and what is new upstream since. No JVM."""
+
+
+@dataclass(frozen=True)
+class RefinedFollower:
+    """A refined table."""
+
+    table: RefinedTableSpec
+    read_status: Callable[[RefinedTableSpec, str], RefinedStatus] = read_refined_status
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    @cached_property
+    def key(self) -> dg.AssetKey:
+        return table_key(self.table)
+
+    @property
+    def cron(self) -> str | None:
+        return self.table.cron
+
+    @cached_property
+    def upstreams(self) -> tuple[str, ...]:
+        return tuple(upstream.table for upstream in self.table.upstreams)
+
+    def own_uri(self, lake: str) -> str:
+        return self.table.table_uri(lake)
+
+    def read(self, lake: str) -> FollowerStatus:
+        status, own = self.read_status(self.table, lake), self.own_uri(lake)
+        plan = status.plan
+        if plan is None:
+            return FollowerStatus.refused(status.refusal, [own, *(f"{lake.rstrip('/')}/{t}" for t in self.upstreams)])
+        new = [f"{u.table} v{u.version}" for u in plan.upstreams if u.kind != "nothing"]
+        return FollowerStatus(
+            is_behind=status.is_behind,
+            new=f"{plan.kind}: {plan.why or 'new rows'}" + (f" ({', '.join(new)})" if new else ""),
+            progress=f"{plan.table_id} v{plan.version}",
+            versions={**{u.uri: u.version for u in plan.upstreams}, own: plan.version},
+        )
+
+
+@dataclass(frozen=True)
+class ServedFollower:
+    """A table that is served from a database."""
+
+    served: ServedTableSpec
+    read_status: Callable[..., ServedStatus] = read_served_status
+
+    @property
+    def name(self) -> str:
+        return self.served.name
+
+    @cached_property
+    def key(self) -> dg.AssetKey:
+        return dg.AssetKey(self.served.into.path)
+
+    @property
+    def cron(self) -> str | None:
+        return self.served.cron
+
+    @property
+    def upstreams(self) -> tuple[str, ...]:
+        return (self.served.table,)
+
+    def own_uri(self, lake: str) -> str:
+        return ""
+
+    def read(self, lake: str) -> FollowerStatus:
+        uri = self.served.table_uri(lake)
+        if TableLog.open(uri) is None:  # before the database is asked: without rows there is nothing to serve
+            return FollowerStatus.refused(SourceMissing(target=self.name, uri=uri), [])
+        status = self.read_status(self.served, lake=lake, home=Settings.from_environment().home)
+        if status.refusal:
+            return FollowerStatus.refused(status.refusal, [uri])
+        return FollowerStatus(
+            is_behind=status.is_behind,
+            new=f"{status.why_behind} ({self.served.table} v{status.newest})",
+            progress="no rows" if status.consumed is None else f"v{status.consumed}",
+            versions={uri: status.newest} if status.newest is not None else {},
+        )
+
+
+def _versions_of(uris: Sequence[str]) -> Mapping[str, int]:
+    """The newest versions of tables; empty if one of them is unknown."""
+    found = {}
+    for uri in uris:
+        try:
+            log = TableLog.open(uri)
+        except KdiError:
+            return {}
+        if log is None:
+            return {}
+        found[uri] = log.version
+    return found
+
+
+class StatusReader:
+    """Reads the status of followers: again only after a commit to one of the tables, or after a run.
+
+    What a retry helps is read again after a while, which doubles with each failure.
+    """
+
+    def __init__(self, versions: LatestVersions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._versions: LogCache[int] = LogCache(versions)
+        self._known: dict[str, FollowerStatus] = {}
+        self._failures: dict[str, tuple[int, float]] = {}  # how many in a row, and when the last one was
+        self._clock = clock
+
+    def last(self, follower: Follower) -> FollowerStatus | None:
+        """What was read last; a table may have newer commits."""
+        return self._known.get(follower.name)
+
+    def forget(self, follower: Follower) -> None:
+        """Read it again: a run changes it."""
+        self._known.pop(follower.name, None)
+
+    def __call__(self, follower: Follower, lake: str) -> FollowerStatus:
+        """The status now."""
+        known = self.last(follower)
+        if known and (self._holds(known) or self._rests(follower)):
+            return known
+        status = self._known[follower.name] = follower.read(lake)
+        for uri, version in status.versions.items():
+            self._versions.keep(uri, version, version=version)
+        failures, _ = self._failures.pop(follower.name, (0, 0.0))
+        if status.rests:
+            self._failures[follower.name] = failures + 1, self._clock()
+        return status
+
+    def has_committed(self, follower: Follower, lake: str) -> bool:
+        """Whether the follower may have a commit that is newer than what was read last."""
+        known, own = self.last(follower), follower.own_uri(lake)
+        if known is None:
+            return True
+        return bool(own) and not (own in known.versions and self._is_newest(own, known.versions[own]))
+
+    def _holds(self, known: FollowerStatus) -> bool:
+        return bool(known.versions) and all(self._is_newest(*version) for version in known.versions.items())
+
+    def _rests(self, follower: Follower) -> bool:
+        failures, at = self._failures.get(follower.name, (0, 0.0))
+        return failures > 0 and self._clock() < at + backoff_seconds(failures - 1)
+
+    def _is_newest(self, uri: str, version: int) -> bool:
+        return self._versions.current(uri) == version
+
+
+class IdleTables:
+    """Sets which tables nobody is expected to commit to: no run works on them, and none has since the last tick."""
+
+    def __init__(self, versions: LatestVersions, tables: Iterable[str]) -> None:
+        """Args: tables: Paths below the lake's root."""
+        self._versions = versions
+        self._keys = {path: path_key(path) for path in tables}
+        self._logged: Mapping[dg.AssetKey, int | None] = {}
+
+    def update(self, instance: dg.DagsterInstance, in_flight: Collection[dg.AssetKey], lake: str) -> None:
+        """Look at the events of this moment."""
+        if "://" not in lake:
+            return  # there a look costs microseconds
+        records = instance.get_asset_records(list(self._keys.values()))
+        found = {r.asset_entry.asset_key: r.asset_entry.last_materialization_storage_id for r in records}
+        logged = {key: found.get(key) for key in self._keys.values()}
+        for path, key in self._keys.items():
+            idle = key not in in_flight and key in self._logged and self._logged[key] == logged[key]
+            self._versions.set_idle(f"{lake.rstrip('/')}/{path}", idle=idle)
+        self._logged = logged
