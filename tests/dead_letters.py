@@ -30,7 +30,7 @@ def states(web: DrivenStream) -> Counter[str]:
     """How many letters are open, resolved, discarded."""
     history = live_history(web.uri, web.stream.app_id)
     assert history is not None
-    found = dead_letters_with_state(web.session(), web.stream, web.lake, history, with_messages=False)
+    found = dead_letters_with_state(web.session(), web.stream, web.lake, history)
     return Counter(r["state"] for r in found.collect())
 
 

@@ -1,4 +1,4 @@
-"""Other people's readers over the tables that tests make: pandas and Python by delta-rs, and DuckDB."""
+"""Other people's readers over the tables that tests make: delta-rs, pandas and DuckDB."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def by_duckdb(uri: str, columns: str = "*") -> pa.Table:
 
 
 def assert_others_read_tables_of(lake: Path) -> None:
-    """Each table of a lake is read by delta-rs, into pandas and Python, and by DuckDB, with as many rows.
+    """Each table of a lake is read by delta-rs, into pandas, and by DuckDB, with as many rows.
 
     A table that delta-rs does not open, or whose files are gone, is one that its test has damaged; features of tables
     that delta-rs does not know are refused by it. Neither is the business of values.
@@ -45,7 +45,12 @@ def assert_others_read_tables_of(lake: Path) -> None:
                 raise
             continue
         if rows.nbytes < MOST_BYTES:
-            assert len(rows.to_pandas()) == len(rows.to_pylist()) == len(by_duckdb(str(folder))), folder
+            flat = rows
+            while any(map(pa.types.is_struct, flat.schema.types)):
+                flat = (
+                    flat.flatten()
+                )  # Python has no time of the year 58,851, which a message of Kafka may have; pandas has
+            assert len(flat.to_pandas()) == len(by_duckdb(str(folder))) == len(rows), folder
 
 
 def tables_of(lake: Path) -> Iterator[Path]:

@@ -17,7 +17,7 @@ from kdi_assets.formats.decoder import DECODED, VALUE
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.coordinates import bounds_sql, coordinates
 from kdi_assets.ledger.history import LiveHistory
-from kdi_assets.ledger.letters import OUTCOME, dead_letters_with_state
+from kdi_assets.ledger.letters import OUTCOME, dead_letters_with_state, with_messages
 from kdi_assets.refine.columns import EXACT_JSON
 from kdi_assets.stream.stream import OffsetRange, Stream
 
@@ -128,9 +128,10 @@ class RowHashes:
         from pyspark.sql import functions as F
 
         letters = dead_letters_with_state(self.spark, self.stream, self.lake, self.history)
-        stored = _hash([F.col(name) for name in self._letter]).alias("stored_hash")
         no_row = letters.where(self._in_ranges).where(f"{OUTCOME} IS DISTINCT FROM 'row'")
-        return no_row.select(*_AT, stored, F.lit(False).alias("is_row"))
+        held = with_messages(self.spark, self.stream, self.lake, no_row)
+        stored = _hash([F.col(name) for name in self._letter]).alias("stored_hash")
+        return held.select(*_AT, stored, F.lit(False).alias("is_row"))
 
     @property
     def _letter(self) -> list[str]:

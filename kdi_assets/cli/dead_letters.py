@@ -76,7 +76,7 @@ def list_(
     chosen = selected_stream(stream, defs)
     which = _filter(chosen, first, last)
     with stream_session(chosen, "dead-letters list", as_json=as_json) as session:
-        letters = _letters(session(), chosen, state, which, with_messages=False)
+        letters = _letters(session(), chosen, state, which)
         found = () if letters is None else groups(letters, chosen.topic)
     fields = {"stream": chosen.name, "groups": [g._asdict() for g in found]}
     print_result(_groups_text(chosen, found), fields, as_json=as_json)
@@ -103,12 +103,10 @@ def show(
     chosen = selected_stream(stream, defs)
     which = _filter(chosen, first, last, reason, field, topic_partition, offset)
     with stream_session(chosen, "dead-letters show", as_json=as_json) as session:
-        letters = _letters(session(), chosen, state, which, with_messages=True)
-        found = [] if letters is None else _first_letters(letters, count)
+        letters = _letters(session(), chosen, state, which)
+        found = [] if letters is None else _first_letters(letters, chosen, count)
         if reason and not found:
-            _refuse_unknown(
-                reason, _letters(session(), chosen, "all", _filter(chosen, None, None), with_messages=False)
-            )
+            _refuse_unknown(reason, _letters(session(), chosen, "all", _filter(chosen, None, None)))
     text = "\n".join(map(_letter_text, found)) or f"{chosen.name}: no such dead letter"
     fields = {"stream": chosen.name, "dead_letters": [_letter_fields(r) for r in found]}
     print_result(text, fields, as_json=as_json)
@@ -246,10 +244,8 @@ def _filter(
     return DeadLetterFilter(first and first.date(), last and last.date(), reason, field, offsets)
 
 
-def _letters(
-    spark: SparkSession, stream: Stream, state: str, chosen: DeadLetterFilter, *, with_messages: bool
-) -> DataFrame | None:
-    """The selected dead letters; ``None`` if the stream has no table."""
+def _letters(spark: SparkSession, stream: Stream, state: str, chosen: DeadLetterFilter) -> DataFrame | None:
+    """The selected dead letters, without their messages; ``None`` if the stream has no table."""
     from kdi_assets.ledger.history import live_history
     from kdi_assets.ledger.letters import dead_letters_with_state
 
@@ -257,7 +253,7 @@ def _letters(
     history = live_history(stream.table_uri(lake), stream.app_id, archive_uri=stream.archive_uri(lake))
     if history is None:
         return None
-    letters = dead_letters_with_state(spark, stream, lake, history, with_messages=with_messages).where(chosen.sql())
+    letters = dead_letters_with_state(spark, stream, lake, history).where(chosen.sql())
     return letters if state == "all" else letters.where(f"state = '{state}'")
 
 
@@ -268,15 +264,17 @@ def _refuse_unknown(reason: str, letters: DataFrame | None) -> None:
         raise typer.BadParameter(f"no dead letter has it; {did_you_mean(reason, known)}", param_hint="--reason")
 
 
-def _first_letters(letters: DataFrame, count: int) -> list[Row]:
-    """The first letters; their timestamps are text."""
+def _first_letters(letters: DataFrame, stream: Stream, count: int) -> list[Row]:
+    """The first letters, with their messages; their timestamps are text."""
     from pyspark.sql import functions as F
 
-    from kdi_assets.ledger.letters import read_few_at_once
+    from kdi_assets.ledger.letters import read_few_at_once, with_messages
 
-    first = letters.orderBy("partition", "offset").limit(count)
-    with read_few_at_once(letters.sparkSession):
-        return first.withColumn("timestamp", F.expr(UTC_SQL.format("timestamp"))).drop("date").collect()
+    spark, order = letters.sparkSession, ("partition", "offset")
+    first = F.broadcast(letters.orderBy(*order).limit(count))
+    held = with_messages(spark, stream, Settings.from_environment().lake, first).orderBy(*order)
+    with read_few_at_once(spark):
+        return held.withColumn("timestamp", F.expr(UTC_SQL.format("timestamp"))).drop("date").collect()
 
 
 def _groups_text(stream: Stream, found: tuple[DeadLetterGroup, ...]) -> str:

@@ -28,7 +28,7 @@ from kdi_assets.ledger.entry import (
     unmoved_last_read,
 )
 from kdi_assets.ledger.entry_json import entry_to_json, parse_entry
-from kdi_assets.ledger.errors import HARMLESS_RETRIES, CommitUnreadable, OvertakenCommit, TableBusy
+from kdi_assets.ledger.errors import CommitUnreadable, OvertakenCommit
 from kdi_assets.ledger.positions import (
     LedgerState,
     known_positions,
@@ -37,7 +37,7 @@ from kdi_assets.ledger.positions import (
     topic_txn_id,
     version_id,
 )
-from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_after, commit_once, newest_version
+from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_behind, commit_once
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -154,17 +154,17 @@ def commit(spark: SparkSession, staged: Staged, uri: str, *, read_version: int, 
         StagedFilesGone: The files are missing, e.g. after a VACUUM.
         PlannedTableGone: The table is no longer the one of the plan.
     """
-    for _ in range(HARMLESS_RETRIES):
-        try:
-            return replace(entry, version=commit_after(read_version, spark, staged, _request(entry, uri)))
-        except VersionTaken:
-            newest = newest_version(_request(entry, uri))
-            check_for_conflicts(newest, after=read_version, entry=entry, replaces=staged.replaces)
-            for found in newest.commits(after=read_version):
-                if other := parse_entry(found.user_metadata, found.version, entry.app_id):
-                    entry = rebase(entry, other)
-            read_version = newest.version
-    raise TableBusy(uri=uri, version=read_version)
+
+    def follow(newest: TableLog, after: int) -> CommitRequest:
+        nonlocal entry
+        check_for_conflicts(newest, after=after, entry=entry, replaces=staged.replaces)
+        for found in newest.commits(after=after):
+            if other := parse_entry(found.user_metadata, found.version, entry.app_id):
+                entry = rebase(entry, other)
+        return _request(entry, uri)
+
+    version = commit_behind(read_version, spark, staged, _request(entry, uri), follow=follow)
+    return replace(entry, version=version)
 
 
 def check_for_conflicts(newest: TableLog, *, after: int, entry: LedgerEntry, replaces: Collection[str]) -> None:

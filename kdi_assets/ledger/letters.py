@@ -36,7 +36,7 @@ _DDL = (
     "headers array<struct<key: string, value: binary>>, schema_id int, reason string, field string, attempt_id string"
 )
 _AT = ["partition", "offset", "timestamp"]
-_SMALL = ("topic", "timestamp_type", "schema_id", WITHHELD, "topic_id")
+_SMALL = ("topic", "timestamp_type", "schema_id", WITHHELD, "topic_id", "attempt_id")
 _MESSAGE = ("key", "value", "headers")
 _BY_DECISION, _BY_DRAIN = "_kdi_superseded_by_decision", "_kdi_superseded_by_drain"
 _RANGE = "partition: int, start: bigint, end: bigint, version: bigint, topic_id: string"
@@ -55,30 +55,25 @@ def read_few_at_once(spark: SparkSession) -> Iterator[None]:
         yield
 
 
-def dead_letters_with_state(
-    spark: SparkSession, stream: Stream, lake: str, history: LiveHistory, *, with_messages: bool = True
-) -> DataFrame:
-    """Every dead letter that counts, once, with its state and its newest reason.
+def dead_letters_with_state(spark: SparkSession, stream: Stream, lake: str, history: LiveHistory) -> DataFrame:
+    """Every dead letter that counts, once, with its state and its newest reason, without its message.
 
     Args:
         history: Of the stream's table; its entries decide which dead letters count.
-        with_messages: Whether to return key, value and headers too; sorting them takes long.
 
     Returns:
         ``topic: string, partition: int, offset: bigint, timestamp: timestamp, date: date, timestamp_type: int,
-        schema_id: int, withheld: boolean, topic_id: string, key: binary, value: binary,
-        headers: array<struct<key: string, value: binary>>, reason: string, field: string, state: string,
-        outcome: string, drained_by: bigint, said_by: bigint``. ``date`` is that of the timestamp in UTC; ``drained_by``
-        and ``said_by`` are versions of the stream's table: of the drain, and of the newest record. Lazy.
+        schema_id: int, withheld: boolean, topic_id: string, attempt_id: string, reason: string, field: string,
+        state: string, outcome: string, drained_by: bigint, said_by: bigint``. ``date`` is that of the timestamp in UTC;
+        ``drained_by`` and ``said_by`` are versions of the stream's table: of the drain, and of the newest record. Lazy.
     """
-    columns = (*_SMALL, *(_MESSAGE if with_messages else ()))
-    return _newest_by_message(spark, stream, lake, history, columns).selectExpr(
+    return _newest_by_message(spark, stream, lake, history).selectExpr(
         "letter.topic",
         "partition",
         "offset",
         "timestamp",
         "CAST(to_utc_timestamp(timestamp, current_timezone()) AS DATE) AS date",
-        *(f"letter.{column}" for column in columns[1:]),
+        *(f"letter.{column}" for column in _SMALL[1:]),
         "why.reason",
         "why.field",
         f"{_STATE} AS state",
@@ -88,9 +83,21 @@ def dead_letters_with_state(
     )
 
 
-def _newest_by_message(
-    spark: SparkSession, stream: Stream, lake: str, history: LiveHistory, columns: Sequence[str]
-) -> DataFrame:
+def with_messages(spark: SparkSession, stream: Stream, lake: str, letters: DataFrame) -> DataFrame:
+    """Dead letters with their messages, which are read once it is known which: to sort all of them would take long.
+
+    Args:
+        letters: Some of ``dead_letters_with_state``.
+
+    Returns:
+        The same, with ``key: binary, value: binary, headers: array<struct<key: string, value: binary>>``. Lazy.
+    """
+    written = _with_optional_columns(_table(spark, stream.dead_letters_uri(lake))).where(f"{OUTCOME} IS NULL")
+    by = ["partition", "offset", "attempt_id"]  # an attempt writes one dead letter for a message
+    return letters.join(written.select(*by, *_MESSAGE), by)
+
+
+def _newest_by_message(spark: SparkSession, stream: Stream, lake: str, history: LiveHistory) -> DataFrame:
     """``letter``, ``why``, ``outcome``, ``record`` and ``said_by`` of every message with a dead letter that counts."""
     from pyspark.sql import functions as F
 
@@ -98,7 +105,7 @@ def _newest_by_message(
     counting = letters.join(_attempts(spark, history.entries), "attempt_id")
     # Erased ones may still be there, if the process ended before it deleted them: nobody shall read them again.
     counting = without_erased(spark, stream.erased_uri(lake), counting, history.entries)
-    letter = f"max_by(struct({', '.join(columns)}, version, {_BY_DRAIN}), version) FILTER (WHERE {OUTCOME} IS NULL)"
+    letter = f"max_by(struct({', '.join(_SMALL)}, version, {_BY_DRAIN}), version) FILTER (WHERE {OUTCOME} IS NULL)"
     why = "max_by(struct(reason, field), version) FILTER (WHERE reason IS NOT NULL)"
     newest = (
         _with_superseded(spark, counting, history.entries)

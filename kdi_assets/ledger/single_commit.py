@@ -25,7 +25,14 @@ from kdi_assets.ledger.delta_transaction import (
     set_transactions,
     start_transaction,
 )
-from kdi_assets.ledger.errors import CommitUnreadable, NotADeltaTable, PlannedTableGone, StagedFilesGone
+from kdi_assets.ledger.errors import (
+    HARMLESS_RETRIES,
+    CommitUnreadable,
+    NotADeltaTable,
+    PlannedTableGone,
+    StagedFilesGone,
+    TableBusy,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +59,37 @@ class CommitRequest:
 
 
 class VersionTaken(Exception):
-    """The next version is taken by another commit."""
+    """The next version is taken by another commit, which the text names if it conflicts."""
+
+
+def commit_behind(
+    version: int,
+    spark: SparkSession,
+    staged: Staged,
+    request: CommitRequest,
+    *,
+    follow: Callable[[TableLog, int], CommitRequest],
+) -> int:
+    """Commit directly after a version of the table, or after commits behind it that do not conflict.
+
+    Args:
+        follow: Given the table at its newest version, and the version that was known: the request as it must be behind
+            the commits between. Raises if one of them conflicts.
+
+    Returns:
+        The version of the commit.
+
+    Raises:
+        TableBusy: Commits that do not conflict came first too often in a row.
+        StagedFilesGone, PlannedTableGone: As ``commit_after``.
+    """
+    for _ in range(HARMLESS_RETRIES):
+        try:
+            return commit_after(version, spark, staged, request)
+        except VersionTaken:
+            newest = newest_version(request)
+            request, version = follow(newest, version), newest.version
+    raise TableBusy(uri=request.uri, version=version)
 
 
 def commit_after(version: int, spark: SparkSession, staged: Staged, request: CommitRequest) -> int:

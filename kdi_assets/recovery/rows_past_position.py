@@ -212,7 +212,7 @@ class RowsPastPosition:
         entries = self._history.entries if self._history else ()
         if self._history is None or not any(e.dead_letters or e.letters_by_date for e in entries):
             return 0, 0
-        letters = dead_letters_with_state(self.spark, self.stream, self.lake, self._history, with_messages=False)
+        letters = dead_letters_with_state(self.spark, self.stream, self.lake, self._history)
         of_topic = letters.where(f"state = 'open' AND topic_id = '{self.topic.topic_id}'").where(
             bounds_sql(self.bounds)
         )

@@ -7,11 +7,12 @@ consuming table its log still has the newer ids, so the bookmarks are those of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from kdi_assets.ledger.delta_log import CommitInfo, TableLog, restore_target, row_actions
 from kdi_assets.ledger.errors import CommitUnreadable
+from kdi_assets.ledger.single_commit import VersionTaken
 from kdi_assets.refine.errors import BookmarksUnreadable, ChangedByOthers
 
 
@@ -129,6 +130,27 @@ def _follow_restores(log: TableLog, consumer: str, *, alone: bool) -> TableLog:
         if alone and changes_rows(log, commit):
             raise ChangedByOthers(table=consumer, uri=log.uri, version=commit.version, operation=commit.operation)
     return log
+
+
+def refuse_conflicts(newest: TableLog, after: int, *, consumer: str, replaces: Collection[str]) -> None:
+    """Check the commits after version ``after``, before a commit that was planned on it follows them.
+
+    Args:
+        newest: The consuming table at its newest version.
+        replaces: Files that the commit replaces.
+
+    Raises:
+        VersionTaken: One of them changed rows, columns or bookmarks, moved rows out of these files, or cannot be read.
+    """
+    for version in range(after + 1, newest.version + 1):
+        try:
+            commit = newest.commit(version)
+        except CommitUnreadable as gone:
+            raise VersionTaken(f"commit {version}, which {gone.why}") from gone
+        ours = commit_id(consumer) in commit.transactions
+        moved = bool(replaces) and not newest.removed_files(version).isdisjoint(replaces)
+        if commit.is_restore or commit.changes_metadata or ours or moved or changes_rows(newest, commit):
+            raise VersionTaken(f"commit {version} ({commit.operation})")
 
 
 def changes_rows(log: TableLog, commit: CommitInfo) -> bool:

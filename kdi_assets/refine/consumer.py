@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.follow.upstream import UpstreamChanges, changes_since, open_upstream
 from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_after
+from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_behind
 from kdi_assets.ledger.table_files import TableAt
-from kdi_assets.refine.bookmarks import bookmark_transactions, read_bookmarks
+from kdi_assets.refine.bookmarks import bookmark_transactions, read_bookmarks, refuse_conflicts
 from kdi_assets.refine.columns import other_columns
 from kdi_assets.refine.entry import RefineEntry, metadata_of
 from kdi_assets.refine.errors import (
@@ -97,9 +97,14 @@ class NewRows:
                     version, table_id = 0, self._created(change, attempt_id, entry)
                 staged = self._staged(change, TableAt.open(spark, self.output, version))
                 request = CommitRequest(self.output, table_id, attempt_id, transactions, metadata_of(entry))
-                return commit_after(version, spark, staged.staged, request)
+
+                def follow(newest: TableLog, after: int) -> CommitRequest:
+                    refuse_conflicts(newest, after, consumer=self.consumer, replaces=staged.staged.replaces)
+                    return request
+
+                return commit_behind(version, spark, staged.staged, request, follow=follow)
         except VersionTaken as taken:
-            detail = "another commit came after the rows were planned"
+            detail = str(taken) or "another commit"
             raise AnotherRefinementActive(table=self.consumer, detail=detail) from taken
 
     def _created(self, change: TableChange, attempt_id: str, entry: RefineEntry) -> str:

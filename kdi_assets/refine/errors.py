@@ -23,8 +23,11 @@ class AnotherRefinementActive(Transient):
     table: str
     detail: str
 
-    what_happened = "{table}: another refinement of this table is active: {detail}"
-    what_is_safe = "this attempt committed nothing; rows and bookmarks are those of the other one."
+    what_happened = (
+        "{table}: other commits came first each time, the last one: {detail}. Perhaps another refinement of this table "
+        "is active."
+    )
+    what_is_safe = "this attempt committed nothing; rows and bookmarks are those of the newest commit."
     what_to_run = "kdi refine {table}"
 
 

@@ -9,10 +9,11 @@ from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kdi_assets.ledger.errors import PlannedTableGone, StagedFilesGone
-from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_after
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.errors import PlannedTableGone, StagedFilesGone, TableBusy
+from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_behind
 from kdi_assets.ledger.table_files import TableAt
-from kdi_assets.refine.bookmarks import bookmark_transactions
+from kdi_assets.refine.bookmarks import bookmark_transactions, refuse_conflicts
 from kdi_assets.refine.columns import HasOtherColumns, other_columns, refuse_frozen_columns
 from kdi_assets.refine.compute import Computed, compute
 from kdi_assets.refine.entry import RefineEntry, metadata_of
@@ -95,10 +96,10 @@ def refine(
             return replace(_execute(plan, context, definition), seconds=time.monotonic() - started)
         except HasOtherColumns as found:
             other = str(found)  # the definition's text alone does not show it
-        except (VersionTaken, StagedFilesGone, PlannedTableGone) as overtaken:
+        except (VersionTaken, StagedFilesGone, PlannedTableGone, TableBusy) as overtaken:
             lost += 1
             if lost >= MOST_LOST_ATTEMPTS:
-                detail = str(overtaken).split("\n", 1)[0] or "other commits came first"
+                detail = str(overtaken).split("\n", 1)[0] or "another commit"
                 raise AnotherRefinementActive(table=table.name, detail=detail) from overtaken
 
 
@@ -147,8 +148,13 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, 
     request = CommitRequest(
         context.uri, plan.table_id, plan.attempt_id, lambda version: transactions(version=version), metadata_of(entry)
     )
+
+    def follow(newest: TableLog, after: int) -> CommitRequest:
+        refuse_conflicts(newest, after, consumer=table.name, replaces=staged.staged.replaces)
+        return request
+
     with spark_failures(table.name, "committing"):
-        version = commit_after(plan.version, spark, staged.staged, request)
+        version = commit_behind(plan.version, spark, staged.staged, request, follow=follow)
     context.at("committed")
     return RefineReport(
         table.name,

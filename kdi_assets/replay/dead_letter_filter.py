@@ -123,7 +123,7 @@ def count_dead_letters(
     history = live_history(stream.table_uri(lake), stream.app_id, archive_uri=stream.archive_uri(lake))
     if history is None:
         return DeadLetterCounts()
-    letters = dead_letters_with_state(session(), stream, lake, history, with_messages=False).where(letter_filter.sql())
+    letters = dead_letters_with_state(session(), stream, lake, history).where(letter_filter.sql())
     with spark_failures(stream, "counting dead letters"):
         found = groups(letters, stream.topic, "date")
     days = sorted({group.first for group in found})

@@ -12,7 +12,7 @@ from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.formats.rules import literal
 from kdi_assets.ledger.coordinates import DIGEST_SQL, bounds_sql, rows_at
-from kdi_assets.ledger.letters import OUTCOME, WITHHELD, dead_letters_with_state, read_few_at_once
+from kdi_assets.ledger.letters import OUTCOME, WITHHELD, dead_letters_with_state, read_few_at_once, with_messages
 from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.replay.report import Tally
@@ -34,7 +34,7 @@ class OpenLetters:
     """Open letters at one version of the table and of the letters.
 
     Attributes:
-        frame: As ``dead_letters_with_state`` gives them, and ``has_row: boolean``: the table has a row of the message.
+        frame: As ``with_messages`` gives them, and ``has_row: boolean``: the table has a row of the message.
         returned: How many have a row, by topic partition.
         with_row: All of these.
         withheld: Letters without a row that do not hold their whole message.
@@ -72,8 +72,9 @@ def open_letters(transaction: ReplayTransaction, letter_filter: DeadLetterFilter
     # Nothing is drained any more of an earlier topic, or of a topic partition that vanished: no such letter waits.
     after = " OR ".join(f"(partition = {tp.partition} AND offset >= {at})" for tp, at in positions.items())
     waiting_letter = f"topic_id = {literal(transaction.topic.topic_id)} AND ({after or 'false'}) AS {_WAITING}"
-    standing = dead_letters_with_state(transaction.spark, stream, transaction.lake, transaction.history)
-    matching = standing.where("state = 'open'").where(letter_filter.sql())
+    spark, lake = transaction.spark, transaction.lake
+    standing = dead_letters_with_state(spark, stream, lake, transaction.history)
+    matching = with_messages(spark, stream, lake, standing.where("state = 'open'").where(letter_filter.sql()))
     # Cached: letters and rows are read several times, and would be sorted each time.
     with cached(matching.selectExpr("*", waiting_letter)) as matching:
         with spark_failures(stream, "reading dead letters"), read_few_at_once(transaction.spark):

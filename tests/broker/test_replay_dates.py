@@ -140,9 +140,7 @@ def letters(web: DrivenStream) -> Counter[tuple[int, int, str]]:
     """The open ones."""
     history = live_history(web.uri, web.stream.app_id)
     assert history is not None
-    found = dead_letters_with_state(web.session(), web.stream, web.lake, history, with_messages=False).where(
-        "state = 'open'"
-    )
+    found = dead_letters_with_state(web.session(), web.stream, web.lake, history).where("state = 'open'")
     return Counter((r["partition"], r["offset"], r["reason"]) for r in found.collect())
 
 

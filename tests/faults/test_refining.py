@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
+from deltalake import DeltaTable
 
 from kdi_assets.errors import KdiError
+from kdi_assets.refine.consumer import NewRows, new_rows
 from kdi_assets.refine.errors import (
     AnotherRefinementActive,
     ChangedByOthers,
@@ -85,11 +87,57 @@ def test_a_refinement_that_is_overtaken_each_time_gives_up_and_names_the_other(l
             lakeside.refine(COPY)
             lakeside.append(MORE)  # else the next plan would find nothing to do
 
-    with pytest.raises(AnotherRefinementActive, match="another refinement of this table is active"):
+    with pytest.raises(AnotherRefinementActive, match=r"came first each time, the last one: commit \d+ \("):
         lakeside.refine(COPY, at=overtake)
     lakeside.refine(COPY)
 
     lakeside.assert_as_computed_at_once(COPY)
+
+
+@pytest.mark.parametrize(("table", "attempts"), [(COPY, 1), (SUMS, 2), (STATE, 2)])
+def test_a_compaction_between_files_and_commit_costs_nothing_unless_it_moved_the_rows_that_are_replaced(
+    lakeside: Lakeside, table: Any, attempts: int
+) -> None:
+    """Procedure: OPTIMIZE of files; an appending table replaces none of them, the others here all."""
+    for rows in (FIRST, MORE):
+        lakeside.append(rows)
+        lakeside.refine(table)
+    lakeside.append([(1, "a", 41, "u", D1)])
+    compacts = Once("files written", lambda: DeltaTable(lakeside.uri(table.table)).optimize.z_order(["host"]))
+    reached: list[str] = []
+
+    def at(point: str) -> None:
+        reached.append(point)
+        compacts(point)
+
+    report = lakeside.refine(table, at=at)
+
+    commits = [commit["operation"] for commit in DeltaTable(lakeside.uri(table.table)).history(2)]
+    assert compacts.happened
+    assert (report.kind, reached.count("files written")) == ("changes", attempts)
+    assert commits[1] == "OPTIMIZE", "the refinement follows it"
+    lakeside.assert_as_computed_at_once(table)
+
+
+def test_a_hand_written_asset_commits_behind_a_compaction_too(lakeside: Lakeside) -> None:
+    output = lakeside.uri("silver/by_hand")
+
+    def new() -> NewRows:
+        found = new_rows(lakeside.spark, upstream=lakeside.uri("bronze/events"), output=output, consumer="mine")
+        assert found is not None
+        return found
+
+    for rows in (FIRST, MORE):
+        lakeside.append(rows)
+        found = new()
+        found.append(found.rows)
+    lakeside.append([(5, "c", 40, "i", D1)])
+    found = new()
+    DeltaTable(output).optimize.compact()
+
+    found.append(found.rows)
+
+    assert lakeside.rows("silver/by_hand") == lakeside.rows("bronze/events")
 
 
 @pytest.mark.parametrize("table", [COPY, SUMS, STATE], ids=lambda t: t.table)
@@ -450,7 +498,7 @@ def test_what_is_undone_upstream_before_the_next_run_leaves_no_gap(
         lakeside.append([(6, "b", 2, "i", D1)])
 
 
-@pytest.mark.parametrize("call", ["create_table", "TableAt.open", "commit_after"])
+@pytest.mark.parametrize("call", ["create_table", "TableAt.open", "commit_behind"])
 def test_a_failure_of_the_storage_at_any_call_is_an_error_of_ours(
     lakeside: Lakeside, monkeypatch: MonkeyPatch, call: str
 ) -> None:

@@ -72,7 +72,7 @@ def told(lake: str) -> str:
 
 
 def test_a_row_that_became_a_dead_letter_again_counts_as_one(spark: SparkSession, lake: str, told: str) -> None:
-    standing = dead_letters_with_state(spark, STREAM, lake, HISTORY, with_messages=False)
+    standing = dead_letters_with_state(spark, STREAM, lake, HISTORY)
     counted = letters_without_rows(spark, told, ENTRIES)
 
     assert {(r["offset"], r["state"], r["reason"]) for r in standing.collect()} == {
@@ -99,7 +99,7 @@ def test_dead_letters_of_messages_that_were_not_read_again_stay_open(spark: Spar
 
     def states(*entries: LedgerEntry) -> list[str]:
         history = LiveHistory(5, (drained, ENTRIES[1], *entries), 0, ())
-        found = dead_letters_with_state(spark, STREAM, lake, history, with_messages=False)
+        found = dead_letters_with_state(spark, STREAM, lake, history)
         return [r["state"] for r in found.orderBy("offset").collect()]
 
     assert states() == ["open", "resolved", "open", "open", "discarded"]
@@ -109,7 +109,7 @@ def test_dead_letters_of_messages_that_were_not_read_again_stay_open(spark: Spar
 
 def test_letters_are_counted_by_date_state_and_reason(spark: SparkSession, lake: str, told: str) -> None:
     written(lake, {"offset": 9, "attempt_id": "later", "timestamp": NOW - timedelta(seconds=1), "field": "a.b"})
-    letters = dead_letters_with_state(spark, STREAM, lake, HISTORY, with_messages=False)
+    letters = dead_letters_with_state(spark, STREAM, lake, HISTORY)
 
     counted = groups(letters, "orders", "date")
 

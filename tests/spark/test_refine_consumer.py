@@ -129,7 +129,7 @@ def test_a_failure_of_spark_is_an_error_of_ours(lakeside: Lakeside, monkeypatch:
 
     new = new_in(lakeside)
     with monkeypatch.context() as patch:
-        patch.setattr(consumer, "commit_after", fails)
+        patch.setattr(consumer, "commit_behind", fails)
         with pytest.raises(RefiningFailed, match="made: "):
             new.append(new.rows)
     new_in(lakeside).append(new.rows)
