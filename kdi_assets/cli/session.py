@@ -12,6 +12,9 @@ from typing import IO, TYPE_CHECKING
 
 from kdi_assets.cli.errors import SparkFailed
 from kdi_assets.cli.output import print_progress, refusal_in_json
+from kdi_assets.drain.errors import StorageForbids
+from kdi_assets.errors import KdiError
+from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.settings import DriverMode, Settings
 from kdi_assets.stream.stream import Stream
 
@@ -147,20 +150,18 @@ def stream_session(stream: Stream, command: str, *, as_json: bool) -> Iterator[L
         SparkFailed: The body failed in Spark, or lost the connection to it.
     """
     with refusal_in_json(stream.name, as_json=as_json), lazy_session(command) as session, session.watched():
-        try:
+
+        def error_of(failure: SparkFailure) -> KdiError | None:
+            from pyspark.errors import AnalysisException
+
+            if isinstance(failure.exception, AnalysisException):
+                return None
+            if failure.kind is FailureKind.STORAGE:
+                step, again = f"kdi {command}", "the same command again"
+                return StorageForbids(
+                    stream=stream.name, step=step, detail=failure.root, needs=failure.needs, command=again
+                )
+            return SparkFailed(stream=stream.name, command=command, detail=failure.root)
+
+        with translated(error_of):
             yield session
-        except Exception as error:
-            if not _failed_in_spark(error):
-                raise
-            from kdi_assets.runtime.spark_causes import root_cause
-
-            raise SparkFailed(stream=stream.name, command=command, detail=root_cause(error)) from error
-
-
-def _failed_in_spark(error: Exception) -> bool:
-    # Imported here because most audits need no Spark.
-    from py4j.protocol import Py4JError
-    from pyspark.errors import AnalysisException, PySparkException
-
-    failures = (PySparkException, Py4JError, ConnectionError)  # py4j raises the last one if the JVM died
-    return isinstance(error, failures) and not isinstance(error, AnalysisException)

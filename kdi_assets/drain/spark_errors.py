@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from kdi_assets.drain.errors import ReadOrWriteFailed, RunAgain, StorageForbids, TableRefusesRows, WorkerPythonUnfit
-from kdi_assets.runtime.spark_causes import NO_PROGRAM, is_jvm_loss, root_cause, storage_needs, violates_constraint
+from kdi_assets.errors import KdiError
+from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.stream.stream import Stream
 
-WORKER_UNFIT = re.compile(
-    r"^ModuleNotFoundError: |\[(PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH)\]"
-    rf"|{NO_PROGRAM} .*error=2"
-)
-"""A Python worker lacks a package, has another version of Python, or does not exist."""
 
-
-@contextmanager
-def spark_failures(stream: Stream, step: str) -> Iterator[None]:
+def spark_failures(stream: Stream, step: str) -> AbstractContextManager[None]:
     """Translate exceptions of Spark, delta-rs and the file system; errors of ours pass unchanged.
 
     Args:
@@ -30,40 +23,33 @@ def spark_failures(stream: Stream, step: str) -> Iterator[None]:
         WorkerPythonUnfit: Python workers lack a package, or there is no such Python.
         ReadOrWriteFailed: All other failures.
     """
-    from deltalake.exceptions import DeltaError
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
 
-    try:
-        yield
-    except (PySparkException, Py4JError, DeltaError, OSError) as failed:
-        detail = root_cause(failed)
-        if violates_constraint(detail):
-            raise TableRefusesRows(stream=stream.name, detail=detail) from failed
-        if WORKER_UNFIT.search(detail):
-            raise WorkerPythonUnfit(stream=stream.name, detail=detail) from failed
-        if needs := storage_needs(detail):
-            raise StorageForbids(stream=stream.name, step=step, detail=detail, needs=needs) from failed
-        if re.search("ExpiredToken|InvalidToken", str(failed)):
-            detail += " (renew the credentials; a warm driver has those of its start: kdi driver stop)"
-        raise ReadOrWriteFailed(stream=stream.name, step=step, detail=detail) from failed
+    def error_of(failure: SparkFailure) -> KdiError:
+        match failure.kind:
+            case FailureKind.CONSTRAINT:
+                return TableRefusesRows(stream=stream.name, detail=failure.root)
+            case FailureKind.WORKER:
+                return WorkerPythonUnfit(stream=stream.name, detail=failure.root)
+            case FailureKind.STORAGE:
+                return StorageForbids(stream=stream.name, step=step, detail=failure.root, needs=failure.needs)
+        return ReadOrWriteFailed(stream=stream.name, step=step, detail=failure.root)
+
+    return translated(error_of)
 
 
-@contextmanager
-def jvm_loss_named(stream: Stream) -> Iterator[None]:
+def jvm_loss_named(stream: Stream) -> AbstractContextManager[None]:
     """Translate the end of the JVM outside ``spark_failures``: any call to it may be the first that fails.
 
     Raises:
         ReadOrWriteFailed: The JVM ended in the body.
     """
-    from py4j.protocol import Py4JError
 
-    try:
-        yield
-    except (Py4JError, ConnectionError) as failed:
-        if not is_jvm_loss(failed):
-            raise
-        raise ReadOrWriteFailed(stream=stream.name, step="a call to Spark", detail=root_cause(failed)) from failed
+    def error_of(failure: SparkFailure) -> KdiError | None:
+        if not failure.jvm_is_lost:
+            return None
+        return ReadOrWriteFailed(stream=stream.name, step="a call to Spark", detail=failure.root)
+
+    return translated(error_of)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from kdi_assets.refine.errors import (
 )
 from kdi_assets.refine.read import appended_rows, change_rows, rows_at
 from kdi_assets.refine.report import Consumed, RefineKind
-from kdi_assets.refine.spark_failures import spark_failures
+from kdi_assets.refine.spark_errors import spark_failures
 from kdi_assets.refine.stage import StagedChange, create_table, stage_change
 from kdi_assets.refine.table_change import Everything, Nothing, OfDates, TableChange
 

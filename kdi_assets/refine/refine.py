@@ -22,7 +22,7 @@ from kdi_assets.refine.inputs import Inputs, days_between
 from kdi_assets.refine.plan import RefinePlan, date_by_date, plan_refinement
 from kdi_assets.refine.read import one_task
 from kdi_assets.refine.report import RefineReport
-from kdi_assets.refine.spark_failures import spark_failures
+from kdi_assets.refine.spark_errors import spark_failures
 from kdi_assets.refine.stage import StagedChange, create_table, same_columns, stage_change
 from kdi_assets.refine.transform import function_source
 from kdi_assets.refine.upsert import counts_of

@@ -22,7 +22,7 @@ from kdi_assets.ledger.table_files import CHANGE, TableAt, replace_files
 from kdi_assets.refine.columns import comparable
 from kdi_assets.refine.inputs import is_small
 from kdi_assets.refine.read import with_keys
-from kdi_assets.refine.spark_failures import OUT_OF_YEARS
+from kdi_assets.refine.spark_errors import OUT_OF_YEARS
 from kdi_assets.refine.table_change import NEW, OLD, Everything, Nothing, OfDates, OfFiles, OfKeys, TableChange
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from kdi_assets.refine.columns import (
 from kdi_assets.refine.envelope import CHANGE_AT, CHANGE_DELETES, CHANGE_SEQUENCE, UNCHANGED, coordinates_of
 from kdi_assets.refine.inputs import Inputs
 from kdi_assets.refine.read import kept_at_hand, with_keys
-from kdi_assets.refine.spark_failures import ORDER_UNKNOWN
+from kdi_assets.refine.spark_errors import ORDER_UNKNOWN
 from kdi_assets.refine.table_change import ChangeCounts, Everything, OfKeys, TableChange
 from kdi_assets.stream.refined_table import OFFSET, Upsert
 

@@ -67,6 +67,18 @@ class ReadFailed(Transient):
     what_to_run = "kdi serve {target}"
 
 
+class ReadForbidden(Terminal):
+    """The storage of the Delta table refuses to be read, and will refuse it again: a right is missing, or room."""
+
+    target: str
+    detail: str
+    needs: str
+
+    what_happened = "{target}: the rows could not be read or copied: {detail}"
+    what_is_safe = UNCHANGED
+    what_to_run = "kdi serve {target}   (once {needs})"
+
+
 class StagedRowsMissing(Transient):
     """The staging table does not have the rows that were copied into it."""
 

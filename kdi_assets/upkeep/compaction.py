@@ -7,8 +7,8 @@ OPTIMIZE after it; if a replay or an erasure replaced one of its files, the OPTI
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Literal
 from kdi_assets.ledger.coordinates import quoted_path
 from kdi_assets.ledger.delta_transaction import delta_log
 from kdi_assets.runtime.spark import changed_settings
+from kdi_assets.runtime.spark_failures import translated
 from kdi_assets.stream.upkeep import Upkeep
-from kdi_assets.upkeep.errors import NotClusterable, UpkeepGaveWay
+from kdi_assets.upkeep.errors import NotClusterable, spark_failures
 from kdi_assets.upkeep.table_files import PartFiles
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def compact(
     columns = cluster_by if due.why == "cluster" else ()
     where = f" WHERE {due.part.where}" if due.part.where else ""
     order = f" ZORDER BY ({', '.join(map(quoted_path, columns))})" if columns else ""
-    with optimize_failures(table), changed_settings(spark, _of_optimize(target_bytes, due.part.label, columns)):
+    settings = changed_settings(spark, _of_optimize(target_bytes, due.part.label, columns))
+    with spark_failures(table, "compaction"), _not_clusterable_named(table), settings:
         metrics = spark.sql(f"OPTIMIZE delta.`{uri}`{where}{order}").collect()[0]["metrics"]
     return bool(metrics["numFilesRemoved"] > metrics["numFilesAdded"])
 
@@ -97,23 +99,6 @@ def clustered_metadata(label: str, columns: Sequence[str]) -> str:
     return json.dumps({CLUSTERED: label, "by": list(columns)})
 
 
-@contextmanager
-def optimize_failures(table: str) -> Iterator[None]:
-    """Translate failures of an OPTIMIZE.
-
-    Raises:
-        NotClusterable: Delta cannot order by a column.
-        UpkeepGaveWay: All other failures; another commit is the usual one.
-    """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    from kdi_assets.runtime.spark_causes import root_cause
-
-    try:
-        yield
-    except (PySparkException, Py4JError) as failed:
-        detail = root_cause(failed)
-        if "ZORDERING" in detail:
-            raise NotClusterable(table=table, detail=detail) from failed
-        raise UpkeepGaveWay(table=table, step="compaction", detail=detail) from failed
+def _not_clusterable_named(table: str) -> AbstractContextManager[None]:
+    """Raises: NotClusterable: Delta cannot order by a column."""
+    return translated(lambda f: NotClusterable(table=table, detail=f.root) if "ZORDERING" in f.root else None)

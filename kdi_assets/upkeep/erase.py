@@ -24,7 +24,7 @@ from kdi_assets.ledger.errors import OvertakenCommit, StagedFilesGone
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.ledger.rewrite import as_deletions, old_rows
-from kdi_assets.runtime.spark_causes import root_cause
+from kdi_assets.runtime.spark_failures import root_cause, spark_exceptions
 from kdi_assets.stream.stream import Stream
 from kdi_assets.upkeep.erase_deletion import delete_letters, delete_removed_rows
 from kdi_assets.upkeep.erase_selection import ErasedMessages, EraseFilter, EraseSelection
@@ -194,8 +194,6 @@ def _delete(selection: EraseSelection, found: ErasedMessages, at: Callable[[str]
         EraseUnfinished: Spark failed, or other commits came first again and again.
     """
     from delta.exceptions import DeltaConcurrentModificationException
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
 
     stream, lake = selection.stream, selection.lake
     steps = (
@@ -208,7 +206,7 @@ def _delete(selection: EraseSelection, found: ErasedMessages, at: Callable[[str]
                 delta_log(selection.spark, uri)  # refuses a session that commits by another log store
                 delete(selection, found)
                 break
-            except (PySparkException, Py4JError) as failed:
+            except spark_exceptions() as failed:
                 # A drain that appends dead letters conflicts with a deletion that reads the whole table.
                 if not tries_left or not isinstance(failed, DeltaConcurrentModificationException):
                     raise EraseUnfinished(stream=stream.name, table=uri, detail=root_cause(failed)) from failed

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from kdi_assets.ledger.coordinates import coordinate_sql
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.rewrite import MESSAGE
-from kdi_assets.runtime.spark_causes import root_cause
 from kdi_assets.upkeep.erase_selection import ErasedMessages, EraseSelection, not_of_other_topics
-from kdi_assets.upkeep.errors import UpkeepGaveWay
+from kdi_assets.upkeep.errors import spark_failures
 from kdi_assets.upkeep.vacuum import Vacuumed, vacuum
 
 if TYPE_CHECKING:
@@ -53,17 +52,11 @@ def delete_all_rows(spark: SparkSession, name: str, uri: str) -> None:
         UpkeepGaveWay: Spark failed.
     """
     from delta.tables import DeltaTable
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
 
     if not TableLog.existing(uri).data_files.num_rows:
         return
-    try:
+    with spark_failures(name, f"the deletion of all rows of {uri}"):
         DeltaTable.forPath(spark, uri).delete()
-    except (PySparkException, Py4JError) as failed:
-        raise UpkeepGaveWay(
-            table=name, step=f"the deletion of all rows of {uri}", detail=root_cause(failed)
-        ) from failed
 
 
 def vacuum_now(spark: SparkSession, tables: Mapping[str, str]) -> Vacuumed:

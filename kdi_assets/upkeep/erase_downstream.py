@@ -17,13 +17,12 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.refine.deletes import deletes_are_replaceable, deletes_are_unused
 from kdi_assets.refine.read import rows_at
 from kdi_assets.refine.refine import refine
-from kdi_assets.runtime.spark_causes import root_cause
 from kdi_assets.serve.serve import serve
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert
 from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream
 from kdi_assets.upkeep.erase_deletion import delete_all_rows, vacuum_now
-from kdi_assets.upkeep.errors import ErasedRowsLeft, UpkeepGaveWay
+from kdi_assets.upkeep.errors import ErasedRowsLeft, spark_failures
 from kdi_assets.upkeep.vacuum import Vacuumed
 
 if TYPE_CHECKING:
@@ -126,8 +125,7 @@ def _searched(spark: SparkSession, found: FollowedErasure, uri: str, where: str)
     Raises:
         UpkeepGaveWay: Spark failed.
     """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import AnalysisException, PySparkException
+    from pyspark.errors import AnalysisException
 
     found = replace(found, version=TableLog.existing(uri).version)
     if not where:
@@ -137,10 +135,8 @@ def _searched(spark: SparkSession, found: FollowedErasure, uri: str, where: str)
         matching = rows.where(where)
     except AnalysisException:
         return found  # other columns than the stream's table
-    try:
+    with spark_failures(found.table, "the search"):
         left = matching.count()
-    except (PySparkException, Py4JError) as failed:
-        raise UpkeepGaveWay(table=found.table, step="the search", detail=root_cause(failed)) from failed
     error = ErasedRowsLeft(table=found.table, rows=left, version=found.version or 0) if left else None
     return replace(found, rows_left=left, error=error)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from datetime import timedelta
 
-from kdi_assets.errors import Terminal, Transient
+from kdi_assets.errors import KdiError, Terminal, Transient
+from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.wording import duration
 
 
@@ -30,6 +32,35 @@ class UpkeepGaveWay(Transient):
     what_happened = "{table}: {step} failed: {detail}"
     what_is_safe = "rows, positions and running drains; what the step wrote is in no version."
     what_to_run = "kdi upkeep   (or wait: the next scheduled upkeep tries again)"
+
+
+class UpkeepForbidden(Terminal):
+    """The storage refuses a step of upkeep, and will refuse it again: a right is missing, or room."""
+
+    table: str
+    step: str
+    detail: str
+    needs: str
+
+    what_happened = "{table}: {step} failed: {detail}"
+    what_is_safe = "rows, positions and running drains; what the step wrote is in no version."
+    what_to_run = "kdi upkeep   (once {needs})"
+
+
+def spark_failures(table: str, step: str) -> AbstractContextManager[None]:
+    """Translate failures of Spark in a step of upkeep.
+
+    Raises:
+        UpkeepForbidden: A right is missing in the storage, or room.
+        UpkeepGaveWay: All other failures; another commit is the usual one.
+    """
+
+    def error_of(failure: SparkFailure) -> KdiError:
+        if failure.kind is FailureKind.STORAGE:
+            return UpkeepForbidden(table=table, step=step, detail=failure.root, needs=failure.needs)
+        return UpkeepGaveWay(table=table, step=step, detail=failure.root)
+
+    return translated(error_of)
 
 
 class NotClusterable(Terminal):

@@ -15,7 +15,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import delta_log
 from kdi_assets.ledger.storage import storage_failures
 from kdi_assets.runtime.spark import changed_settings
-from kdi_assets.upkeep.errors import FILE_RETENTION, RetentionTooShort, RetentionUnclear, UpkeepGaveWay
+from kdi_assets.upkeep.errors import FILE_RETENTION, RetentionTooShort, RetentionUnclear, spark_failures
 from kdi_assets.wording import byte_size, counted
 
 if TYPE_CHECKING:
@@ -91,20 +91,12 @@ def vacuum(spark: SparkSession, table: str, uri: str, *, now: bool = False) -> V
     Raises:
         UpkeepGaveWay: Spark failed.
     """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    from kdi_assets.runtime.spark_causes import root_cause
-
     delta_log(spark, uri)  # refuses a session that commits by another log store
     before = TableLog.existing(uri).version
     # Logged on every storage, whatever Delta's default is: the commits say what was removed.
     settings = {_LOGGING: "true"} | ({_CHECK: "false"} if now else {})
-    try:
-        with changed_settings(spark, settings):
-            spark.sql(f"VACUUM delta.`{uri}`{' RETAIN 0 HOURS' if now else ''}").collect()
-    except (PySparkException, Py4JError) as failed:
-        raise UpkeepGaveWay(table=table, step="VACUUM", detail=root_cause(failed)) from failed
+    with spark_failures(table, "VACUUM"), changed_settings(spark, settings):
+        spark.sql(f"VACUUM delta.`{uri}`{' RETAIN 0 HOURS' if now else ''}").collect()
     return _recorded(uri, after=before)
 
 

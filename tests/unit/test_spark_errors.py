@@ -6,7 +6,7 @@ import pytest
 
 from kdi_assets.drain.errors import ReadOrWriteFailed, WorkerPythonUnfit
 from kdi_assets.drain.spark_errors import spark_failures
-from kdi_assets.runtime.spark_causes import root_cause
+from kdi_assets.runtime.spark_failures import root_cause
 from tests.judged import stream_of
 
 IN_A_WORKER = """

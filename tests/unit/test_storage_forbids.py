@@ -1,4 +1,4 @@
-"""What storage answers to a drain and to a refinement: a missing right or room is for a person, not for a retry."""
+"""What storage answers to whoever uses Spark: a missing right or room is for a person, not for a retry."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from kdi_assets.drain import spark_errors
+from kdi_assets.drain.spark_errors import spark_failures as of_drain
 from kdi_assets.errors import Terminal, Transient
-from kdi_assets.refine import spark_failures
+from kdi_assets.refine.spark_errors import spark_failures as of_refinement
+from kdi_assets.serve.postgres.staging import reading_failures as of_serving
+from kdi_assets.upkeep.errors import spark_failures as of_upkeep
 from tests.judged import stream_of
 
 FAILURES: tuple[Callable[[], AbstractContextManager[None]], ...] = (
-    lambda: spark_errors.spark_failures(stream_of("id int"), "writing files"),
-    lambda: spark_failures.spark_failures("silver/t", "writing rows"),
+    lambda: of_drain(stream_of("id int"), "writing files"),
+    lambda: of_refinement("silver/t", "writing rows"),
+    lambda: of_upkeep("bronze/t", "VACUUM"),
+    lambda: of_serving("postgres/public/t"),
 )
 S3 = "AmazonS3Exception on s3a://lake/t: {} (Service: S3, Status Code: {}, Request ID: 403507)"
 
 
-@pytest.mark.parametrize("failures", FAILURES, ids=["drain", "refinement"])
+@pytest.mark.parametrize("failures", FAILURES, ids=["drain", "refinement", "upkeep", "serving"])
 @pytest.mark.parametrize(
     ("failed", "needs"),
     [

@@ -27,7 +27,7 @@ from kdi_assets.formats.files.look import LookedAt, changed_files, look_at, read
 from kdi_assets.formats.files.names import NamedFiles, named_files
 from kdi_assets.formats.rules import Rule
 from kdi_assets.formats.stream_decoder import StreamDecoder
-from kdi_assets.runtime.spark_causes import root_cause
+from kdi_assets.runtime.spark_failures import root_cause, spark_exceptions
 from kdi_assets.stream.message_format import MOST_FILE_MESSAGES, Files
 
 if TYPE_CHECKING:
@@ -178,15 +178,12 @@ class _Reading:
 
     def _judge(self, messages: Sequence[_Message], looked: Mapping[str, LookedAt]) -> list[PlacedFile]:
         """Judge the rows of all files; the files of the messages that become rows."""
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
         sizes = {uri: found.rows for uri, found in looked.items() if found.rows is not None}
         try:
             sizes |= self._counted([uri for uri in _uris(messages) if uri not in sizes])
             placed = _placed(messages, sizes)
             verdicts = self._verdicts(placed)
-        except (PySparkException, Py4JError) as failed:
+        except spark_exceptions() as failed:
             if not (unreadable := self._unreadable(_uris(messages))):
                 raise self._failed(root_cause(failed)) from failed
             _refuse(messages, {uri: LookedAt("unreadable_file", uri) for uri in unreadable})
@@ -238,14 +235,11 @@ class _Reading:
         Raises:
             StorageFailed: The storage does not give them.
         """
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
         bad = []
         for uri in uris:
             try:
                 numbered_rows(self.spark, [uri], self.rows_decoder).write.format("noop").mode("overwrite").save()
-            except (PySparkException, Py4JError) as failed:
+            except spark_exceptions() as failed:
                 if _BLAMES_FILE not in str(failed):
                     raise self._failed(root_cause(failed)) from failed
                 read_through(uri)

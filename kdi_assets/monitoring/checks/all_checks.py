@@ -21,7 +21,7 @@ from kdi_assets.monitoring.checks.table_checks import (
     schema_as_declared,
     table_health,
 )
-from kdi_assets.runtime.spark_causes import root_cause
+from kdi_assets.runtime.spark_failures import SparkFailure, translated
 from kdi_assets.stream.stream import COSTLY, CheckName
 
 Check = Callable[[CheckSubject], CheckResult]
@@ -78,13 +78,11 @@ def _run(name: CheckName, subject: CheckSubject, check: Check) -> CheckResult:
     """
     if name not in COSTLY:
         return check(subject)
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
 
-    with jvm_loss_named(subject.stream):
-        try:
-            return check(subject)
-        except (PySparkException, Py4JError) as failed:
-            if isinstance(failed, Py4JError) and getattr(failed, "java_exception", None) is None:
-                raise  # the JVM is gone; the table may be intact
-            raise TableNotRead(stream=subject.stream.name, check=name, detail=root_cause(failed)) from failed
+    def error_of(failure: SparkFailure) -> KdiError | None:
+        if failure.jvm_is_lost:
+            return None  # the table may be intact
+        return TableNotRead(stream=subject.stream.name, check=name, detail=failure.root)
+
+    with jvm_loss_named(subject.stream), translated(error_of):
+        return check(subject)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.errors import KdiError
 from kdi_assets.formats.worker_code import send_by_value
+from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.serve.columns import Column
-from kdi_assets.serve.errors import ReadFailed, StagedRowsMissing
+from kdi_assets.serve.errors import ReadFailed, ReadForbidden, StagedRowsMissing
 from kdi_assets.serve.postgres.connection import Database
 from kdi_assets.serve.postgres.types import csv_line
 
@@ -89,7 +92,8 @@ class Staging:
         send_by_value(worker)
         lines = rows.select(F.expr(csv_line(columns)).alias("line"))
         task = worker.CopyTask(self.database.parameters, *self._statements(connection))
-        results = _collected(self.database.target, lines.mapInArrow(worker.copying(task), worker.RESULT))
+        with reading_failures(self.database.target):
+            results = lines.mapInArrow(worker.copying(task), worker.RESULT).collect()
         for result in results:
             if result["sqlstate"] is not None:
                 raise self.database.error(result["sqlstate"] or None, result["message"])
@@ -178,13 +182,17 @@ def _lock_key(attempt: str) -> int:
     return int(attempt, 16)
 
 
-def _collected(target: str, frame: DataFrame) -> list[Any]:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+def reading_failures(target: str) -> AbstractContextManager[None]:
+    """Translate failures of Spark while rows are read and copied.
 
-    from kdi_assets.runtime.spark_causes import root_cause
+    Raises:
+        ReadForbidden: A right is missing in the storage, or room.
+        ReadFailed: All other failures.
+    """
 
-    try:
-        return frame.collect()
-    except (PySparkException, Py4JError, ConnectionError) as failed:
-        raise ReadFailed(target=target, detail=root_cause(failed)) from failed
+    def error_of(failure: SparkFailure) -> KdiError:
+        if failure.kind is FailureKind.STORAGE:
+            return ReadForbidden(target=target, detail=failure.root, needs=failure.needs)
+        return ReadFailed(target=target, detail=failure.root)
+
+    return translated(error_of)

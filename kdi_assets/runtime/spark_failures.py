@@ -1,0 +1,183 @@
+"""What made Spark, Delta or their storage fail, and what must change: packages translate it into errors of theirs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from kdi_assets.errors import KdiError
+from kdi_assets.runtime.environment import whoami
+from kdi_assets.wording import first_line
+
+NO_PROGRAM = "Cannot run program"
+_CONSTRAINT = re.compile("DELTA_VIOLATE_CONSTRAINT|DELTA_NOT_NULL_CONSTRAINT")
+_WORKER_UNFIT = re.compile(
+    r"^ModuleNotFoundError: |\[(PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH)\]"
+    rf"|{NO_PROGRAM} .*error=2"
+)
+_NO_RIGHT = re.compile(
+    r"Permission denied|Operation not permitted|Read-only file system|AccessControlException|Access ?Denied"
+    r"|DELTA_CANNOT_CREATE_LOG_PATH|Mkdirs failed to create|Status Code: 403|403 Forbidden"
+)
+_NO_ROOM = re.compile(
+    r"No space left on device|Disk quota exceeded|QuotaExceeded|StorageFull|Status Code: 507|507 Insufficient Storage"
+)
+"""Of the file system, HDFS and S3: the texts of EACCES, EPERM, EROFS, ENOSPC and EDQUOT, and of statuses of HTTP."""
+_OLD_TOKEN = re.compile("ExpiredToken|InvalidToken")
+_OF_DATA = "22"
+"""Class of SQLSTATE: a value that does not fit, such as a text that is no number, an overflow, a division by zero."""
+_COMES_AND_GOES = ("DELTA_", "PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
+"""Beginnings of conditions of an analysis that the next one may not find: they are about tables, not about the SQL."""
+_OF_COLUMNS = (
+    "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAME",
+    "DELTA_DUPLICATE_COLUMNS_FOUND",
+    "DELTA_UNSUPPORTED_DATA_TYPES",
+    "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION",
+)
+"""Beginnings of Delta's conditions about names and types of columns, which the next analysis finds as well."""
+
+
+class FailureKind(Enum):
+    """What must change before a retry can help."""
+
+    CONSTRAINT = auto()
+    """A row: a CHECK or NOT NULL of the Delta table does not hold for it."""
+    WORKER = auto()
+    """The Python of Spark's workers: it lacks a package, has another version, or does not exist."""
+    STORAGE = auto()
+    """The storage: a right is missing, or room."""
+    ROWS = auto()
+    """An expression, which does not fit the columns or a value; or a name or type of a column."""
+    PASSING = auto()
+    """Nothing that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkFailure:
+    """A failure of Spark, Delta or their storage.
+
+    Attributes:
+        exception: As Python got it.
+        root: The cause below all wrapping, in one line.
+        needs: Of kind ``STORAGE``: what someone must give.
+        jvm_is_lost: The JVM ended, or does not answer.
+    """
+
+    exception: Exception
+    kind: FailureKind
+    root: str
+    needs: str = ""
+    jvm_is_lost: bool = False
+
+    @property
+    def first_line(self) -> str:
+        """What Spark says of it, in one line."""
+        return first_line(self.exception)[:500]
+
+
+def spark_exceptions() -> tuple[type[Exception], ...]:
+    """What Spark, delta-rs and their storage raise; in an ``except``, called only if something is raised."""
+    from deltalake.exceptions import DeltaError
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError, DeltaError, OSError
+
+
+@contextmanager
+def translated(error_of: Callable[[SparkFailure], KdiError | None]) -> Iterator[None]:
+    """Raise an error of ours for a failure of Spark, Delta or their storage; errors of ours pass unchanged.
+
+    Args:
+        error_of: Its error; ``None``: the failure passes unchanged.
+    """
+    try:
+        yield
+    except KdiError:
+        raise
+    except Exception as failed:
+        if not isinstance(failed, spark_exceptions()) or (error := error_of(failure_of(failed))) is None:
+            raise
+        raise error from failed
+
+
+def failure_of(failed: Exception) -> SparkFailure:
+    """Classify an exception; the only place that knows the texts and conditions of Spark's."""
+    lost, root = is_jvm_loss(failed), root_cause(failed)
+    needs = _storage_needs(root)
+    if _CONSTRAINT.search(root):
+        kind = FailureKind.CONSTRAINT
+    elif _WORKER_UNFIT.search(root):
+        kind = FailureKind.WORKER
+    elif needs:
+        kind = FailureKind.STORAGE
+    else:
+        kind = FailureKind.ROWS if _comes_again(failed) else FailureKind.PASSING
+    if _OLD_TOKEN.search(str(failed)):
+        root += " (renew the credentials; a warm driver has those of its start: kdi driver stop)"
+    return SparkFailure(failed, kind, root, needs, lost)
+
+
+def _storage_needs(cause: str) -> str:
+    """What someone must give to the storage before a retry can help; empty if the root cause is another one."""
+    if _NO_ROOM.search(cause):
+        return "there is room in the storage, and in its quota"
+    if "ParentNotDirectoryException" in cause:
+        return "the lake is a folder"
+    if not _NO_RIGHT.search(cause):
+        return ""
+    user = os.environ.get("HADOOP_USER_NAME") or whoami()
+    whose = "the credentials of AWS" if re.search(r"\bS3\b|s3a?://", cause) else f"user {user}"
+    return f"{whose} may list, read, write and delete there"
+
+
+def _comes_again(failed: Exception) -> bool:
+    """Whether a retry fails in the same way: the failure is about the expressions, or about a value."""
+    from pyspark.errors import AnalysisException
+
+    causes = list(_conditions(failed))
+    if any(condition.startswith(_OF_COLUMNS) for condition, _ in causes):
+        return True
+    if any(condition.startswith(_COMES_AND_GOES) for condition, _ in causes):
+        return False
+    return isinstance(failed, AnalysisException) or any(state.startswith(_OF_DATA) for _, state in causes)
+
+
+def _conditions(failed: Exception) -> Iterator[tuple[str, str]]:
+    """Condition and SQLSTATE of an exception of the JVM and of its causes; empty if it has none."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors.exceptions.captured import CapturedException, convert_exception
+
+    # A value that does not fit fails a task, and the job's exception has the task's as its cause.
+    cause: Any = convert_exception(failed.java_exception) if isinstance(failed, Py4JJavaError) else failed
+    while isinstance(cause, CapturedException):
+        yield cause.getCondition() or "", cause.getSqlState() or ""
+        cause = cause._cause
+
+
+def root_cause(failed: BaseException) -> str:
+    """The first line of the innermost exception, of Java or of a Python worker: the cause, without Spark's wrapping."""
+    if is_jvm_loss(failed):
+        return "the driver's JVM ended or closed the connection; its own output says why (out of memory?)"
+    java = getattr(failed, "java_exception", None) or getattr(failed, "_origin", None)
+    # The cause below a program that cannot be run does not name the program.
+    while java is not None and java.getCause() is not None and not str(java.getMessage()).startswith(NO_PROGRAM):
+        java = java.getCause()
+    text = f"{java.getClass().getSimpleName()}: {java.getMessage()}" if java is not None else str(failed)
+    _, _, trace = text.partition("Traceback (most recent call last):")
+    # Python indents the frames of a trace; what it raised comes after them.
+    raised = next((line for line in trace.splitlines() if line and not line[0].isspace()), "")
+    return (raised or first_line(text))[:500]
+
+
+def is_jvm_loss(failed: BaseException) -> bool:
+    """py4j raises its network error, its base error without a Java trace, or the refused connection of its retry."""
+    from py4j.protocol import Py4JError, Py4JNetworkError
+
+    wordless = type(failed) is Py4JError and "Trace:" not in str(failed)
+    return wordless or isinstance(failed, Py4JNetworkError | ConnectionError)
