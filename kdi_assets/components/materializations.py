@@ -50,7 +50,10 @@ def _in_partitions(stream: Stream, days: Collection[date]) -> list[date]:
 def materialization(
     stream: Stream, commit: Commit, day: date, *, metadata: Mapping[str, Any], data_version: int = -1
 ) -> dg.AssetMaterialization:
-    """The event of one date of the table; arguments as for ``_of_commit``.
+    """The event of one date of the table.
+
+    Args:
+        data_version: The date's newest version in Dagster; replaces the commit's version if it is higher.
 
     Counts of the whole commit are one JSON value: as numbers, the UI would plot them once per date.
     """
@@ -66,35 +69,42 @@ def materialization(
         **_fields_metadata(commit, most=FEW_FIELDS),
         **_freshness_metadata([commit]),
     }
-    return _of_commit(table_key(stream), commit, day, metadata=known(event), data_version=data_version)
+    version = max(commit.version, data_version)
+    return date_event(table_key(stream), day, metadata=event, version=version, attempt_id=commit.attempt_id)
 
 
 def letters_materialization(
     stream: Stream, commit: Commit, day: date, *, metadata: Mapping[str, Any], data_version: int = -1
 ) -> dg.AssetMaterialization:
-    """The event of one date of the dead letters; arguments as for ``_of_commit``. The version is the table's."""
+    """The event of one date of the dead letters, as ``materialization``. The version is the stream's table's."""
     count = "letters_written" if commit.ranges else "letters_judged"
     event = {count: commit.letters_by_date.get(day, 0), **metadata, **_commit_metadata(stream, commit)}
-    return _of_commit(letters_key(stream), commit, day, metadata=event, data_version=data_version)
+    version = max(commit.version, data_version)
+    return date_event(letters_key(stream), day, metadata=event, version=version, attempt_id=commit.attempt_id)
 
 
-def _of_commit(
-    key: dg.AssetKey, commit: Commit, day: date, *, metadata: Mapping[str, Any], data_version: int
+def date_event(
+    key: dg.AssetKey,
+    day: date | None,
+    *,
+    metadata: Mapping[str, Any],
+    version: int | None = None,
+    attempt_id: str = "",
 ) -> dg.AssetMaterialization:
-    """The event of one touched date of an asset.
-
-    A tag names the commit by its attempt id, so that missing events can be found: the versions of a table that was
-    created again start at 0.
+    """The event of one touched date of an asset. Only of a served table, Dagster makes the event of the run's result.
 
     Args:
-        data_version: The date's newest version in Dagster; replaces the commit's version if it is higher.
+        day: ``None``: the asset has no date partitions.
+        metadata: What is unknown (``None``) is left out.
+        version: The data version: of the table, as the date has it now. ``None``: the date did not change.
+        attempt_id: Of the commit, if the event is of one. Missing events are found by it: the versions of a table that
+            was created again start at 0.
     """
-    return dg.AssetMaterialization(
-        key,
-        partition=day.isoformat(),
-        tags={DATA_VERSION_TAG: str(max(commit.version, data_version)), ATTEMPT_TAG: commit.attempt_id},
-        metadata=metadata,
-    )
+    tags = {} if version is None else {DATA_VERSION_TAG: str(version)}
+    if attempt_id:
+        tags[ATTEMPT_TAG] = attempt_id
+    partition = day.isoformat() if day else None
+    return dg.AssetMaterialization(key, partition=partition, tags=tags, metadata=known(metadata))
 
 
 def _commit_metadata(stream: Stream, commit: Commit) -> Metadata:
@@ -230,9 +240,9 @@ def replayed_letters(
     }
     if report.commit:
         return letters_materialization(stream, report.commit, day, metadata=event)
-    tags = {DATA_VERSION_TAG: str(letters.version)}  # without a commit the date keeps its version
-    version = {"delta_version": letters.version} if letters.version >= 0 else {}
-    return dg.AssetMaterialization(letters_key(stream), partition=day.isoformat(), tags=tags, metadata=event | version)
+    event["delta_version"] = letters.version if letters.version >= 0 else None
+    # Without a commit the date keeps its version.
+    return date_event(letters_key(stream), day, metadata=event, version=letters.version)
 
 
 def letters_summary(stream: Stream, report: ReplayReport) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from kdi_assets.components.materializations import ATTEMPT_TAG, DATA_VERSION_TAG, Metadata, known
+from kdi_assets.components.materializations import Metadata, date_event, known
 from kdi_assets.components.names import table_key
 from kdi_assets.refine.entry import RefineEntry
 from kdi_assets.refine.report import Consumed, RefineReport
@@ -35,8 +35,6 @@ def refined_materialization(
 ) -> dg.AssetMaterialization:
     """The event of one touched date, from the commit's entry.
 
-    A tag names the commit by its attempt id, so that missing events can be found.
-
     Args:
         day: ``None``: the table has no date partitions.
         data_version: The date's newest version in Dagster; replaces the commit's version if it is higher.
@@ -57,12 +55,8 @@ def refined_materialization(
         "late_changes": entry.late_changes or None,
         "unknown_values": entry.unknown_values or None,
     }
-    return dg.AssetMaterialization(
-        table_key(table),
-        partition=day.isoformat() if day else None,
-        tags={DATA_VERSION_TAG: str(max(entry.version, data_version)), ATTEMPT_TAG: entry.attempt_id},
-        metadata=known(event),
-    )
+    version = max(entry.version, data_version)
+    return date_event(table_key(table), day, metadata=event, version=version, attempt_id=entry.attempt_id)
 
 
 def refinement_metadata(report: RefineReport) -> Metadata:

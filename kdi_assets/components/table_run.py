@@ -169,7 +169,7 @@ def log_unchanged_dates(context: dg.AssetExecutionContext, key: dg.AssetKey) -> 
     for day in context.partition_keys:
         if day not in logged:
             # No attempt and no data version: the event is of no commit, and the date did not change.
-            context.log_event(dg.AssetMaterialization(key, partition=day, metadata={"rows_added": 0}))
+            context.log_event(materializations.date_event(key, date.fromisoformat(day), metadata={"rows_added": 0}))
 
 
 def requested_at(context: dg.AssetExecutionContext) -> datetime:
