@@ -195,7 +195,8 @@ class _Tick:
         wanted = known is None or known.is_behind or known.refusal is not None
         if wanted and (by := self._held_by(follower, instance)):
             return held(by)
-        if known and memory.progress == known.progress:  # the last run committed nothing, unless someone else has
+        # The last run committed nothing, unless someone else has.
+        if known and wanted and memory.progress == known.progress:
             left = wait_seconds(memory, now)
             if left > 0 and not self._read.has_committed(follower, lake):
                 return rests(left)

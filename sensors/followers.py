@@ -107,7 +107,7 @@ class RefinedFollower:
         status, own = self.read_status(self.table, lake), self.own_uri(lake)
         plan = status.plan
         if plan is None:
-            return FollowerStatus.refused(status.refusal, [own, *(f"{lake.rstrip('/')}/{t}" for t in self.upstreams)])
+            return FollowerStatus.refused(status.refusal, [own, *(u.uri(lake) for u in self.table.upstreams)])
         new = [f"{u.table} v{u.version}" for u in plan.upstreams if u.kind != "nothing"]
         return FollowerStatus(
             is_behind=status.is_behind,

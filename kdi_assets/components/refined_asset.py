@@ -14,31 +14,15 @@ from kdi_assets.components.refined_checks import check_names, make_check, refine
 from kdi_assets.components.refined_groups import RefinedGroup, refined_groups
 from kdi_assets.components.refined_run import RefinedRun, RefineEngine
 from kdi_assets.components.run_failures import refusals_as_failures
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.monitoring.refined_lineage import refined_lineage
 from kdi_assets.monitoring.refined_status import read_refined_status
-from kdi_assets.refine.entry import RefineEntry, parse_refine_entry
 from kdi_assets.refine.refine import refine
 from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import Stream
 from resources.spark import SparkResource
 
-
-def read_entry(table: RefinedTableSpec, lake: str, version: int) -> RefineEntry:
-    """The entry of a commit of ours.
-
-    Raises:
-        CommitUnreadable: The commit cannot be read.
-    """
-    commit = TableLog.existing(table.table_uri(lake)).commit(version)
-    entry = parse_refine_entry(commit.user_metadata, version)
-    if entry is None:
-        raise AssertionError(f"{table.name}: v{version} is no refinement")
-    return entry
-
-
-ENGINE = RefineEngine(refine, read_entry, refined_lineage, read_refined_status, audit_refined)
+ENGINE = RefineEngine(refine, refined_lineage, read_refined_status, audit_refined)
 
 
 def refined_definitions(

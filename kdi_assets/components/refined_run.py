@@ -39,14 +39,12 @@ class RefineEngine:
 
     Attributes:
         refine: ``kdi_assets.refine.refine.refine``.
-        read_entry: From table, lake and version to the entry of that commit.
         lineage: ``kdi_assets.monitoring.refined_lineage.refined_lineage``.
         status: ``kdi_assets.monitoring.refined_status.read_refined_status``.
         audit: ``kdi_assets.audit.refined_audit.audit_refined``.
     """
 
     refine: Callable[..., RefineReport]
-    read_entry: Callable[[RefinedTableSpec, str, int], RefineEntry]
     lineage: Callable[[RefinedTableSpec, str, Callable[[], SparkSession]], Mapping[str, Sequence[tuple[str, str]]]]
     status: Callable[[RefinedTableSpec, str], RefinedStatus]
     audit: Callable[..., RefinedAudit]
@@ -107,9 +105,9 @@ class RefinedRun:
             report=context.log.info,
             **options,
         )
-        if report.version is not None:
-            self.entries[table.name] = entry = self.engine.read_entry(table, self.lake, report.version)
-            self._log_commit(table, entry)
+        if report.entry:
+            self.entries[table.name] = report.entry
+            self._log_commit(table, report.entry)
         # An observation, because a run that found nothing new touches no date, and must be visible too.
         day = None if self.group.window is None else context.partition_key_range.end
         context.log_event(dg.AssetObservation(table_key(table), partition=day, metadata=refinement_metadata(report)))

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from kdi_assets.ledger.delta_log import CommitInfo, TableLog, restore_target, row_actions
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.ledger.single_commit import VersionTaken
-from kdi_assets.refine.errors import BookmarksUnreadable, ChangedByOthers
+from kdi_assets.refine.entry import FORMAT
+from kdi_assets.refine.errors import BookmarksUnreadable, ChangedByOthers, RefinedByNewerRelease
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,11 @@ def deletes_id(consumer: str) -> str:
     return f"{consumer}|deletes"
 
 
+def format_id(consumer: str) -> str:
+    """Transaction id whose version is the format of bookmarks and entries; absent before there were several."""
+    return f"{consumer}|format"
+
+
 def bookmark_transactions(
     consumer: str, consumed: Mapping[str, int], version: int, *, definition: str = "", deletes: int | None = None
 ) -> dict[str, int]:
@@ -94,7 +100,8 @@ def bookmark_transactions(
     names = [commit_id(consumer), *(marker_id(consumer, table_id) for table_id in consumed)]
     names += [definition_id(consumer, definition)] if definition else []
     bookmarks = {bookmark_id(consumer, table_id): upto for table_id, upto in consumed.items()}
-    return {**bookmarks, **dict.fromkeys(names, version), deletes_id(consumer): -1 if deletes is None else deletes}
+    of_commit = {deletes_id(consumer): -1 if deletes is None else deletes, format_id(consumer): FORMAT}
+    return {**bookmarks, **dict.fromkeys(names, version), **of_commit}
 
 
 def read_bookmarks(log: TableLog, consumer: str, *, alone: bool = True) -> Bookmarks:
@@ -105,9 +112,12 @@ def read_bookmarks(log: TableLog, consumer: str, *, alone: bool = True) -> Bookm
         alone: Whether only the consumer may change the table's rows.
 
     Raises:
+        RefinedByNewerRelease: This release does not know the format of the bookmarks.
         BookmarksUnreadable: Commits since the newest one of ours cannot be read.
         ChangedByOthers: Another writer changed rows of the table since.
     """
+    if (found := log.transaction_version(format_id(consumer))) not in (None, FORMAT):
+        raise RefinedByNewerRelease(table=consumer, found=found)
     try:
         live = _follow_restores(log, consumer, alone=alone)
     except CommitUnreadable as gone:

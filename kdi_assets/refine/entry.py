@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass, field
 from datetime import date
 
 from kdi_assets.ledger.delta_log import metadata_with
+from kdi_assets.refine.errors import RefinedByNewerRelease
 from kdi_assets.refine.report import Consumed, RefineKind
 
 FORMAT = 1
+"""Of entries and bookmarks. A new field needs no new format if older releases can ignore it; any other change does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,16 @@ def metadata_of(entry: RefineEntry) -> Callable[[int], str]:
 
 
 def parse_refine_entry(user_metadata: str, version: int) -> RefineEntry | None:
-    """The entry in a commit's user metadata; ``None`` if the commit is not a refinement."""
+    """The entry in a commit's user metadata; ``None`` if the commit is not a refinement.
+
+    Raises:
+        RefinedByNewerRelease: This release does not know the entry's format.
+    """
     written = metadata_with("kdi_refine", user_metadata)
     if written is None:
         return None
+    if written["kdi_refine"] != FORMAT:
+        raise RefinedByNewerRelease(table=str(written.get("consumer")), found=written["kdi_refine"])
     known = {name: written[name] for name in RefineEntry.__dataclass_fields__ if name in written}
     known["upstreams"] = tuple(Consumed(**stretch) for stretch in written.get("upstreams", ()))
     known["dates"] = tuple(date.fromisoformat(day) for day in written.get("dates", ()))

@@ -44,6 +44,17 @@ class BookmarksUnreadable(Terminal):
     what_to_run = "kdi refine {table} --rebuild"
 
 
+class RefinedByNewerRelease(Terminal):
+    """A newer release wrote bookmarks or entries in a format that this one does not know."""
+
+    table: str
+    found: object
+
+    what_happened = "{table}: a newer release refined it, in the format {found}, which this release does not know."
+    what_is_safe = "nothing was written."
+    what_to_run = "pip install --upgrade kdi-assets   (before anything else writes to this table)"
+
+
 class ChangedByOthers(Terminal):
     """Another writer changed rows of a refined table."""
 

@@ -168,6 +168,7 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, 
         staged.rows_by_date,
         unmet,
         **asdict(counts),
+        entry=replace(entry, version=version),
     )
 
 

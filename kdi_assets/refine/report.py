@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from kdi_assets.refine.entry import RefineEntry
 
 RefineKind = Literal["nothing", "changes", "dates", "rebuild"]
 """What was computed: nothing was new; only what is new; whole dates; or the whole table."""
@@ -49,6 +52,7 @@ class RefineReport:
         unmet: By expectation, how many new rows do not meet it.
         changes, late_changes, unknown_values: As ``ChangeCounts``.
         seconds: Wall seconds.
+        entry: What the commit's log says of it; ``None``: nothing was committed.
     """
 
     table: str
@@ -65,3 +69,4 @@ class RefineReport:
     late_changes: int = 0
     unknown_values: int = 0
     seconds: float = 0.0
+    entry: RefineEntry | None = None

@@ -55,7 +55,7 @@ class ScriptedRefine:
     asked: list[tuple[str, tuple[date, date] | None]] = field(default_factory=list)
 
     def engine(self) -> RefineEngine:
-        return RefineEngine(self, self.entry, self.lineage, lambda *_: self.status, lambda *_, **__: self.audited)
+        return RefineEngine(self, self.lineage, lambda *_: self.status, lambda *_, **__: self.audited)
 
     def __call__(
         self, table: RefinedTableSpec, *, dates: tuple[date, date] | None = None, **_unused: object
@@ -78,6 +78,7 @@ class ScriptedRefine:
             entry.rows_by_date,
             entry.unmet,
             seconds=1.5,
+            entry=entry,
         )
 
     def entry(self, table: RefinedTableSpec, lake: str, version: int) -> RefineEntry:

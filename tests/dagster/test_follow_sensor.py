@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import linecache
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -79,6 +80,7 @@ class Sensor:
     cursor: str | None = None
     said: str | None = None
     reads: int = 0
+    made: tuple[tuple[Sequence[RefinedTableSpec], Sequence[Stream]], dg.SensorDefinition] | None = None
 
     def read(self, table: RefinedTableSpec, lake: str) -> RefinedStatus:
         self.reads += 1
@@ -87,9 +89,16 @@ class Sensor:
         kind: RefineKind = "changes" if table.name in self.behind else "nothing"
         return RefinedStatus(table, RefinePlan("", self.versions.get(table.name, 1), "id", (), kind))
 
+    def sensor(self) -> dg.SensorDefinition:
+        """One as long as the tables stay: it keeps what it has read."""
+        if self.made is None or self.made[0] != (self.tables, self.streams):
+            followers = [RefinedFollower(table, self.read) for table in self.tables]
+            self.made = (self.tables, self.streams), follow_sensor(followers, self.streams)
+        return self.made[1]
+
     def tick(self) -> list[dg.RunRequest]:
         """The requests of a tick."""
-        sensor = follow_sensor([RefinedFollower(table, self.read) for table in self.tables], self.streams)
+        sensor = self.sensor()
         assets = refined_assets(ScriptedRefine(), *self.tables, streams=self.streams)
         defs = dg.Definitions(assets=assets, sensors=[sensor], resources={"spark": SparkResource()})
         context = dg.build_sensor_context(self.instance, cursor=self.cursor, definitions=defs, sensor_name=NAME)
@@ -260,6 +269,24 @@ def test_a_function_keeps_the_source_that_it_was_loaded_with(tmp_path: Path, mon
     linecache.checkcache()
 
     assert function_source(table) == before == "def rows(events):\n    return events\n"
+
+
+def test_a_run_that_found_nothing_to_do_is_followed_by_no_more_reading_than_before(
+    sensor: Sensor, lake_in_environment: str
+) -> None:
+    """Procedure: something is new upstream; before the run it is gone again, as after a RESTORE."""
+    sensor.tables, sensor.versions = (SILVER,), {SILVER.name: 0}
+    write_deltalake(SILVER.table_uri(lake_in_environment), pa.table({"id": [1]}))
+    sensor.behind = {SILVER.name}
+    requested = sensor.selected()
+    sensor.behind = set()
+    sensor.later(11)
+    sensor.tick()
+    reads = sensor.reads
+
+    sensor.later(11)
+
+    assert (requested, sensor.tick(), sensor.reads) == ([{SILVER.name}], [], reads)
 
 
 def test_what_is_made_of_a_table_and_has_a_cron_waits_for_it(sensor: Sensor) -> None:

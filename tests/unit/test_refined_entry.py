@@ -1,0 +1,60 @@
+"""Entries and bookmarks of refined tables: a format that this release does not know is refused, never misread."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from kdi_assets.monitoring.refined_status import read_refined_status
+from kdi_assets.refine.bookmarks import bookmark_transactions, format_id
+from kdi_assets.refine.consumer import new_rows
+from kdi_assets.refine.entry import FORMAT, RefineEntry, parse_refine_entry, refine_entry_to_json
+from kdi_assets.refine.errors import RefinedByNewerRelease
+from kdi_assets.refine.plan import plan_refinement
+from kdi_assets.refine.report import Consumed
+from tests.refined import COPY
+
+ENTRY = RefineEntry(
+    COPY.name,
+    "a",
+    "dates",
+    upstreams=(Consumed("bronze/events", "u", 1, 2),),
+    why="requested",
+    dates=(date(2026, 1, 1),),
+    rows_added=3,
+    rows_by_date={date(2026, 1, 1): 3},
+    version=7,
+)
+
+
+def test_an_entry_is_read_as_it_was_written() -> None:
+    assert parse_refine_entry(refine_entry_to_json(ENTRY), 7) == ENTRY
+
+
+def test_an_entry_of_another_format_is_refused() -> None:
+    written = json.loads(refine_entry_to_json(ENTRY)) | {"kdi_refine": FORMAT + 1}
+
+    with pytest.raises(RefinedByNewerRelease, match=f"{COPY.name}: .* in the format {FORMAT + 1}"):
+        parse_refine_entry(json.dumps(written), 7)
+
+
+def test_bookmarks_of_another_format_stop_every_reader_of_them(tmp_path: Path) -> None:
+    """A rebuild too: it would overwrite what the newer release relies on."""
+    newer = {**bookmark_transactions(COPY.name, {"u": 1}, 0), format_id(COPY.name): FORMAT + 1}
+    transactions = [Transaction(app_id, version) for app_id, version in newer.items()]
+    for path, properties in (("bronze/events", None), (COPY.table, CommitProperties(app_transactions=transactions))):
+        write_deltalake(tmp_path / path, pa.table({"id": [1]}), commit_properties=properties)
+    upstream, output = f"{tmp_path}/bronze/events", f"{tmp_path}/{COPY.table}"
+
+    for rebuild in (False, True):
+        with pytest.raises(RefinedByNewerRelease):
+            plan_refinement(COPY, str(tmp_path), definition="", rebuild=rebuild)
+    with pytest.raises(RefinedByNewerRelease):
+        new_rows(cast("Any", None), upstream=upstream, output=output, consumer=COPY.name)
+    assert isinstance(read_refined_status(COPY, str(tmp_path)).refusal, RefinedByNewerRelease)
