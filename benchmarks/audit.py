@@ -25,8 +25,8 @@ import psutil
 from rich.console import Console
 
 from benchmarks.usage import Meter, Usage
+from kdi_assets.delta.transaction import stage_rows
 from kdi_assets.ledger.commit import commit, create_table
-from kdi_assets.ledger.delta_transaction import stage_rows
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
 from kdi_assets.runtime.spark import close_session, open_session
 from kdi_assets.settings import Settings

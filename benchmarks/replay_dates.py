@@ -22,11 +22,11 @@ from benchmarks.topic import PARTITIONS, benchmark_cluster
 from benchmarks.usage import jvm_cpu_seconds
 from kdi_assets.audit.audit import AuditReport, audit
 from kdi_assets.config.loader import load_streams
+from kdi_assets.delta.log import TableLog
 from kdi_assets.dev.generator import Traffic
 from kdi_assets.dev.publisher import publish
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import DrainReport
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.runtime.spark import open_session

@@ -20,12 +20,12 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 
 from kdi_assets.audit.audit import audit
+from kdi_assets.delta.log import TableLog
 from kdi_assets.dev.broker import start_broker
 from kdi_assets.dev.generator import Traffic
 from kdi_assets.dev.publisher import publish
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.snapshot import take_snapshot
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Cluster, Stream

@@ -15,8 +15,8 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.latest_version import LatestVersions
 from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.monitoring.table_facts import HOUR, TableFacts, TableWatch
 from kdi_assets.settings import Settings

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 import dagster as dg
 
 from kdi_assets.announce.announce import Announced, announce_or_report
-from kdi_assets.ledger.latest_version import LatestVersions
+from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.stream.stream import Stream
 from sensors.in_flight import run_in_flight
 from sensors.policy import backoff_seconds

@@ -19,7 +19,7 @@ from kdi_assets.components.refined_checks import checks_of_each_run
 from kdi_assets.components.refined_groups import RefinedGroup, refined_groups
 from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.config.refined_documents import upstream_first
-from kdi_assets.ledger.latest_version import LatestVersions, LogCache
+from kdi_assets.delta.versions import LatestVersions, LogCache
 from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec

@@ -11,9 +11,9 @@ from typing import Protocol
 import dagster as dg
 
 from kdi_assets.components.names import path_key, table_key
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.versions import LatestVersions, LogCache
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.latest_version import LatestVersions, LogCache
 from kdi_assets.monitoring.refined_status import RefinedStatus, read_refined_status
 from kdi_assets.refine.errors import UpstreamMissing
 from kdi_assets.serve.errors import SourceMissing

@@ -11,7 +11,7 @@ import dagster as dg
 
 from kdi_assets.components.asset_checks import failed_blocking_checks
 from kdi_assets.components.names import identifier, table_key
-from kdi_assets.ledger.latest_version import LatestVersions
+from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by_cluster
 from kdi_assets.settings import Settings

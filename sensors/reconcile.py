@@ -16,10 +16,10 @@ from dagster import DagsterInstance
 
 from kdi_assets.components import materializations
 from kdi_assets.components.names import letters_key, table_key
+from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.drain.report import Commit
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.ledger.letters import remove_orphaned_dead_letters
 from kdi_assets.stream.stream import Stream
 from sensors.in_flight import assets_in_flight, run_in_flight

@@ -11,9 +11,9 @@ from dagster import DagsterInstance
 
 from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_events import refined_materialization, touched_partitions
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import TableLog
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.refine.entry import RefineEntry, parse_refine_entry
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from sensors.memory import FollowerMemory

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.versions import LatestVersions, LogCache
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
-from kdi_assets.ledger.errors import CommitUnreadable
-from kdi_assets.ledger.latest_version import LatestVersions, LogCache
 from kdi_assets.stream.stream import Stream
 
 COMMITS_PER_TICK = 200

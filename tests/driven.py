@@ -15,10 +15,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 
 from kdi_assets.audit.audit import AuditReport, audit
 from kdi_assets.audit.kafka_comparison import Comparison, compare
+from kdi_assets.delta.log import TableLog
 from kdi_assets.dev.generator import Traffic, WebRequests
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import DrainReport
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.recovery.resolve import Action, Decision, commit_decision, decide
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition

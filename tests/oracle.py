@@ -17,7 +17,7 @@ from urllib.parse import urlparse
 
 from deltalake import DeltaTable
 
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.delta.log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.history import live_history, until_unreadable, walk_back

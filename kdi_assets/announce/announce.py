@@ -16,9 +16,9 @@ from kdi_assets.announce.bookmark import bookmark_to_json, bookmark_topic, ensur
 from kdi_assets.announce.errors import AnnouncedByAnotherTable, FilesAreNotRows
 from kdi_assets.announce.table_changes import FEATURES, LastAnnounced, TableChanges
 from kdi_assets.announce.transactions import Outgoing, Transactions, transactions
+from kdi_assets.delta.errors import CommitUnreadable, unreadable_commit
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.upstream import open_upstream
-from kdi_assets.ledger.errors import CommitUnreadable, unreadable_commit
 from kdi_assets.sources.kafka.topic import read_topic
 from kdi_assets.stream.announcement import Announcement
 from kdi_assets.stream.stream import Stream

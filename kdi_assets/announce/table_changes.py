@@ -9,9 +9,9 @@ from datetime import date, datetime
 from typing import Any
 from urllib.parse import unquote
 
-from kdi_assets.ledger.delta_log import CommitInfo, TableLog
+from kdi_assets.delta.log import CommitInfo, TableLog
+from kdi_assets.delta.storage import storage_uri
 from kdi_assets.ledger.entry_json import parse_entry
-from kdi_assets.ledger.storage import storage_uri
 from kdi_assets.stream.announcement import (
     AnnouncedFile,
     AnnouncedRange,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.ledger.coordinates import coordinates
-from kdi_assets.ledger.delta_log import CommitInfo, TableLog
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import live_commits, removes_rows
 from kdi_assets.ledger.letters import filter_letters_without_rows

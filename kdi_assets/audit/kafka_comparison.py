@@ -14,6 +14,7 @@ from kdi_assets.audit.missing_offsets import note_on_unreadable, with_removing_c
 from kdi_assets.audit.offsets_in_spark import draining_commits, islands
 from kdi_assets.audit.report import Hole
 from kdi_assets.audit.row_hashes import RowHashes
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.errors import TopicRecreated
 from kdi_assets.drain.rules.records import stream_decoder, with_schemas_of
@@ -22,7 +23,6 @@ from kdi_assets.drain.rules.shape import analyse
 from kdi_assets.drain.rules.table_schema import refuse_other_schema
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.ledger.coordinates import Bounds, bounds_sql
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.erased import with_erasing_commit
 from kdi_assets.ledger.history import LiveHistory, removes_rows
 from kdi_assets.sources.kafka.reader import read_ranges

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.audit.coverage import Coverage
 from kdi_assets.audit.offsets_in_spark import COUNTS, OffsetCounts, covered_sql
+from kdi_assets.delta.log import TableLog
 from kdi_assets.ledger.coordinates import struct_at, xxhash64
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import OUTCOME

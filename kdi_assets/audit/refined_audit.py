@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.audit.errors import NotRecomputable
 from kdi_assets.audit.float_sums import float_sums
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import TableLog
 from kdi_assets.follow.upstream import UpstreamChanges
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.refine.aggregate import groups
 from kdi_assets.refine.bookmarks import Bookmarks, read_bookmarks
 from kdi_assets.refine.columns import EXACT_JSON
 from kdi_assets.refine.deduplicate import first_rows
+from kdi_assets.refine.entry import Consumed
 from kdi_assets.refine.inputs import Inputs, in_dates
 from kdi_assets.refine.plan import RefinePlan
 from kdi_assets.refine.read import rows_at
-from kdi_assets.refine.report import Consumed
 from kdi_assets.refine.transform import function_source
 from kdi_assets.refine.upsert import newest_states
 from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, RefinedTableSpec, ReplaceDates, Upsert

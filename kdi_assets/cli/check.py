@@ -122,8 +122,8 @@ def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession,
 
 def _check_table(stream: Stream, document: YamlDocument, session: SparkSession, findings: SparkFindings) -> None:
     """Compare the stream's table with the document, if there is one and the stream is still drained."""
+    from kdi_assets.delta.log import TableLog
     from kdi_assets.drain.takeover import refuse_unsuitable
-    from kdi_assets.ledger.delta_log import TableLog
     from kdi_assets.settings import Settings
 
     if stream.status == "retired":

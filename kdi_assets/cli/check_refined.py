@@ -76,10 +76,10 @@ class _Checker:
 
     def _columns(self, path: str) -> StructType | None:
         """The columns of an upstream table: of the table if it is there, otherwise those of its document."""
+        from kdi_assets.delta.log import TableLog
         from kdi_assets.drain.rules.errors import ShapeMistake
         from kdi_assets.drain.rules.shape import analyse
         from kdi_assets.drain.rules.table_schema import of_table
-        from kdi_assets.ledger.delta_log import TableLog
 
         if path not in self.known:
             log = TableLog.open(f"{self.lake.rstrip('/')}/{path}")

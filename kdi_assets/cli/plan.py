@@ -14,9 +14,9 @@ from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.wording import byte_size, counted
 
 if TYPE_CHECKING:
+    from kdi_assets.delta.log import TableLog
     from kdi_assets.drain.plan import Plan, PositionCommit
     from kdi_assets.drain.snapshot import Snapshot
-    from kdi_assets.ledger.delta_log import TableLog
     from kdi_assets.stream.stream import Stream
 
 

@@ -81,8 +81,8 @@ def _new_table(table: str, lake: str) -> str:
     Raises:
         typer.BadParameter: The table exists.
     """
-    from kdi_assets.ledger.delta_log import TableLog
-    from kdi_assets.ledger.errors import NotADeltaTable
+    from kdi_assets.delta.errors import NotADeltaTable
+    from kdi_assets.delta.log import TableLog
 
     uri = f"{lake.rstrip('/')}/{table.strip('/')}"
     try:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from kdi_assets.ledger.column_types import type_text
+from kdi_assets.delta.column_types import type_text
+from kdi_assets.delta.storage import open_delta_table
 from kdi_assets.ledger.dates import as_dates
-from kdi_assets.ledger.storage import open_delta_table
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:

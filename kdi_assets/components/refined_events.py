@@ -10,8 +10,8 @@ import dagster as dg
 
 from kdi_assets.components.materializations import Metadata, date_event, known
 from kdi_assets.components.names import table_key
-from kdi_assets.refine.entry import RefineEntry
-from kdi_assets.refine.report import Consumed, RefineReport
+from kdi_assets.refine.entry import Consumed, RefineEntry
+from kdi_assets.refine.report import RefineReport
 from kdi_assets.stream.refined_table import RefinedTableSpec
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.doctor.finding import Finding, Trouble, fine, warning
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.listeners.catalog import CatalogSetting, catalog_table, same_place
 from kdi_assets.stream.stream import Stream
 from kdi_assets.wording import counted

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kdi_assets.delta.errors import StorageRefused
 from kdi_assets.doctor.disk import nearest_existing
-from kdi_assets.ledger.errors import StorageRefused
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from time import time
 
+from kdi_assets.delta.errors import PutIfAbsentMissing
+from kdi_assets.delta.object_storage import ObjectStorage, object_storage, race
 from kdi_assets.doctor.disk import local_path
 from kdi_assets.doctor.finding import Finding, Trouble, fine, warning, wrong
 from kdi_assets.doctor.probe import LocalStorage
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.errors import PutIfAbsentMissing
-from kdi_assets.ledger.object_storage import ObjectStorage, object_storage, race
 from kdi_assets.wording import duration
 
 LARGEST_SKEW_SECONDS = 60.0

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.transaction import CHECKPOINT_INTERVAL
 from kdi_assets.drain.errors import (
     SHOWN,
     DeadLettersGone,
@@ -18,10 +21,7 @@ from kdi_assets.drain.errors import (
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.coordinates import digest_of_columns
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.delta_transaction import CHECKPOINT_INTERVAL
 from kdi_assets.ledger.entry import DeadLettersAt
-from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:

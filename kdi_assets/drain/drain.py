@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
 
+from kdi_assets.delta.errors import StagedFilesGone
 from kdi_assets.drain.accounting import refuse_large_timestamps
 from kdi_assets.drain.errors import (
     AccountingMismatch,
@@ -25,7 +26,7 @@ from kdi_assets.drain.report import Commit, DrainReport, heard_by_listeners
 from kdi_assets.drain.snapshot import check_last_read, expected_offset_bytes, take_snapshot
 from kdi_assets.drain.spark_errors import jvm_loss_named
 from kdi_assets.errors import Transient
-from kdi_assets.ledger.errors import OvertakenCommit, StagedFilesGone
+from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.sources.kafka.messages import last_messages
 from kdi_assets.sources.kafka.topic import TopicState
 from kdi_assets.stream.stream import Stream

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.transaction import Staged
 from kdi_assets.drain.accounting import Account, account_for
 from kdi_assets.drain.dead_letters import (
     AppendedLetters,
@@ -27,7 +28,6 @@ from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.drain.stage import file_size, stage
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.commit import commit, next_entry
-from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
 from kdi_assets.sources.kafka.reader import read_ranges

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.delta.object_storage import prove_conditional_put
+from kdi_assets.delta.transaction import CHECKPOINT_INTERVAL, Staged
 from kdi_assets.drain.plan import PositionCommit
 from kdi_assets.drain.rules.column_tree import DATE
 from kdi_assets.drain.rules.records import stream_decoder
@@ -14,9 +16,7 @@ from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.drain.takeover import refuse_unsuitable
 from kdi_assets.formats.rules import name
 from kdi_assets.ledger.commit import commit, create_table, next_entry
-from kdi_assets.ledger.delta_transaction import CHECKPOINT_INTERVAL, Staged
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.object_storage import prove_conditional_put
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.sources.kafka.topic import TopicState

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.transaction import ONE_FILE_PER_TASK, FileSize, Staged, stage_rows
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.rules.judge import judge
 from kdi_assets.drain.rules.records import stream_decoder, with_schemas_of
@@ -15,8 +17,6 @@ from kdi_assets.drain.rules.table_schema import of_table, refuse_other_schema
 from kdi_assets.drain.rules.tally import Counts, PassTally
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.formats.stream_decoder import StreamDecoder
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.delta_transaction import ONE_FILE_PER_TASK, FileSize, Staged, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.recent_commits import LARGE_DRAIN_OFFSETS, LedgerCommit, recent_commits
 from kdi_assets.sources.kafka.reader import OFFSETS_PER_TASK

@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.rules.column_tree import DATE
 from kdi_assets.drain.rules.errors import SchemaDisagrees
 from kdi_assets.drain.rules.schema_evolution import evolved
 from kdi_assets.drain.rules.shape import analyse
 from kdi_assets.drain.rules.table_schema import refuse_other_schema
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:

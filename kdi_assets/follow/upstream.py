@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Literal
 
-from kdi_assets.ledger.delta_log import TableLog, physical_name_in, row_actions
-from kdi_assets.ledger.errors import CommitUnreadable, unreadable_commit
+from kdi_assets.delta.errors import CommitUnreadable, unreadable_commit
+from kdi_assets.delta.log import TableLog, physical_name_in, row_actions
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 ChangeKind = Literal["nothing", "appended", "changed", "lost"]

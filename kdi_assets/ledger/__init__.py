@@ -1,1 +1,1 @@
-"""Positions and history as the table's own log records them, and the one adapter that commits to it."""
+"""Positions and history as the table's own log records them, and the entries that commits add."""

@@ -11,9 +11,10 @@ from datetime import UTC
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from kdi_assets.ledger.delta_log import CommitInfo, TableLog, restore_target
-from kdi_assets.ledger.errors import ArchiveBusy, CommitUnreadable
-from kdi_assets.ledger.storage import open_delta_table, storage_failures, storage_uri
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import CommitInfo, TableLog, restore_target
+from kdi_assets.delta.storage import open_delta_table, storage_failures, storage_uri
+from kdi_assets.ledger.errors import ArchiveBusy
 from kdi_assets.runtime.s3_access import delta_rs_options
 
 if TYPE_CHECKING:

@@ -11,8 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.delta_transaction import (
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind, commit_once
+from kdi_assets.delta.transaction import (
     Staged,
     delta_log,
     new_metadata,
@@ -28,7 +30,7 @@ from kdi_assets.ledger.entry import (
     unmoved_last_read,
 )
 from kdi_assets.ledger.entry_json import entry_to_json, parse_entry
-from kdi_assets.ledger.errors import CommitUnreadable, OvertakenCommit
+from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.ledger.positions import (
     LedgerState,
     known_positions,
@@ -37,7 +39,6 @@ from kdi_assets.ledger.positions import (
     topic_txn_id,
     version_id,
 )
-from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_behind, commit_once
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from datetime import date, datetime
 from typing import Any
 
-from kdi_assets.ledger.delta_log import metadata_with
+from kdi_assets.delta.log import metadata_with
 from kdi_assets.ledger.entry import (
     DeadLettersAt,
     Erasure,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.storage import storage_failures
+from kdi_assets.delta.transaction import CHECKPOINT_INTERVAL
 from kdi_assets.ledger.archive import open_archive
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.delta_transaction import CHECKPOINT_INTERVAL
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.storage import storage_failures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

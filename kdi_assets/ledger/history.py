@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import CommitInfo, TableLog, restore_target
 from kdi_assets.ledger.archive import Archive
-from kdi_assets.ledger.delta_log import CommitInfo, TableLog, restore_target
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
-from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.ledger.positions import version_id
 
 _REMOVING = ("DELETE", "UPDATE", "MERGE", "TRUNCATE", "REMOVE")

@@ -11,17 +11,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import CommitInfo, TableLog, restore_target
 from kdi_assets.ledger.archive import Archive
-from kdi_assets.ledger.delta_log import CommitInfo, TableLog, restore_target
 from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
-from kdi_assets.ledger.errors import (
-    TRANSACTION_RETENTION,
-    CommitUnreadable,
-    LedgerGap,
-    TransactionRetentionSet,
-    WrittenByNewerRelease,
-)
+from kdi_assets.ledger.errors import TRANSACTION_RETENTION, LedgerGap, TransactionRetentionSet, WrittenByNewerRelease
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.stream.stream import Stream, TopicPartition
 

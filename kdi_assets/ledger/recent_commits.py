@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice, takewhile
 
-from kdi_assets.ledger.delta_log import CommitInfo, TableLog
+from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.ledger.entry import BELOW_POSITIONS, Kind, LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.history import live_commits

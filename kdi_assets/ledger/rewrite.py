@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.ledger.coordinates import Bounds, bounds_sql, coordinates, keeps_timestamps
-from kdi_assets.ledger.dates import day_of
-from kdi_assets.ledger.delta_transaction import (
+from kdi_assets.delta.files import CHANGE, FILE, TableAt, write_rows
+from kdi_assets.delta.transaction import (
     Staged,
     jvm_of,
     physical_name,
@@ -24,8 +23,9 @@ from kdi_assets.ledger.delta_transaction import (
     scala_seq,
     staged_of,
 )
+from kdi_assets.ledger.coordinates import Bounds, bounds_sql, coordinates, keeps_timestamps
+from kdi_assets.ledger.dates import day_of
 from kdi_assets.ledger.errors import RowsUnaccounted, RowsWithoutDate
-from kdi_assets.ledger.table_files import CHANGE, FILE, TableAt, write_rows
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
-from kdi_assets.ledger.storage import storage_uri
+from kdi_assets.delta.storage import storage_uri
 from kdi_assets.stream.stream import Stream
 
 CatalogKind = Literal["glue", "spark"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kdi_assets.ledger.column_types import type_text
-from kdi_assets.ledger.storage import storage_uri
+from kdi_assets.delta.column_types import type_text
+from kdi_assets.delta.storage import storage_uri
 from kdi_assets.listeners.catalog import CatalogTable, RegisteredElsewhere, same_place
 from kdi_assets.runtime.s3_access import s3_region
 

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from kdi_assets.ledger.column_types import table_fields
+from kdi_assets.delta.column_types import table_fields
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.stream.stream import Stream

@@ -29,10 +29,10 @@ from openlineage.client.facet_v2 import (
     schema_dataset,
 )
 
+from kdi_assets.delta.column_types import table_fields, type_text
+from kdi_assets.delta.storage import storage_uri
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.column_types import table_fields, type_text
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.storage import storage_uri
 from kdi_assets.listeners.column_lineage import InputFields
 from kdi_assets.stream.stream import Stream
 

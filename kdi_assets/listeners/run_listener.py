@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.delta.log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.listeners.catalog import CatalogSetting, catalog_table
 from kdi_assets.settings import Settings

@@ -13,10 +13,10 @@ from functools import cached_property, partial
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
+from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.drain.snapshot import Snapshot, take_snapshot, truncation
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LastRead
-from kdi_assets.ledger.latest_version import LatestVersions
 from kdi_assets.monitoring.backlog import Backlog as Backlog
 from kdi_assets.monitoring.backlog import PartitionBacklog as PartitionBacklog
 from kdi_assets.monitoring.backlog import status_word

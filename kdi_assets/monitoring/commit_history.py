@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 
 from kdi_assets.audit.foreign_changes import deleted_row_count, predicate
-from kdi_assets.ledger.delta_log import CommitInfo, TableLog
+from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.ledger.entry import Erasure, LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.history import LoggedCommit, removes_rows, walk_back

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
 
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.delta.log import TableLog
 from kdi_assets.ledger.entry import BUCKETS_PER_OCTAVE, LOWEST_BUCKET
 from kdi_assets.ledger.recent_commits import drains_since
 

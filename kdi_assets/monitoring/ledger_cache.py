@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.versions import LatestVersion, LatestVersions, LogCache
 from kdi_assets.drain.snapshot import fresh_ledger
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.latest_version import LatestVersion, LatestVersions, LogCache
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.recent_commits import DEFAULT_PACE, LedgerCommit, Pace, bytes_per_offset, pace, recent_commits
 from kdi_assets.monitoring.backlog import PositionSample

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.delta.log import TableLog
 from kdi_assets.ledger.history import walk_back
 from kdi_assets.monitoring.commit_history import of_other_writer
 from kdi_assets.refine.entry import RefineEntry, parse_refine_entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.delta.log import TableLog
 from kdi_assets.refine.columns import FROM, SEQUENCE
 from kdi_assets.refine.envelope import CHANGE_SEQUENCE
 from kdi_assets.refine.transform import transform

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.upstream import UpstreamChanges
-from kdi_assets.ledger.delta_log import CommitInfo, TableLog
-from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.refine.bookmarks import changes_rows
 from kdi_assets.refine.entry import parse_refine_entry

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
 
-from kdi_assets.ledger.delta_log import CommitInfo, TableLog
-from kdi_assets.ledger.errors import CommitUnreadable
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import CommitInfo, TableLog
+from kdi_assets.delta.versions import LatestVersions, LogCache
 from kdi_assets.ledger.history import live_commits
-from kdi_assets.ledger.latest_version import LatestVersions, LogCache
 from kdi_assets.ledger.recent_commits import drains_among
 from kdi_assets.monitoring.freshness import QUANTILES, freshness
 from kdi_assets.stream.stream import Stream

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from kdi_assets.delta.column_types import SPARK_NAMES
 from kdi_assets.formats.field_uses import RESERVED
-from kdi_assets.ledger.column_types import SPARK_NAMES
 from kdi_assets.predecessor.errors import NotTranslated
 from kdi_assets.scaffold.infer_types import ddl_name
 

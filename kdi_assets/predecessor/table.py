@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kdi_assets.config.folder import display_path
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.delta.log import TableLog
 from kdi_assets.ledger.positions import partition_id
 from kdi_assets.predecessor.errors import CommandNotRead
 from kdi_assets.predecessor.message_fields import DeltaType

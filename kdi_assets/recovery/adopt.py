@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.dead_letters import check_letters_intact
 from kdi_assets.drain.errors import DeadLettersReplaced
 from kdi_assets.ledger.coordinates import keeps_timestamps, rows_at
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.recovery.context import ProposedPositions, ResolveContext, another_table

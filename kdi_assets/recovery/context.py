@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kdi_assets.audit.audit import highest_offsets
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.delta.log import TableLog
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.sources.kafka.topic import TopicState

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.object_storage import prove_conditional_put
+from kdi_assets.delta.transaction import Staged
 from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.coordinates import keeps_timestamps
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import LedgerGap
-from kdi_assets.ledger.object_storage import prove_conditional_put
 from kdi_assets.ledger.positions import RETIRED, LedgerState, read_ledger, read_ledger_despite_gap
 from kdi_assets.recovery.adopt import adopt, adopt_dead_letters
 from kdi_assets.recovery.context import Action as Action

@@ -10,10 +10,11 @@ from typing import Any
 from kdi_assets.audit.audit import audited_history
 from kdi_assets.audit.coverage import coverage
 from kdi_assets.audit.kafka_comparison import compare
+from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.ledger.coordinates import keeps_timestamps
 from kdi_assets.ledger.entry import LastRead, unmoved_last_read
 from kdi_assets.ledger.erased import highest_erased
-from kdi_assets.ledger.errors import CommitUnreadable, LedgerGap
+from kdi_assets.ledger.errors import LedgerGap
 from kdi_assets.ledger.history import live_history
 from kdi_assets.recovery.adopt import refuse_another_topic
 from kdi_assets.recovery.context import ProposedPositions, ResolveContext, in_utc

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.files import FILE
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.transaction import Staged
 from kdi_assets.drain.errors import AccountingMismatch
 from kdi_assets.ledger.coordinates import Bounds, bounds_sql, coordinates, keeps_timestamps
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.letters import dead_letters_with_state
 from kdi_assets.ledger.rewrite import MESSAGE, as_deletions, old_rows, rows_of_messages, rows_with_files
 from kdi_assets.ledger.superseded_offsets import NO_END
-from kdi_assets.ledger.table_files import FILE
 from kdi_assets.sources.kafka.reader import read_ranges
 from kdi_assets.sources.kafka.topic import TopicState
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from kdi_assets.ledger.delta_log import CommitInfo, TableLog, restore_target, row_actions
-from kdi_assets.ledger.errors import CommitUnreadable
-from kdi_assets.ledger.single_commit import VersionTaken
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import CommitInfo, TableLog, restore_target, row_actions
+from kdi_assets.delta.single_commit import VersionTaken
 from kdi_assets.refine.entry import FORMAT
 from kdi_assets.refine.errors import BookmarksUnreadable, ChangedByOthers, RefinedByNewerRelease
 

@@ -12,13 +12,13 @@ from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from kdi_assets.delta.files import TableAt
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind
 from kdi_assets.follow.upstream import UpstreamChanges, changes_since, open_upstream
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_behind
-from kdi_assets.ledger.table_files import TableAt
 from kdi_assets.refine.bookmarks import bookmark_transactions, read_bookmarks, refuse_conflicts
 from kdi_assets.refine.columns import other_columns
-from kdi_assets.refine.entry import RefineEntry, metadata_of
+from kdi_assets.refine.entry import Consumed, RefineEntry, RefineKind, metadata_of
 from kdi_assets.refine.errors import (
     AnotherRefinementActive,
     NotPartitionedByDate,
@@ -27,7 +27,6 @@ from kdi_assets.refine.errors import (
     UpstreamMissing,
 )
 from kdi_assets.refine.read import appended_rows, change_rows, rows_at
-from kdi_assets.refine.report import Consumed, RefineKind
 from kdi_assets.refine.spark_errors import spark_failures
 from kdi_assets.refine.stage import StagedChange, create_table, stage_change
 from kdi_assets.refine.table_change import Everything, Nothing, OfDates, TableChange

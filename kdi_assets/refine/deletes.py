@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.single_commit import VersionTaken, find_attempt
+from kdi_assets.delta.transaction import is_conflict
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.delta_transaction import is_conflict
-from kdi_assets.ledger.errors import CommitUnreadable
-from kdi_assets.ledger.single_commit import VersionTaken, find_attempt
 from kdi_assets.refine.bookmarks import changes_rows, read_bookmarks
 from kdi_assets.refine.columns import AT, SEQUENCE
 from kdi_assets.refine.read import rows_at, with_keys

@@ -6,10 +6,36 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date
+from typing import Literal
 
-from kdi_assets.ledger.delta_log import metadata_with
+from kdi_assets.delta.log import metadata_with
 from kdi_assets.refine.errors import RefinedByNewerRelease
-from kdi_assets.refine.report import Consumed, RefineKind
+
+RefineKind = Literal["nothing", "changes", "dates", "rebuild"]
+"""What was computed: nothing was new; only what is new; whole dates; or the whole table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """The stretch of an upstream table that a refinement consumed.
+
+    Attributes:
+        table: Path of the upstream table below the lake's root.
+        table_id: Delta's id of that table.
+        since: The version consumed before, exclusive; ``None``: the first time, or everything again.
+        version: The version up to which it is consumed now, inclusive.
+    """
+
+    table: str
+    table_id: str
+    since: int | None
+    version: int
+
+    @property
+    def versions(self) -> str:
+        """The versions in words."""
+        return f"up to {self.version}" if self.since is None else f"({self.since}, {self.version}]"
+
 
 FORMAT = 1
 """Of entries and bookmarks. A new field needs no new format if older releases can ignore it; any other change does."""

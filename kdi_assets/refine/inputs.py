@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.delta.files import TableAt
 from kdi_assets.follow.upstream import UpstreamChanges
-from kdi_assets.ledger.table_files import TableAt
 from kdi_assets.refine.plan import RefinePlan
 from kdi_assets.refine.read import FEED_COLUMNS, appended_rows, change_rows, rows_at, with_keys
 from kdi_assets.refine.transform import keeps_date, transform

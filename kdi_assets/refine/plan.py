@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.follow.upstream import OpenedUpstream, UpstreamChanges, changes_since, open_upstream
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.refine.bookmarks import Bookmarks, read_bookmarks
 from kdi_assets.refine.deletes import deletes_are_lost
+from kdi_assets.refine.entry import Consumed, RefineKind
 from kdi_assets.refine.errors import BookmarksUnreadable, ChangedByOthers, TableNotRefined, UpstreamMissing
-from kdi_assets.refine.report import Consumed, RefineKind
 from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, RefinedTableSpec, ReplaceDates, Upsert
 
 

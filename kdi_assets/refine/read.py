@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.files import CHANGE, TableAt
 from kdi_assets.follow.upstream import UpstreamChanges
-from kdi_assets.ledger.table_files import CHANGE, TableAt
 from kdi_assets.runtime.spark import changed_settings
 
 if TYPE_CHECKING:

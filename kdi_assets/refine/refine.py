@@ -9,10 +9,10 @@ from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.errors import PlannedTableGone, StagedFilesGone, TableBusy
-from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_behind
-from kdi_assets.ledger.table_files import TableAt
+from kdi_assets.delta.errors import PlannedTableGone, StagedFilesGone, TableBusy
+from kdi_assets.delta.files import TableAt
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind
 from kdi_assets.refine.bookmarks import bookmark_transactions, refuse_conflicts
 from kdi_assets.refine.columns import HasOtherColumns, other_columns, refuse_frozen_columns
 from kdi_assets.refine.compute import Computed, compute

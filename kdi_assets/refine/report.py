@@ -5,35 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import TYPE_CHECKING, Literal
 
-if TYPE_CHECKING:
-    from kdi_assets.refine.entry import RefineEntry
-
-RefineKind = Literal["nothing", "changes", "dates", "rebuild"]
-"""What was computed: nothing was new; only what is new; whole dates; or the whole table."""
-
-
-@dataclass(frozen=True, slots=True)
-class Consumed:
-    """The stretch of an upstream table that a refinement consumed.
-
-    Attributes:
-        table: Path of the upstream table below the lake's root.
-        table_id: Delta's id of that table.
-        since: The version consumed before, exclusive; ``None``: the first time, or everything again.
-        version: The version up to which it is consumed now, inclusive.
-    """
-
-    table: str
-    table_id: str
-    since: int | None
-    version: int
-
-    @property
-    def versions(self) -> str:
-        """The versions in words."""
-        return f"up to {self.version}" if self.since is None else f"({self.since}, {self.version}]"
+from kdi_assets.refine.entry import Consumed, RefineEntry, RefineKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.formats.rules import literal, name
-from kdi_assets.formats.year_bounds import is_out_of_years
-from kdi_assets.ledger.delta_transaction import (
+from kdi_assets.delta.files import CHANGE, TableAt, replace_files
+from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_once
+from kdi_assets.delta.transaction import (
     CHECKPOINT_INTERVAL,
     Staged,
     delta_log,
@@ -17,8 +17,8 @@ from kdi_assets.ledger.delta_transaction import (
     new_metadata,
     start_transaction,
 )
-from kdi_assets.ledger.single_commit import CommitRequest, VersionTaken, commit_once
-from kdi_assets.ledger.table_files import CHANGE, TableAt, replace_files
+from kdi_assets.formats.rules import literal, name
+from kdi_assets.formats.year_bounds import is_out_of_years
 from kdi_assets.refine.columns import comparable
 from kdi_assets.refine.inputs import is_small
 from kdi_assets.refine.read import with_keys

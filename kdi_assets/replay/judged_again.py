@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdi_assets.audit.coverage import coverage
 from kdi_assets.audit.offsets_in_spark import covered_sql
+from kdi_assets.delta.transaction import FileSize, Staged
 from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.dead_letters import refuse_too_many_letters
 from kdi_assets.drain.rules.judge import letters_of, verdicts
@@ -21,7 +22,6 @@ from kdi_assets.drain.rules.verdict import DEAD_LETTER, ELSEWHERE, FILTERED, ROW
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.drain.stage import SHUFFLED_BYTES_PER_FILE_BYTE, stage
 from kdi_assets.formats.stream_decoder import StreamDecoder
-from kdi_assets.ledger.delta_transaction import FileSize, Staged
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.letters import OUTCOME
 from kdi_assets.ledger.rewrite import MESSAGE

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.files import FILE
+from kdi_assets.delta.transaction import Staged
 from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.report import Commit
 from kdi_assets.drain.rules.judge import judge
@@ -21,11 +23,9 @@ from kdi_assets.drain.rules.rules import with_counts
 from kdi_assets.drain.rules.tally import PassTally
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, FILTERED, ROW, TOMBSTONE, VERDICTS
 from kdi_assets.drain.spark_errors import spark_failures
-from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.entry import LedgerEntry, RowlessCounts
 from kdi_assets.ledger.letters import OUTCOME
 from kdi_assets.ledger.rewrite import old_rows, rows_of_messages, rows_with_files
-from kdi_assets.ledger.table_files import FILE
 from kdi_assets.replay.judged_again import JudgedAgain, judged_again
 from kdi_assets.replay.open_letters import PREVIOUS
 from kdi_assets.replay.replay_transaction import ReplayTransaction

@@ -11,9 +11,9 @@ from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.transaction import Staged
 from kdi_assets.drain.report import Commit
 from kdi_assets.drain.rules.verdict import ROW, VERDICTS
-from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.letters import DISCARDED
 from kdi_assets.replay.dead_letter_filter import ALL, DeadLetterFilter
 from kdi_assets.replay.open_letters import HAS_ROW, open_letters

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.errors import StagedFilesGone
+from kdi_assets.delta.transaction import Staged
 from kdi_assets.drain.dead_letters import append_letters, check_letters_intact_or_retry
 from kdi_assets.drain.errors import AccountingMismatch, AnotherDrainActive, DeadLettersGone, NotDrainedYet
 from kdi_assets.drain.position_commit import commit_positions
@@ -16,9 +18,8 @@ from kdi_assets.drain.route_change import routes_to_drain_by
 from kdi_assets.drain.snapshot import Snapshot, take_snapshot
 from kdi_assets.drain.spark_errors import jvm_loss_named, refused_to, spark_failures
 from kdi_assets.ledger.commit import commit, next_entry
-from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.entry import Kind, LedgerEntry
-from kdi_assets.ledger.errors import OvertakenCommit, StagedFilesGone
+from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.rewrite import message_key

@@ -13,8 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.serve.columns import Column, served_columns
 from kdi_assets.serve.errors import (
     AnotherServerActive,

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.storage import open_delta_table, storage_failures
+from kdi_assets.delta.transaction import Staged
 from kdi_assets.drain.snapshot import Snapshot, take_snapshot
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.ledger.archive import copy_to_archive, open_archive, uncopied
 from kdi_assets.ledger.commit import commit, next_entry
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.ledger.positions import LedgerState
-from kdi_assets.ledger.storage import open_delta_table, storage_failures
 from kdi_assets.stream.stream import Stream
 from kdi_assets.upkeep.errors import NoUpkeepNow
 from kdi_assets.wording import first_line

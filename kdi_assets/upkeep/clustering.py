@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from kdi_assets.delta.log import TableLog, metadata_with
+from kdi_assets.delta.storage import storage_failures
 from kdi_assets.ledger.archive import open_archive, uncopied
-from kdi_assets.ledger.delta_log import TableLog, metadata_with
-from kdi_assets.ledger.storage import storage_failures
 from kdi_assets.upkeep.compaction import CLUSTERED
 
 _Said = tuple[str, datetime | None]

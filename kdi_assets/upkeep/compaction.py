@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
+from kdi_assets.delta.transaction import delta_log
 from kdi_assets.ledger.coordinates import quoted_path
-from kdi_assets.ledger.delta_transaction import delta_log
 from kdi_assets.runtime.spark import changed_settings
 from kdi_assets.runtime.spark_failures import translated
 from kdi_assets.stream.upkeep import Upkeep

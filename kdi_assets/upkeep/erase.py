@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.errors import StagedFilesGone
+from kdi_assets.delta.transaction import Staged, delta_log
 from kdi_assets.drain.errors import AnotherDrainActive
 from kdi_assets.drain.spark_errors import jvm_loss_named, spark_failures
 from kdi_assets.ledger.commit import commit, next_entry
-from kdi_assets.ledger.delta_transaction import Staged, delta_log
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.erased import append_erased
-from kdi_assets.ledger.errors import OvertakenCommit, StagedFilesGone
+from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.ledger.rewrite import as_deletions, old_rows

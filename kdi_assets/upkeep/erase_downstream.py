@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kdi_assets.config.refined_documents import upstream_first, upstream_names
+from kdi_assets.delta.log import TableLog
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.refine.deletes import deletes_are_replaceable, deletes_are_unused
 from kdi_assets.refine.read import rows_at
 from kdi_assets.refine.refine import refine

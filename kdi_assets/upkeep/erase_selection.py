@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.audit.coverage import coverage
 from kdi_assets.audit.offsets_in_spark import covered_sql
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.cached_messages import cached
 from kdi_assets.ledger.coordinates import DIGEST_SQL, Bounds, bounds_sql, coordinates
 from kdi_assets.ledger.dates import day_of
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import Erasure
 from kdi_assets.ledger.erased import erased_offsets
 from kdi_assets.ledger.history import LiveHistory

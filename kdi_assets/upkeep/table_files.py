@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.formats.rules import literal
 from kdi_assets.formats.rules import name as quoted_name
-from kdi_assets.ledger.delta_log import TableLog
 
 if TYPE_CHECKING:
     import pyarrow as pa

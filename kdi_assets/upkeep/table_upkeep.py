@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.storage import open_delta_table, storage_failures
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.storage import open_delta_table, storage_failures
 from kdi_assets.stream.upkeep import USUAL_FILE_BYTES, Upkeep
 from kdi_assets.upkeep.clustering import clustered_at
 from kdi_assets.upkeep.compaction import DueCompaction, compact, due_compactions

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.delta_transaction import delta_log
-from kdi_assets.ledger.storage import storage_failures
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.storage import storage_failures
+from kdi_assets.delta.transaction import delta_log
 from kdi_assets.runtime.spark import changed_settings
 from kdi_assets.upkeep.errors import FILE_RETENTION, RetentionTooShort, RetentionUnclear, spark_failures
 from kdi_assets.wording import byte_size, counted

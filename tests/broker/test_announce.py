@@ -17,8 +17,8 @@ from kdi_assets.announce.errors import (
     BookmarksNotKept,
     BookmarksScattered,
 )
+from kdi_assets.delta.storage import commit_path
 from kdi_assets.drain.drain import drain
-from kdi_assets.ledger.storage import commit_path
 from kdi_assets.sources.kafka.errors import TopicMissing
 from kdi_assets.stream.announcement import Announcement
 from kdi_assets.stream.fields import Announce

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.errors import StreamRetired, TableNotMoved
 from kdi_assets.drain.snapshot import fresh_ledger
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.recent_commits import recent_commits
 from kdi_assets.monitoring import ledger_cache
 from kdi_assets.monitoring.backlog import State

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.delta.log import TableLog
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import OffsetRange
 from tests.conftest import DrivenFactory

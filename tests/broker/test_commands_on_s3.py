@@ -9,8 +9,8 @@ from urllib.request import urlopen
 import boto3
 import pytest
 
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.object_storage import PROOF
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.object_storage import PROOF
 from kdi_assets.runtime.errors import OtherLock
 from kdi_assets.settings import Settings
 from tests.broker import (

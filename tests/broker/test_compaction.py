@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.transaction import delta_log
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.delta_transaction import delta_log
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.stream.upkeep import Upkeep
 from kdi_assets.upkeep.document_upkeep import DocumentUpkeep, keep_document, kept_tables, plan_upkeep

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.rules.errors import OtherTypesFound, SchemaDisagrees, UnknownFieldsFound
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.subject import CheckSubject

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdi_assets.cli.drain import _text
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain import stage
 from kdi_assets.drain.report import DrainReport
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.sources.kafka import reader
 from kdi_assets.sources.kafka.messages import sampled_bytes

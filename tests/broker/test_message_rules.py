@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.rules.errors import ExpectationNotMet
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.stream.message_rules import Expectation, Mask
 from tests.broker.test_audit import adds_up
 from tests.conftest import DrivenFactory

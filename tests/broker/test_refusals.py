@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.errors import (
     PositionBelowStart,
@@ -20,7 +21,6 @@ from kdi_assets.drain.errors import (
     TooManyDeadLetters,
 )
 from kdi_assets.drain.rules.errors import SchemaDisagrees, ShapeMistake
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
 from kdi_assets.stream.message_rules import DeadLetterLimit

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.rules.errors import SchemaDisagrees
 from kdi_assets.formats.errors import RegistryUnavailable, SubjectVersionUnknown, TooManySchemas
 from kdi_assets.formats.registry.client import RegistryClient
 from kdi_assets.formats.registry.schema import Referenced, Schema, Version
 from kdi_assets.formats.registry.schemas import Schemas
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.stream.message_format import AvroRegistry, JsonRegistry, ProtobufRegistry, RegistrySchemas
 from kdi_assets.stream.message_rules import Route

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.errors import NothingDrained
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.letters import dead_letters_with_state
 from kdi_assets.replay.replay_dates import replay_dates

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.rules.errors import SchemaDisagrees
 from kdi_assets.drain.snapshot import take_snapshot
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.errors import RowsWithoutDate
 from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.subject import CheckSubject

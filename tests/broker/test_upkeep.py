@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 
 from kdi_assets.audit.audit import audited_history
 from kdi_assets.config.route_groups import link_routes
+from kdi_assets.delta.errors import StorageFailed
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.snapshot import take_snapshot
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.errors import StorageFailed
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.stream.message_rules import Route

@@ -18,8 +18,8 @@ from kdi_assets.components.refined_groups import refined_groups
 from kdi_assets.components.refined_run import RefineEngine
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.refined_status import RefinedStatus
-from kdi_assets.refine.entry import RefineEntry
-from kdi_assets.refine.report import Consumed, RefineReport
+from kdi_assets.refine.entry import Consumed, RefineEntry
+from kdi_assets.refine.report import RefineReport
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
 from kdi_assets.stream.stream import Stream
 from tests.dagster.fakes import Selected, a_stream, materialize, range_tags, today

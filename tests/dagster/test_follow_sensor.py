@@ -19,15 +19,14 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_checks import refined_check_key
 from kdi_assets.components.served_asset import served_asset
+from kdi_assets.delta.errors import StorageFailed
+from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.downstream import on_new_upstream_data
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.errors import StorageFailed
-from kdi_assets.ledger.latest_version import LatestVersions
 from kdi_assets.monitoring.refined_status import RefinedStatus, read_refined_status
-from kdi_assets.refine.entry import refine_entry_to_json
+from kdi_assets.refine.entry import RefineKind, refine_entry_to_json
 from kdi_assets.refine.errors import ChangedByOthers, QueryMistake, UpstreamMissing
 from kdi_assets.refine.plan import RefinePlan
-from kdi_assets.refine.report import RefineKind
 from kdi_assets.refine.transform import function_source
 from kdi_assets.serve.serve import serve
 from kdi_assets.stream.message_rules import Expectation

@@ -16,9 +16,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.components.names import table_key
 from kdi_assets.components.table_asset import table_asset
+from kdi_assets.delta.versions import SEEN_SECONDS, LatestVersions
 from kdi_assets.dev.s3_server import S3Server
 from kdi_assets.follow.upstream import UpstreamChanges
-from kdi_assets.ledger.latest_version import SEEN_SECONDS, LatestVersions
 from kdi_assets.monitoring import backlog_reader
 from kdi_assets.monitoring.backlog_reader import BacklogReader
 from kdi_assets.monitoring.refined_status import RefinedStatus

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from kdi_assets.delta import single_commit
+from kdi_assets.delta import transaction as delta_transaction
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger import delta_transaction, single_commit
 from kdi_assets.recovery.resolve import commit_decision, decide
 from kdi_assets.runtime.spark import close_session, driver_loss_named, open_session
 from kdi_assets.settings import Settings

@@ -15,6 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 from py4j.protocol import Py4JNetworkError
 from pytest import MonkeyPatch
 
+from kdi_assets.delta import single_commit
+from kdi_assets.delta import transaction as delta_transaction
 from kdi_assets.drain import accounting
 from kdi_assets.drain import drain as draining
 from kdi_assets.drain import execute_plan as carrying
@@ -30,7 +32,6 @@ from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, TOMBSTONE
 from kdi_assets.errors import KdiError
 from kdi_assets.formats.decoder import VALUE
 from kdi_assets.ledger import commit as adapter
-from kdi_assets.ledger import delta_transaction, single_commit
 from kdi_assets.ledger import letters as ledger_letters
 from kdi_assets.ledger.entry import RangeCounts
 from kdi_assets.ledger.positions import _LedgerReader

@@ -11,12 +11,13 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyarrow.fs import FileSelector
 
+from kdi_assets.delta import single_commit
+from kdi_assets.delta import transaction as delta_transaction
+from kdi_assets.delta.errors import StagedFilesGone, TableBusy
+from kdi_assets.delta.storage import table_folder
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.drain.rules.errors import SchemaDisagrees
-from kdi_assets.ledger import delta_transaction, single_commit
-from kdi_assets.ledger.errors import StagedFilesGone, TableBusy
-from kdi_assets.ledger.storage import table_folder
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.stream.stream import DateWindow
 from tests.conftest import DrivenFactory

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka.admin import AclOperation, NewTopic, ResourceType
 from pyspark.sql import SparkSession
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.dev.publisher import ensure_topic
 from kdi_assets.doctor import kafka
 from kdi_assets.doctor.finding import Finding, Verdict
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.sources.kafka import probe
 from kdi_assets.sources.kafka.errors import AccessRefused, AdvertisedUnreachable, RightMissing

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.follow.upstream import OpenedUpstream
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.refine import envelope as opening
 from kdi_assets.refine import plan as planning
 from kdi_assets.refine import refine as refining

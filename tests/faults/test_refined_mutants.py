@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kdi_assets.delta import log as delta_log
 from kdi_assets.errors import KdiError
 from kdi_assets.follow import upstream as looking
-from kdi_assets.ledger import delta_log
 from kdi_assets.refine import aggregate as grouping
 from kdi_assets.refine import compute as computing
 from kdi_assets.refine import inputs as reading

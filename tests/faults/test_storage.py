@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.delta.log import TableLog
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults import others

@@ -9,10 +9,10 @@ from urllib.parse import unquote
 
 import pytest
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.dev.s3_server import S3Server
 from kdi_assets.drain.errors import StorageForbids
 from kdi_assets.errors import Transient
-from kdi_assets.ledger.delta_log import TableLog
 from tests.conftest import DrivenFactory
 from tests.faults import others
 from tests.faults.s3_proxy import Fault, RandomFaults, Request, S3Proxy, proxy_to

@@ -15,8 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from kdi_assets.audit.foreign_changes import deleted_letters
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.dead_letters import append_letters
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import dead_letters_with_state, letters_without_rows

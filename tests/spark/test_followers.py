@@ -14,8 +14,8 @@ from urllib.parse import urlparse
 
 import pytest
 
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.errors import TableUnreadable
+from kdi_assets.delta.errors import TableUnreadable
+from kdi_assets.delta.log import TableLog
 from kdi_assets.refine.consumer import new_rows
 from kdi_assets.refine.errors import AnotherRefinementActive
 from kdi_assets.serve.errors import AnotherServerActive

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.log_files import files_at
-from kdi_assets.ledger.table_files import TableAt
+from kdi_assets.delta.files import TableAt
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.log_files import files_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

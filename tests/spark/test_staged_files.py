@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.transaction import FileSize, Staged, stage_rows
 from kdi_assets.ledger.commit import commit
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.delta_transaction import FileSize, Staged, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.ledger.rewrite import as_deletions, old_rows

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.announce.announce import Announced
 from kdi_assets.components.names import table_key
-from kdi_assets.ledger.latest_version import LatestVersions
+from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.stream.fields import Announce
 from kdi_assets.stream.stream import Cluster, Stream
 from sensors.announcements import Announcers

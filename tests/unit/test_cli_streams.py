@@ -13,10 +13,10 @@ import pytest
 
 from kdi_assets.cli.output import to_json
 from kdi_assets.cli.status import HEAD, StreamStatus, text
+from kdi_assets.delta.errors import NotADeltaTable
 from kdi_assets.drain.errors import RetentionPassedPosition
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import BUCKETS_PER_OCTAVE, HIGHEST_BUCKET, LOWEST_BUCKET
-from kdi_assets.ledger.errors import NotADeltaTable
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State
 from kdi_assets.monitoring.freshness import bucket_seconds
 from kdi_assets.monitoring.table_facts import DataFiles, TableFacts

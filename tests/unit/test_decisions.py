@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.snapshot import truncation
 from kdi_assets.ledger.commit import may_follow, next_entry, rebase
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import DeadLettersAt, LastRead, LedgerEntry
 from kdi_assets.ledger.positions import RETIRED, LedgerState, read_ledger
 from kdi_assets.ledger.routes import Routes

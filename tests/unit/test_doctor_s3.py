@@ -9,11 +9,11 @@ from pathlib import Path
 import boto3
 import pytest
 
+from kdi_assets.delta.errors import PutIfAbsentMissing, StorageRefused
+from kdi_assets.delta.object_storage import PROOF, prove_conditional_put
 from kdi_assets.doctor.doctor import Examination, side_by_side
 from kdi_assets.doctor.finding import Finding, Verdict
 from kdi_assets.doctor.storage import storage
-from kdi_assets.ledger.errors import PutIfAbsentMissing, StorageRefused
-from kdi_assets.ledger.object_storage import PROOF, prove_conditional_put
 from tests.object_store import ObjectStore, object_store
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.ledger.delta_log import CommitInfo, TableLog
+from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.recent_commits import recent_commits
 from kdi_assets.monitoring.commit_history import commit_history

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kdi_assets.ledger.latest_version import SEEN_SECONDS, LatestVersions, LogCache
+from kdi_assets.delta.versions import SEEN_SECONDS, LatestVersions, LogCache
 from tests.object_store import ObjectStore, object_store
 
 TABLE = "s3://bucket/lake/bronze/orders"

@@ -12,9 +12,9 @@ from deltalake import write_deltalake
 
 from kdi_assets.monitoring.checks.finding import Level
 from kdi_assets.monitoring.refined_status import RefinedStatus, up_to_date
+from kdi_assets.refine.entry import RefineKind
 from kdi_assets.refine.errors import ChangedByOthers
 from kdi_assets.refine.plan import RefinePlan
-from kdi_assets.refine.report import RefineKind
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
 from tests.documents import refined, written

@@ -14,10 +14,9 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from kdi_assets.monitoring.refined_status import read_refined_status
 from kdi_assets.refine.bookmarks import bookmark_transactions, format_id
 from kdi_assets.refine.consumer import new_rows
-from kdi_assets.refine.entry import FORMAT, RefineEntry, parse_refine_entry, refine_entry_to_json
+from kdi_assets.refine.entry import FORMAT, Consumed, RefineEntry, parse_refine_entry, refine_entry_to_json
 from kdi_assets.refine.errors import RefinedByNewerRelease
 from kdi_assets.refine.plan import plan_refinement
-from kdi_assets.refine.report import Consumed
 from tests.refined import COPY
 
 ENTRY = RefineEntry(

@@ -13,14 +13,14 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from kdi_assets.delta import single_commit
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.object_storage import object_storage
+from kdi_assets.delta.single_commit import CommitRequest
+from kdi_assets.delta.storage import table_folder
+from kdi_assets.delta.transaction import Staged
+from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.dev.s3_server import REGION, S3Server
-from kdi_assets.ledger import single_commit
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.delta_transaction import Staged
-from kdi_assets.ledger.latest_version import LatestVersions
-from kdi_assets.ledger.object_storage import object_storage
-from kdi_assets.ledger.single_commit import CommitRequest
-from kdi_assets.ledger.storage import table_folder
 from kdi_assets.runtime.errors import CredentialsMissing, CredentialsRefused, OtherLock
 from kdi_assets.runtime.s3_access import delta_rs_options, s3_client
 
@@ -28,7 +28,7 @@ TABLE = "s3://bucket/lake/table"
 # Opens a table and shows the options of two openings in a row; the second one comes later.
 OPENS = (
     "import json, sys; from kdi_assets.runtime.s3_access import delta_rs_options as of;"
-    "from kdi_assets.ledger.delta_log import TableLog; uri = sys.argv[1];"
+    "from kdi_assets.delta.log import TableLog; uri = sys.argv[1];"
     "print(json.dumps([of(uri), TableLog.existing(uri).version, of(uri)]))"
 )
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kdi_assets.audit.coverage import coverage
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.delta.errors import TableUnreadable
+from kdi_assets.delta.log import TableLog
 from kdi_assets.ledger.entry import Erasure, LedgerEntry, RangeCounts
 from kdi_assets.ledger.entry_json import entry_to_json, parse_entry
-from kdi_assets.ledger.errors import TableUnreadable
 from kdi_assets.refine.entry import parse_refine_entry
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from kdi_assets.stream.upkeep import Upkeep

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
+from kdi_assets.delta.transaction import ONE_FILE_PER_TASK, FileSize
 from kdi_assets.drain import stage
 from kdi_assets.drain.accounting import account_for
 from kdi_assets.drain.dead_letters import AppendedLetters
@@ -18,7 +19,6 @@ from kdi_assets.drain.rules.mask import letters_hold, unlocated
 from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.drain.rules.verdict import DEAD_LETTER
 from kdi_assets.drain.stage import file_size, largest_drain
-from kdi_assets.ledger.delta_transaction import ONE_FILE_PER_TASK, FileSize
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.recent_commits import LedgerCommit
 from kdi_assets.stream.message_format import Bytes, Csv

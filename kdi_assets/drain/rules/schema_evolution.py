@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.rules.errors import SchemaDisagrees, ShapeMistake
 from kdi_assets.drain.rules.judge import field_values
 from kdi_assets.drain.rules.records import overlap, stream_decoder
@@ -25,7 +26,6 @@ from kdi_assets.formats.errors import SubjectVersionUnknown
 from kdi_assets.formats.field_uses import FORBIDDEN, RESERVED, FieldUses, named_as_messages, read_struct
 from kdi_assets.formats.registry.schemas import version_numbers
 from kdi_assets.formats.stream_decoder import StreamDecoder
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.stream.message_format import Json, JsonRegistry
 from kdi_assets.stream.message_rules import Contract
 from kdi_assets.stream.stream import Stream

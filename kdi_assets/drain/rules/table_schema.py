@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.rules.column_tree import DATE
 from kdi_assets.drain.rules.errors import SchemaDisagrees
 from kdi_assets.drain.rules.table_rows import keeps_otherwise, may_lack
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.stream.message_format import Framed
 from kdi_assets.stream.stream import Stream
 

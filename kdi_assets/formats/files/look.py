@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from kdi_assets.ledger.storage import storage_failures, table_folder
+from kdi_assets.delta.storage import storage_failures, table_folder
 from kdi_assets.stream.message_format import Files, Parquet
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kdi_assets.audit.audit import AuditReport, audit
 from kdi_assets.audit.errors import NothingToAudit
-from kdi_assets.ledger.delta_log import CommitInfo
+from kdi_assets.delta.log import CommitInfo
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.history import until_unreadable, walk_back

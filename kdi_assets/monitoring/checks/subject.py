@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.delta.log import TableLog
 from kdi_assets.ledger.recent_commits import LedgerCommit, drains_since
 from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.monitoring.backlog_reader import read_backlog

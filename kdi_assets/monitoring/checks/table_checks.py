@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import date
 
 from kdi_assets.audit.offsets_in_spark import islands
+from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.rules.column_tree import DATE
 from kdi_assets.drain.rules.errors import SchemaDisagrees
 from kdi_assets.drain.rules.schema_evolution import evolved, followed
@@ -13,7 +14,6 @@ from kdi_assets.drain.rules.shape import analyse
 from kdi_assets.drain.rules.table_schema import follows_latest, refuse_other_schema
 from kdi_assets.ledger.coordinates import coordinates
 from kdi_assets.ledger.dates import as_dates, day_of
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.recent_commits import recent_commits
 from kdi_assets.monitoring.checks.finding import NO_TABLE, CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject

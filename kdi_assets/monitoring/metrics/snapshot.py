@@ -11,9 +11,9 @@ from functools import partial
 from threading import Lock
 from typing import TypeVar
 
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.errors import CommitUnreadable
-from kdi_assets.ledger.latest_version import LatestVersions
 from kdi_assets.monitoring.backlog import Backlog, State, state_of
 from kdi_assets.monitoring.backlog_reader import BacklogReader, ReadBacklogs
 from kdi_assets.monitoring.metrics.totals import LedgerTotals, Totals

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.versions import LatestVersions, LogCache
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
-from kdi_assets.ledger.errors import CommitUnreadable
-from kdi_assets.ledger.latest_version import LatestVersions, LogCache
 from kdi_assets.monitoring.metrics.names import DRAIN_COUNTERS, LEDGER_COUNTERS
 
 

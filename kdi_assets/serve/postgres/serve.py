@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import TableLog
 from kdi_assets.follow.upstream import OpenedUpstream, UpstreamChanges, changes_since
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.serve.columns import Column, key_columns, served_columns
 from kdi_assets.serve.errors import AnotherServerActive, PublishedMeanwhile
 from kdi_assets.serve.net_changes import NET, PRESENT, appended_as_changes, net_changes

@@ -8,7 +8,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.delta.log import TableLog
 from kdi_assets.ledger.letters import remove_orphaned_dead_letters
 from kdi_assets.sources.kafka.topic import read_topic
 from kdi_assets.stream.stream import OffsetRange

@@ -17,10 +17,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from kdi_assets.delta import single_commit
+from kdi_assets.delta.transaction import Staged
 from kdi_assets.dev.broker import Broker
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger import single_commit
-from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.positions import read_ledger
 from kdi_assets.recovery.resolve import Action
 from kdi_assets.sources.kafka.topic import BrokerOffsets, read_topic

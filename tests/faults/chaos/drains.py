@@ -11,11 +11,12 @@ from unittest.mock import patch
 
 from py4j.protocol import Py4JNetworkError
 
+from kdi_assets.delta import single_commit
+from kdi_assets.delta import transaction as delta_transaction
 from kdi_assets.drain.errors import AnotherDrainActive, RetentionPassedPosition
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.snapshot import take_snapshot
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.ledger import delta_transaction, single_commit
 from kdi_assets.stream.stream import DateWindow
 from tests.driven import Once
 from tests.faults.chaos.actions import INTERFERENCES, Action, restart_broker

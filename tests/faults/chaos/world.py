@@ -8,11 +8,11 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.dev.broker import Broker
 from kdi_assets.drain.errors import RetentionPassedPosition
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.snapshot import take_snapshot
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.sources.kafka.topic import BrokerOffsets, read_topic
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 from tests.driven import DrivenStream

@@ -16,9 +16,9 @@ import psutil
 from confluent_kafka.admin import NewTopic
 
 from kdi_assets.config.loader import load_streams
+from kdi_assets.delta.log import TableLog
 from kdi_assets.dev.broker import JVM_OPTIONS, Broker, start_broker
 from kdi_assets.dev.generator import Traffic, WebRequests
-from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.monitoring.backlog_reader import read_backlogs
 from kdi_assets.stream.stream import Cluster, Stream

@@ -13,9 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.errors import KdiError
-from kdi_assets.ledger.delta_log import CommitInfo, TableLog
-from kdi_assets.ledger.delta_transaction import (
+from kdi_assets.delta.errors import (
+    HARMLESS_RETRIES,
+    CommitUnreadable,
+    NotADeltaTable,
+    PlannedTableGone,
+    StagedFilesGone,
+    TableBusy,
+)
+from kdi_assets.delta.log import CommitInfo, TableLog
+from kdi_assets.delta.transaction import (
     Staged,
     delta_log,
     is_conflict,
@@ -25,14 +32,7 @@ from kdi_assets.ledger.delta_transaction import (
     set_transactions,
     start_transaction,
 )
-from kdi_assets.ledger.errors import (
-    HARMLESS_RETRIES,
-    CommitUnreadable,
-    NotADeltaTable,
-    PlannedTableGone,
-    StagedFilesGone,
-    TableBusy,
-)
+from kdi_assets.errors import KdiError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

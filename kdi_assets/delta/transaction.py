@@ -16,8 +16,8 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from kdi_assets.ledger.delta_log import physical_name_in
-from kdi_assets.ledger.errors import KNOWN_DELTA, UnknownDelta
+from kdi_assets.delta.errors import KNOWN_DELTA, UnknownDelta
+from kdi_assets.delta.log import physical_name_in
 from kdi_assets.runtime.errors import SessionOfOtherLake
 from kdi_assets.runtime.s3_access import lies_on_s3
 from kdi_assets.runtime.spark import changed_settings

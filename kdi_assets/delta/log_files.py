@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.ledger.errors import CommitUnreadable
-from kdi_assets.ledger.storage import checkpoint_names, checkpoint_path, read_actions, storage_failures, table_folder
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.storage import checkpoint_names, checkpoint_path, read_actions, storage_failures, table_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kdi_assets.aws import is_transient
-from kdi_assets.ledger.errors import PutIfAbsentMissing, StorageRefused, StorageUnanswered
+from kdi_assets.delta.errors import PutIfAbsentMissing, StorageRefused, StorageUnanswered
 from kdi_assets.runtime.s3_access import credential_failures, lies_on_s3, refuse_other_lock, s3_client
 from kdi_assets.runtime.threads import start_in_thread
 

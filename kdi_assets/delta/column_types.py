@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.delta.log import TableLog
 
 SPARK_NAMES: Mapping[str, str] = MappingProxyType(
     {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.ledger.errors import CommitUnreadable, StorageFailed, TableUnreadable
+from kdi_assets.delta.errors import CommitUnreadable, StorageFailed, TableUnreadable
 from kdi_assets.runtime.s3_access import delta_rs_options
 
 if TYPE_CHECKING:

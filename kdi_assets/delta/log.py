@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from kdi_assets.ledger.errors import CommitUnreadable, NotADeltaTable, TableUnreadable
-from kdi_assets.ledger.storage import (
+from kdi_assets.delta.errors import CommitUnreadable, NotADeltaTable, TableUnreadable
+from kdi_assets.delta.storage import (
     Actions,
     commit_files,
     commit_path,

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from kdi_assets.delta.object_storage import RETRIES, ObjectStorage
+from kdi_assets.delta.storage import commit_path, table_folder
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.object_storage import RETRIES, ObjectStorage
-from kdi_assets.ledger.storage import commit_path, table_folder
 from kdi_assets.runtime.s3_access import lies_on_s3, s3_client
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The files of a Delta table as Delta's own actions: rows of some of them, and their replacement in one commit.
 
-With ``ledger.delta_transaction`` and ``ledger.rewrite`` the only module that uses Delta's internals.
+With ``delta.transaction`` and ``ledger.rewrite`` the only module that uses Delta's internals.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from kdi_assets.ledger.delta_transaction import (
+from kdi_assets.delta.log_files import Add, files_at
+from kdi_assets.delta.transaction import (
     Staged,
     delta_log,
     delta_options,
@@ -24,7 +25,6 @@ from kdi_assets.ledger.delta_transaction import (
     scala_seq,
     start_transaction,
 )
-from kdi_assets.ledger.log_files import Add, files_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
