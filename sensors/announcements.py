@@ -16,7 +16,7 @@ from sensors.policy import backoff_seconds
 SECONDS = 10.0
 """How long a tick may announce; the next one goes on."""
 
-Announcing = Callable[[Stream, str, Callable[[str], None]], Announced | None]
+Announcing = Callable[..., Announced | None]
 """``announce_or_report``; a test about the sensor alone passes another."""
 
 
@@ -43,17 +43,16 @@ class Announcers:
                 break
             if run_in_flight(stream, in_flight):
                 continue  # it announces what it commits, and the two would refuse each other
-            self._announce(stream, lake, lines)
+            self._announce(stream, lake, lines, until=deadline)
         return lines
 
-    def _announce(self, stream: Stream, lake: str, lines: list[str]) -> None:
-        done = self._announcing(stream, lake, lines.append)
-        if done is None:
+    def _announce(self, stream: Stream, lake: str, lines: list[str], *, until: float) -> None:
+        done = self._announcing(stream, lake, lines.append, until=until)
+        if done is None or done.through is None:  # it failed, or there is no table yet
             self._failures[stream.name] = self._failures.get(stream.name, (0, 0.0))[0] + 1, time.monotonic()
             return
         self._failures.pop(stream.name, None)
-        if done.through is not None:
-            self._through[stream.name] = done.through
+        self._through[stream.name] = done.through
 
     def _is_due(self, stream: Stream, lake: str) -> bool:
         failures, at = self._failures.get(stream.name, (0, 0.0))

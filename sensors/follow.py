@@ -7,7 +7,10 @@ automation condition would request a run for each date, and each level at a late
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import dagster as dg
@@ -39,6 +42,7 @@ from sensors.follow_policy import (
 from sensors.followers import Follower, IdleTables, RefinedFollower, ServedFollower, StatusReader
 from sensors.in_flight import assets_in_flight
 from sensors.memory import FollowerMemory, read_json
+from sensors.policy import seconds_since
 from sensors.reconcile_refined import missing_refined_events
 
 NAME = "follow"
@@ -107,14 +111,25 @@ class _Tick:
         own = {table.table for table in self._refined}
         self._idle = IdleTables(versions, own.union(*(follower.upstreams for follower in followers)))
         self._reconciled: LogCache[int] = LogCache(versions)
+        self._at_work = threading.Lock()
 
     def __call__(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        # Dagster gives a tick up after a minute; its thread works on, and two would announce the same at once.
+        if not self._at_work.acquire(blocking=False):
+            return dg.SensorResult(skip_reason="the tick before is still at work", cursor=context.cursor)
+        try:
+            return self._tick(context)
+        finally:
+            self._at_work.release()
+
+    def _tick(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
         lake, now, instance = Settings.from_environment().lake, datetime.now(UTC), context.instance
         memories = read_json(_CURSOR, context.cursor)
         for follower in self._followers:
-            if follower.cron and not memories.get(follower.name, FollowerMemory()).looked_at:
-                # from now on, not at once
-                memories[follower.name] = FollowerMemory(looked_at=round(now.timestamp(), 1))
+            memory = memories.get(follower.name, FollowerMemory())
+            if follower.cron and (not memory.looked_at or seconds_since(memory.looked_at, now.timestamp()) == math.inf):
+                # From now on, not at once.
+                memories[follower.name] = replace(memory, looked_at=round(now.timestamp(), 1))
         # Runs are read before the logs: a run that ends in between has committed what the logs then show.
         in_flight = assets_in_flight(instance)
         self._idle.update(instance, in_flight, lake)
@@ -177,7 +192,7 @@ class _Tick:
             elif is_time(follower, memory, now):
                 decisions[follower.name] = self._decide(follower, lake, memory, instance, now)
             elif memory.progress and wait_seconds(memory, now) <= 0:
-                decisions[follower.name] = between_times(self._decide(follower, lake, memory, instance, now))
+                decisions[follower.name] = between_times(self._decide(follower, lake, memory, instance, now), memory)
             else:
                 decisions[follower.name] = Decision("", looked=False)
         return decisions

@@ -10,12 +10,13 @@ import dagster as dg
 
 from kdi_assets.components.refined_groups import RefinedGroup
 from kdi_assets.errors import KdiError, Transient
+from kdi_assets.refine.errors import UpstreamMissing
 from kdi_assets.stream.limits import time_has_come
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.wording import duration
-from sensors.followers import Follower, FollowerStatus
+from sensors.followers import REFUSED, Follower, FollowerStatus
 from sensors.memory import FollowerMemory
-from sensors.policy import backoff_seconds
+from sensors.policy import backoff_seconds, seconds_since
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Decision:
         looked: It was looked at, and the next time of its cron counts from here.
         settled: Its last run did what it was requested for.
         progress: Changes if a run commits to the table.
+        lacks: The upstream table that does not exist; a run that makes it may take this one along.
     """
 
     text: str
@@ -39,6 +41,7 @@ class Decision:
     looked: bool = True
     settled: bool = False
     progress: str = ""
+    lacks: str = ""
 
 
 def is_time(follower: Follower, memory: FollowerMemory, now: datetime) -> bool:
@@ -52,15 +55,16 @@ def held(by: str) -> Decision:
 
 
 def rests(left: float) -> Decision:
-    """The last run committed nothing, a moment ago."""
-    return Decision(f"the last run committed nothing; the next one in {duration(left)}", waits=True)
+    """The last run committed nothing, a moment ago. A time of the cron counts after the wait."""
+    return Decision(f"the last run committed nothing; the next one in {duration(left)}", waits=True, looked=False)
 
 
 def decide(follower: Follower, status: FollowerStatus, memory: FollowerMemory, now: datetime) -> Decision:
     """What to do about a follower that nothing holds."""
     if isinstance(status.refusal, Transient):
         # A time of its cron counts once the table could be read.
-        return Decision(what_happened(status.refusal, follower.name), looked=False)
+        lacks = status.refusal.upstream if isinstance(status.refusal, UpstreamMissing) else ""
+        return Decision(what_happened(status.refusal, follower.name), waits=not lacks, looked=False, lacks=lacks)
     if not status.refusal and not status.is_behind:
         return Decision("")
     suspect = memory.requested_at > 0 and memory.progress == status.progress
@@ -71,15 +75,17 @@ def decide(follower: Follower, status: FollowerStatus, memory: FollowerMemory, n
     return Decision(text, due=True, suspect=suspect, progress=status.progress)
 
 
-def between_times(decision: Decision) -> Decision:
+def between_times(decision: Decision, memory: FollowerMemory) -> Decision:
     """What a tick does between two times of a follower's cron: only what the run of the last one left undone."""
-    undone = decision.suspect or not decision.looked
+    # A run that met a refusal committed nothing, whatever the table's state is now.
+    refused = decision.due and any(p.startswith(REFUSED) for p in (memory.progress, decision.progress))
+    undone = decision.suspect or refused or not decision.looked
     return decision if undone else Decision("", looked=False, settled=True)
 
 
 def wait_seconds(memory: FollowerMemory, now: datetime) -> float:
     """Seconds until a follower whose last run committed nothing is requested again; negative: it may be."""
-    return backoff_seconds(memory.futile) - (now.timestamp() - memory.requested_at)
+    return backoff_seconds(memory.futile) - seconds_since(memory.requested_at, now.timestamp())
 
 
 def what_happened(refusal: KdiError, name: str) -> str:
@@ -94,7 +100,9 @@ def with_downstream(group: RefinedGroup, decisions: Mapping[str, Decision]) -> l
         follows = table.cron is None and any(
             upstream.table in wanted and not decisions[upstream.table].suspect for upstream in table.upstreams
         )
-        if decisions[table.name].due or (follows and not decisions[table.name].waits):
+        decision = decisions[table.name]
+        ready = not decision.waits and (not decision.lacks or decision.lacks in wanted)
+        if decision.due or (follows and ready):
             wanted[table.name] = table
     return list(wanted.values())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,10 @@ from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec
 from sensors.policy import backoff_seconds
 
+REFUSED = "refused: "
+ASKED_AGAIN_SECONDS = 600.0
+"""So long a database is taken to have what it said: someone may restore it, or drop a table."""
+
 
 @dataclass(frozen=True, slots=True)
 class FollowerStatus:
@@ -31,7 +36,7 @@ class FollowerStatus:
     Attributes:
         is_behind: Something is new upstream.
         new: What is new, in words.
-        progress: Changes if a run commits to the table.
+        progress: Changes if a run commits to the table, or if it is refused; then it begins with ``REFUSED``.
         refusal: Why the table cannot follow.
         versions: By URI, the versions of the Delta tables that this was read at; empty: it holds for this moment only.
     """
@@ -46,7 +51,7 @@ class FollowerStatus:
     def refused(cls, refusal: KdiError | None, uris: Sequence[str]) -> FollowerStatus:
         """The follower cannot follow; what someone must mend holds until the next commit to one of the tables."""
         versions = {} if isinstance(refusal, Transient) else _versions_of(uris)
-        return cls(progress=type(refusal).__name__, refusal=refusal, versions=versions)
+        return cls(progress=f"{REFUSED}{type(refusal).__name__}", refusal=refusal, versions=versions)
 
     @property
     def rests(self) -> bool:
@@ -69,6 +74,10 @@ class Follower(Protocol):
     @property
     def upstreams(self) -> Sequence[str]:
         """Paths of the tables that it is made of, below the lake's root."""
+
+    @property
+    def holds_seconds(self) -> float:
+        """How long a status holds if no table has a new commit."""
 
     def own_uri(self, lake: str) -> str:
         """The URI of the follower, if it is a Delta table; otherwise empty."""
@@ -100,6 +109,10 @@ class RefinedFollower:
     def upstreams(self) -> tuple[str, ...]:
         return tuple(upstream.table for upstream in self.table.upstreams)
 
+    @property
+    def holds_seconds(self) -> float:
+        return math.inf
+
     def own_uri(self, lake: str) -> str:
         return self.table.table_uri(lake)
 
@@ -112,7 +125,8 @@ class RefinedFollower:
         return FollowerStatus(
             is_behind=status.is_behind,
             new=f"{plan.kind}: {plan.why or 'new rows'}" + (f" ({', '.join(new)})" if new else ""),
-            progress=f"{plan.table_id} v{plan.version}",
+            # Not the newest version: OPTIMIZE and VACUUM commit too, and so does the creation of the table.
+            progress=f"{plan.table_id} v{plan.committed}",
             versions={**{u.uri: u.version for u in plan.upstreams}, own: plan.version},
         )
 
@@ -140,12 +154,20 @@ class ServedFollower:
     def upstreams(self) -> tuple[str, ...]:
         return (self.served.table,)
 
+    @property
+    def holds_seconds(self) -> float:
+        return ASKED_AGAIN_SECONDS
+
     def own_uri(self, lake: str) -> str:
         return ""
 
     def read(self, lake: str) -> FollowerStatus:
         uri = self.served.table_uri(lake)
-        if TableLog.open(uri) is None:  # before the database is asked: without rows there is nothing to serve
+        try:
+            there = TableLog.open(uri)
+        except KdiError as refusal:
+            return FollowerStatus.refused(refusal, [uri])
+        if there is None:  # before the database is asked: without rows there is nothing to serve
             return FollowerStatus.refused(SourceMissing(target=self.name, uri=uri), [])
         status = self.read_status(self.served, lake=lake, home=Settings.from_environment().home)
         if status.refusal:
@@ -181,6 +203,7 @@ class StatusReader:
     def __init__(self, versions: LatestVersions, clock: Callable[[], float] = time.monotonic) -> None:
         self._versions: LogCache[int] = LogCache(versions)
         self._known: dict[str, FollowerStatus] = {}
+        self._read_at: dict[str, float] = {}
         self._failures: dict[str, tuple[int, float]] = {}  # how many in a row, and when the last one was
         self._clock = clock
 
@@ -195,8 +218,9 @@ class StatusReader:
     def __call__(self, follower: Follower, lake: str) -> FollowerStatus:
         """The status now."""
         known = self.last(follower)
-        if known and (self._holds(known) or self._rests(follower)):
+        if known and (self._holds(follower, known) or self._rests(follower)):
             return known
+        self._read_at[follower.name] = self._clock()
         status = self._known[follower.name] = follower.read(lake)
         for uri, version in status.versions.items():
             self._versions.keep(uri, version, version=version)
@@ -212,7 +236,9 @@ class StatusReader:
             return True
         return bool(own) and not (own in known.versions and self._is_newest(own, known.versions[own]))
 
-    def _holds(self, known: FollowerStatus) -> bool:
+    def _holds(self, follower: Follower, known: FollowerStatus) -> bool:
+        if self._clock() >= self._read_at[follower.name] + follower.holds_seconds:
+            return False
         return bool(known.versions) and all(self._is_newest(*version) for version in known.versions.items())
 
     def _rests(self, follower: Follower) -> bool:

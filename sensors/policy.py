@@ -150,7 +150,7 @@ def _cron_reached(cron: str, backlog: Backlog, memory: Memory, now: float) -> bo
     """Whether a message waits since before cron's last time, and no run was requested since, or none with progress."""
     waited = backlog.lag_seconds is None or time_has_come(cron, since=now - backlog.lag_seconds, now=now)
     undone = memory.positions == progress_digest(backlog)
-    return waited and (undone or time_has_come(cron, since=now - _since_request(memory, now), now=now))
+    return waited and (undone or time_has_come(cron, since=now - seconds_since(memory.requested_at, now), now=now))
 
 
 def hold_seconds(backlog: Backlog, memory: Memory, *, now: float) -> float:
@@ -163,7 +163,7 @@ def hold_seconds(backlog: Backlog, memory: Memory, *, now: float) -> float:
     wait = backoff_seconds(memory.futile)
     if (left := backlog.loss_near(wait)) is not None:
         wait = left / 2  # retention is near: the next try may be the last
-    return max(0.0, wait - _since_request(memory, now))
+    return max(0.0, wait - seconds_since(memory.requested_at, now))
 
 
 def backoff_seconds(futile: int) -> float:
@@ -177,12 +177,12 @@ def _rest_seconds(due: Due, streams: Mapping[str, Stream], memories: Mapping[str
     if due.urgent or due.suspect:
         return 0.0
     name = due.backlog.stream
-    return max(0.0, streams[name].drain_when.min_gap_seconds - _since_request(memories[name], now))
+    return max(0.0, streams[name].drain_when.min_gap_seconds - seconds_since(memories[name].requested_at, now))
 
 
-def _since_request(memory: Memory, now: float) -> float:
-    """Seconds since a run was last requested; infinite if that is in the future, because then a clock was wrong."""
-    passed = now - memory.requested_at
+def seconds_since(moment: float, now: float) -> float:
+    """Seconds since a moment; infinite if that is in the future, because then a clock was wrong."""
+    passed = now - moment
     return max(0.0, passed) if passed > -FIRST_WAIT_SECONDS else math.inf
 
 

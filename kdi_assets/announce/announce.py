@@ -7,6 +7,8 @@ the commit of the table and that of Kafka, or if the brokers were down: the next
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,10 +54,13 @@ class Announced:
         return f"v{first}" if first == last else f"{counted(len(self.versions), 'version')}, v{first} to v{last}"
 
 
-def announce(stream: Stream, lake: str, *, at: Callable[[str], None] = lambda point: None) -> Announced:
+def announce(
+    stream: Stream, lake: str, *, until: float = math.inf, at: Callable[[str], None] = lambda point: None
+) -> Announced:
     """Announce every version of the stream's table since the last one that was announced.
 
     Args:
+        until: By the monotonic clock: after this no other transaction begins; the next call goes on.
         at: Called with the name of each point that is reached; tests stop there.
 
     Raises:
@@ -81,7 +86,7 @@ def announce(stream: Stream, lake: str, *, at: Callable[[str], None] = lambda po
         changes = TableChanges(stream, found.log)
         _refuse(changes, last, topic)
         at("read")
-        return _Announcer(stream, changes, sending, bookmarks, at).announce(last)
+        return _Announcer(stream, changes, sending, bookmarks, until, at).announce(last)
 
 
 def _version_of(last: LastAnnounced | None, table_id: str) -> int | None:
@@ -104,6 +109,7 @@ class _Announcer:
     changes: TableChanges
     sending: Transactions
     bookmarks: str
+    until: float
     at: Callable[[str], None]
 
     def announce(self, last: LastAnnounced | None) -> Announced:
@@ -116,6 +122,8 @@ class _Announcer:
                 found = [announcement for _, announcement in batch if announcement]
                 last = self._send(found, last, through=batch[-1][0])
                 sent += [announcement.version for announcement in found]
+                if time.monotonic() > self.until:
+                    break
         except CommitUnreadable as unread:
             if not unread.gone:
                 raise unreadable_commit(self.changes.log.uri, unread) from unread
@@ -158,14 +166,16 @@ def _batches(versions: Iterable[_Version]) -> Iterator[list[_Version]]:
         yield batch
 
 
-def announce_or_report(stream: Stream, lake: str, report: Callable[[str], None]) -> Announced | None:
+def announce_or_report(
+    stream: Stream, lake: str, report: Callable[[str], None], *, until: float = math.inf
+) -> Announced | None:
     """Announce what is new; on a failure say so. The commits stand, and the next call catches up.
 
     Returns:
         ``None`` if it failed.
     """
     try:
-        done = announce(stream, lake)
+        done = announce(stream, lake, until=until)
     except KdiError as refused:
         happened, safe, _ = refused.message_parts()
         report(f"{stream.name}: not announced: {happened} Safe: {safe} The next drain or tick tries again.")

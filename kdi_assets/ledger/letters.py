@@ -93,8 +93,9 @@ def with_messages(spark: SparkSession, stream: Stream, lake: str, letters: DataF
         The same, with ``key: binary, value: binary, headers: array<struct<key: string, value: binary>>``. Lazy.
     """
     written = _with_optional_columns(_table(spark, stream.dead_letters_uri(lake))).where(f"{OUTCOME} IS NULL")
-    by = ["partition", "offset", "attempt_id"]  # an attempt writes one dead letter for a message
-    return letters.join(written.select(*by, *_MESSAGE), by)
+    by = ["partition", "offset", "attempt_id"]
+    # An attempt writes one dead letter for a message; twice, if the answer to an append was lost and it was repeated.
+    return letters.join(written.select(*by, *_MESSAGE), by).dropDuplicates(by)
 
 
 def _newest_by_message(spark: SparkSession, stream: Stream, lake: str, history: LiveHistory) -> DataFrame:

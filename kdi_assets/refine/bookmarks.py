@@ -155,11 +155,11 @@ def refuse_conflicts(newest: TableLog, after: int, *, consumer: str, replaces: C
     for version in range(after + 1, newest.version + 1):
         try:
             commit = newest.commit(version)
+            moved = bool(replaces) and not newest.removed_files(version).isdisjoint(replaces)
+            changes = commit.is_restore or commit.changes_metadata or changes_rows(newest, commit)
         except CommitUnreadable as gone:
             raise VersionTaken(f"commit {version}, which {gone.why}") from gone
-        ours = commit_id(consumer) in commit.transactions
-        moved = bool(replaces) and not newest.removed_files(version).isdisjoint(replaces)
-        if commit.is_restore or commit.changes_metadata or ours or moved or changes_rows(newest, commit):
+        if changes or moved or commit_id(consumer) in commit.transactions:
             raise VersionTaken(f"commit {version} ({commit.operation})")
 
 

@@ -29,6 +29,7 @@ class RefinePlan:
         why: For ``dates`` and ``rebuild``: why.
         dates: For ``dates``: which.
         deletes: The version of the table of deletes that belongs to the rows; ``None``: there is none.
+        committed: The version of the newest refinement that the rows come from; ``None``: none, or it is unknown.
     """
 
     attempt_id: str
@@ -39,6 +40,7 @@ class RefinePlan:
     why: str = ""
     dates: frozenset[date] = frozenset()
     deletes: int | None = None
+    committed: int | None = None
 
     @property
     def consumed(self) -> Mapping[str, int]:
@@ -75,7 +77,8 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, definition: str, rebu
     if deletes is not None and deletes_are_lost(table.deletes_uri(lake), deletes):
         kind, why, deletes = "rebuild", f"version {deletes} of {table.name}_deletes is gone", None
     version, table_id = (log.version, log.table_id) if log else (-1, "")
-    return RefinePlan(str(uuid.uuid4()), version, table_id, changes, kind, why, dates, deletes)
+    committed = bookmarks.committed if bookmarks else None
+    return RefinePlan(str(uuid.uuid4()), version, table_id, changes, kind, why, dates, deletes, committed)
 
 
 def _upstream_changes(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks | None) -> tuple[UpstreamChanges, ...]:

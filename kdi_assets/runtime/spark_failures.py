@@ -108,6 +108,15 @@ def translated(error_of: Callable[[SparkFailure], KdiError | None]) -> Iterator[
 
 def failure_of(failed: Exception) -> SparkFailure:
     """Classify an exception; the only place that knows the texts and conditions of Spark's."""
+    try:
+        return _failure_of(failed)
+    except Exception as asked:  # what Java raised is read from the JVM, which may end meanwhile
+        if not is_jvm_loss(asked):
+            raise
+        return SparkFailure(failed, FailureKind.PASSING, root_cause(asked), jvm_is_lost=True)
+
+
+def _failure_of(failed: Exception) -> SparkFailure:
     lost, root = is_jvm_loss(failed), root_cause(failed)
     needs = _storage_needs(root)
     if _CONSTRAINT.search(root):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import linecache
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -68,6 +68,7 @@ class Sensor:
     Attributes:
         behind: Tables with something new upstream.
         versions: Of the tables; a run that commits makes one higher.
+        other_commits: Commits without rows to each table, such as OPTIMIZE.
     """
 
     instance: DagsterInstance
@@ -76,17 +77,22 @@ class Sensor:
     behind: set[str] = field(default_factory=set)
     refusals: dict[str, KdiError] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
+    other_commits: int = 0
     cursor: str | None = None
     said: str | None = None
     reads: int = 0
     made: tuple[tuple[Sequence[RefinedTableSpec], Sequence[Stream]], dg.SensorDefinition] | None = None
 
+    during: Callable[[RefinedTableSpec, str], object] = lambda *_: None
+
     def read(self, table: RefinedTableSpec, lake: str) -> RefinedStatus:
+        self.during(table, lake)
         self.reads += 1
         if refusal := self.refusals.get(table.name):
             return RefinedStatus(table, refusal=refusal)
         kind: RefineKind = "changes" if table.name in self.behind else "nothing"
-        return RefinedStatus(table, RefinePlan("", self.versions.get(table.name, 1), "id", (), kind))
+        version = self.versions.get(table.name, 1)
+        return RefinedStatus(table, RefinePlan("", version + self.other_commits, "id", (), kind, committed=version))
 
     def sensor(self) -> dg.SensorDefinition:
         """One as long as the tables stay: it keeps what it has read."""
@@ -237,6 +243,57 @@ def test_a_run_of_a_cron_that_fails_is_requested_again_before_its_next_time_and_
 
     assert (at_its_time, at_once, after_the_wait) == ([{nightly.name}], [], [{nightly.name}])
     assert (committed, new_again) == ([], [])
+
+
+@pytest.mark.parametrize("between", ["a commit without rows", "a refusal", "a refusal that is mended"])
+def test_a_run_of_a_cron_that_fails_is_requested_again_whatever_happens_before(sensor: Sensor, between: str) -> None:
+    nightly = a_refined_table(cron="0 3 1 1 *")
+    sensor.tables, sensor.behind = (nightly,), {nightly.name}
+    sensor.tick()
+    sensor.later(366 * 24 * 3600)
+    if between == "a refusal that is mended":
+        sensor.refusals[nightly.name] = DECIDE
+
+    at_its_time = sensor.selected()
+    if between == "a refusal":
+        sensor.refusals[nightly.name] = DECIDE
+    else:
+        sensor.other_commits += 1
+        sensor.refusals.clear()
+    sensor.later(11)
+
+    assert (at_its_time, sensor.selected()) == ([{nightly.name}], [{nightly.name}])
+
+
+def test_a_commit_without_rows_is_no_progress_of_a_run_that_fails(sensor: Sensor) -> None:
+    """Else a table that fails and is compacted would be requested at every tick."""
+    sensor.tables, sensor.behind = (SILVER,), {SILVER.name}
+    first = sensor.selected()
+    sensor.other_commits += 1
+
+    assert (first, sensor.selected()) == ([{SILVER.name}], [])
+
+
+def test_a_clock_that_was_ahead_hides_no_time_of_a_cron_and_no_retry(sensor: Sensor) -> None:
+    hourly = a_refined_table(cron="* * * * *")
+    sensor.tables, sensor.behind = (hourly, SILVER), {hourly.name, SILVER.name}
+    sensor.tick()
+    sensor.later(-24 * 3600)
+    sensor.tick()  # it counts from now on
+    sensor.later(60)
+
+    assert {name for run in sensor.selected() for name in run} >= {hourly.name}
+
+
+def test_a_table_is_taken_along_by_the_run_that_makes_what_it_lacks_and_by_no_other(sensor: Sensor) -> None:
+    gold = a_refined_table("gold/both", SILVER.name, "silver/other")
+    sensor.tables, sensor.behind = (SILVER, gold), {SILVER.name}
+    sensor.refusals[gold.name] = UpstreamMissing(table=gold.name, upstream=SILVER.name, uri="")
+    made = sensor.selected()
+    sensor.cursor = None
+    sensor.refusals[gold.name] = UpstreamMissing(table=gold.name, upstream="silver/other", uri="")
+
+    assert (made, sensor.selected()) == ([{SILVER.name, gold.name}], [{SILVER.name}])
 
 
 @pytest.mark.parametrize(
@@ -561,3 +618,38 @@ def test_a_failed_blocking_check_holds_a_served_table_too(instance: DagsterInsta
 
     assert held == (False, f"{usage.served.name}: held: a blocking check of {AUDITED.table} failed")
     assert usage.tick()
+
+
+def test_a_served_table_whose_source_is_damaged_stops_no_other_table(usage: ServedFile) -> None:
+    usage.append(1)
+    for commit in Path(usage.served.table_uri(usage.lake), "_delta_log").glob("*.json"):
+        commit.write_bytes(b"{")
+
+    requested = usage.tick(), usage.tick()
+
+    assert requested == (True, False), "a run shows what someone must mend"
+
+
+def test_a_database_is_asked_again_after_ten_minutes(lake_in_environment: str, tmp_path: Path) -> None:
+    """Someone may have restored it, and no commit of the Delta table shows that."""
+    into, now = DuckDb(file=str(tmp_path / "usage.duckdb"), table="usage"), 0.0
+    served = ServedTableSpec(table=BRONZE.table, into=into, keys=("id",))
+    write_deltalake(served.table_uri(lake_in_environment), pa.table({"id": [1]}))
+    serve(served, lake=lake_in_environment, session=no_spark, home=tmp_path)
+    reader, follower = StatusReader(LatestVersions(), clock=lambda: now), ServedFollower(served)
+    before = reader(follower, lake_in_environment)
+    (tmp_path / "usage.duckdb").unlink()
+
+    soon = reader(follower, lake_in_environment)
+    now = 600.0
+    later = reader(follower, lake_in_environment)
+
+    assert (before.is_behind, soon.is_behind, later.is_behind) == (False, False, True)
+
+
+def test_a_tick_that_dagster_gave_up_is_not_joined_by_another(sensor: Sensor) -> None:
+    sensor.tables, sensor.behind = (SILVER,), {SILVER.name}
+    inner: list[list[dg.RunRequest]] = []
+    sensor.during = lambda *_: inner.append(sensor.tick())
+
+    assert (len(sensor.tick()), inner) == (1, [[]])

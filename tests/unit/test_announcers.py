@@ -33,7 +33,7 @@ class Topic:
     fails: bool = False
     calls: list[int] = field(default_factory=list)
 
-    def announce(self, stream: Stream, lake: str, report: Callable[[str], None]) -> Announced | None:
+    def announce(self, stream: Stream, lake: str, report: Callable[[str], None], *, until: float) -> Announced | None:
         version = DeltaTable(stream.table_uri(lake)).version()
         self.calls.append(version)
         report("failed" if self.fails else f"announced {version}")
@@ -81,3 +81,17 @@ def test_after_a_failure_the_table_rests(topic: Topic) -> None:
     lines = [catch_up(announcers, topic) for _ in range(3)]
 
     assert lines == [["failed"], [], []]
+
+
+def test_a_stream_without_a_table_is_not_announced_at_every_tick(tmp_path: Path) -> None:
+    calls = list[str]()
+
+    def announce(stream: Stream, *_: object, **__: object) -> Announced:
+        calls.append(stream.name)
+        return Announced()
+
+    announcers = Announcers(LatestVersions(), announce)
+    for _ in range(3):
+        announcers.catch_up([ORDERS], lake=str(tmp_path), in_flight={})
+
+    assert calls == [ORDERS.name]

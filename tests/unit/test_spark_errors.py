@@ -71,3 +71,18 @@ def test_an_expired_token_names_the_warm_driver_which_keeps_it() -> None:
 
     with pytest.raises(ReadOrWriteFailed, match="kdi driver stop"), spark_failures(stream_of("id int"), "reading"):
         raise failed
+
+
+def test_a_jvm_that_ends_while_its_failure_is_read_is_a_loss_of_the_jvm() -> None:
+    def gone() -> None:
+        raise ConnectionRefusedError("Connection refused")
+
+    failed = OSError("Java heap space")
+    failed.java_exception = JavaException("Java heap space")  # type: ignore[attr-defined]
+    failed.java_exception.getCause = gone  # type: ignore[attr-defined]
+
+    with (
+        pytest.raises(ReadOrWriteFailed, match="the driver's JVM ended"),
+        spark_failures(stream_of("id int"), "reading"),
+    ):
+        raise failed
