@@ -1,7 +1,7 @@
 """`make demo` and `make demo-s3`: a topic becomes a table, refined tables, and a table in PostgreSQL, on real parts.
 
 Kafka, Spark, Delta, Dagster and PostgreSQL are real. Messages are published, the lag sensor notices them and starts a
-run, more arrive during the run, and each level follows by its own sensor: bronze, silver, gold, database. At the end
+run, more arrive during the run, and the sensor `follow` starts the runs of silver, gold and the database. At the end
 the audit accounts for every offset. It ends by itself. With `--s3` the tables lie in a bucket of an S3 server on the
 loopback.
 """

@@ -108,7 +108,7 @@ class _Tick:
         self._groups = refined_groups(self._refined, streams)
         self._partitions = {table.name: group.partitions for group in self._groups for table in group.tables}
         self._read, self._announcers, self._announcing = StatusReader(versions), announcers, _announcing(streams)
-        own = {table.table for table in self._refined}
+        own = {*(table.table for table in self._refined), *(stream.table for stream in self._announcing)}
         self._idle = IdleTables(versions, own.union(*(follower.upstreams for follower in followers)))
         self._reconciled: LogCache[int] = LogCache(versions)
         self._at_work = threading.Lock()
