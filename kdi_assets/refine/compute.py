@@ -69,13 +69,11 @@ def _rows_as_they_are(inputs: Inputs) -> TableChange:
 
 def _refuse_moved_dates(inputs: Inputs) -> None:
     """Each row that what changed upstream has become lies on a date that is computed."""
-    rows = inputs.rows_of_changed_dates()
-    if rows is None:
-        return
-    moved = rows.where(f"NOT coalesce({in_dates(inputs.plan.dates)}, false)")
-    (found,) = moved.selectExpr("count(*) AS rows", "CAST(min(date) AS STRING) AS example").collect()
-    if found["rows"]:
-        raise DatesMoved(table=inputs.table.name, rows=found["rows"], example=found["example"] or "none at all")
+    for rows in inputs.rows_of_changed_dates():
+        moved = rows.where(f"NOT coalesce({in_dates(inputs.plan.dates)}, false)")
+        (found,) = moved.selectExpr("count(*) AS rows", "CAST(min(date) AS STRING) AS example").collect()
+        if found["rows"]:
+            raise DatesMoved(table=inputs.table.name, rows=found["rows"], example=found["example"] or "none at all")
 
 
 def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:

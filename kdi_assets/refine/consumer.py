@@ -16,13 +16,15 @@ from kdi_assets.delta.files import TableAt
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind
 from kdi_assets.follow.upstream import UpstreamChanges, changes_since, open_upstream
-from kdi_assets.refine.bookmarks import bookmark_transactions, read_bookmarks, refuse_conflicts
+from kdi_assets.refine.bookmarks import bookmark_transactions, commit_id, read_bookmarks, refuse_conflicts
 from kdi_assets.refine.columns import other_columns
 from kdi_assets.refine.entry import Consumed, RefineEntry, RefineKind, metadata_of
 from kdi_assets.refine.errors import (
     AnotherRefinementActive,
     NotPartitionedByDate,
     OtherColumns,
+    RowsAppendedAgain,
+    RowsOfOtherConsumer,
     RowsOfOtherDates,
     UpstreamMissing,
 )
@@ -60,13 +62,17 @@ class NewRows:
     output: str
     output_version: int
     output_id: str
+    has_committed: bool
 
     def append(self, rows: DataFrame) -> int:
         """Add rows to the consumer's table, with the bookmark, and return the table's version.
 
         Raises:
+            RowsAppendedAgain: These are all rows of the upstream table, and the consumer has committed before.
             OtherColumns: The rows have other columns or types than the table.
         """
+        if self.kind == "everything" and self.has_committed:
+            raise RowsAppendedAgain(table=self.consumer, upstream=self.changes.uri)
         return self._commit(TableChange(rows, Nothing()), "changes")
 
     def replace_dates(self, rows: DataFrame, dates: Collection[date]) -> int:
@@ -76,11 +82,16 @@ class NewRows:
             OtherColumns: The rows have other columns or types than the table.
             NotPartitionedByDate: The table has no partitions by ``date``.
             RowsOfOtherDates: Rows have none of these dates.
+            RowsOfOtherConsumer: Another consumer has rows in the table.
         """
         return self._commit(TableChange(rows, OfDates(frozenset(dates))), "dates")
 
     def replace_everything(self, rows: DataFrame) -> int:
-        """Replace all rows of the consumer's table; the table gets their columns."""
+        """Replace all rows of the consumer's table; the table gets their columns.
+
+        Raises:
+            RowsOfOtherConsumer: Another consumer has rows in the table.
+        """
         return self._commit(TableChange(rows, Everything()), "rebuild")
 
     def _commit(self, change: TableChange, kind: RefineKind) -> int:
@@ -114,6 +125,10 @@ class NewRows:
 
     def _staged(self, change: TableChange, table: TableAt) -> StagedChange:
         """The change, written; refused if the table would not have the rows as the asset gave them."""
+        own, end = commit_id(self.consumer), commit_id("")
+        others = sorted(name for name in table.transaction_ids if name.endswith(end) and name != own)
+        if others and not isinstance(change.replaces, Nothing):
+            raise RowsOfOtherConsumer(table=self.consumer, other=others[0].removesuffix(end))
         dates = change.replaces.dates if isinstance(change.replaces, OfDates) else None
         if not isinstance(change.replaces, Everything):
             if found := other_columns(change.rows.schema, table.schema):
@@ -153,7 +168,8 @@ def new_rows(spark: SparkSession, *, upstream: str, output: str, consumer: str) 
     at = (written.version, written.table_id) if written else (-1, "")
     kind, rows = _read(spark, changes)
     dates = None if kind == "everything" else changes.dates
-    return NewRows(kind, rows, dates, changes.version, consumer, changes, output, *at)
+    committed = bookmarks is not None and bookmarks.committed is not None
+    return NewRows(kind, rows, dates, changes.version, consumer, changes, output, *at, committed)
 
 
 def _read(spark: SparkSession, changes: UpstreamChanges) -> tuple[RowsKind, DataFrame]:

@@ -101,6 +101,9 @@ def record_deletes(
     found = find_attempt(uri, after=newest, attempt_id=attempt_id)
     if found is None:
         raise AssertionError(f"{uri}: the commit of attempt {attempt_id} is not in its log")
+    if appends and found.version != newest + 1:
+        # It may have put others in place of the recorded ones, by another definition.
+        raise VersionTaken(f"commit {found.version - 1} of {uri}")
     return found.version
 
 

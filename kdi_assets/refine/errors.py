@@ -335,6 +335,34 @@ class NotPartitionedByDate(Terminal):
     what_to_run = "dagster asset materialize   (with replace_everything(), or with a table that is partitioned by date)"
 
 
+class RowsAppendedAgain(Terminal):
+    """All rows of an upstream table were to be appended, and the asset has committed before."""
+
+    table: str
+    upstream: str
+
+    what_happened = (
+        "{table}: what is new in {upstream} cannot be told, so these are all of its rows, and the asset has committed "
+        "rows before: they would be there twice."
+    )
+    what_is_safe = "nothing was committed; rows and bookmark are as before."
+    what_to_run = (
+        "dagster asset materialize   (with replace_everything() if `kind` is everything; an asset that reads several "
+        "tables needs a consumer for each)"
+    )
+
+
+class RowsOfOtherConsumer(Terminal):
+    """Rows of a table were to be replaced, and another consumer has rows in it."""
+
+    table: str
+    other: str
+
+    what_happened = "{table}: the consumer {other} has rows in the same table, and they would be replaced too."
+    what_is_safe = "nothing was committed; rows and bookmarks are as before."
+    what_to_run = "dagster asset materialize   (with append(); or with a table of its own for each upstream table)"
+
+
 class RowsOfOtherDates(Terminal):
     """Rows that replace those of some dates lie on others."""
 

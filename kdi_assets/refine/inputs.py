@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
@@ -42,17 +42,24 @@ class Inputs:
         frames = {u.view: self._upstream_rows_of(u, dates) for u in self.plan.upstreams}
         return transform(self.spark, self.table, frames).where(in_dates(dates))
 
-    def rows_of_changed_dates(self) -> DataFrame | None:
-        """The result over the dates that changed upstream alone; ``None`` if its dates are theirs by analysis."""
-        frames = {
-            u.view: self._upstream_rows_of(u, u.dates)
-            if u.dates and u.kind != "nothing"
-            else rows_at(self.spark, u.uri, u.version)
-            for u in self.plan.upstreams
-        }
-        rows = transform(self.spark, self.table, frames)
-        (first, *others) = frames.values()
-        return None if not others and keeps_date(rows, first) else rows
+    def rows_of_changed_dates(self) -> Iterator[DataFrame]:
+        """The result over the dates that changed upstream alone; none if its dates are theirs by analysis.
+
+        For each upstream table that changed, with all rows of the others: a row may be made of a row that changed and
+        of one that did not.
+        """
+        for changed in self.plan.upstreams:
+            if not changed.dates or changed.kind == "nothing":
+                continue
+            frames = {
+                u.view: self._upstream_rows_of(u, changed.dates)
+                if u is changed
+                else rows_at(self.spark, u.uri, u.version)
+                for u in self.plan.upstreams
+            }
+            rows = transform(self.spark, self.table, frames)
+            if len(frames) > 1 or not keeps_date(rows, next(iter(frames.values()))):
+                yield rows
 
     def new_rows(self) -> DataFrame:
         """The result over the rows that were added, if upstream rows were only added."""

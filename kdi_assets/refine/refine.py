@@ -87,8 +87,7 @@ def refine(
     definition = table.definition(function_source(table))
     started, lost, other = time.monotonic(), 0, ""
     while True:
-        plan = plan_refinement(table, lake, definition=definition, rebuild=rebuild or bool(other))
-        plan = replace(plan, why=f"the rows have other columns: {other}") if other and not rebuild else plan
+        plan = plan_refinement(table, lake, definition=definition, rebuild=rebuild, other_columns=other)
         plan = _with_dates(plan, dates) if dates else plan
         if plan.kind == "nothing":
             return RefineReport(table.name, "nothing", upstreams=plan.stretches, seconds=time.monotonic() - started)

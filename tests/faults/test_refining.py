@@ -140,6 +140,18 @@ def test_a_hand_written_asset_commits_behind_a_compaction_too(lakeside: Lakeside
     assert lakeside.rows("silver/by_hand") == lakeside.rows("bronze/events")
 
 
+def test_rows_of_another_writer_are_refused_also_while_the_columns_change(lakeside: Lakeside) -> None:
+    """Procedure: the upstream table gets a column; before all rows are computed again, someone adds rows to ours."""
+    lakeside.append(FIRST)
+    lakeside.refine(COPY)
+    lakeside.sql("ALTER TABLE {t} ADD COLUMN more STRING")
+    lakeside.sql("INSERT INTO {t} VALUES (9, 'z', 1, 'i', DATE'2026-01-01', 'more')")
+    foreign = Once("deletes recorded", lambda: lakeside.sql("INSERT INTO {t} SELECT * FROM {t} LIMIT 1", COPY.table))
+
+    with pytest.raises(ChangedByOthers, match=COPY.table):
+        lakeside.refine(COPY, at=foreign)
+
+
 @pytest.mark.parametrize("table", [COPY, SUMS, STATE], ids=lambda t: t.table)
 def test_a_restore_of_the_table_brings_its_bookmarks_back(lakeside: Lakeside, table: Any) -> None:
     """Purpose: after a RESTORE the log has newer bookmarks than the rows.

@@ -9,7 +9,14 @@ import pytest
 
 from kdi_assets.refine import consumer
 from kdi_assets.refine.consumer import NewRows, new_rows
-from kdi_assets.refine.errors import NotPartitionedByDate, OtherColumns, RefiningFailed, RowsOfOtherDates
+from kdi_assets.refine.errors import (
+    NotPartitionedByDate,
+    OtherColumns,
+    RefiningFailed,
+    RowsAppendedAgain,
+    RowsOfOtherConsumer,
+    RowsOfOtherDates,
+)
 from tests.refined import Lakeside
 
 if TYPE_CHECKING:
@@ -135,3 +142,42 @@ def test_a_failure_of_spark_is_an_error_of_ours(lakeside: Lakeside, monkeypatch:
     new_in(lakeside).append(new.rows)
 
     assert lakeside.rows(MADE) == lakeside.rows("bronze/events")
+
+
+def test_all_rows_are_not_appended_to_those_that_are_there(lakeside: Lakeside) -> None:
+    """Procedure: append; the upstream table loses its history; append what is new, which is everything."""
+    first = new_in(lakeside)
+    first.append(first.rows)
+    lakeside.sql("CREATE OR REPLACE TABLE {t} USING delta AS SELECT * FROM {t}")
+    new = new_in(lakeside)
+    before = lakeside.rows(MADE)
+
+    assert new.kind == "everything"
+    with pytest.raises(RowsAppendedAgain):
+        new.append(new.rows)
+    assert lakeside.rows(MADE) == before
+    new.replace_everything(new.rows)
+
+    assert lakeside.rows(MADE) == lakeside.rows("bronze/events")
+
+
+def test_a_consumer_does_not_replace_the_rows_of_another(lakeside: Lakeside) -> None:
+    """Purpose: the other one would go on from its bookmark, without its rows."""
+    lakeside.append([(9, "z", 90, "i", D1)], "bronze/others")
+    first = new_in(lakeside)
+    first.append(first.rows)
+
+    def second() -> NewRows:
+        found = new_rows(
+            lakeside.spark, upstream=lakeside.uri("bronze/others"), output=lakeside.uri(MADE), consumer="of others"
+        )
+        assert found is not None
+        return found
+
+    with pytest.raises(RowsOfOtherConsumer, match="made"):
+        second().replace_everything(second().rows)
+    with pytest.raises(RowsOfOtherConsumer, match="made"):
+        second().replace_dates(second().rows, [D1])
+    second().append(second().rows)
+
+    assert lakeside.rows(MADE) == lakeside.rows("bronze/events") + lakeside.rows("bronze/others")

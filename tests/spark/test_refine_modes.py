@@ -157,6 +157,24 @@ def test_rows_that_move_to_other_dates_are_refused_where_dates_are_computed_agai
     lakeside.assert_as_computed_at_once(table)
 
 
+def test_a_moved_row_is_refused_also_if_both_tables_of_a_join_have_changed(lakeside: Lakeside) -> None:
+    """Procedure: an event of an old date and a host that is new; in the same run a new event of the host's date."""
+    sql = "SELECT events.date, events.id, days.host FROM events JOIN days ON events.host = days.host"
+    days = "host string, date date"
+    lakeside.append([("a", D1)], "bronze/days", days)
+    table = refined_table(
+        **{"table": "gold/joined", "from": ["bronze/events", "bronze/days"], "sql": sql, "mode": "replace_dates"}
+    )
+    lakeside.append([(1, "a", 10, "i", D1), (7, "z", 10, "i", D3)])
+    lakeside.refine(table)
+
+    lakeside.append([(8, "a", 10, "i", D2)])
+    lakeside.append([("z", D2)], "bronze/days", days)
+
+    with pytest.raises(DatesMoved, match="2026-01-03"):
+        lakeside.refine(table)
+
+
 def test_an_average_is_right_or_refused_and_never_null(lakeside: Lakeside) -> None:
     """Purpose: the quotient of a wide decimal and a count can have more digits than its type.
     Procedure: average numbers of 32 digits before the point, then one of 33.
