@@ -75,6 +75,11 @@ class SparkFailure:
     jvm_is_lost: bool = False
 
     @property
+    def is_of_spark(self) -> bool:
+        """Whether Spark raised it; otherwise delta-rs did, or the storage itself."""
+        return type(self.exception).__module__.startswith(("pyspark", "py4j", "delta."))
+
+    @property
     def first_line(self) -> str:
         """What Spark says of it, in one line."""
         return first_line(self.exception)[:500]

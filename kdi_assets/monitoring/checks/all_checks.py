@@ -80,8 +80,8 @@ def _run(name: CheckName, subject: CheckSubject, check: Check) -> CheckResult:
         return check(subject)
 
     def error_of(failure: SparkFailure) -> KdiError | None:
-        if failure.jvm_is_lost:
-            return None  # the table may be intact
+        if failure.jvm_is_lost or not failure.is_of_spark:
+            return None  # the table may be intact: a verdict would block what is built from it
         return TableNotRead(stream=subject.stream.name, check=name, detail=failure.root)
 
     with jvm_loss_named(subject.stream), translated(error_of):
