@@ -11,7 +11,7 @@ from kdi_assets.announce.announce import Announced, announce_or_report
 from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.stream.stream import Stream
 from sensors.in_flight import run_in_flight
-from sensors.policy import backoff_seconds
+from sensors.policy import Rests
 
 SECONDS = 10.0
 """How long a tick may announce; the next one goes on."""
@@ -26,7 +26,7 @@ class Announcers:
     def __init__(self, versions: LatestVersions, announcing: Announcing = announce_or_report) -> None:
         self._versions, self._announcing = versions, announcing
         self._through: dict[str, int] = {}
-        self._failures: dict[str, tuple[int, float]] = {}  # how many in a row, and when the last one was
+        self._rests = Rests()
 
     def catch_up(
         self, streams: Iterable[Stream], *, lake: str, in_flight: Mapping[dg.AssetKey, dg.RunRecord]
@@ -49,14 +49,13 @@ class Announcers:
     def _announce(self, stream: Stream, lake: str, lines: list[str], *, until: float) -> None:
         done = self._announcing(stream, lake, lines.append, until=until)
         if done is None or done.through is None:  # it failed, or there is no table yet
-            self._failures[stream.name] = self._failures.get(stream.name, (0, 0.0))[0] + 1, time.monotonic()
+            self._rests.failed(stream.name)
             return
-        self._failures.pop(stream.name, None)
+        self._rests.succeeded(stream.name)
         self._through[stream.name] = done.through
 
     def _is_due(self, stream: Stream, lake: str) -> bool:
-        failures, at = self._failures.get(stream.name, (0, 0.0))
-        if failures and time.monotonic() < at + backoff_seconds(failures - 1):
+        if stream.name in self._rests:
             return False  # runs announce it meanwhile
         known = self._through.get(stream.name)
         if known is None:

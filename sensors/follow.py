@@ -64,15 +64,13 @@ def follow_sensor(
     streams: Collection[Stream],
     *,
     versions: LatestVersions | None = None,
-    announcers: Announcers | None = None,
 ) -> dg.SensorDefinition:
     """The sensor that requests runs for followers that are behind, or whose ``cron`` has come.
 
     Args:
         followers: Refined tables before those that are made of them.
     """
-    versions = versions or LatestVersions()
-    tick = _Tick(followers, streams, versions, announcers or Announcers(versions))
+    tick = _Tick(followers, streams, versions or LatestVersions())
 
     @dg.sensor(
         name=NAME,
@@ -101,13 +99,13 @@ class _Tick:
         followers: Sequence[RefinedFollower | ServedFollower],
         streams: Collection[Stream],
         versions: LatestVersions,
-        announcers: Announcers,
     ) -> None:
         self._followers, self._streams = followers, {stream.table: stream for stream in streams}
         self._refined = [follower.table for follower in followers if isinstance(follower, RefinedFollower)]
         self._groups = refined_groups(self._refined, streams)
         self._partitions = {table.name: group.partitions for group in self._groups for table in group.tables}
-        self._read, self._announcers, self._announcing = StatusReader(versions), announcers, _announcing(streams)
+        self._read, self._announcers = StatusReader(versions), Announcers(versions)
+        self._announcing = _announcing(streams)
         own = {*(table.table for table in self._refined), *(stream.table for stream in self._announcing)}
         self._idle = IdleTables(versions, own.union(*(follower.upstreams for follower in followers)))
         self._reconciled: LogCache[int] = LogCache(versions)

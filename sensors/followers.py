@@ -18,11 +18,11 @@ from kdi_assets.errors import KdiError, Transient
 from kdi_assets.monitoring.refined_status import RefinedStatus, read_refined_status
 from kdi_assets.refine.errors import UpstreamMissing
 from kdi_assets.serve.errors import SourceMissing
-from kdi_assets.serve.status import ServedStatus, read_served_status
+from kdi_assets.serve.status import read_served_status
 from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec
-from sensors.policy import backoff_seconds
+from sensors.policy import Rests
 
 REFUSED = "refused: "
 ASKED_AGAIN_SECONDS = 600.0
@@ -136,7 +136,6 @@ class ServedFollower:
     """A table that is served from a database."""
 
     served: ServedTableSpec
-    read_status: Callable[..., ServedStatus] = read_served_status
 
     @property
     def name(self) -> str:
@@ -169,7 +168,7 @@ class ServedFollower:
             return FollowerStatus.refused(refusal, [uri])
         if there is None:  # before the database is asked: without rows there is nothing to serve
             return FollowerStatus.refused(SourceMissing(target=self.name, uri=uri), [])
-        status = self.read_status(self.served, lake=lake, home=Settings.from_environment().home)
+        status = read_served_status(self.served, lake=lake, home=Settings.from_environment().home)
         if status.refusal:
             return FollowerStatus.refused(status.refusal, [uri])
         return FollowerStatus(
@@ -204,8 +203,7 @@ class StatusReader:
         self._versions: LogCache[int] = LogCache(versions)
         self._known: dict[str, FollowerStatus] = {}
         self._read_at: dict[str, float] = {}
-        self._failures: dict[str, tuple[int, float]] = {}  # how many in a row, and when the last one was
-        self._clock = clock
+        self._rests, self._clock = Rests(clock), clock
 
     def last(self, follower: Follower) -> FollowerStatus | None:
         """What was read last; a table may have newer commits."""
@@ -218,15 +216,16 @@ class StatusReader:
     def __call__(self, follower: Follower, lake: str) -> FollowerStatus:
         """The status now."""
         known = self.last(follower)
-        if known and (self._holds(follower, known) or self._rests(follower)):
+        if known and (self._holds(follower, known) or follower.name in self._rests):
             return known
         self._read_at[follower.name] = self._clock()
         status = self._known[follower.name] = follower.read(lake)
         for uri, version in status.versions.items():
             self._versions.keep(uri, version, version=version)
-        failures, _ = self._failures.pop(follower.name, (0, 0.0))
         if status.rests:
-            self._failures[follower.name] = failures + 1, self._clock()
+            self._rests.failed(follower.name)
+        else:
+            self._rests.succeeded(follower.name)
         return status
 
     def has_committed(self, follower: Follower, lake: str) -> bool:
@@ -241,10 +240,6 @@ class StatusReader:
             return False
         return bool(known.versions) and all(self._is_newest(*version) for version in known.versions.items())
 
-    def _rests(self, follower: Follower) -> bool:
-        failures, at = self._failures.get(follower.name, (0, 0.0))
-        return failures > 0 and self._clock() < at + backoff_seconds(failures - 1)
-
     def _is_newest(self, uri: str, version: int) -> bool:
         return self._versions.current(uri) == version
 
@@ -253,7 +248,10 @@ class IdleTables:
     """Sets which tables nobody is expected to commit to: no run works on them, and none has since the last tick."""
 
     def __init__(self, versions: LatestVersions, tables: Iterable[str]) -> None:
-        """Args: tables: Paths below the lake's root."""
+        """
+        Args:
+            tables: Paths below the lake's root.
+        """
         self._versions = versions
         self._keys = {path: path_key(path) for path in tables}
         self._logged: Mapping[dg.AssetKey, int | None] = {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kdi_assets.monitoring.backlog import Backlog
@@ -170,6 +171,27 @@ def backoff_seconds(futile: int) -> float:
     """Seconds to wait after a run in vain: 10, doubled with each run in vain before it, at most 600."""
     # The number has no limit: a table may wait for someone for weeks.
     return float(min(FIRST_WAIT_SECONDS * 2 ** min(futile, DOUBLINGS), LONGEST_WAIT_SECONDS))
+
+
+class Rests:
+    """What failed rests, for longer with each failure in a row; by a monotonic clock, for what a process remembers."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._failures: dict[str, tuple[int, float]] = {}  # how many in a row, and when the last one was
+
+    def failed(self, name: str) -> None:
+        """It failed once more."""
+        self._failures[name] = self._failures.get(name, (0, 0.0))[0] + 1, self._clock()
+
+    def succeeded(self, name: str) -> None:
+        """The next failure is the first one again."""
+        self._failures.pop(name, None)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether it rests now."""
+        failures, at = self._failures.get(name, (0, 0.0))
+        return failures > 0 and self._clock() < at + backoff_seconds(failures - 1)
 
 
 def _rest_seconds(due: Due, streams: Mapping[str, Stream], memories: Mapping[str, Memory], now: float) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import CommitInfo, TableLog, restore_target, row_actions
-from kdi_assets.delta.single_commit import VersionTaken
+from kdi_assets.delta.single_commit import CommitRequest, VersionTaken
 from kdi_assets.refine.entry import FORMAT
 from kdi_assets.refine.errors import BookmarksUnreadable, ChangedByOthers, RefinedByNewerRelease
 
@@ -142,8 +142,10 @@ def _follow_restores(log: TableLog, consumer: str, *, alone: bool) -> TableLog:
     return log
 
 
-def refuse_conflicts(newest: TableLog, after: int, *, consumer: str, replaces: Collection[str]) -> None:
-    """Check the commits after version ``after``, before a commit that was planned on it follows them.
+def follow_harmless(
+    request: CommitRequest, newest: TableLog, after: int, *, consumer: str, replaces: Collection[str]
+) -> CommitRequest:
+    """For ``commit_behind``: a commit that was planned on version ``after`` follows those after it, if it may.
 
     Args:
         newest: The consuming table at its newest version.
@@ -161,6 +163,7 @@ def refuse_conflicts(newest: TableLog, after: int, *, consumer: str, replaces: C
             raise VersionTaken(f"commit {version}, which {gone.why}") from gone
         if changes or moved or commit_id(consumer) in commit.transactions:
             raise VersionTaken(f"commit {version} ({commit.operation})")
+    return request
 
 
 def changes_rows(log: TableLog, commit: CommitInfo) -> bool:

@@ -16,7 +16,7 @@ from kdi_assets.delta.files import TableAt
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind
 from kdi_assets.follow.upstream import UpstreamChanges, changes_since, open_upstream
-from kdi_assets.refine.bookmarks import bookmark_transactions, commit_id, read_bookmarks, refuse_conflicts
+from kdi_assets.refine.bookmarks import bookmark_transactions, commit_id, follow_harmless, read_bookmarks
 from kdi_assets.refine.columns import other_columns
 from kdi_assets.refine.entry import Consumed, RefineEntry, RefineKind, metadata_of
 from kdi_assets.refine.errors import (
@@ -107,11 +107,8 @@ class NewRows:
                     version, table_id = 0, self._created(change, attempt_id, entry)
                 staged = self._staged(change, TableAt.open(spark, self.output, version))
                 request = CommitRequest(self.output, table_id, attempt_id, transactions, metadata_of(entry))
-
-                def follow(newest: TableLog, after: int) -> CommitRequest:
-                    refuse_conflicts(newest, after, consumer=self.consumer, replaces=staged.staged.replaces)
-                    return request
-
+                replaces = staged.staged.replaces
+                follow = partial(follow_harmless, request, consumer=self.consumer, replaces=replaces)
                 return commit_behind(version, spark, staged.staged, request, follow=follow)
         except VersionTaken as taken:
             detail = str(taken) or "another commit"

@@ -360,7 +360,10 @@ class RowsOfOtherConsumer(Terminal):
 
     what_happened = "{table}: the consumer {other} has rows in the same table, and they would be replaced too."
     what_is_safe = "nothing was committed; rows and bookmarks are as before."
-    what_to_run = "dagster asset materialize   (with append(); or with a table of its own for each upstream table)"
+    what_to_run = (
+        "dagster asset materialize   (with append(); with a table of its own for each upstream table; or, if the "
+        "consumer was renamed, with its old name)"
+    )
 
 
 class RowsOfOtherDates(Terminal):

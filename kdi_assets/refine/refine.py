@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.delta.errors import PlannedTableGone, StagedFilesGone, TableBusy
 from kdi_assets.delta.files import TableAt
-from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind
-from kdi_assets.refine.bookmarks import bookmark_transactions, refuse_conflicts
+from kdi_assets.refine.bookmarks import bookmark_transactions, follow_harmless
 from kdi_assets.refine.columns import HasOtherColumns, other_columns, refuse_frozen_columns
 from kdi_assets.refine.compute import Computed, compute
 from kdi_assets.refine.entry import RefineEntry, metadata_of
@@ -147,11 +146,7 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, 
     request = CommitRequest(
         context.uri, plan.table_id, plan.attempt_id, lambda version: transactions(version=version), metadata_of(entry)
     )
-
-    def follow(newest: TableLog, after: int) -> CommitRequest:
-        refuse_conflicts(newest, after, consumer=table.name, replaces=staged.staged.replaces)
-        return request
-
+    follow = partial(follow_harmless, request, consumer=table.name, replaces=staged.staged.replaces)
     with spark_failures(table.name, "committing"):
         version = commit_behind(plan.version, spark, staged.staged, request, follow=follow)
     context.at("committed")
