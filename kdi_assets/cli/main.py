@@ -110,7 +110,7 @@ def kdi(
         settings = Settings.from_environment()
     except ValueError as wrong:
         raise typer.BadParameter(str(wrong)) from wrong
-    if context.invoked_subcommand in OF_A_LAKE:
+    if context.invoked_subcommand in OF_A_LAKE and "--help" not in sys.argv:
         refuse_missing_home(settings)
 
 

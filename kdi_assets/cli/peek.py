@@ -13,6 +13,7 @@ import typer
 from kdi_assets.cli.options import AsJson, Defs, StreamName, parse_topic_partition, selected_stream
 from kdi_assets.cli.output import UTC_SQL, print_progress, print_result, text_excerpt, value_excerpt, value_text
 from kdi_assets.cli.session import stream_session
+from kdi_assets.drain.errors import StreamRetired
 from kdi_assets.settings import Settings
 from kdi_assets.stream.message_rules import TombstonePolicy
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
@@ -54,6 +55,8 @@ def peek(
     only = parse_topic_partition(topic_partition, chosen)
     if last and offset is not None:
         raise typer.BadParameter("not with --offset", param_hint="--last")
+    if chosen.status == "retired":
+        raise StreamRetired(stream=chosen.name)
     with stream_session(chosen, "peek", as_json=as_json) as session:
         which, windows = _windows(_backlog(chosen), only, offset, last=last)
         try:

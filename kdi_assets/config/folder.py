@@ -49,6 +49,11 @@ def _read_file(path: Path, found: Documents) -> set[str]:
     except UnicodeDecodeError as error:
         mistake = file_mistake(display_path(path), 1, "document", f"is not UTF-8: {error}", "save it as UTF-8")
         parsed = Documents(mistakes=[mistake])
+    except OSError as error:
+        mistake = file_mistake(
+            display_path(path), 1, "document", f"cannot be read: {error.strerror}", "make it readable"
+        )
+        parsed = Documents(mistakes=[mistake])
     found.documents += parsed.documents
     found.mistakes += parsed.mistakes
     return {document.type for document in parsed.documents}

@@ -146,6 +146,9 @@ def test_a_lake_that_nobody_chose_and_that_is_not_there_is_not_made(
         answer = kdi(*command)
         assert answer.code == 1
         assert f"{tmp_path}/.kdi does not exist, and neither KDI_HOME nor KDI_LAKE is set" in answer.err
+    monkeypatch.setattr("sys.argv", ["kdi", "drain", "--help"])
+    assert kdi("drain", "--help").code == 0
+    monkeypatch.setattr("sys.argv", ["kdi"])
     assert sorted(tmp_path.rglob("*")) == before
     assert kdi("check", "--help").code == 0
     (tmp_path / ".kdi").mkdir()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -157,6 +159,17 @@ def test_a_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
 
     (mistake,) = mistakes_of(tmp_path)
     assert mistake.startswith("a/defs.yaml:1 document: is not UTF-8: ")
+
+
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    folder = written(tmp_path, a="")
+    monkeypatch.setattr(Path, "read_text", refuse)
+
+    (mistake,) = mistakes_of(folder)
+    assert mistake.startswith("a/defs.yaml:1 document: cannot be read: Permission denied")
 
 
 def test_lines_are_those_of_the_keys() -> None:
