@@ -54,7 +54,10 @@ class BookmarksNotKept(Terminal):
 
     what_happened = "{stream}: the topic {topic} keeps bookmarks, and its cleanup.policy is {policy}."
     what_is_safe = "nothing was announced; the table has all of its commits."
-    what_to_run = "kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact; then kdi drain {stream}"
+    what_to_run = (
+        "kafka-configs --bootstrap-server HOST:9092 --alter --topic {topic} --add-config "
+        "cleanup.policy=compact; then kdi drain {stream}"
+    )
 
 
 class BookmarksScattered(Terminal):
@@ -69,8 +72,8 @@ class BookmarksScattered(Terminal):
     )
     what_is_safe = "nothing was announced; the table has all of its commits."
     what_to_run = (
-        "kafka-topics --delete --topic {topic}; then kdi drain {stream}   (creates it anew, and announces all "
-        "files of the table once)"
+        "kdi drain {stream}   (first name another topic in `announce`; or delete this one by kafka-topics "
+        "--bootstrap-server HOST:9092 --delete --topic {topic}: all tables that share it are announced anew)"
     )
 
 

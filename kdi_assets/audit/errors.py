@@ -19,7 +19,7 @@ class NothingToAudit(Terminal):
                 f"{self.stream}: the ledger entries of {self.uri} are no longer in its log, nor in {self.archive_uri}: "
                 "the log was cleaned up without copying them.",
                 "the rows and the positions, which every checkpoint keeps; drains go on.",
-                f"kdi drain {self.stream}, and `kdi upkeep {self.stream}` from now on: it copies before it cleans",
+                f"kdi upkeep {self.stream} --yes   (from now on, regularly: it copies before it cleans)",
             )
         return (
             f"{self.stream}: {self.uri} has no ledger entry; nothing was drained into it.",

@@ -61,11 +61,11 @@ class UnknownStream(Terminal):
     what: str = "stream"
 
     def message_parts(self) -> tuple[str, str, str]:
-        return (
-            f"no {self.what} is called {self.name}{self._guess()}",
-            NOTHING_STARTED,
-            f"{AGAIN}   (with one of: {', '.join(self.known) or f'no document describes a {self.what}'})",
-        )
+        run = f"{AGAIN}   (with one of: {', '.join(self.known)}; KDI_DEFS or --defs names another folder of documents)"
+        if not self.known:
+            run = "kdi status   (it begins with the folder of the documents; KDI_DEFS or --defs names another one)"
+        nothing = "" if self.known else f"; no document describes a {self.what}"
+        return f"no {self.what} is called {self.name}{self._guess()}{nothing}", NOTHING_STARTED, run
 
     def _guess(self) -> str:
         """A known name that is similar, as a whole or in its last part."""
@@ -82,7 +82,7 @@ class NotAStream(Terminal):
 
     what_happened = "{name} is a refined table: it has no topic."
     what_is_safe = NOTHING_STARTED
-    what_to_run = "kdi refine {name}"
+    what_to_run = "kdi plan {name}   (status, refine, replay, audit, history and upkeep take it too)"
 
 
 class AmbiguousStream(Terminal):

@@ -102,8 +102,8 @@ class TableReplaced(Terminal):
         return (
             f"{self.stream}: {self.uri} is another table now, with id {self.found_id}{was}.",
             "nothing was read and nothing was written.",
-            f"kdi resolve {self.stream} adopt   (positions from its rows); or "
-            f"kdi resolve {self.stream} rewind   (drains again)",
+            f"kdi resolve {self.stream} adopt   (positions from its rows; afterwards, to drain more again: "
+            f"kdi resolve {self.stream} rewind --topic-partition TOPIC/NUMBER --to OFFSET)",
         )
 
 
@@ -133,8 +133,8 @@ class DeadLettersReplaced(Terminal):
     )
     what_is_safe = "the rows of the stream's own table; positions stay as they are."
     what_to_run = (
-        "RESTORE TABLE delta.`{uri}` TO VERSION AS OF {recorded_version}   (brings them back); or kdi resolve "
-        "{stream} adopt-dead-letters   (accepts what is there)"
+        "kdi resolve {stream} adopt-dead-letters   (accepts what is there; to bring letters back, if it is the same "
+        "table, first in Spark SQL: RESTORE TABLE delta.`{uri}` TO VERSION AS OF {recorded_version})"
     )
 
 

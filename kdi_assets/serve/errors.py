@@ -208,7 +208,10 @@ class TableNotOurs(Terminal):
 
     what_happened = "{target}: the database has a {found} with this name, and no run of ours made it."
     what_is_safe = "it was not touched."
-    what_to_run = "{statement}; or kdi serve {target}   (with another table name in the document)"
+    what_to_run = (
+        "kdi serve --all   (first give the document another table name; only if nobody needs the {found} that is "
+        "there: {statement})"
+    )
 
 
 class DependentObjects(Terminal):

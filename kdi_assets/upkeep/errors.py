@@ -31,7 +31,7 @@ class UpkeepGaveWay(Transient):
 
     what_happened = "{table}: {step} failed: {detail}"
     what_is_safe = "rows, positions and running drains; what the step wrote is in no version."
-    what_to_run = "kdi upkeep   (or wait: the next scheduled upkeep tries again)"
+    what_to_run = "kdi upkeep --yes   (or wait: the next scheduled upkeep tries again)"
 
 
 class UpkeepForbidden(Terminal):
@@ -44,7 +44,7 @@ class UpkeepForbidden(Terminal):
 
     what_happened = "{table}: {step} failed: {detail}"
     what_is_safe = "rows, positions and running drains; what the step wrote is in no version."
-    what_to_run = "kdi upkeep   (once {needs})"
+    what_to_run = "kdi upkeep --yes   (once {needs})"
 
 
 def spark_failures(table: str, step: str) -> AbstractContextManager[None]:
@@ -72,7 +72,8 @@ class NotClusterable(Terminal):
     what_happened = "{table}: its rows cannot be ordered by the columns of cluster_by: {detail}"
     what_is_safe = "rows and positions; the table was not rewritten."
     what_to_run = (
-        "kdi upkeep   (first correct cluster_by, or add the column to the property delta.dataSkippingStatsColumns)"
+        "kdi upkeep --yes   (first correct cluster_by, or add the column to the property "
+        "delta.dataSkippingStatsColumns)"
     )
 
 

@@ -111,7 +111,9 @@ class SchemaDisagrees(Terminal):
     missing: tuple[str, ...] = ()
 
     def message_parts(self) -> tuple[str, str, str]:
-        add = f"ALTER TABLE delta.`{self.uri}` ADD COLUMNS ({', '.join(self.missing)})" if self.missing else ""
+        evolve = "first set `contract: {new_columns: evolve}` in the document: the drain adds them"
+        alter = f"ALTER TABLE delta.`{self.uri}` ADD COLUMNS ({', '.join(self.missing)})   (in Spark SQL)"
+        add = f"kdi drain {self.stream}   ({evolve}); or {alter}" if self.missing else ""
         change = "kdi check   (with the columns of the table in the document; other columns take a new table: "
         change += 'docs/streams.md, "Changing a table")'
         return (

@@ -35,7 +35,8 @@ class TopicMissing(Terminal):
         return (
             f"Kafka cluster {self.cluster} has no topic {self.topic!r}{f'; {self.hint}' if self.hint else '.'}",
             "nothing was read and nothing was written; positions stay as they are.",
-            "kdi check   (with the right `topic:` in the stream's document; or create the topic)",
+            "kdi doctor   (first correct `topic:` in the stream's document, or create the topic; if it was there "
+            "before, kdi resolve STREAM new-topic decides)",
         )
 
 
