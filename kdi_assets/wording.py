@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Literal
@@ -51,6 +52,20 @@ def first_line(said: object) -> str:
     return lines[0]
 
 
+def sql_command(statement: str) -> str:
+    """The command that runs a statement of Spark SQL; texts in the statement stand in double quotes."""
+    return f"kdi sql {shlex.quote(statement)}"
+
+
+def storage_command(verb: Literal["ls", "mv", "rm"], *uris: str) -> str:
+    """The command that lists, moves (from, to) or removes files of the lake: AWS's on S3, else the shell's."""
+    if not any(uri.startswith("s3") for uri in uris):
+        return f"{verb} {' '.join(map(shlex.quote, uris))}"
+    if verb == "rm":
+        return "; then ".join(f"aws s3 rm {shlex.quote(uri)}" for uri in uris)
+    return f"aws s3 {verb}{' --recursive' * (verb == 'mv')} {' '.join(map(shlex.quote, uris))}"
+
+
 def kind_in_words(thing: object) -> str:
     """The name of the object's class in words: ``RetentionPassedPosition`` is retention passed position."""
     return re.sub(r"(?<!^)(?=[A-Z])", " ", type(thing).__name__).lower()
@@ -59,7 +74,8 @@ def kind_in_words(thing: object) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The closest match of ``word`` among ``known``, or else all of them, up to 20."""
     names = sorted(known)
-    if close := get_close_matches(word, names, n=1):
+    longer = [name for name in names if len(word) > 2 and name.startswith(word)]
+    if close := get_close_matches(word, names, n=1) or longer:
         return f"did you mean {close[0]}?"
     more = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
     return f"known: {', '.join(names[:20])}{more}" if names else "there is none"

@@ -113,4 +113,7 @@ class FilesAreNotRows(Terminal):
 
     what_happened = "{stream}: {uri} has the feature {feature}, and a reader of single files would read other rows."
     what_is_safe = "nothing was announced; the table has all of its commits."
-    what_to_run = "kdi check   (first remove `announce` from the document, or the feature from the table)"
+    what_to_run = (
+        "kdi sql 'ALTER TABLE delta.`{uri}` DROP FEATURE {feature}'; then kdi drain {stream}   (or remove `announce` "
+        "from the document)"
+    )

@@ -48,7 +48,11 @@ def status(as_json: AsJson = False) -> None:
 
 @app.command()
 def stop() -> None:
-    """Stop the warm driver and the jobs of attached clients."""
+    """Stop the warm driver and the jobs of attached clients; if none runs, say so."""
     from kdi_assets.runtime.driver.driver import stop_driver
+    from kdi_assets.runtime.errors import DriverGone
 
-    stop_driver(Settings.from_environment().home)
+    try:
+        stop_driver(Settings.from_environment().home)
+    except DriverGone as gone:
+        typer.echo(f"no warm driver runs for {gone.home}: {gone.reason}")

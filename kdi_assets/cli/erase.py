@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamName, Yes
+from kdi_assets.cli.options import AsJson, Defs, StreamName, Yes, selected_stream
 from kdi_assets.cli.output import UNCHANGED, error_fields, exit_code, print_refusal, print_result
 from kdi_assets.cli.session import stream_session
 from kdi_assets.runtime.environment import whoami
@@ -51,13 +51,13 @@ def erase(
         raise typer.BadParameter("--again repeats what was erased before; give it alone", param_hint="--again")
     if yes and not because.strip():
         raise typer.BadParameter("say why: --because 'request of 3 March'", param_hint="--because")
-    from kdi_assets.config.loader import load_folder, select_streams
+    from kdi_assets.config.loader import load_folder
     from kdi_assets.upkeep.erase import erase as erase_messages
     from kdi_assets.upkeep.erase_downstream import downstream_of, follow_erasure, vacuum_all
     from kdi_assets.upkeep.erase_selection import EraseFilter
 
+    chosen = selected_stream(stream, defs)
     documents, lake = load_folder(defs), Settings.from_environment().lake
-    (chosen,) = select_streams(documents.streams, [stream])
     downstream = downstream_of(chosen, documents.refined.values(), documents.served.values(), lake=lake)
     with stream_session(chosen, "erase", as_json=as_json) as session:
         report = erase_messages(

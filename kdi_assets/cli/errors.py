@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kdi_assets.errors import Terminal, Transient
+from kdi_assets.errors import AGAIN, Terminal, Transient
 
 
 class HomeMissing(Terminal):
@@ -25,6 +25,16 @@ class NothingToCheck(Terminal):
     what_happened = "no document in {folder} describes a stream, so nothing was checked."
     what_is_safe = "nothing was drained."
     what_to_run = "kdi check-assets --defs FOLDER    (or set KDI_DEFS to the folder of the documents)"
+
+
+class StatementRefused(Terminal):
+    """Spark does not understand a statement, or does not find what it names."""
+
+    detail: str
+
+    what_happened = "Spark refuses the statement: {detail}"
+    what_is_safe = "nothing was changed."
+    what_to_run = f"{AGAIN}   (with a statement that Spark understands; a table is delta.`PATH`, with its whole path)"
 
 
 class SparkFailed(Transient):

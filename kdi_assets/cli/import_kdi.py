@@ -12,6 +12,7 @@ import typer
 from kdi_assets.cli.options import AsJson, Defs
 from kdi_assets.cli.output import EXIT_DECIDE, UNCHANGED, print_progress, print_result, refusal_in_json, table_text
 from kdi_assets.errors import KdiError
+from kdi_assets.wording import sql_command
 
 if TYPE_CHECKING:
     from kdi_assets.predecessor.command import IngestCommand
@@ -131,12 +132,12 @@ def _steps(plan: ImportPlan) -> Iterator[str]:
     for name, of in plan.secrets.items():
         yield f"Set {name}: {of}."
     yield f"export KDI_LAKE={plan.lake}"
-    yield from (f"With Spark: {statement}" for statement in plan.alters)
+    yield from map(sql_command, plan.alters)
     for statement in plan.may_alter:
-        yield f"Optional, for the message's time in later rows: {statement}"
+        yield f"Optional, for the message's time in later rows: {sql_command(statement)}"
     yield f"kdi check; kdi peek {plan.stream} shows what messages become; kdi plan {plan.stream}, the positions below."
     yield f"kdi drain {plan.stream}: {_begin(plan)}"
-    yield from (f"With Spark, afterwards: {statement}" for statement in plan.alters_later)
+    yield from (f"Afterwards: {sql_command(statement)}" for statement in plan.alters_later)
 
 
 def _begin(plan: ImportPlan) -> str:

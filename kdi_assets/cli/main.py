@@ -35,6 +35,7 @@ from kdi_assets.cli import (
     replay,
     resolve,
     serve,
+    sql,
     status,
     upkeep,
 )
@@ -73,10 +74,11 @@ app.add_typer(driver.app, name="driver")
 app.add_typer(metrics.app, name="metrics")
 app.command()(generate.generate)
 app.command()(psql.psql)
+app.command()(sql.sql)
 
 OF_A_LAKE = (
     *("status", "freshness", "plan", "drain", "refine", "serve", "audit", "peek", "history", "dead-letters"),
-    *("replay", "resolve", "upkeep", "erase", "check-assets"),
+    *("replay", "resolve", "upkeep", "erase", "check-assets", "sql"),
 )
 """Commands about tables that exist, or that would make some."""
 

@@ -48,9 +48,9 @@ def exit_code(refusals: Iterable[KdiError]) -> int:
 
 
 def _code(refusal: KdiError) -> int:
-    from kdi_assets.config.errors import AmbiguousStream, DefsFolderMissing, NotAStream, UnknownStream
+    from kdi_assets.config.errors import AmbiguousStream, DefsFolderMissing, NotAStream, NotRefined, UnknownStream
 
-    if isinstance(refusal, AmbiguousStream | UnknownStream | NotAStream | DefsFolderMissing):
+    if isinstance(refusal, AmbiguousStream | UnknownStream | NotAStream | NotRefined | DefsFolderMissing):
         return EXIT_USAGE  # the command line is wrong, not the stream
     return EXIT_RETRY if isinstance(refusal, Transient) else EXIT_DECIDE
 

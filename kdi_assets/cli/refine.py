@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,11 +49,19 @@ def refine(
         raise typer.BadParameter("name the tables, without --dates", param_hint="--rebuild")
     first, last = map(day, dates) if dates else (None, None)
     refuse_reversed_dates(first, last)
-    from kdi_assets.config.loader import load_folder, select_refined
+    from kdi_assets.config.errors import NotRefined, UnknownStream
+    from kdi_assets.config.loader import load_folder, select_refined, select_streams
     from kdi_assets.config.refined_documents import upstream_first
 
-    known = load_folder(defs).refined
-    chosen = upstream_first(select_refined(known, tables) if tables else list(known.values()))
+    loaded = load_folder(defs)
+    try:
+        chosen = upstream_first(select_refined(loaded.refined, tables or loaded.refined))
+    except UnknownStream as unknown:
+        with suppress(UnknownStream):
+            raise NotRefined(name=select_streams(loaded.streams, [unknown.name])[0].name) from None
+        raise
+    if not chosen:
+        print_progress("no document describes a refined table")
     span = (first.date(), last.date()) if first and last else None
     refusals: list[KdiError] = []
     with lazy_session("refine") as session:

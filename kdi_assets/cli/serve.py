@@ -44,6 +44,8 @@ def serve(
     from kdi_assets.config.served_documents import select_served
 
     known = load_folder(defs).served
+    if not known:
+        print_progress("no document describes a served table")
     refusals: list[KdiError] = []
     with lazy_session("serve") as session:
         for served in select_served(known, tables or list(known)):

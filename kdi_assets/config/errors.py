@@ -82,7 +82,20 @@ class NotAStream(Terminal):
 
     what_happened = "{name} is a refined table: it has no topic."
     what_is_safe = NOTHING_STARTED
-    what_to_run = "kdi plan {name}   (status, refine, replay, audit, history and upkeep take it too)"
+    what_to_run = (
+        "kdi plan {name}   (status, refine, replay, audit, history and upkeep take it too; erase and resolve take the "
+        "streams that it is made of)"
+    )
+
+
+class NotRefined(Terminal):
+    """`kdi refine` names the table of a stream."""
+
+    name: str
+
+    what_happened = "{name} is the table of a stream: it is drained from a topic, and not refined."
+    what_is_safe = NOTHING_STARTED
+    what_to_run = "kdi drain {name}"
 
 
 class AmbiguousStream(Terminal):

@@ -78,11 +78,11 @@ def parse(text: str, file: str) -> Documents:
             _DocumentReader(file, parsed).read(node)
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
-        detail = problem.problem or problem.context
+        detail, right = problem.problem or problem.context, "quote it or indent it"
+        if mark and text.split("\n")[mark.line][mark.column : mark.column + 1] == "\t":
+            detail, right = "a tab stands where YAML takes spaces only", "indent by spaces"
         parsed.mistakes.append(
-            file_mistake(
-                file, mark.line + 1 if mark else 1, "document", f"is not YAML: {detail}", "quote it or indent it"
-            )
+            file_mistake(file, mark.line + 1 if mark else 1, "document", f"is not YAML: {detail}", right)
         )
     except yaml.YAMLError as problem:  # a control character: no mark
         parsed.mistakes.append(file_mistake(file, 1, "document", f"is not YAML: {problem}", "remove the character"))
@@ -111,8 +111,13 @@ class _DocumentReader:
         if not isinstance(content, dict) or not content:
             self._mistake(line, "document", "is not a mapping", "give it a type and attributes")
             return
-        for key in content.keys() - set(DOCUMENT_KEYS):
-            self._mistake(self._lines[str(key)], str(key), "no such key", did_you_mean(str(key), DOCUMENT_KEYS[:2]))
+        unknown = [str(key) for key in content if key not in DOCUMENT_KEYS]
+        if unknown and "attributes" in content and content["attributes"] is None:
+            message = f"has nothing below it, and {', '.join(unknown)} beside it"
+            self._mistake(self._lines["attributes"], "attributes", message, "indent these by two spaces")
+            return
+        for key in unknown:
+            self._mistake(self._lines[key], key, "no such key", did_you_mean(key, DOCUMENT_KEYS[:2]))
         if not isinstance(type_ := content.get("type"), str):
             self._mistake(line, "type", "is missing", "e.g. type: kdi_assets.components.TopicTable")
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kdi_assets.errors import AGAIN, Terminal, Transient
+from kdi_assets.wording import storage_command
 
 HARMLESS_RETRIES = 50
 """Give up after this many lost commit races in a row against commits that do not conflict; a retry is cheap."""
@@ -50,7 +51,7 @@ class PlannedTableGone(Terminal):
         return (
             f"{self.uri}: the commit was planned for table {self.planned_id}, and {found}.",
             "nothing was committed.",
-            "kdi plan STREAM   (it names the decision, if one is needed)",
+            f"{AGAIN}   (if it is refused again, kdi plan of the table names the decision)",
         )
 
 
@@ -90,10 +91,11 @@ class TableUnreadable(Terminal):
     spare: tuple[str, ...] = ()
 
     def message_parts(self) -> tuple[str, str, str]:
-        run = f"ls {self.uri}/_delta_log   (restore a truncated or missing commit from the storage's older versions)"
+        run = storage_command("ls", f"{self.uri}/_delta_log/")
+        run += "   (restore a truncated or missing commit from the storage's older versions)"
         if self.spare:
-            files = " ".join(f"{self.uri}/_delta_log/{name}" for name in self.spare)
-            run = f"rm {files}   (all commits are there; readers use them until the next checkpoint)"
+            run = storage_command("rm", *(f"{self.uri}/_delta_log/{name}" for name in self.spare))
+            run += "   (all commits are there; readers use them until the next checkpoint)"
         return (
             f"{self.uri}: the table's log cannot be read: {self.detail}",
             "nothing was read and nothing was written there.",

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.ledger.entry import LastRead
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.wording import storage_command
 
 
 class RunAgain(KdiError):
@@ -134,7 +135,7 @@ class DeadLettersReplaced(Terminal):
     what_is_safe = "the rows of the stream's own table; positions stay as they are."
     what_to_run = (
         "kdi resolve {stream} adopt-dead-letters   (accepts what is there; to bring letters back, if it is the same "
-        "table, first in Spark SQL: RESTORE TABLE delta.`{uri}` TO VERSION AS OF {recorded_version})"
+        "table, first kdi sql 'RESTORE TABLE delta.`{uri}` TO VERSION AS OF {recorded_version}')"
     )
 
 
@@ -247,27 +248,38 @@ class TableNotMoved(Terminal):
     former: str
     uri: str
 
-    what_happened = "{stream}: the table is still at {former} and not at {uri}; a drain would start over."
-    what_is_safe = "the table; nothing was read and nothing was written."
-    what_to_run = (
-        "mv {former} {uri}   (then, if they exist, {former}_dead_letters, {former}_ledger, {former}_removed and "
-        "{former}_erased likewise)"
-    )
+    def message_parts(self) -> tuple[str, str, str]:
+        """With the command of the storage that moves the table."""
+        beside = "then, if they exist, what is beside it likewise: _dead_letters, _ledger, _removed and _erased"
+        return (
+            f"{self.stream}: the table is still at {self.former} and not at {self.uri}; a drain would start over.",
+            "the table; nothing was read and nothing was written.",
+            f"{storage_command('mv', self.former, self.uri)}   ({beside})",
+        )
 
 
 class TableMissing(Terminal):
-    """The table is gone, and its dead letters, archive or removed rows are still beside its place."""
+    """The table is gone, and its dead letters, archive, removed rows or notes of erasures are still beside its place.
+
+    Attributes:
+        beside: All that are there.
+    """
 
     stream: str
     uri: str
-    beside: str
+    beside: tuple[str, ...]
 
-    what_happened = (
-        "{stream}: there is no table at {uri}, but there is {beside}: the table was removed or moved, and its "
-        "positions with it."
-    )
-    what_is_safe = "{beside}; nothing was read and nothing was written."
-    what_to_run = "kdi drain {stream}   (first put the table back; or, to start over, move {beside} somewhere else)"
+    def message_parts(self) -> tuple[str, str, str]:
+        there = ", ".join(self.beside)
+        erased = any(uri.endswith("_erased") for uri in self.beside)
+        again = ": erased messages that Kafka still holds come back" if erased else ""
+        return (
+            f"{self.stream}: there is no table at {self.uri}, but there is {there}: the table was removed or moved, "
+            "and its positions with it.",
+            f"{there}; nothing was read and nothing was written.",
+            f"kdi drain {self.stream}   (first put the table back; or, to start over{again}, move {there} somewhere "
+            "else)",
+        )
 
 
 class StreamRetired(Terminal):

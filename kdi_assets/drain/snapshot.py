@@ -86,7 +86,7 @@ def fresh_ledger(stream: Stream, lake: str, topic: TopicState) -> LedgerState | 
     if stream.renamed_from and TableLog.open(stream.former_uri(lake)):
         raise TableNotMoved(stream=stream.name, former=stream.former_uri(lake), uri=uri)
     # A new table would begin at `start`, and not where the missing one ended.
-    if beside := next((there for there in stream.beside_uris(lake) if TableLog.open(there)), None):
+    if beside := tuple(there for there in stream.beside_uris(lake) if TableLog.open(there)):
         raise TableMissing(stream=stream.name, uri=uri, beside=beside)
     return None
 

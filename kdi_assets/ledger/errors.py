@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kdi_assets.errors import Terminal, Transient
+from kdi_assets.wording import sql_command
 
 
 class ArchiveBusy(Transient):
@@ -50,7 +51,7 @@ class RowsUnaccounted(Terminal):
         "{uri}: the rewrite would remove {missing:,} rows; version {version} has {expected:,} rows of the messages."
     )
     what_is_safe = "nothing was committed; rows and positions stay as they are."
-    what_to_run = "kdi audit STREAM; then the same command again   (if it repeats, report it)"
+    what_to_run = "the same command again   (if it repeats, kdi audit of the table; then report both)"
 
 
 class RowsWithoutDate(Terminal):
@@ -62,9 +63,7 @@ class RowsWithoutDate(Terminal):
 
     what_happened = "{stream}: {rows:,} of the rows to replace or remove in {uri} have no date."
     what_is_safe = "nothing was committed; rows and positions stay as they are."
-    what_to_run = (
-        "UPDATE delta.`{uri}` SET date = EXPRESSION WHERE date IS NULL   (in Spark SQL); then the same command again"
-    )
+    what_to_run = "kdi sql 'UPDATE delta.`{uri}` SET date = EXPRESSION WHERE date IS NULL'; then the same command again"
 
 
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
@@ -95,5 +94,5 @@ class TransactionRetentionSet(Terminal):
             f"{self.stream}: {TRANSACTION_RETENTION} is {self.value!r} on {self.uri}: "
             "idle topic partitions lose their positions.",
             "the rows of the table; nothing is drained until the property is removed.",
-            f"ALTER TABLE delta.`{self.uri}` UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')",
+            sql_command(f"ALTER TABLE delta.`{self.uri}` UNSET TBLPROPERTIES ({TRANSACTION_RETENTION})"),
         )

@@ -184,7 +184,7 @@ def _alters(uri: str, table: FoundTable, columns: TranslatedColumns) -> tuple[tu
     optional = {path: type_ for path, (type_, must) in columns.added.items() if not must}
     alters = [alter_table(uri, needed)] if needed else []
     if TRANSACTION_RETENTION in table.properties:
-        alters.append(f"ALTER TABLE delta.`{uri}` UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')")
+        alters.append(f"ALTER TABLE delta.`{uri}` UNSET TBLPROPERTIES ({TRANSACTION_RETENTION})")
     return tuple(alters), (alter_table(uri, optional),) if optional else ()
 
 

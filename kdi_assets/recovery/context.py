@@ -115,7 +115,7 @@ class ResolveContext:
 
 def another_table(stream: Stream) -> str:
     """The command for a table that cannot be continued."""
-    return f"kdi drain {stream.name}   (with another `table` in its document: this one stays as it is)"
+    return f"kdi drain TABLE   (first write TABLE, a new path, in the document in place of {stream.name}, which stays)"
 
 
 def in_utc(moment: datetime) -> str:

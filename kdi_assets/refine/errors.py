@@ -76,7 +76,7 @@ class TableNotRefined(Terminal):
 
     what_happened = "{table}: {uri} has rows, and its log has no bookmark: another writer made the table."
     what_is_safe = "nothing was written."
-    what_to_run = "kdi check   (with another path in the document; or first move the table away)"
+    what_to_run = "kdi refine {table}   (first write another path in the document, named here; or move {uri} away)"
 
 
 class RowsNotOneByOne(Terminal):

@@ -136,7 +136,9 @@ class DriverDiffers(Terminal):
 
     what_happened = "the warm driver runs Spark {theirs}, this process has PySpark {ours}."
     what_is_safe = "nothing was read or written."
-    what_to_run = "kdi driver stop; then kdi driver run"
+    what_to_run = (
+        "kdi driver stop; then the same command again   (kdi driver run, in another terminal, starts a new one)"
+    )
 
 
 class DriverOfOtherS3(Terminal):
@@ -148,7 +150,10 @@ class DriverOfOtherS3(Terminal):
 
     what_happened = "the {setting} of S3 is {theirs} for the warm driver, and {ours} for this process."
     what_is_safe = "nothing was read or written."
-    what_to_run = "kdi driver stop; then kdi driver run   (both with the AWS settings of this process)"
+    what_to_run = (
+        "kdi driver stop; then the same command again   (kdi driver run, in another terminal and with the AWS settings "
+        "of this process, starts a new one)"
+    )
 
 
 class DriverGone(Transient):
@@ -159,7 +164,7 @@ class DriverGone(Transient):
 
     what_happened = "the warm driver of {home} is gone: {reason}."
     what_is_safe = "what was committed stays committed; the next drain starts from what the table says."
-    what_to_run = "kdi driver run; then the same command again   (or KDI_DRIVER=own for a driver in the process itself)"
+    what_to_run = "the same command again   (with KDI_DRIVER=own, or first kdi driver run in another terminal)"
 
 
 class DriverJvmEnded(Transient):

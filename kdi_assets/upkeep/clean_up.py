@@ -24,7 +24,7 @@ from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.stream.stream import Stream
 from kdi_assets.upkeep.errors import NoUpkeepNow
-from kdi_assets.wording import first_line
+from kdi_assets.wording import first_line, sql_command, storage_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +77,9 @@ def plan_clean_up(stream: Stream, lake: str, *, now: datetime) -> CleanUp:
         left = uncopied(log, open_archive(stream.archive_uri(lake)))
     except CommitUnreadable as damaged:
         detail = f"commit {damaged.version} {damaged.why}, so it cannot be copied"
-        raise NoUpkeepNow(stream=stream.name, detail=detail, run=f"ls {log.uri}/_delta_log") from damaged
+        raise NoUpkeepNow(
+            stream=stream.name, detail=detail, run=storage_command("ls", f"{log.uri}/_delta_log/")
+        ) from damaged
     return CleanUp(
         stream=stream.name,
         version=log.version,
@@ -149,7 +151,9 @@ def _checkpoint(stream: Stream, uri: str) -> None:
             open_delta_table(uri).create_checkpoint()
     except DeltaError as refused:
         detail = f"no checkpoint can be written: {first_line(refused)}"
-        raise NoUpkeepNow(stream=stream.name, detail=detail, run=f"ls {uri}/_delta_log") from refused
+        raise NoUpkeepNow(
+            stream=stream.name, detail=detail, run=storage_command("ls", f"{uri}/_delta_log/")
+        ) from refused
 
 
 def _retention(stream: Stream, log: TableLog) -> timedelta:
@@ -160,6 +164,6 @@ def _retention(stream: Stream, log: TableLog) -> timedelta:
     text = log.configuration.get(_RETENTION, _DEFAULT_RETENTION)
     found = re.fullmatch(r"interval (\d+) (week|day|hour|minute|second)s?", text)
     if not found:
-        run = f"ALTER TABLE delta.`{log.uri}` SET TBLPROPERTIES ('{_RETENTION}' = '{_DEFAULT_RETENTION}')"
+        run = sql_command(f'ALTER TABLE delta.`{log.uri}` SET TBLPROPERTIES ({_RETENTION} = "{_DEFAULT_RETENTION}")')
         raise NoUpkeepNow(stream=stream.name, detail=f"{_RETENTION} is {text!r}, not in this form", run=run)
     return timedelta(**{f"{found[2]}s": int(found[1])})

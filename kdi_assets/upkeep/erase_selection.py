@@ -148,9 +148,10 @@ class EraseSelection:
             matching = table.where(where)
         found = matching.select(*coordinates(matching, self.stream)).select(*MESSAGE)
         if unplaced := found.where("partition IS NULL OR offset IS NULL").count():
+            delete = f"kdi sql 'DELETE FROM delta.`{self.stream.table_uri(self.lake)}` WHERE CONDITION'"  # noqa: S608
             raise self._refusal(
                 f"{unplaced:,} rows that meet the condition do not show which message they came from",
-                "DELETE FROM TABLE WHERE CONDITION   (in Spark SQL, for these rows; the ledger does not count them)",
+                f"{delete}   (for these rows; the ledger does not count them)",
             )
         return found
 

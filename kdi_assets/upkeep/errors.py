@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
-from kdi_assets.wording import duration
+from kdi_assets.wording import duration, sql_command
 
 
 class NoUpkeepNow(Terminal):
@@ -100,7 +100,9 @@ class RetentionTooShort(Terminal):
         return (
             f"{self.table}: {FILE_RETENTION} keeps files for {kept}, and a run needs them for {least}.",
             "nothing was removed.",
-            f"ALTER TABLE delta.`{self.uri}` SET TBLPROPERTIES ('{FILE_RETENTION}' = 'interval {hours:.0f} hours')",
+            sql_command(
+                f'ALTER TABLE delta.`{self.uri}` SET TBLPROPERTIES ({FILE_RETENTION} = "interval {hours:.0f} hours")'
+            ),
         )
 
 
@@ -114,7 +116,7 @@ class RetentionUnclear(Terminal):
 
     what_happened = "{table}: {name} is {value!r}, which is not of the form `interval 7 days`."
     what_is_safe = "nothing was removed."
-    what_to_run = "ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('{name}' = 'interval 7 days')"
+    what_to_run = "kdi sql 'ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ({name} = \"interval 7 days\")'"
 
 
 class EraseRefused(Terminal):
@@ -138,10 +140,7 @@ class ErasedRowsLeft(Terminal):
 
     what_happened = "{table}: {rows:,} rows of v{version} still meet the condition: they come from other messages."
     what_is_safe = "what is erased stays erased; the table has the rows of a full recomputation."
-    what_to_run = (
-        "kdi erase STREAM --where CONDITION; then kdi refine {table}   (erase them where they come from: in each "
-        "table of its `from`)"
-    )
+    what_to_run = "kdi plan {table}   (kdi erase them in the tables that it names, then kdi refine)"
 
 
 class EraseUnfinished(Transient):

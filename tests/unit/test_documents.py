@@ -145,6 +145,8 @@ def test_the_search_goes_on_below_a_folder_component(tmp_path: Path) -> None:
         (CLUSTER + "attribute: {}\n", "3 attribute: no such key; did you mean attributes?"),
         (CLUSTER + "---\na: b: c\n", "4 document: is not YAML: mapping values are not allowed in this context"),
         (CLUSTER.replace("{", "{name: main, "), "2 name: is written twice; keep one of the two"),
+        ("type: x\nattributes:\n\ttopic: x\n", "3 document: is not YAML: a tab stands where YAML takes spaces only"),
+        ("type: x\nattributes:\ntopic: x\n", "2 attributes: has nothing below it, and topic beside it; indent"),
         (CLUSTER + "x\tx\x01: y\n", "1 document: is not YAML: "),
         (CLUSTER.replace("{name: main", "{name: main, {{ x }}: 1"), "2 attributes: has a key that is not text"),
     ],

@@ -84,7 +84,7 @@ def test_secrets_are_read_from_the_environment_at_their_use(tmp_path: Path, monk
         ("name: main, url: https://r, username: kdi, password: 1234", "password: takes text, not 1234; put it in"),
         ("name: main, url: https://r, proxy: proxy", "proxy: 'proxy' is not the address of a proxy; e.g"),
         ("name: main, url: https://r, tls: {key: c.key}", "tls: there is a key and no certificate; give"),
-        ("name: main, url: https://r, tls: {cert: c}", "tls.cert: no such field; known: ca, certificate, key, key_pas"),
+        ("name: main, url: https://r, tls: {cert: c}", "tls.cert: no such field; did you mean certificate?"),
     ],
 )
 def test_a_mistake_says_what_would_be_right_and_is_the_only_one(tmp_path: Path, attributes: str, said: str) -> None:

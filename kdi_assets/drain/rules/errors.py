@@ -5,6 +5,7 @@ from __future__ import annotations
 from kdi_assets.errors import AGAIN, Terminal
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.wording import sql_command
 
 
 class ShapeMistake(Terminal):
@@ -42,7 +43,7 @@ class ContractBroken(Terminal):
             f"{self.fields.listed()}; one of them: {at}. `contract.{self.rule}` is freeze.",
             "nothing was committed and no dead letter was written; positions stay as they are.",
             f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset}   (shows it); "
-            f"then kdi check   (with {self.instead} or discard_row)",
+            f"then kdi check   (with {self.instead} or discard_row); then kdi drain {self.stream}",
         )
 
 
@@ -78,7 +79,8 @@ class ExpectationNotMet(Terminal):
             f"expectation {self.expectation} ({self.sql}); one of them: {at}.",
             "nothing was committed and no dead letter was written; positions stay as they are.",
             f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset}   (shows it); "
-            f"then kdi check   (with another `expectations.{self.expectation}`, `then: dead_letter` or `then: warn`)",
+            f"then kdi check   (with another `expectations.{self.expectation}`, `then: dead_letter` or "
+            f"`then: warn`); then kdi drain {self.stream}",
         )
 
 
@@ -112,7 +114,7 @@ class SchemaDisagrees(Terminal):
 
     def message_parts(self) -> tuple[str, str, str]:
         evolve = "first set `contract: {new_columns: evolve}` in the document: the drain adds them"
-        alter = f"ALTER TABLE delta.`{self.uri}` ADD COLUMNS ({', '.join(self.missing)})   (in Spark SQL)"
+        alter = sql_command(f"ALTER TABLE delta.`{self.uri}` ADD COLUMNS ({', '.join(self.missing)})")
         add = f"kdi drain {self.stream}   ({evolve}); or {alter}" if self.missing else ""
         change = "kdi check   (with the columns of the table in the document; other columns take a new table: "
         change += 'docs/streams.md, "Changing a table")'

@@ -124,7 +124,8 @@ def read_topic(cluster: Cluster, topic: str) -> TopicState:
     state = read_topics(cluster, [topic])[topic]
     if isinstance(state, TopicMissing):
         with suppress(KdiError):  # the topic is missing, whatever else the brokers refuse
-            state = replace(state, hint=did_you_mean(topic, topics_of(cluster)))
+            topics = topics_of(cluster)
+            state = replace(state, hint=did_you_mean(topic, topics) if topics else "it has no topic at all.")
     if isinstance(state, KdiError):
         raise state
     return state

@@ -1,0 +1,65 @@
+"""`kdi sql`: one statement in the Spark session of the lake, with the locked versions of Spark and Delta."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kdi_assets.cli.errors import SparkFailed, StatementRefused
+from kdi_assets.cli.options import AsJson
+from kdi_assets.cli.output import print_json, print_progress, refusal_in_json, table_text, text_excerpt
+from kdi_assets.cli.session import lazy_session
+from kdi_assets.runtime.spark_failures import SparkFailure, translated
+from kdi_assets.wording import first_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ROWS, CELL_CHARACTERS = 1_000, 200
+"""Of a result, how much is shown."""
+
+
+def sql(
+    statement: Annotated[str, typer.Argument(help="Spark SQL; a table is delta.`PATH`, with its whole path.")],
+    as_json: AsJson = False,
+) -> None:
+    """Run one statement of Spark SQL: SELECT, DESCRIBE HISTORY, ALTER TABLE, RESTORE, …
+
+    For what other commands advise and do not do themselves. A statement that
+    writes is a commit like any other writer's: the next drain, refinement and
+    `kdi audit` see it. Of a result, the first 1,000 rows are shown.
+
+    Exit codes: 0 done; 1 someone must decide; 75 a retry helps.
+    """
+    with refusal_in_json(statement, as_json=as_json), lazy_session("sql") as session, session.watched():
+        with translated(_error_of):
+            result = session().sql(statement)
+            _print_rows(result, as_json=as_json)
+
+
+def _print_rows(result: DataFrame, *, as_json: bool) -> None:
+    from pyspark.sql import functions as F
+
+    if not result.columns:
+        print_progress("done")
+        return
+    # Positions, because a result may have two columns of one name.
+    named = result.toDF(*(f"c{i}" for i in range(len(result.columns))))
+    rows = named.select(*(F.col(name).cast("string") for name in named.columns)).limit(ROWS + 1).collect()
+    cells = [[None if cell is None else text_excerpt(cell, CELL_CHARACTERS) for cell in row] for row in rows[:ROWS]]
+    if as_json:
+        for row in rows[:ROWS]:
+            print_json(dict(zip(result.columns, row, strict=True)))
+    else:
+        typer.echo(table_text(result.columns, cells, align="<" * len(result.columns)))
+    if len(rows) > ROWS:
+        print_progress(f"the first {ROWS:,} rows; LIMIT and ORDER BY choose others")
+
+
+def _error_of(failure: SparkFailure) -> StatementRefused | SparkFailed:
+    from pyspark.errors import AnalysisException, ParseException
+
+    if isinstance(failure.exception, AnalysisException | ParseException):
+        return StatementRefused(detail=first_line(failure.exception).rstrip("; "))
+    return SparkFailed(stream="sql", command="kdi sql", detail=failure.root)

@@ -1,0 +1,57 @@
+"""`kdi sql` runs one statement with Delta, and shows rows or what Spark refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+
+from kdi_assets.cli.errors import StatementRefused
+from kdi_assets.cli.main import app
+from kdi_assets.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def _one_jvm(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command opens its session in the JVM of the test process."""
+    monkeypatch.setenv("KDI_DRIVER", settings.driver)
+    monkeypatch.setenv("KDI_HOME", str(settings.home))
+
+
+def run(statement: str, *options: str) -> Result:
+    return CliRunner().invoke(app, ["sql", statement, *options])
+
+
+def test_a_property_of_a_table_is_set_and_shown(spark: SparkSession, tmp_path: Path) -> None:
+    table = f"delta.`{tmp_path / 'orders'}`"
+    spark.range(2).write.format("delta").save(str(tmp_path / "orders"))
+
+    changed = run(f'ALTER TABLE {table} SET TBLPROPERTIES (delta.deletedFileRetentionDuration = "interval 9 days")')
+    shown = run(f"SHOW TBLPROPERTIES {table} (delta.deletedFileRetentionDuration)", "--json")
+
+    assert (changed.exit_code, shown.exit_code) == (0, 0)
+    assert json.loads(shown.stdout)["value"] == "interval 9 days"
+
+
+def test_rows_are_a_table_of_text_in_which_nothing_controls_the_terminal() -> None:
+    shown = run("SELECT id, named_struct('a', id) AS id, '\\u001b[2J' AS text FROM range(2)")
+
+    assert shown.stdout.splitlines() == ["id  id   text", "0   {0}  \\x1b[2J", "1   {1}  \\x1b[2J"]
+
+
+def test_a_long_result_says_that_it_is_cut() -> None:
+    shown = run("SELECT id FROM range(1001)")
+
+    assert len(shown.stdout.splitlines()) == 1001
+    assert "the first 1,000 rows" in shown.stderr
+
+
+@pytest.mark.parametrize("statement", ["SELEC 1", "SELECT nothing", "SELECT * FROM delta.`/nowhere`", "DROP nothing"])
+def test_what_spark_refuses_is_said_in_one_line(statement: str) -> None:
+    refused = run(statement)
+
+    assert isinstance(refused.exception, StatementRefused)
+    assert "\n" not in refused.exception.message_parts()[0]
