@@ -22,7 +22,7 @@ class NothingToAudit(Terminal):
                 f"kdi upkeep {self.stream} --yes   (from now on, regularly: it copies before it cleans)",
             )
         return (
-            f"{self.stream}: {self.uri} has no ledger entry; nothing was drained into it.",
+            f"{self.stream}: there is nothing to audit: no drain has written to {self.uri} yet.",
             "nothing was changed.",
             f"kdi drain {self.stream}",
         )

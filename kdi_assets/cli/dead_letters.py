@@ -260,8 +260,9 @@ def _letters(spark: SparkSession, stream: Stream, state: str, chosen: DeadLetter
 def _refuse_unknown(reason: str, letters: DataFrame | None) -> None:
     """Refuse a reason that no dead letter of the stream has."""
     known = [] if letters is None else [row["reason"] for row in letters.select("reason").distinct().collect()]
-    if reason not in known:
-        raise typer.BadParameter(f"no dead letter has it; {did_you_mean(reason, known)}", param_hint="--reason")
+    if known and reason not in known:
+        detail = f"no dead letter has the reason {reason!r}; {did_you_mean(reason, known)}"
+        raise typer.BadParameter(detail, param_hint="--reason")
 
 
 def _first_letters(letters: DataFrame, stream: Stream, count: int) -> list[Row]:

@@ -46,7 +46,8 @@ def erase(
     Exit codes: 0 shown, or done with --yes; 1 someone must decide; 75 a retry helps.
     """
     if not (where.strip() or dead_letters_where.strip() or again):
-        raise typer.BadParameter("give --where, --dead-letters-where or --again", param_hint="--where")
+        example = '--where "customer_id = 42", --dead-letters-where or --again; without --yes it is only shown'
+        raise typer.BadParameter(f"say what to erase: {example}", param_hint="--where")
     if again and (where or dead_letters_where):
         raise typer.BadParameter("--again repeats what was erased before; give it alone", param_hint="--again")
     if yes and not because.strip():

@@ -14,7 +14,7 @@ class HomeMissing(Terminal):
 
     what_happened = "{home} does not exist, and neither KDI_HOME nor KDI_LAKE is set: there is no lake here."
     what_is_safe = "nothing was read and nothing was made."
-    what_to_run = "kdi doctor    (in the folder that has .kdi, or with KDI_HOME; kdi jars makes a new one here)"
+    what_to_run = f"{AGAIN}   (in the folder that has .kdi, or with KDI_HOME; mkdir .kdi begins a new lake here)"
 
 
 class NothingToCheck(Terminal):

@@ -29,7 +29,7 @@ def day(text: str) -> datetime:
     except ValueError:
         written = re.fullmatch(r"(\d{1,2})\.(\d{1,2})\.(\d{4})", text)
         example = "{2}-{1:0>2}-{0:0>2}".format(*written.groups()) if written else "2026-01-31"
-        raise typer.BadParameter(f"{text!r} is no date; write year, month and day: {example}") from None
+        raise typer.BadParameter(f"{text!r} is not a date; write year, month and day: {example}") from None
 
 
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The table's path, its last part, or the topic.")]
@@ -75,7 +75,8 @@ def selected_streams(names: Sequence[str], defs: Path | None) -> list[Stream]:
         return select_streams(loaded.streams, names)
     except UnknownStream as unknown:
         with suppress(UnknownStream):
-            raise NotAStream(name=select_refined(loaded.refined, [unknown.name])[0].name) from None
+            (refined,) = select_refined(loaded.refined, [unknown.name])
+            raise NotAStream(name=refined.name, upstreams=tuple(u.table for u in refined.upstreams)) from None
         raise
 
 
@@ -108,7 +109,7 @@ def parse_topic_partition(text: str | None, stream: Stream) -> TopicPartition | 
     topic, _, number = text.rpartition("/")
     mistake = ""
     if not number.isdecimal():
-        mistake = f"{text!r} is no topic partition; write {stream.topic}/0"
+        mistake = f"{text!r} is not a topic partition; write {stream.topic}/0"
     elif topic not in ("", stream.topic):
         mistake = f"{stream.name} drains topic {stream.topic}, not {topic}"
     if mistake:
@@ -130,7 +131,7 @@ def parse_timestamp(text: str, option: str) -> datetime:
         timestamp = datetime.fromisoformat(text)
     except ValueError:
         example = "a date, or a timestamp such as 2026-01-31T06:00:00Z"
-        raise typer.BadParameter(f"{text!r} is no timestamp; write {example}", param_hint=option) from None
+        raise typer.BadParameter(f"{text!r} is not a timestamp; write {example}", param_hint=option) from None
     if timestamp.tzinfo is None:
         raise typer.BadParameter(f"{text!r} has no time zone; write {text}Z, or another offset", param_hint=option)
     return timestamp

@@ -79,13 +79,15 @@ class NotAStream(Terminal):
     """A command about a stream names a refined table, which has no topic."""
 
     name: str
+    upstreams: tuple[str, ...]
 
-    what_happened = "{name} is a refined table: it has no topic."
-    what_is_safe = NOTHING_STARTED
-    what_to_run = (
-        "kdi plan {name}   (status, refine, replay, audit, history and upkeep take it too; erase and resolve take the "
-        "streams that it is made of)"
-    )
+    def message_parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.name} is a refined table: it has no topic. It is made of {', '.join(self.upstreams)}.",
+            NOTHING_STARTED,
+            f"kdi refine {self.name}   (plan, status, replay, audit, history and upkeep take it too; erase and resolve "
+            "take what it is made of)",
+        )
 
 
 class NotRefined(Terminal):

@@ -91,7 +91,7 @@ def _schema(path: Path, field: str) -> SchemaFile:
     except OSError as error:
         raise wrong(f"{display_path(path)}: {error.strerror}", A_PATH, field=f"format.{field}") from error
     except ValueError as error:
-        raise wrong(f"{display_path(path)} is no JSON: {error}", "a schema", field=f"format.{field}") from error
+        raise wrong(f"{display_path(path)} is not JSON: {error}", "a schema", field=f"format.{field}") from error
     return SchemaFile(display_path(path), text)
 
 

@@ -28,7 +28,8 @@ class TablePaths:
         for path in own:
             other = next((p for p in (path, *_parents(path)) if p in self._used), self._folders.get(path))
             if other is not None:
-                message = f"{path} clashes with {other}, {self._used[other]}"
+                clash = "is already" if path == other else f"clashes with {other},"
+                message = f"{path} {clash} {self._used[other]}"
                 return [document.mistake("table", message, "a path that no other table uses")]
         self._used |= own
         self._folders |= dict.fromkeys(_parents(table), table)  # the tables beside it lie in the same folders

@@ -78,7 +78,10 @@ def parse(text: str, file: str) -> Documents:
             _DocumentReader(file, parsed).read(node)
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
-        detail, right = problem.problem or problem.context, "quote it or indent it"
+        detail, right = (
+            problem.problem or problem.context,
+            "quote the value, or indent the line as its neighbours",
+        )
         if mark and text.split("\n")[mark.line][mark.column : mark.column + 1] == "\t":
             detail, right = "a tab stands where YAML takes spaces only", "indent by spaces"
         parsed.mistakes.append(

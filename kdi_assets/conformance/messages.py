@@ -83,4 +83,4 @@ def date_of(said: Mapping[str, Any]) -> date | None:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

@@ -194,7 +194,7 @@ def _rules_of(text: str, declared: DataType, column: str) -> Iterator[Rule]:
 
 
 def _time_rules(value: str, declared: DataType, path: str) -> list[Rule]:
-    """Why a text is no date or timestamp."""
+    """Why a text is not a date or timestamp."""
     kind = declared.typeName()
     rules = [
         Rule("wrong_type", f"NOT {value} RLIKE {literal(_PATTERNS[kind])}", path),

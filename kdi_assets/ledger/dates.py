@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 def day_of(column: str = "date") -> str:
-    """Spark SQL: a date as DATE; null where text is no date. Delta skips files by it."""
+    """Spark SQL: a date as DATE; null where text is not a date. Delta skips files by it."""
     return f"TRY_CAST({column} AS DATE)"
 
 
 def as_dates(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Dates as delta-rs reads them from a log, as ``date32``; null where text is no date."""
+    """Dates as delta-rs reads them from a log, as ``date32``; null where text is not a date."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -163,7 +163,7 @@ class Translator:
 
     def _object(self, children: Sequence[Node], wanted: DeltaType) -> TypedSql:
         if not isinstance(wanted, dict) or wanted["type"] != "struct":
-            raise NotTranslated(f"`{{…}}` makes an object, and the column is no struct; {BY_HAND}")
+            raise NotTranslated(f"`{{…}}` makes an object, and the column is not a struct; {BY_HAND}")
         given = {pair["value"]: pair["children"][0] for pair in children}
         fields = []
         for field in wanted["fields"]:

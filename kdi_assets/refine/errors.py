@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdi_assets.errors import Terminal, Transient
+from kdi_assets.errors import AGAIN, Terminal, Transient
 
 
 class UpstreamMissing(Transient):
@@ -12,9 +12,15 @@ class UpstreamMissing(Transient):
     upstream: str
     uri: str
 
-    what_happened = "{table}: its upstream table {upstream} does not exist: {uri}."
-    what_is_safe = "nothing was written; the first refinement after the table exists takes all of its rows."
-    what_to_run = "kdi drain {upstream}; or kdi refine {upstream}; then kdi refine {table}"
+    def message_parts(self) -> tuple[str, str, str]:
+        run = f"kdi drain {self.upstream}; then kdi refine {self.table}   (or kdi refine it, if it is refined)"
+        if self.upstream == self.uri:  # read by an asset of someone's own
+            run = f"{AGAIN}   (first drain or refine the table, or correct its path)"
+        return (
+            f"{self.table}: its upstream table {self.upstream} does not exist: {self.uri}.",
+            "nothing was written; the first refinement after the table exists takes all of its rows.",
+            run,
+        )
 
 
 class AnotherRefinementActive(Transient):

@@ -46,7 +46,8 @@ def find_java(home: Path, *, environment: Mapping[str, str] = os.environ) -> Pat
         version, java_home = _describe(java)
         if version >= OLDEST_JAVA:
             return java_home
-        looked_at.append(f"{java} is Java {version}" if version else f"{java} does not answer")
+        silent = f"{java} does not answer" if java.exists() else f"there is no {java}"
+        looked_at.append(f"{java} is Java {version}" if version else silent)
         if str(java) == os.path.join(environment.get("JAVA_HOME", ""), "bin", "java"):
             log.warning("JAVA_HOME is not used: %s, and Spark needs Java %d or newer", looked_at[-1], OLDEST_JAVA)
     try:

@@ -36,7 +36,7 @@ RUNTIME_CONFIG: Mapping[str, str] = MappingProxyType(
     {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
-        # Text that only Spark 2 read as a date is no date; by default it ends the whole job.
+        # Text that only Spark 2 read as a date is not a date; by default it ends the whole job.
         "spark.sql.legacy.timeParserPolicy": "CORRECTED",
         "spark.sql.parquet.compression.codec": "zstd",
         # The cheapest level; data from JSON came out no larger than with the default, 3.

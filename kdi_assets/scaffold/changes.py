@@ -73,7 +73,7 @@ def changes_of(messages: Sequence[SampledMessage], records: Sequence[object]) ->
 
     Args:
         messages: The messages with a value.
-        records: Of each message; what is no JSON object counts for nothing.
+        records: Of each message; what is not JSON object counts for nothing.
 
     Returns:
         ``None`` if most records are no changes of rows.

@@ -43,7 +43,7 @@ def json_object(payload: bytes) -> JsonRecord:
     """Parse a message that is a JSON object.
 
     Raises:
-        NoRecord: The message is no JSON object.
+        NoRecord: The message is not JSON object.
     """
     try:
         text = payload.decode("utf-8").strip(" \t\r\n")

@@ -24,7 +24,7 @@ from kdi_assets.stream.connections import Registry
 from kdi_assets.stream.message_rules import FieldUse
 
 _NO_DATE = Array(STRING)
-"""In place of every type that is no date and contains none."""
+"""In place of every type that is not a date and contains none."""
 _AVRO: Mapping[str, str] = {
     "date": DATE,
     **dict.fromkeys(("timestamp-millis", "timestamp-micros"), TIMESTAMP),

@@ -179,7 +179,7 @@ RegistryName = Annotated[str, matching(NAME, "is not a registry's name", NAME_IS
 
 def _share(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise wrong(f"{value!r} is no share", "between 0 and 1, e.g. 0.01 for one message in a hundred")
+        raise wrong(f"{value!r} is not a share", "between 0 and 1, e.g. 0.01 for one message in a hundred")
     return value
 
 
@@ -221,7 +221,8 @@ def start_of(value: object) -> object:
         moment = datetime.fromisoformat(str(value))
     except ValueError:
         raise wrong(
-            f"{value!r} says no beginning", "earliest, latest, e.g. 2026-01-01T00:00:00Z, or {0: 1200} (offset of each)"
+            f"{value!r} does not say where to begin",
+            "earliest, latest, e.g. 2026-01-01T00:00:00Z, or {0: 1200} (offset of each)",
         ) from None
     if moment.tzinfo is None:
         raise wrong(f"{value!r} has no time zone", f"e.g. {moment.replace(tzinfo=UTC).isoformat()}")
@@ -232,7 +233,7 @@ def _next_offsets(value: dict[object, object]) -> dict[object, object]:
     for partition, offset in value.items():
         for number in (partition, offset):
             if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-                raise wrong(f"{{{partition}: {offset}}} is no topic partition and offset", "e.g. {0: 1200, 1: 0}")
+                raise wrong(f"{{{partition}: {offset}}} is not a topic partition and offset", "e.g. {0: 1200, 1: 0}")
     if not value:
         raise wrong("names no topic partition", "e.g. {0: 1200, 1: 0}, or earliest")
     return value

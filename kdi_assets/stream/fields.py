@@ -200,7 +200,7 @@ class StreamFields(Declared):
     secret in the environment variable NAME. Expressions see the value itself."""
     dead_letter_payload: Annotated[DeadLetterPayload | None, Field(examples=["mask"])] = None
     """What dead letters keep of a message. keep: all of it; mask: its value as JSON with `mask` applied, or nothing if
-    it is no JSON; withhold: no value, key or headers. The default is keep without `mask`. With `mask` it is mask, or
+    it is not JSON; withhold: no value, key or headers. The default is keep without `mask`. With `mask` it is mask, or
     withhold if the masked values cannot be found in a message."""
     expectations: Annotated[
         Mapping[ExpectationName, Expectation],

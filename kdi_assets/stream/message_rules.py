@@ -42,7 +42,7 @@ def mask_of(value: object) -> object:
             return Mask("hash", secret=secret)
         case {"keep_last": int(keep), **others} if keep > 0 and not isinstance(keep, bool) and not others:
             return Mask("keep_last", keep=keep)
-    raise wrong(f"{value!r} is no mask", "drop, null, {keep_last: 4}, or {hash: {env: NAME}} with a variable's name")
+    raise wrong(f"{value!r} is not a mask", "drop, null, {keep_last: 4}, or {hash: {env: NAME}} with a variable's name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +169,9 @@ def explode_of(value: object) -> object:
         raise wrong(f"{value!r} is not a name and an array", "one of each, e.g. {item: items}")
     ((name, array),) = value.items()
     if not isinstance(name, str) or not re.fullmatch(r"(?!_kdi_)[A-Za-z_]\w*", name):
-        raise wrong(f"{name!r} is no name for an element", "letters, digits and '_', e.g. item")
+        raise wrong(f"{name!r} is not a name for an element", "letters, digits and '_', e.g. item")
     if not isinstance(array, str) or not array.strip():
-        raise wrong(f"{array!r} is no expression", "Spark SQL of an array, e.g. {item: items}")
+        raise wrong(f"{array!r} is not an expression", "Spark SQL of an array, e.g. {item: items}")
     return Explode(name, array)
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date
+from difflib import get_close_matches
 from hashlib import sha256
 from typing import Annotated, Any, Literal, get_args
 
@@ -161,7 +162,7 @@ def measure_of(value: object) -> object:
             (function,) = value
             if function in functions and expression.strip():
                 return Measure(function, expression)
-    raise wrong(f"{value!r} is no measure", f"count, or e.g. {{sum: bytes}}; functions: {', '.join(functions)}")
+    raise wrong(f"{value!r} is not a measure", f"count, or e.g. {{sum: bytes}}; functions: {', '.join(functions)}")
 
 
 def _columns_once(measures: Mapping[str, Measure], info: ValidationInfo) -> Mapping[str, Measure]:
@@ -222,7 +223,9 @@ def mode_by_name(value: object) -> object:
         return {value: {}}
     if isinstance(value, dict) and len(value) == 1:
         return {name: {} if given is None else given for name, given in value.items()}
-    raise wrong(f"{value!r} is no mode", f"one of {', '.join(names)}, e.g. append, or upsert: {{keys: [id]}}")
+    if isinstance(value, str) and (close := get_close_matches(value, names, n=1)):
+        raise wrong(f"{value!r} is not a mode", f"did you mean {close[0]}?")
+    raise wrong(f"{value!r} is not a mode", f"one of {', '.join(names)}, e.g. append, or upsert: {{keys: [id]}}")
 
 
 def _mode(written: WrittenMode, info: ValidationInfo) -> Mode:

@@ -194,7 +194,7 @@ def adds_of(web: DrivenStream) -> Iterator[list[dict[str, Any]]]:
 def test_messages_that_become_no_rows_still_move_the_positions(
     driven: DrivenFactory, fields: dict[str, Any], values: list[str | None]
 ) -> None:
-    """Procedure: a topic with only text that is no JSON, a tombstone and an empty message, or only filtered messages;
+    """Procedure: a topic with only text that is not JSON, a tombstone and an empty message, or only filtered messages;
     drain.
     """
     web = driven(partitions=1, **fields)

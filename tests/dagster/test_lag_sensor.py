@@ -94,7 +94,10 @@ def test_a_tick_requests_exactly_the_lagging_streams_in_one_run_and_an_idle_one_
 @pytest.mark.parametrize(
     ("refusal", "said"),
     [
-        (TopicMissing(cluster="main", topic="payments"), "Kafka cluster main has no topic 'payments'. Run: "),
+        (
+            TopicMissing(cluster="main", topic="payments", bootstrap_servers="b:1"),
+            "Kafka cluster main (b:1) has no topic 'payments'. Run: ",
+        ),
         (UNREACHABLE, ""),
     ],
 )

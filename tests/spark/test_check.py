@@ -83,7 +83,7 @@ def test_an_expression_reaches_neither_java_nor_other_files(tmp_path: Path, call
         ("to_date(at)", "to_date(at)\n  filter: idd > 1", 13, "filter", "`idd` cannot be resolved"),
         ("to_date(at)", "to_date(at)\n  expectations: {named: {sql: url}}", 13, "expectations.named", "gives string"),
         ("to_date(at)", "to_date(at)\n  mask: {urll: drop}", 13, "mask.urll", "the table has no such column"),
-        ("to_date(at)", "to_date(at)\n  mask: {url.x: drop}", 13, "mask.url.x", "url is no struct"),
+        ("to_date(at)", "to_date(at)\n  mask: {url.x: drop}", 13, "mask.url.x", "url is not a struct"),
         (
             "to_date(at)",
             "to_date(at)\n  compression: gzip\n  mask: {url: null}\n  dead_letter_payload: mask",

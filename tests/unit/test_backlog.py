@@ -132,7 +132,10 @@ def test_retention_is_by_age_by_size_by_both_or_not_at_all(changed: dict[str, st
     assert Retention.of({**USUAL, **changed}) == kept
 
 
-@pytest.mark.parametrize("config", [{}, {**USUAL, "retention.bytes": "None"}, TopicMissing(cluster="main", topic="t")])
+@pytest.mark.parametrize(
+    "config",
+    [{}, {**USUAL, "retention.bytes": "None"}, TopicMissing(cluster="main", topic="t", bootstrap_servers="b:1")],
+)
 def test_what_is_not_told_is_unknown_and_no_error(config: dict[str, str] | TopicMissing) -> None:
     assert Retention.of(config) is None
 

@@ -35,7 +35,7 @@ from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 from kdi_assets.wording import duration, first_line, printable
 
-DECIDE = TopicMissing(cluster="main", topic="orders")
+DECIDE = TopicMissing(cluster="main", topic="orders", bootstrap_servers="b:1")
 RETRY = BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
 USAGE = UnknownStream(name="ordres", known=("orders",))
 TP = TopicPartition("orders", 3)

@@ -199,7 +199,7 @@ OF_PROTOBUF = [
         (["format: {protobuf: {descriptor_file: shop.desc, message: shop.Order}}", "schema: id int"], "10 schema: "),
         (["format: {avro: {schema_file: a.avsc}}", "schema: id int"], "10 schema: the record is what the schema of"),
         (["format: {avro: {schema_file: a.avsc}}"], "9 format.avro.schema_file: a.avsc: No such file or directory; a"),
-        (["format: {avro: {schema_file: defs.yaml}}"], "9 format.avro.schema_file: defs.yaml is no JSON: "),
+        (["format: {avro: {schema_file: defs.yaml}}"], "9 format.avro.schema_file: defs.yaml is not JSON: "),
         (["format: {avro: {schemas: empty}}"], "9 format.avro.schemas: no schema lies in empty; files that end in"),
         (["format: {avro: {schemas: several}}"], "9 format.avro.reader: is missing: there are several schemas; e.g"),
     ]

@@ -169,7 +169,7 @@ def test_references_are_found_by_names_whatever_their_ids(id_: str | None, other
         ({"x": {"prefixItems": [TEXT]}}, "#/properties/x has a separate type for each position"),
         ({"x": {"enum": ["a", 1]}}, "#/properties/x has several types"),
         ({"x": {"items": {"properties": {"y": {}}}}}, "#/properties/x/items/properties/y has no type"),
-        ({"x": {"type": "text"}}, '#/properties/x/type is no JSON Schema: "text" is not valid'),
+        ({"x": {"type": "text"}}, '#/properties/x/type is not JSON Schema: "text" is not valid'),
         ({"x": {"$ref": "#"}}, "#/properties/x contains itself, and a table has a fixed depth (#)"),
         ({"x": {"$ref": "#/definitions/Node"}}, "#/definitions/Node/properties/next/anyOf/1 contains itself, and a"),
         ({"x": {"$ref": "#/definitions/Nod"}}, "#/properties/x refers to #/definitions/Nod, which does not exist"),
@@ -203,7 +203,7 @@ def test_a_schema_of_no_object_describes_no_record() -> None:
     + [(validator, {"$ref": "http://127.0.0.1:9/x.json"}), (validator, {"pattern": "("})],
 )
 def test_what_is_no_schema_is_refused_and_not_fetched(use: Callable[[JsonSchema], object], schema: object) -> None:
-    with pytest.raises(SchemaRefused, match="no JSON Schema: "):
+    with pytest.raises(SchemaRefused, match="not JSON Schema: "):
         use(of(schema))
 
 

@@ -21,7 +21,7 @@ from tests.unit.test_backlog import waits
 
 NOW = 1_800_000_000.0
 BEGUN = Memory(table_id="id", reconciled=0)
-MISSING = TopicMissing(cluster="main", topic="payments")
+MISSING = TopicMissing(cluster="main", topic="payments", bootstrap_servers="b:1")
 
 
 def backlog(stream: str, offsets: int = 0, lag: float | None = None, *, position: int = 0, **more: Any) -> Backlog:
@@ -131,7 +131,7 @@ def test_streams_that_share_a_refusal_share_its_line_and_a_line_stays_short() ->
     said = explain(decide(*gone))
 
     assert len(said.splitlines()) == 2
-    assert "and 80 more: Kafka cluster main has no topic 'payments'" in said
+    assert "and 80 more: Kafka cluster main (b:1) has no topic 'payments'" in said
     assert len(said) < 1000
 
 

@@ -70,7 +70,7 @@ def test_sql_may_lie_in_a_file_beside_the_document(tmp_path: Path) -> None:
         (", sql_file: a.sql, python: 'm:f'", "python: there is sql_file as well; keep one of sql_file and python"),
         (", sql: SELECT 1, python: 'm:f'", "python: there is sql as well; keep one of sql and python"),
         (", python: m.f", "python: 'm.f' is not the name of a function; module:function, e.g. "),
-        (", mode: upsrt", "mode: 'upsrt' is no mode; one of append, replace_dates, deduplicate, upsert, aggregate"),
+        (", mode: upsrt", "mode: 'upsrt' is not a mode; did you mean upsert?"),
         (", mode: {upsert: {}}", "mode.upsert.keys: is missing; e.g. keys: [customer_id]"),
         (
             ", mode: {aggregate: {by: [date], measures: {n: {total: a}}}}",
@@ -160,10 +160,10 @@ def test_only_replace_dates_reads_several_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ("bronze/web", "bronze/web clashes with bronze/web, the table of "),
-        ("bronze/web_dead_letters", "bronze/web_dead_letters clashes with bronze/web_dead_letters, kept for the table"),
+        ("bronze/web", "bronze/web is already the table of "),
+        ("bronze/web_dead_letters", "bronze/web_dead_letters is already kept for the table"),
         ("bronze/web/sub", "bronze/web/sub clashes with bronze/web, the table of "),
-        ("silver/x_deletes", "silver/x_deletes clashes with silver/x_deletes, kept for the table of "),
+        ("silver/x_deletes", "silver/x_deletes is already kept for the table of "),
     ],
 )
 def test_a_refined_table_lies_in_no_other_tables_way(tmp_path: Path, table: str, said: str) -> None:

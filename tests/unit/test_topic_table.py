@@ -146,16 +146,19 @@ def test_a_stream_may_begin_at_a_word_or_a_moment(tmp_path: Path, written: str, 
         ("columns: {_kdi_c: x}", "columns._kdi_c: '_kdi_c' is not the path of a column; names without blanks"),
         ("explode: items", "explode: 'items' is not a name and an array; one of each, e.g. {item: items}"),
         ("explode: {a: x, b: y}", "explode: {'a': 'x', 'b': 'y'} is not a name and an array; one of each, e.g."),
-        ("explode: {_kdi_a: x}", "explode: '_kdi_a' is no name for an element; letters, digits and '_', e.g. item"),
-        ("explode: {item: }", "explode: None is no expression; Spark SQL of an array, e.g. {item: items}"),
+        ("explode: {_kdi_a: x}", "explode: '_kdi_a' is not a name for an element; letters, digits and '_', e.g. item"),
+        ("explode: {item: }", "explode: None is not an expression; Spark SQL of an array, e.g. {item: items}"),
         ("properties: {delta.setTransactionRetentionDuration: 1 day}", ""),
         ("date_window: {start: 2020-02-30}", "date_window.start: '2020-02-30' is not a date; e.g. 2020-01-01"),
         ("date_window: {start: 9999-01-01}", "date_window: no date is allowed: it starts 9999-01-01 and ends"),
         ("date_window: {ahead: -1 days}", "date_window.ahead: '-1 days' is not a number of days; e.g. 2 days, or 0"),
         ("date_window: 2 days", "date_window: takes a mapping, not '2 days'; e.g. {start: '2020-01-01', ahead"),
-        ("start: tomorrow", "start: 'tomorrow' says no beginning; earliest, latest, e.g. 2026-01-01T00:00:00Z"),
+        (
+            "start: tomorrow",
+            "start: 'tomorrow' does not say where to begin; earliest, latest, e.g. 2026-01-01T0",
+        ),
         ("start: 2026-01-01", "start: '2026-01-01' has no time zone; e.g. 2026-01-01T00:00:00+00:00"),
-        ("start: {0: -1}", "start: {0: -1} is no topic partition and offset; e.g. {0: 1200, 1: 0}"),
+        ("start: {0: -1}", "start: {0: -1} is not a topic partition and offset; e.g. {0: 1200, 1: 0}"),
         ("drain_when: {backlog_messages: yes}", "drain_when.backlog_messages: takes a whole number, not True; e.g."),
         ('drain_when: {cron: "0 0 30 2 *"}', "drain_when.cron: '0 0 30 2 *' names no day that there is"),
         ('drain_when: {cron: "every hour"}', "drain_when.cron: 'every hour' is not a cron expression; five fields"),
@@ -168,7 +171,10 @@ def test_a_stream_may_begin_at_a_word_or_a_moment(tmp_path: Path, written: str, 
         ("checks: {blocking: [dead_letters]}", "checks.blocking.0: takes every_offset_accounted_for, no_duplicate_"),
         ("checks: {blocking: [fresh]}", "checks: blocking names fresh, and freshness is not given; give freshness"),
         ("checks: {blocking: [expectations]}", "checks: blocking names expectations, and that check only warns; `th"),
-        ("checks: {dead_letter_rate: 1 %}", "checks.dead_letter_rate: '1 %' is no share; between 0 and 1, e.g. 0.01"),
+        (
+            "checks: {dead_letter_rate: 1 %}",
+            "checks.dead_letter_rate: '1 %' is not a share; between 0 and 1, e.g. 0",
+        ),
         ("cluster: mian", "cluster: no KafkaCluster document is named 'mian'; did you mean main?"),
         ("expectations: {Is ours: {sql: id > 0}}", "expectations.Is ours: 'Is ours' is not a name for an exp"),
         ("expectations: {ours: {then: warn}}", "expectations.ours.sql: is missing; e.g. sql: status BETWEEN"),
@@ -196,7 +202,7 @@ def test_a_mistake_names_line_field_and_what_would_be_right(tmp_path: Path, line
 def test_what_is_no_mask_is_named(tmp_path: Path, mask: str) -> None:
     said = only_mistake(tmp_path, f"mask: {{a: {mask}}}")
 
-    assert said.startswith("mask.a: ") and "is no mask; drop, null, {keep_last: 4}, or {hash: {env: NAME}}" in said
+    assert said.startswith("mask.a: ") and "is not a mask; drop, null, {keep_last: 4}, or {hash: {env: NAME}}" in said
 
 
 @pytest.mark.parametrize("name", ["bronze/", "/bronze", "../bronze", "bronze//orders", "bronze/my orders", "s3://b/t"])

@@ -50,7 +50,7 @@ class ColumnTree:
             taken: The error text if there is such a column already; empty: it is replaced.
 
         Raises:
-            ShapeMistake: The path leads through something that is no struct, or the column is taken.
+            ShapeMistake: The path leads through something that is not a struct, or the column is taken.
         """
         node, last = self._parent(path, field)
         key = _key(node, last)
@@ -102,7 +102,7 @@ class ColumnTree:
             inside = known.dataType if known and isinstance(known.dataType, StructType) else StructType()
             if isinstance(node.get(key), str):
                 if not inside.fields:
-                    raise mistake(self.stream, field, f"{step} is no struct, so nothing can lie below it")
+                    raise mistake(self.stream, field, f"{step} is not a struct, so nothing can lie below it")
                 if node[key] != here:
                     said = f"{step} is made by an expression, so nothing can be changed inside it"
                     raise mistake(self.stream, field, said)

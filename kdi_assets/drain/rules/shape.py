@@ -208,7 +208,7 @@ def shape(evaluated: DataFrame, decoder: StreamDecoder, elements: Elements | Non
     """The table's columns alone; those of messages that are not decoded are null.
 
     Raises:
-        ShapeMistake: A path of ``columns`` or ``coordinates`` leads through something that is no struct.
+        ShapeMistake: A path of ``columns`` or ``coordinates`` leads through something that is not a struct.
     """
     columns = table_columns(decoder, elements)
     return apart(evaluated.select(*in_rows(columns, elements)), columns, elements)

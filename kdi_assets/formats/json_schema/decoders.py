@@ -71,7 +71,7 @@ class JsonSchemaDecoder(Decoder):
         """The schemas that frames name.
 
         Raises:
-            FormatMistake: The reader's schema is no JSON Schema.
+            FormatMistake: The reader's schema is not JSON Schema.
         """
         reader = registered(*known.schema_of_reader("JSON"))
         kept = {n: registered(schema, f"schema {n}") for n, schema in known.by_id.items() if schema.type == "JSON"}

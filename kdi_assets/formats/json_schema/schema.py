@@ -24,7 +24,7 @@ _MISSING = {"$comment": "a schema refers to this, and it is missing"}
 
 @dataclass
 class SchemaRefused(Exception):
-    """A text is no JSON Schema, or refers to a schema that is missing."""
+    """A text is not JSON Schema, or refers to a schema that is missing."""
 
     message: str
 
@@ -50,15 +50,15 @@ def registered(schema: Schema, label: str) -> JsonSchema:
 
 @lru_cache(maxsize=256)
 def validator(schema: JsonSchema) -> Validator:
-    """The validator of the draft that the schema names; raises ``SchemaRefused`` if it is no JSON Schema."""
+    """The validator of the draft that the schema names; raises ``SchemaRefused`` if it is not JSON Schema."""
     try:
         return built(*validator_parts(schema))
     except ValueError as refused:
-        raise SchemaRefused(f"no JSON Schema: {first_line(refused)}") from refused
+        raise SchemaRefused(f"not JSON Schema: {first_line(refused)}") from refused
 
 
 def validator_parts(schema: JsonSchema) -> ValidatorParts:
-    """What a worker needs for the validator; raises ``SchemaRefused`` if a text is no JSON."""
+    """What a worker needs for the validator; raises ``SchemaRefused`` if a text is not JSON."""
     texts = Texts(schema)
     return ValidatorParts(texts.root, texts.base, [*texts.by_address.items()] if schema.references else [])
 
@@ -108,7 +108,7 @@ class Texts:
     """A schema and the schemas that it refers to, parsed, by address."""
 
     def __init__(self, schema: JsonSchema) -> None:
-        """Parse them; raises ``SchemaRefused`` if one is no JSON."""
+        """Parse them; raises ``SchemaRefused`` if one is not JSON."""
         self.root = _parsed(schema.text, schema.label)
         self.base = _joined(NOWHERE, _id(self.root))
         others = [(r.name, _parsed(r.text, r.name)) for r in schema.references]
@@ -127,7 +127,7 @@ class Texts:
                 jsonschema_rs.meta.validate(text, registry=nothing_else)
             except jsonschema_rs.ValidationError as refused:
                 at = "/".join(["#", *map(str, refused.instance_path)])
-                raise SchemaRefused(f"{at} is no JSON Schema: {refused.message}") from refused
+                raise SchemaRefused(f"{at} is not JSON Schema: {refused.message}") from refused
             except jsonschema_rs.ReferencingError as unknown:
                 raise SchemaRefused(f"$schema is no draft that is known: {text['$schema']}") from unknown
 
@@ -159,14 +159,14 @@ class Texts:
         try:
             return jsonschema_rs.Registry(texts, retriever=lambda address: _MISSING)
         except ValueError as refused:
-            raise SchemaRefused(f"no JSON Schema: {refused}") from refused
+            raise SchemaRefused(f"not JSON Schema: {refused}") from refused
 
 
 def _parsed(text: str, label: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as refused:
-        raise SchemaRefused(f"{label} is no JSON: {refused}") from refused
+        raise SchemaRefused(f"{label} is not JSON: {refused}") from refused
     except RecursionError as refused:
         raise SchemaRefused(f"{label} is nested too deep to be read") from refused
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from kdi_assets.errors import AGAIN, Terminal, Transient
 
+_THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
+
 
 class LeaderMissing(Transient):
     """The brokers know the topic, but at this moment a topic partition has no leader that answers."""
@@ -29,14 +31,16 @@ class TopicMissing(Terminal):
 
     cluster: str
     topic: str
+    bootstrap_servers: str
     hint: str = ""
 
     def message_parts(self) -> tuple[str, str, str]:
+        at = f"{self.cluster} ({self.bootstrap_servers})"
         return (
-            f"Kafka cluster {self.cluster} has no topic {self.topic!r}{f'; {self.hint}' if self.hint else '.'}",
+            f"Kafka cluster {at} has no topic {self.topic!r}{f'; {self.hint}' if self.hint else '.'}",
             "nothing was read and nothing was written; positions stay as they are.",
-            "kdi doctor   (first correct `topic:` in the stream's document, or create the topic; if it was there "
-            "before, kdi resolve STREAM new-topic decides)",
+            f"{AGAIN}   (first correct `topic:` or `cluster:` in the stream's document, or KDI_KAFKA; or create the "
+            "topic)",
         )
 
 
@@ -47,12 +51,15 @@ class BrokerUnreachable(Transient):
     bootstrap_servers: str
     detail: str
 
-    what_happened = "Kafka cluster {cluster}: no answer from {bootstrap_servers} ({detail})."
-    what_is_safe = "nothing was read and nothing was written."
-    what_to_run = (
-        "kdi doctor; then the same command again   (check the address and the brokers; kdi broker run starts a "
-        "local one)"
-    )
+    def message_parts(self) -> tuple[str, str, str]:
+        """With the command of a local broker, if the address is one of this machine."""
+        host, _, port = self.bootstrap_servers.rpartition(":")
+        local = f"; kdi broker run --port {port} in another terminal starts one" if host in _THIS_MACHINE else ""
+        return (
+            f"Kafka cluster {self.cluster}: no answer from {self.bootstrap_servers} ({self.detail}).",
+            "nothing was read and nothing was written.",
+            f"{AGAIN}   (first check the brokers, and `bootstrap_servers` in the document or KDI_KAFKA{local})",
+        )
 
 
 class AccessRefused(Terminal):

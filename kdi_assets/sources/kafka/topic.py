@@ -198,7 +198,7 @@ def _ask_offsets(
 def topic_error(cluster: Cluster, topic: str, refused: Exception, *, right: str = "Describe") -> KdiError:
     """The error of a topic: missing, unreachable, or a missing right, as Kafka's ACLs name it."""
     if _is_unknown(refused):
-        return TopicMissing(cluster=cluster.name, topic=topic)
+        return TopicMissing(cluster=cluster.name, topic=topic, bootstrap_servers=cluster.bootstrap_servers)
     return _offsets_error(cluster, topic, refused, right=right)
 
 

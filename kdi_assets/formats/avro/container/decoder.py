@@ -130,7 +130,7 @@ class AvroContainerDecoder(Decoder):
         try:
             return canonical_form(self.format.schema.text)
         except NoSchema as refused:
-            raise FormatMistake(_FIELD, f"{self.format.schema.path} is no schema of Avro: {refused}") from refused
+            raise FormatMistake(_FIELD, f"{self.format.schema.path} is not a schema of Avro: {refused}") from refused
 
     def _opened(self) -> Column:
         import pyarrow as pa
