@@ -13,20 +13,10 @@ import sys
 from argparse import ArgumentParser
 from multiprocessing.context import ForkServerContext
 from multiprocessing.forkserver import ensure_running
-from typing import Any
 
-from dagster._cli.api import grpc_command
-from dagster._grpc import server
+from resources.dagster_internals import serve_grpc
 
 DEFINITIONS = "KDI_DEFINITIONS_MODULE"
-
-
-class WarmApiServer(server.DagsterApiServer):
-    """Dagster's server, but it forks the processes of its runs."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._mp_ctx = warm_context()  # type: ignore[assignment]
 
 
 def warm_context() -> ForkServerContext:
@@ -42,8 +32,7 @@ def main() -> None:
     options = ArgumentParser(add_help=False, allow_abbrev=False)
     options.add_argument("--module-name", "-m", default="")
     os.environ[DEFINITIONS] = options.parse_known_args()[0].module_name
-    server.DagsterApiServer = WarmApiServer  # type: ignore[misc]
-    grpc_command(sys.argv[1:], prog_name="python -m resources.code_server")
+    serve_grpc(sys.argv[1:], program="python -m resources.code_server", processes=warm_context)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from importlib import import_module
 from dagster import DagsterInstance
 
 from kdi_assets.runtime.processes import killed_with_parent
+from resources.dagster_internals import MODULES_OF_RUNS
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ def _errors_logged() -> Iterator[None]:
 forking = os.getpid()
 # When this process dies, the code server counts its runs as dead, and Dagster retries them: so they must end.
 os.register_at_fork(after_in_child=lambda: killed_with_parent(forking))
-for module in ("dagster._cli.api", "dagster._grpc.server", "pyspark.sql", os.environ["KDI_DEFINITIONS_MODULE"]):
+for module in (*MODULES_OF_RUNS, "pyspark.sql", os.environ["KDI_DEFINITIONS_MODULE"]):
     with _errors_logged():
         import_module(module)
 with _errors_logged(), DagsterInstance.get():  # imports its storage

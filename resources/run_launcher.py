@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dagster import DagsterRun
-from dagster._core.errors import DagsterUserCodeUnreachableError
-from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, WorkerStatus
-from dagster._grpc.client import DagsterGrpcClient
-from dagster._grpc.types import GetCurrentRunsResult
-from dagster._serdes import deserialize_value
+
+from resources.dagster_internals import (
+    CheckRunHealthResult,
+    DefaultRunLauncher,
+    WorkerStatus,
+    code_server_of,
+    runs_of,
+)
 
 
 class WatchedRunLauncher(DefaultRunLauncher):
@@ -26,19 +29,13 @@ class WatchedRunLauncher(DefaultRunLauncher):
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
         """Ask the code server that started the run whether the run's process exists."""
-        server = self._get_grpc_client_for_termination(run.run_id)  # type: ignore[no-untyped-call]
+        server = code_server_of(self, run.run_id)
         if server is None:
             return CheckRunHealthResult(WorkerStatus.RUNNING, "no code server started it, as on the command line")
-        try:
-            known = _runs_of(server)
-        except DagsterUserCodeUnreachableError:
+        known = runs_of(server)
+        if known is None:
             # It answers once it is back. A run given up now may still work, and its retry would run beside it.
             return CheckRunHealthResult(WorkerStatus.RUNNING, "its code server does not answer")
         if run.run_id in known:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "its code server was restarted, and its process is gone")
-
-
-def _runs_of(server: DagsterGrpcClient) -> list[str]:
-    answer = deserialize_value(server.get_current_runs(), GetCurrentRunsResult)
-    return list(answer.current_runs)

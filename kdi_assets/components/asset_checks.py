@@ -12,6 +12,7 @@ from kdi_assets.components.names import check_key, table_key
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.stream import COSTLY, CheckName, Stream
+from resources.dagster_internals import latest_evaluation_and_run
 
 DESCRIPTIONS: Mapping[CheckName, str] = {
     "every_offset_accounted_for": "Every offset below the positions is in the table, a dead letter, a confirmed gap or "
@@ -98,21 +99,19 @@ def failed_blocking_checks(
 
 def latest_evaluation(instance: DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
     """The latest evaluation of a check, to be logged again; it names the run that made it. ``None`` without one."""
-    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
-
-    ended = {Status.SUCCEEDED, Status.FAILED}
-    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=ended):
-        if made := record.evaluation:
-            return dg.AssetCheckEvaluation(  # no copy: partition and target belong to the earlier run
-                asset_key=made.asset_key,
-                check_name=made.check_name,
-                passed=made.passed,
-                severity=made.severity,
-                description=made.description,
-                metadata={CHECKED_BY: dg.MetadataValue.dagster_run(record.run_id), **made.metadata},
-                blocking=made.blocking,
-            )
-    return None
+    found = latest_evaluation_and_run(instance, key)
+    if found is None:
+        return None
+    made, run_id = found
+    return dg.AssetCheckEvaluation(  # no copy: partition and target belong to the earlier run
+        asset_key=made.asset_key,
+        check_name=made.check_name,
+        passed=made.passed,
+        severity=made.severity,
+        description=made.description,
+        metadata={CHECKED_BY: dg.MetadataValue.dagster_run(run_id), **made.metadata},
+        blocking=made.blocking,
+    )
 
 
 def is_repeated(evaluation: dg.AssetCheckEvaluation | None) -> bool:

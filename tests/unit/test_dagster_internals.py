@@ -1,0 +1,100 @@
+"""Every private name of Dagster that its adapter uses is there: an upgrade names the one that is not."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import dagster
+import pytest
+
+from resources.dagster_internals import MODULES_OF_RUNS
+
+ADAPTER = "resources/dagster_internals.py"
+_LAUNCHER = "dagster._core.launcher"
+_CHECKS = "dagster._core.storage.asset_check_execution_record"
+USED: Mapping[str, Sequence[str]] = {
+    "serve_grpc": [
+        "dagster._cli.api.grpc_command",
+        "dagster._grpc.server.DagsterApiServer",
+        "dagster._grpc.server.DagsterApiServer._mp_ctx",
+    ],
+    "code_server_of": [f"{_LAUNCHER}.DefaultRunLauncher._get_grpc_client_for_termination"],
+    "runs_of": [
+        "dagster._core.errors.DagsterUserCodeUnreachableError",
+        "dagster._grpc.client.DagsterGrpcClient.get_current_runs",
+        "dagster._grpc.types.GetCurrentRunsResult.current_runs",
+        "dagster._serdes.deserialize_value",
+    ],
+    "latest_evaluation_and_run": [
+        f"{_CHECKS}.AssetCheckExecutionRecordStatus.SUCCEEDED",
+        f"{_CHECKS}.AssetCheckExecutionRecordStatus.FAILED",
+        f"{_CHECKS}.AssetCheckExecutionRecord.evaluation",
+        f"{_CHECKS}.AssetCheckExecutionRecord.run_id",
+        "dagster._core.storage.event_log.base.EventLogStorage.get_asset_check_execution_history",
+    ],
+    "MODULES_OF_RUNS": MODULES_OF_RUNS,
+    "resources.run_launcher": [
+        f"{_LAUNCHER}.CheckRunHealthResult",
+        f"{_LAUNCHER}.DefaultRunLauncher.supports_check_run_worker_health",
+        f"{_LAUNCHER}.DefaultRunLauncher.check_run_worker_health",
+        f"{_LAUNCHER}.WorkerStatus.NOT_FOUND",
+        f"{_LAUNCHER}.WorkerStatus.RUNNING",
+    ],
+    "deploy/dagster.yaml": ["dagster._core.storage.noop_compute_log_manager.NoOpComputeLogManager"],
+}
+
+
+@pytest.mark.parametrize(("user", "symbol"), [(user, symbol) for user, symbols in USED.items() for symbol in symbols])
+def test_dagster_has_what_its_adapter_uses(user: str, symbol: str) -> None:
+    assert gone(symbol, user) == ""
+
+
+def test_dagster_looks_up_its_server_when_it_serves() -> None:
+    api = import_module("dagster._cli.api")
+
+    assert not hasattr(api, "DagsterApiServer"), "an import at its start: a replaced server is not seen (serve_grpc)"
+
+
+@pytest.mark.parametrize(
+    "symbol", ["dagster._nothing.Server", "dagster._serdes.nothing", "dagster._grpc.server.DagsterApiServer._nothing"]
+)
+def test_what_is_gone_is_named_with_its_version_and_its_user(symbol: str) -> None:
+    assert gone(symbol, "here") == f"{symbol} is gone (Dagster {dagster.__version__}): used by here"
+
+
+def test_every_private_module_that_the_adapter_imports_is_asked_for() -> None:
+    module = ast.parse((Path(__file__).parents[2] / ADAPTER).read_text())
+    imported = {
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(module)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dagster._")
+        for alias in node.names
+    }
+
+    asked = [symbol for symbols in USED.values() for symbol in symbols]
+    assert {name for name in imported if not any(f"{symbol}.".startswith(f"{name}.") for symbol in asked)} == set()
+
+
+def gone(symbol: str, user: str) -> str:
+    """What to say of a name that is not there; empty if it is."""
+    said = f"{symbol} is gone (Dagster {dagster.__version__}): used by {user}"
+    first, *steps = symbol.split(".")
+    found: Any = import_module(first)
+    for step in steps:
+        if hasattr(found, step):
+            found = getattr(found, step)
+        elif isinstance(found, type):
+            # An attribute of instances: set by __init__, or a field of a record.
+            made = vars(found).get("__init__")
+            set_there = made.__code__.co_names if made else ()
+            return "" if step in (*set_there, *vars(found).get("__annotations__", ())) else said
+        else:
+            try:
+                found = import_module(f"{found.__name__}.{step}")
+            except ModuleNotFoundError:
+                return said
+    return ""
