@@ -19,7 +19,6 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.topic import PARTITIONS, benchmark_cluster
-from benchmarks.usage import jvm_cpu_seconds
 from kdi_assets.audit.audit import AuditReport, audit
 from kdi_assets.config.loader import load_streams
 from kdi_assets.delta.log import TableLog
@@ -30,6 +29,7 @@ from kdi_assets.drain.report import DrainReport
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.runtime.spark import open_session
+from kdi_assets.runtime.spark_internals import jvm_cpu_seconds
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,3 @@ def _forget_peak(process: psutil.Process) -> None:
         Path(f"/proc/{process.pid}/clear_refs").write_text("5")
     except OSError:
         return  # not Linux, or not permitted: the peak is that of the process's whole life
-
-
-def jvm_cpu_seconds(spark: SparkSession) -> float:
-    """CPU seconds that the session's JVM has used since its start."""
-    jvm: Any = spark._jvm
-    return float(jvm.java.lang.ProcessHandle.current().info().totalCpuDuration().get().toMillis()) / 1000

@@ -14,6 +14,7 @@ from kdi_assets.ledger.coordinates import coordinates
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import live_commits, removes_rows
 from kdi_assets.ledger.letters import filter_letters_without_rows
+from kdi_assets.runtime.spark_internals import plan_physically
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _feed(spark: SparkSession, stream: Stream, uri: str, versions: Sequence[int]
         selected = feed.where(F.col("_commit_version").isin(list(versions)))
         at = selected.select(*coordinates(feed, stream), F.col("_commit_version").alias("changed_by"), sign)
         found = at.select("partition", "offset", "count", "changed_by", "net")
-        found._jdf.queryExecution().sparkPlan()  # when it plans, Delta checks whether changes were recorded
+        plan_physically(found)  # when it plans, Delta checks whether changes were recorded
     except (PySparkException, Py4JError):
         return None
     return found

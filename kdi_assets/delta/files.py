@@ -1,12 +1,8 @@
-"""The files of a Delta table as Delta's own actions: rows of some of them, and their replacement in one commit.
-
-With ``delta.transaction`` and ``ledger.rewrite`` the only module that uses Delta's internals.
-"""
+"""The files of a Delta table as Delta's own actions: rows of some of them, and their replacement in one commit."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,17 +10,27 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from kdi_assets.delta.log_files import Add, files_at
-from kdi_assets.delta.transaction import (
-    Staged,
-    delta_log,
-    delta_options,
-    jvm_of,
-    physical_name,
-    scala_none,
-    scala_seq,
+from kdi_assets.delta.internals import (
+    as_json,
+    files_from_json,
+    files_where,
+    has_change_feed,
+    metadata_of,
+    partition_columns,
+    path_of,
+    removals,
+    rows_of_files,
+    schema_text,
+    set_metadata,
+    snapshot_at,
     start_transaction,
+    transaction_ids,
+    version_of,
+    write_files,
 )
+from kdi_assets.delta.log_files import Add, files_at
+from kdi_assets.delta.transaction import Staged, delta_log, physical_name
+from kdi_assets.runtime.spark_internals import listed, scala_seq
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,20 +68,17 @@ class TableAt:
     def open(cls, spark: SparkSession, uri: str, version: int) -> TableAt:
         """The table at a version that its log still has."""
         log = delta_log(spark, uri)
-        return cls(spark, uri, log, log.getSnapshotAt(version, scala_none(spark), scala_none(spark), False))
+        return cls(spark, uri, log, snapshot_at(spark, log, version))
 
     @property
     def schema(self) -> StructType:
         from pyspark.sql.types import StructType
 
-        return StructType.fromJson(json.loads(str(self.snapshot.metadata().schemaString())))
+        return StructType.fromJson(json.loads(self._schema_text))
 
     def rows_of(self, adds: Collection[Any]) -> DataFrame:
         """The rows of some files, which need not be in this version any more."""
-        from pyspark.sql import DataFrame
-
-        files = scala_seq(self.spark, list(adds))
-        return DataFrame(self.log.createDataFrame(self.snapshot, files, False, scala_none(self.spark)), self.spark)
+        return rows_of_files(self.spark, self.log, self.snapshot, adds)
 
     def files(self) -> tuple[Any, ...]:
         """Delta's actions of the files."""
@@ -85,7 +88,7 @@ class TableAt:
         """The files of some dates, of a table that is partitioned by ``date``."""
         if not self.is_partitioned_by_date:  # no file would have any of the dates, and no row would be replaced
             raise AssertionError(f"{self.uri}: it is not partitioned by date")
-        column, days = physical_name("date", str(self.snapshot.metadata().schemaString())), {str(day) for day in dates}
+        column, days = self.date_column, {str(day) for day in dates}
         some = ", ".join(f"'{day}'" for day in sorted(days))
         condition = f"partitionValues['{column}'] IN ({some})"
         return self._files(lambda add: add["partitionValues"].get(column) in days, condition) if days else ()
@@ -98,25 +101,22 @@ class TableAt:
 
     def _files(self, wanted: Callable[[Add], bool], condition: str) -> tuple[Any, ...]:
         """The files that are wanted, or by Spark those that meet the same condition."""
-        listed = files_at(self.uri, int(self.snapshot.version()), wanted)
-        if listed is None or len(listed) > MOST_FILES:
-            return tuple(self.snapshot.allFiles().where(condition).collectAsList())
-        return tuple(self.from_log(listed))
+        found = files_at(self.uri, version_of(self.snapshot), wanted)
+        if found is None or len(found) > MOST_FILES:
+            return files_where(self.snapshot, condition)
+        return tuple(self.from_log(found))
 
     def from_log(self, adds: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Delta's actions of ``add`` actions as the log has them."""
-        action = jvm_of(self.spark).org.apache.spark.sql.delta.actions.Action
-        return [action.fromJson(json.dumps({"add": add})) for add in adds]
+        return files_from_json(self.spark, adds)
 
     def counted(self, adds: Collection[Any]) -> CountedRows:
         """The rows of some files by their statistics."""
-        column = physical_name("date", str(self.snapshot.metadata().schemaString()))
-        return count_rows([json.loads(add.json())["add"] for add in adds], column)
+        return count_rows([as_json(add)["add"] for add in adds], self.date_column)
 
     @property
     def partition_columns(self) -> list[str]:
-        columns = self.snapshot.metadata().partitionColumns()
-        return [str(columns.apply(i)) for i in range(columns.size())]
+        return partition_columns(metadata_of(self.snapshot))
 
     @property
     def is_partitioned_by_date(self) -> bool:
@@ -127,13 +127,20 @@ class TableAt:
     @property
     def transaction_ids(self) -> frozenset[str]:
         """All transaction ids that the log knows."""
-        found = self.snapshot.setTransactions()
-        return frozenset(str(found.apply(i).appId()) for i in range(found.size()))
+        return transaction_ids(self.snapshot)
 
     @property
     def has_change_feed(self) -> bool:
-        reader = jvm_of(self.spark).org.apache.spark.sql.delta.commands.cdc.CDCReader
-        return bool(reader.isCDCEnabledOnTable(self.snapshot.metadata(), self.spark._jsparkSession))
+        return has_change_feed(self.spark, metadata_of(self.snapshot))
+
+    @property
+    def date_column(self) -> str:
+        """What the table's files call the column ``date``."""
+        return physical_name("date", self._schema_text)
+
+    @property
+    def _schema_text(self) -> str:
+        return schema_text(metadata_of(self.snapshot))
 
 
 def count_rows(adds: Sequence[Mapping[str, Any]], date_column: str) -> CountedRows:
@@ -174,22 +181,20 @@ def replace_files(
     """
     spark = table.spark
     written, metadata = write_rows(table, rows, metadata=metadata, few=few)
-    actions = [written.apply(i) for i in range(written.size())]
-    parsed = [json.loads(action.json()) for action in actions]
-    now = int(time.time() * 1000)
-    removals = [add.removeWithTimestamp(now, True) for add in removed]
+    actions = listed(written)
+    parsed = [as_json(action) for action in actions]
     adds = [action["add"] for action in parsed if "add" in action]
-    schema = str((metadata if metadata is not None else table.snapshot.metadata()).schemaString())
-    counted = count_rows(adds, physical_name("date", schema))
+    date_column = table.date_column if metadata is None else physical_name("date", schema_text(metadata))
+    counted = count_rows(adds, date_column)
     staged = Staged(
-        actions=scala_seq(spark, [*actions, *removals]),
+        actions=scala_seq(spark, [*actions, *removals(removed)]),
         files=tuple(
             unquote((action.get("add") or action["cdc"])["path"]) for action in parsed if action.keys() & {"add", "cdc"}
         ),
         rows_by_date=counted.by_date,
         bytes=sum(add["size"] for add in adds),
         metadata=metadata,
-        replaces=frozenset(str(add.path()) for add in removed),
+        replaces=frozenset(map(path_of, removed)),
     )
     return staged, counted
 
@@ -204,10 +209,10 @@ def write_rows(table: TableAt, rows: DataFrame, *, metadata: Any = None, few: bo
     spark = table.spark
     transaction = start_transaction(spark, table.log, table.snapshot)
     if metadata is not None:
-        transaction.updateMetadata(metadata, False)
-        metadata = transaction.metadata()
+        set_metadata(transaction, metadata)
+        metadata = metadata_of(transaction)
     if CHANGE in rows.columns and not table.has_change_feed:
         rows = rows.where(f"{CHANGE} IS NULL").drop(CHANGE)
     # Tasks hand each other the rows of a date: without it each task would write a file of its own for each date.
-    options = jvm_of(spark).scala.Option.apply(delta_options(spark, {"optimizeWrite": str(not few).lower()}))
-    return transaction.writeFiles((rows.coalesce(1) if few else rows)._jdf, options, scala_seq(spark, [])), metadata
+    options = {"optimizeWrite": str(not few).lower()}
+    return write_files(spark, transaction, rows.coalesce(1) if few else rows, options=options), metadata

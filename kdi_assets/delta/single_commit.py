@@ -21,17 +21,17 @@ from kdi_assets.delta.errors import (
     StagedFilesGone,
     TableBusy,
 )
-from kdi_assets.delta.log import CommitInfo, TableLog
-from kdi_assets.delta.transaction import (
-    Staged,
-    delta_log,
+from kdi_assets.delta.internals import (
     is_conflict,
     latest_snapshot,
     missing_files,
-    send_commit,
+    set_metadata,
     set_transactions,
     start_transaction,
+    version_of,
 )
+from kdi_assets.delta.log import CommitInfo, TableLog
+from kdi_assets.delta.transaction import Staged, delta_log, send_commit
 from kdi_assets.errors import KdiError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def commit_after(version: int, spark: SparkSession, staged: Staged, request: Com
     uri = request.uri
     table = delta_log(spark, uri)
     snapshot = latest_snapshot(spark, table)
-    if snapshot.version() != version:
+    if version_of(snapshot) != version:
         raise VersionTaken
     transaction = start_transaction(spark, table, snapshot)
     # A table that was dropped and created again has other version numbers, and a commit of ours would damage its log.
@@ -113,9 +113,9 @@ def commit_after(version: int, spark: SparkSession, staged: Staged, request: Com
     set_transactions(spark, transaction, request.transactions(version + 1))
     if staged.metadata is not None:
         # Based on the metadata at this version: a commit that changes it is a conflict, and the caller plans again.
-        transaction.updateMetadata(staged.metadata, False)
+        set_metadata(transaction, staged.metadata)
     # Last: a commit that names a file that does not exist makes the table unreadable.
-    if missing := missing_files(spark, table, staged):
+    if missing := missing_files(spark, table, staged.files):
         raise StagedFilesGone(uri=uri, files=missing)
     commit_once(spark, transaction, staged, request, version + 1)
     return version + 1

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
+from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
 from kdi_assets.delta.errors import StagedFilesGone
 from kdi_assets.drain.accounting import refuse_large_timestamps
@@ -27,6 +27,7 @@ from kdi_assets.drain.snapshot import check_last_read, expected_offset_bytes, ta
 from kdi_assets.drain.spark_errors import jvm_loss_named
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.errors import OvertakenCommit
+from kdi_assets.runtime.spark_internals import jvm_cpu_seconds
 from kdi_assets.sources.kafka.messages import last_messages
 from kdi_assets.sources.kafka.topic import TopicState
 from kdi_assets.stream.stream import Stream
@@ -263,7 +264,5 @@ class _Clock:
 
         if self._spark is not None:
             with suppress(Py4JError, ConnectionError):  # the JVM has ended: a figure must not fail a committed drain
-                jvm: Any = self._spark._jvm
-                spent = jvm.java.lang.ProcessHandle.current().info().totalCpuDuration()
-                return float(spent.get().toMillis()) / 1000 if spent.isPresent() else 0.0
+                return jvm_cpu_seconds(self._spark)
         return self._jvm_before

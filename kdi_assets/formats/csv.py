@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from kdi_assets.formats.catalyst import try_eval
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, Decoder
 from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.plain import is_utf8
 from kdi_assets.formats.rules import Rule, any_of, literal
+from kdi_assets.runtime.spark_internals import try_eval
 from kdi_assets.stream.message_format import Csv
 
 if TYPE_CHECKING:

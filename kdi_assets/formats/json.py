@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from kdi_assets.formats.catalyst import jvm_type, kernel_call
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, MISFITS, PATHS, PAYLOAD, RECORD, UNKNOWN, UNKNOWN_DDL, Decoder
 from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.rules import Rule
+from kdi_assets.runtime.spark_internals import jvm_type, kernel_call, kernel_object
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -75,8 +75,7 @@ class JsonDecoder(Decoder):
         return [_RULE]
 
     def _call(self, spark: SparkSession, method: str, returns: str | DataType, record: StructType) -> Column:
-        jvm: Any = spark._jvm
-        decoder = getattr(jvm, _CLASS)(jvm_type(spark, record), self.salvages)
+        decoder = kernel_object(spark, _CLASS, jvm_type(spark, record), self.salvages)
         return kernel_call(spark, _CLASS, method, returns, PAYLOAD, decoder)
 
 

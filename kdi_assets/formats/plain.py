@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
-from kdi_assets.formats.catalyst import kernel_call
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, VALUE, Decoder
 from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.rules import Rule, literal
+from kdi_assets.runtime.spark_internals import kernel_call
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

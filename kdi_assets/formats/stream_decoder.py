@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.formats.avro.container.decoder import AvroContainerDecoder
 from kdi_assets.formats.avro.decoder import AvroDecoder
-from kdi_assets.formats.catalyst import kernel_call
 from kdi_assets.formats.csv import CsvDecoder
 from kdi_assets.formats.decoder import (
     FRAME,
@@ -32,6 +31,7 @@ from kdi_assets.formats.plain import EnvelopeDecoder, PlainDecoder
 from kdi_assets.formats.protobuf.decoder import ProtobufDecoder
 from kdi_assets.formats.registry.schemas import MOST_IDS, KnownSchemas, known_schemas
 from kdi_assets.formats.rules import Rule, literal
+from kdi_assets.runtime.spark_internals import kernel_call
 from kdi_assets.stream import message_format as f
 from kdi_assets.stream.message_format import Framed, Unframed
 from kdi_assets.stream.message_rules import path_of, steps_of

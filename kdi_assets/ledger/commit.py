@@ -12,15 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.internals import set_transactions
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind, commit_once
-from kdi_assets.delta.transaction import (
-    Staged,
-    delta_log,
-    new_metadata,
-    set_transactions,
-    start_transaction,
-)
+from kdi_assets.delta.transaction import Staged, start_table
 from kdi_assets.ledger.entry import (
     BELOW_POSITIONS,
     REPLAY_PREFIX,
@@ -125,12 +120,11 @@ def create_table(
     Raises:
         OvertakenCommit: Another process created it first.
     """
-    transaction = start_transaction(spark, delta_log(spark, uri))
-    if transaction.readVersion() >= 0:
+    started = start_table(spark, uri, schema, properties)
+    if started is None:
         raise OvertakenCommit(uri=uri, version=0, operation="CREATE TABLE")
-    metadata = new_metadata(spark, schema, properties)
-    transaction.updateMetadataForNewTable(metadata)
-    entry = replace(entry, version=0, table_id=str(metadata.id()))
+    transaction, table_id = started
+    entry = replace(entry, version=0, table_id=table_id)
     set_transactions(spark, transaction, ledger_transactions(entry, 0))
     try:
         commit_once(spark, transaction, Staged(), _request(entry, uri), 0)

@@ -6,8 +6,6 @@ removed and added, not the other rows of these files.
 
 from __future__ import annotations
 
-import json
-import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,17 +13,12 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.delta.files import CHANGE, FILE, TableAt, write_rows
-from kdi_assets.delta.transaction import (
-    Staged,
-    jvm_of,
-    physical_name,
-    scala_none,
-    scala_seq,
-    staged_of,
-)
+from kdi_assets.delta.internals import as_json, path_of, removals, row_count, snapshot_with_metadata, version_of
+from kdi_assets.delta.transaction import Staged, staged_of
 from kdi_assets.ledger.coordinates import Bounds, bounds_sql, coordinates, keeps_timestamps
 from kdi_assets.ledger.dates import day_of
 from kdi_assets.ledger.errors import RowsUnaccounted, RowsWithoutDate
+from kdi_assets.runtime.spark_internals import listed, scala_seq
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -60,11 +53,9 @@ class OldRows:
         """The rows of staged files, as the table will have them after the commit."""
         spark, table = self._spark, self._table
         if added.metadata is not None:
-            delta, old = jvm_of(spark).org.apache.spark.sql.delta, table.snapshot
-            protocol = jvm_of(spark).scala.Option.apply(old.protocol())
-            snapshot = delta.DummySnapshot(old.logPath(), table.log, added.metadata, scala_none(spark), protocol)
+            snapshot = snapshot_with_metadata(spark, table.log, table.snapshot, added.metadata)
             table = replace(table, snapshot=snapshot)
-        return table.rows_of([action for action in _listed(added.actions) if "add" in json.loads(action.json())])
+        return table.rows_of([action for action in _listed(added.actions) if "add" in as_json(action)])
 
     def rewrite_files(self, changes: DataFrame, added: Staged | None = None) -> Staged:
         """Write the other rows of the files into new files.
@@ -85,10 +76,9 @@ class OldRows:
         kept_rows = self._kept_rows.withColumn(CHANGE, F.lit(None).cast("string"))
         rows = kept_rows.unionByName(changes, allowMissingColumns=True)
         written, _ = write_rows(self._table, rows, metadata=added.metadata)
-        kept = staged_of(written, date_column=self._date_column)
-        removals = [add.removeWithTimestamp(int(time.time() * 1000), True) for add in self._adds]
+        kept = staged_of(written, date_column=self._table.date_column)
         staged = Staged(
-            actions=scala_seq(self._spark, [*_listed(added.actions), *_listed(written), *removals]),
+            actions=scala_seq(self._spark, [*_listed(added.actions), *listed(written), *removals(self._adds)]),
             files=(*added.files, *kept.files),
             rows_by_date=added.rows_by_date,
             bytes=added.bytes + kept.bytes,
@@ -98,7 +88,7 @@ class OldRows:
         )
         if staged.removed_by_date != self.rows_by_date:
             expected, missing = sum(self.rows_by_date.values()), sum(staged.removed_by_date.values())
-            version = self._table.snapshot.version()
+            version = version_of(self._table.snapshot)
             raise RowsUnaccounted(uri=self._table.uri, version=version, expected=expected, missing=missing)
         return staged
 
@@ -106,22 +96,18 @@ class OldRows:
     def _spark(self) -> SparkSession:
         return self._table.spark
 
-    @property
-    def _date_column(self) -> str:
-        return physical_name("date", self._table.snapshot.metadata().schemaString())
-
     def _rows_in_files(self) -> Mapping[date, int]:
         """By the statistics of the files; counted if another writer left a file without statistics."""
         from pyspark.sql import functions as F
 
         counted: Counter[date] = Counter()
+        column = self._table.date_column
         for add in self._adds:
-            if not add.numLogicalRecords().isDefined():
+            if (in_file := row_count(add)) is None:
                 rows = self._table.rows_of(self._adds)
                 by_date = rows.groupBy(F.expr(day_of()).alias("day")).count().collect()
                 return {r["day"]: r["count"] for r in by_date}
-            day = json.loads(add.json())["add"]["partitionValues"][self._date_column]
-            counted[date.fromisoformat(day)] += int(add.numLogicalRecords().get())
+            counted[date.fromisoformat(as_json(add)["add"]["partitionValues"][column])] += in_file
         return counted
 
 
@@ -156,7 +142,7 @@ def old_rows(
         rows_of_messages(rows, stream, messages),
         _rows_by_date(found),
         sum(r["messages"] for r in found),
-        frozenset(add.path() for add in adds),
+        frozenset(map(path_of, adds)),
         table,
         adds,
         rows_of_messages(rows, stream, messages, others=True),
@@ -221,7 +207,7 @@ def _files(table: TableAt, names: Collection[str]) -> tuple[Any, ...]:
     for start in range(0, len(wanted), _NAMES_AT_ONCE):
         adds += table.files_named(wanted[start : start + _NAMES_AT_ONCE])
     if len(adds) < len(wanted):
-        said = f"version {table.snapshot.version()} names {len(adds)} of {len(wanted)} files that hold its rows"
+        said = f"version {version_of(table.snapshot)} names {len(adds)} of {len(wanted)} files that hold its rows"
         raise AssertionError(f"{table.uri}: {said}")
     return tuple(adds)
 
@@ -232,4 +218,4 @@ def _difference(all_rows: Mapping[date, int], kept: Mapping[date, int]) -> dict[
 
 
 def _listed(actions: Any) -> list[Any]:
-    return [] if actions is None else [actions.apply(i) for i in range(actions.size())]
+    return [] if actions is None else listed(actions)

@@ -75,8 +75,8 @@ class LineageSender:
             self._warn(f"{type(failed).__name__}: {failed}")
 
     def _columns(self, session: Callable[[], SparkSession]) -> Mapping[str, InputFields]:
-        from kdi_assets.formats.catalyst import referenced_names
         from kdi_assets.listeners.column_lineage import column_lineage
+        from kdi_assets.runtime.spark_internals import referenced_names
 
         try:
             names = [field["name"] for field in table_fields(self._stream.table_uri(self._lake))]

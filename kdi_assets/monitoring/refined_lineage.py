@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.refine.columns import FROM, SEQUENCE
 from kdi_assets.refine.envelope import CHANGE_SEQUENCE
 from kdi_assets.refine.transform import transform
+from kdi_assets.runtime.spark_internals import (
+    analysed_plan,
+    columns_made_by,
+    columns_of_ctes,
+    has_children,
+    node_columns,
+    node_name,
+    plan_nodes,
+)
 from kdi_assets.stream.refined_table import Aggregate, RefinedTableSpec, Upsert
 
 if TYPE_CHECKING:
@@ -35,10 +44,10 @@ def refined_lineage(table: RefinedTableSpec, lake: str, session: Callable[[], Sp
     leaves = {
         attribute: (upstream.table, name)
         for upstream, frame in zip(table.upstreams, frames.values(), strict=True)
-        for name, attribute in _outputs(_plan(frame))
+        for name, attribute in node_columns(analysed_plan(frame))
     }
     kept = set(_columns(table, lake))
-    found = {name: origins for name, origins in _origins(_plan(result), leaves).items() if origins}
+    found = {name: origins for name, origins in _origins(analysed_plan(result), leaves).items() if origins}
     return {name: sorted(origins) for name, origins in found.items() if name in kept}
 
 
@@ -61,28 +70,14 @@ def _columns(table: RefinedTableSpec, lake: str) -> list[str]:
 
 
 def _origins(plan: Any, leaves: Mapping[int, Origin]) -> dict[str, set[Origin]]:
-    derived: dict[int, set[int]] = {}
-    nodes = list(_nodes(plan))
-    if any(str(node.nodeName()) not in PASSING_ON and node.children().size() for node in nodes):
+    nodes = list(plan_nodes(plan))
+    if any(node_name(node) not in PASSING_ON and has_children(node) for node in nodes):
         return {}
-    named = {int(node.id()): _outputs(node) for node in nodes if str(node.nodeName()) == "CTERelationDef"}
+    # What reads a WITH has its columns under ids of its own.
+    derived = {mine: {theirs} for mine, theirs in columns_of_ctes(nodes).items()}
     for node in nodes:
-        derived.update(_made_here(node))
-        if str(node.nodeName()) == "CTERelationRef":  # it has the columns of a WITH under ids of its own
-            columns = zip(_outputs(node), named.get(int(node.cteId()), ()), strict=False)
-            derived.update({mine: {theirs} for (_, mine), (_, theirs) in columns if mine != theirs})
-    return {name: _followed(attribute, derived, leaves, set()) for name, attribute in _outputs(plan)}
-
-
-def _made_here(node: Any) -> Iterator[tuple[int, set[int]]]:
-    """The columns that a node makes, each with those that it is made of."""
-    for expression in _each(node.expressions()):
-        if str(expression.getClass().getSimpleName()) == "Alias":
-            yield _id(expression), {_id(a) for a in _each(expression.references().toSeq())}
-    if str(node.nodeName()) == "Generate":
-        source = {_id(a) for a in _each(node.generator().references().toSeq())}
-        for attribute in _each(node.generatorOutput()):
-            yield _id(attribute), source
+        derived.update(columns_made_by(node))
+    return {name: _followed(attribute, derived, leaves, set()) for name, attribute in node_columns(plan)}
 
 
 def _followed(
@@ -94,25 +89,3 @@ def _followed(
         return set()
     made_of = derived.get(attribute, set())
     return {origin for one in made_of for origin in _followed(one, derived, leaves, seen | {attribute})}
-
-
-def _nodes(plan: Any) -> Iterator[Any]:
-    yield plan
-    for child in _each(plan.children()):
-        yield from _nodes(child)
-
-
-def _outputs(plan: Any) -> list[tuple[str, int]]:
-    return [(str(a.name()), _id(a)) for a in _each(plan.output())]
-
-
-def _plan(frame: DataFrame) -> Any:
-    return frame._jdf.queryExecution().analyzed()
-
-
-def _id(attribute: Any) -> int:
-    return int(attribute.exprId().id())
-
-
-def _each(sequence: Any) -> Iterator[Any]:
-    return (sequence.apply(i) for i in range(sequence.size()))

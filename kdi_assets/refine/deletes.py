@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.internals import is_conflict
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.single_commit import VersionTaken, find_attempt
-from kdi_assets.delta.transaction import is_conflict
 from kdi_assets.errors import KdiError
 from kdi_assets.refine.bookmarks import changes_rows, read_bookmarks
 from kdi_assets.refine.columns import AT, SEQUENCE

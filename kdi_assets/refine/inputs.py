@@ -8,6 +8,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.delta.files import TableAt
+from kdi_assets.delta.internals import bytes_of
 from kdi_assets.follow.upstream import UpstreamChanges
 from kdi_assets.refine.plan import RefinePlan
 from kdi_assets.refine.read import FEED_COLUMNS, appended_rows, change_rows, rows_at, with_keys
@@ -104,7 +105,7 @@ class Inputs:
         """
         table = self._refined_table
         files = table.files() if dates is None else table.files_of_dates(dates)
-        if is_small(add.size() for add in files):
+        if is_small(map(bytes_of, files)):
             return files
         by = tuple(keys.columns)
         placed = table.rows_of(files).select(*by, "_metadata.file_name")

@@ -8,15 +8,9 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.delta.files import CHANGE, TableAt, replace_files
+from kdi_assets.delta.internals import bytes_of
 from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_once
-from kdi_assets.delta.transaction import (
-    CHECKPOINT_INTERVAL,
-    Staged,
-    delta_log,
-    metadata_with_schema,
-    new_metadata,
-    start_transaction,
-)
+from kdi_assets.delta.transaction import CHECKPOINT_INTERVAL, Staged, metadata_with_schema, start_table
 from kdi_assets.formats.rules import literal, name
 from kdi_assets.formats.year_bounds import is_out_of_years
 from kdi_assets.refine.columns import comparable
@@ -70,14 +64,13 @@ def create_table(
     Raises:
         VersionTaken: Another process created it first.
     """
-    transaction = start_transaction(spark, delta_log(spark, request.uri))
-    if transaction.readVersion() >= 0:
-        raise VersionTaken
     partitions = ("date",) if by_date else ()
-    metadata = new_metadata(spark, schema, {**TABLE_PROPERTIES, **properties}, partition_by=partitions)
-    transaction.updateMetadataForNewTable(metadata)
+    started = start_table(spark, request.uri, schema, {**TABLE_PROPERTIES, **properties}, partition_by=partitions)
+    if started is None:
+        raise VersionTaken
+    transaction, table_id = started
     commit_once(spark, transaction, Staged(), request, 0)
-    return str(metadata.id())
+    return table_id
 
 
 def stage_change(change: TableChange, table: TableAt, *, by_date: bool | None = None) -> StagedChange:
@@ -159,7 +152,7 @@ def _counted_files(rows: DataFrame, files: tuple[Any, ...], table: TableAt, *, f
     from pyspark.sql import Observation
 
     counted = Observation()
-    few = few and is_small(add.size() for add in files)
+    few = few and is_small(map(bytes_of, files))
     rows = _within_years(rows).observe(counted, *_counts(table))
     staged, _ = replace_files(table, rows, removed=files, few=few)
     return _staged_rows(staged, counted.get)

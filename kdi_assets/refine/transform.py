@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,17 @@ from kdi_assets.errors import KdiError
 from kdi_assets.refine.columns import AT, refuse_made_columns
 from kdi_assets.refine.envelope import CHANGE_SEQUENCE, has_coordinates, without_envelope
 from kdi_assets.refine.errors import DateNotKept, QueryMistake, RowsNotOneByOne
+from kdi_assets.runtime.spark_internals import (
+    analysed_plan,
+    columns_of_ctes,
+    has_children,
+    has_clock,
+    is_deterministic,
+    node_columns,
+    node_has_subqueries,
+    node_name,
+    plan_nodes,
+)
 from kdi_assets.stream.refined_table import RefinedTableSpec, ReplaceDates, Upsert
 from kdi_assets.wording import first_line
 
@@ -119,9 +130,7 @@ def refuse_clock(table: RefinedTableSpec, rows: DataFrame, field: str) -> None:
 
 def asks_clock(rows: DataFrame) -> bool:
     """Whether an expression of the rows is one of the time now, of the user, or of the session."""
-    jvm: Any = rows.sparkSession._jvm
-    pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
-    return bool(rows._jdf.queryExecution().analyzed().containsPattern(pattern))
+    return has_clock(rows.sparkSession, analysed_plan(rows))
 
 
 def function_source(table: RefinedTableSpec) -> str:
@@ -206,54 +215,26 @@ def field_of_rows(table: RefinedTableSpec) -> str:
 
 def _refuse_other_rows(table: RefinedTableSpec, result: DataFrame) -> None:
     """Refuse a plan with joins, groups, windows, limits and the like: new rows alone do not give its new rows."""
-    for node in _nodes(result):
-        name = str(node.nodeName())
-        if node.children().size() and name not in ROW_BY_ROW:
+    for node in plan_nodes(analysed_plan(result)):
+        name = node_name(node)
+        if has_children(node) and name not in ROW_BY_ROW:
             raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found=name)
-        if node.subqueriesAll().size():
+        if node_has_subqueries(node):
             raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found="a subquery")
-        if not node.deterministic():
+        if not is_deterministic(node):
             raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found="a function that is not deterministic")
-
-
-def _nodes(result: DataFrame) -> Iterator[Any]:
-    nodes: list[Any] = [result._jdf.queryExecution().analyzed()]
-    while nodes:
-        node = nodes.pop()
-        yield node
-        children = node.children()
-        nodes += [children.apply(i) for i in range(children.size())]
 
 
 def keeps_date(result: DataFrame, upstream: DataFrame) -> bool:
     """Whether the column ``date`` is that of the upstream table, and not computed."""
     if "date" not in upstream.columns:
         return False
-    column, of_ctes = _date_id(result._jdf.queryExecution().analyzed()), _ids_in_ctes(result)
+    plan = analysed_plan(result)
+    column, of_ctes = _date_id(plan), columns_of_ctes(list(plan_nodes(plan)))
     while column in of_ctes:
         column = of_ctes[column]
-    return column == _date_id(upstream._jdf.queryExecution().analyzed())
-
-
-def _ids_in_ctes(result: DataFrame) -> dict[int, int]:
-    """The ids that columns have in the query of a CTE, by those that they have where it is read."""
-    nodes = list(_nodes(result))
-    queries = {node.id(): node for node in nodes if node.nodeName() == "CTERelationDef"}
-    reads = [(node, queries[node.cteId()]) for node in nodes if node.nodeName() == "CTERelationRef"]
-    return {
-        read_id: query_id
-        for read, query in reads
-        for (_, read_id), (_, query_id) in zip(_columns(read), _columns(query), strict=True)
-        if read_id != query_id
-    }
+    return column == _date_id(analysed_plan(upstream))
 
 
 def _date_id(plan: Any) -> int | None:
-    return next((number for name, number in _columns(plan) if name.lower() == "date"), None)
-
-
-def _columns(plan: Any) -> list[tuple[str, int]]:
-    """Name and id of the columns of a node of Spark's plan."""
-    output = plan.output()
-    columns = [output.apply(i) for i in range(output.size())]
-    return [(str(column.name()), int(column.exprId().id())) for column in columns]
+    return next((number for name, number in node_columns(plan) if name.lower() == "date"), None)

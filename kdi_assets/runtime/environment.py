@@ -1,4 +1,4 @@
-"""State of the process that PySpark changes: environment variables, Ctrl-C, its current JVM."""
+"""State of the process that PySpark changes: environment variables, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -36,15 +36,6 @@ def interrupts_kept() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def forget_jvm() -> None:
-    """Let PySpark start or find another JVM; it keeps the current one in class attributes."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def whoami() -> str:

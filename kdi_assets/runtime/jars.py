@@ -20,6 +20,7 @@ from kdi_assets.runtime.errors import JarDiffers, JarHashDiffers, JarMissing, Ja
 from kdi_assets.runtime.java import find_java, proxy_options
 from kdi_assets.runtime.kernel import compile_kernel, kernel_path, pyspark_jars
 from kdi_assets.runtime.s3_access import lies_on_s3
+from kdi_assets.runtime.spark_internals import resolved_by_ivy
 from kdi_assets.runtime.whole_files import replace_file
 from kdi_assets.settings import Settings
 
@@ -160,12 +161,8 @@ def _fetch(missing: Sequence[Jar], directory: Path, *, home: Path, report: Calla
 
 
 def _resolve(jvm: Any, jars: Sequence[Jar]) -> dict[str, Path]:
-    """The registry's files by name; settings and mirrors are Spark's (``spark.jars.ivySettings``)."""
-    client = jvm.org.apache.spark.util.DependencyUtils
-    ivy = client.getIvyProperties()
-    settings, coordinates = jvm.scala.Option.apply(ivy.ivySettingsPath()), ",".join(jar.coordinate for jar in jars)
-    paths = client.resolveMavenDependencies(False, "", coordinates, ivy.repositories(), ivy.ivyRepoPath(), settings)
-    return {Path(path).name: Path(path) for path in jvm.scala.jdk.javaapi.CollectionConverters.asJava(paths)}
+    """The registry's files by name."""
+    return {Path(path).name: Path(path) for path in resolved_by_ivy(jvm, [jar.coordinate for jar in jars])}
 
 
 def _take(jar: Jar, served: Mapping[str, Path], directory: Path) -> None:

@@ -13,20 +13,18 @@ from typing import IO, TYPE_CHECKING, Any
 
 from kdi_assets.runtime.driver.control import uses_warm_driver
 from kdi_assets.runtime.errors import DriverGone, OtherDriverOpen
+from kdi_assets.runtime.gateway import activate, cache_jvm_names, first_session, is_stopped
 from kdi_assets.runtime.spark_config import RUNTIME_CONFIG, SESSION_CONFIG
 from kdi_assets.runtime.spark_jvm import jvm_of, start_spark
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from py4j.java_gateway import JVMView
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
 
 TEST_HELPERS = "pyspark.testing.utils"
-JVM_NAMES = ("functions", "io", "java", "org", "scala", "PythonSQLUtils", "PythonUtils")
-"""Names that PySpark resolves in the JVM again and again: short class names, and first parts of long ones."""
 
 
 def open_session(
@@ -60,7 +58,7 @@ def open_session(
     else:
         session = (root or _attach(settings)).newSession()
         _configure(session, {**RUNTIME_CONFIG, **(config or {})})
-    _cache_jvm_names(session._jvm)
+    cache_jvm_names(session)
     use_in_thread(session)
     return session
 
@@ -77,7 +75,7 @@ def close_session(session: SparkSession) -> None:
 def is_open(session: SparkSession) -> bool:
     """Whether the session can still be used: it is not stopped, and its JVM runs."""
     context = session.sparkContext
-    if context._jsc is None:
+    if is_stopped(context):
         return False
     if _is_attached(session):
         return not context.connection.driver_ended()  # type: ignore[attr-defined]
@@ -90,12 +88,8 @@ def use_in_thread(session: SparkSession) -> None:
     Delta's commit takes its settings from the JVM thread's active session, not from the session that read the table.
     The job group by which a warm driver cancels a dead process's jobs also belongs to a thread.
     """
-    from pyspark.sql import SparkSession
-
-    jvm_sessions = SparkSession._get_j_spark_session_class(session._jvm)
-    jvm_sessions.setActiveSession(session._jsparkSession)
     # PySpark's builder would otherwise answer with the warm driver's default session, which all processes share.
-    SparkSession._activeSession = SparkSession._instantiatedSession = session
+    activate(session)
     if _is_attached(session):
         session.sparkContext.carry_group()  # type: ignore[attr-defined]
 
@@ -130,9 +124,7 @@ def driver_loss_named(session: SparkSession) -> Iterator[None]:
 
 def _open_root(settings: Settings) -> SparkSession | None:
     """The first session of this process, if it is still open."""
-    from pyspark.sql import SparkSession
-
-    root = SparkSession._instantiatedSession
+    root = first_session()
     if root is None or not is_open(root):
         if root is not None and _is_attached(root):
             root.stop()
@@ -185,15 +177,3 @@ def _stub_test_helpers() -> None:
 
     vars(helpers).update(have_numpy=find_spec("numpy") is not None, __getattr__=load)
     sys.modules[TEST_HELPERS] = helpers
-
-
-def _cache_jvm_names(jvm: JVMView) -> None:
-    """Resolve these names once; a twentieth of the time of a drain or a replay.
-
-    Otherwise the JVM searches every package that PySpark imports and every jar, again for each column.
-
-    Source: Py4J 0.10.9, ``py4j/java_gateway.py`` (``JVMView.__getattr__``).
-    """
-    for name in JVM_NAMES:
-        if name not in vars(jvm):
-            setattr(jvm, name, getattr(jvm, name))

@@ -11,8 +11,9 @@ from typing import IO, TYPE_CHECKING, cast
 
 from kdi_assets.runtime.archive import archive_options
 from kdi_assets.runtime.cluster import refuse_unshared_lake, runs_here, send_jars
-from kdi_assets.runtime.environment import environment_set, forget_jvm, interrupts_kept
+from kdi_assets.runtime.environment import environment_set, interrupts_kept
 from kdi_assets.runtime.errors import LakeNotShared, SparkDidNotStart
+from kdi_assets.runtime.gateway import current_gateway, forget_jvm, gateway_of, use_gateway
 from kdi_assets.runtime.jars import spark_class_path
 from kdi_assets.runtime.java import find_java, proxy_options
 from kdi_assets.runtime.spark_config import configure_lake, lake_config
@@ -81,8 +82,8 @@ def start_spark(
     java_home = find_java(settings.home)
     jars = spark_class_path(settings)
     jvm_config = _jvm_config(settings, config, app_name, jars)
-    if SparkContext._gateway is not None:
-        _end_jvm(SparkContext._gateway)  # its context was stopped or it died, but PySpark would go on with it
+    if (gateway := current_gateway()) is not None:
+        _end_jvm(gateway)  # its context was stopped or it died, but PySpark would go on with it
     with environment_set(_environment(settings, java_home)), interrupts_kept():
         conf = _launch(jvm_config, java_home, output)
         _set_places(conf, jars, scratch)
@@ -119,11 +120,6 @@ def stop_spark(session: SparkSession, *, within_seconds: float = 10) -> None:
     _end_jvm(gateway, within_seconds)
 
 
-def gateway_of(session: SparkSession) -> JavaGateway:
-    """The py4j gateway to the JVM of ``session``."""
-    return cast("JavaGateway", session.sparkContext._gateway)
-
-
 def jvm_of(session: SparkSession) -> subprocess.Popen[bytes]:
     """The JVM that this process started for ``session``."""
     return cast("subprocess.Popen[bytes]", gateway_of(session).proc)
@@ -131,7 +127,7 @@ def jvm_of(session: SparkSession) -> subprocess.Popen[bytes]:
 
 def _launch(config: Mapping[str, str], java_home: Path, output: IO[bytes] | None) -> SparkConf:
     """Start the JVM; returns its configuration: ours and that of Spark's files."""
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
@@ -140,8 +136,7 @@ def _launch(config: Mapping[str, str], java_home: Path, output: IO[bytes] | None
         gateway = launch_gateway(ours, {"stdout": output or STDERR, "stderr": output})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError as ended:
         raise SparkDidNotStart(java_home=java_home, said=_last_line(output)) from ended
-    SparkContext._ensure_initialized(gateway=gateway)
-    return SparkConf(_jvm=gateway.jvm)
+    return use_gateway(gateway)
 
 
 def _last_line(output: IO[bytes] | None) -> str:

@@ -21,6 +21,7 @@ from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import letters_without_rows
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.rewrite import MESSAGE, rows_of_messages
+from kdi_assets.runtime.spark_internals import written_again
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 from kdi_assets.upkeep.errors import EraseRefused
 from kdi_assets.wording import first_line
@@ -57,8 +58,7 @@ def without_values(condition: str, spark: SparkSession) -> str:
     """
     if not condition:
         return ""
-    parsed = spark._jsparkSession.sessionState().sqlParser().parseExpression(condition)
-    return _VALUES.sub(lambda found: found[1] or "?", parsed.sql())
+    return _VALUES.sub(lambda found: found[1] or "?", written_again(spark, condition))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyarrow.fs import FileSelector
 
+from kdi_assets.delta import internals as delta_internals
 from kdi_assets.delta import single_commit
 from kdi_assets.delta import transaction as delta_transaction
 from kdi_assets.delta.errors import StagedFilesGone, TableBusy
@@ -133,7 +134,7 @@ def test_commits_that_do_not_concern_the_ledger_never_pass_for_another_drain(
     web = driven(partitions=1)
     web.drain_rounds(1, 6)
     produced = web.produce(6, seed=2)
-    real, left = delta_transaction.latest_snapshot, [1000]
+    real, left = delta_internals.latest_snapshot, [1000]
 
     def someone_first(*arguments: Any) -> Any:
         if left[0]:

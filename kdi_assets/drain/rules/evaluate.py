@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from kdi_assets.drain.rules.column_tree import DATE
 from kdi_assets.drain.rules.records import result_column, working_columns
 from kdi_assets.drain.rules.rules import rules_of
-from kdi_assets.formats.catalyst import try_eval
 from kdi_assets.formats.decoder import DECODED
 from kdi_assets.formats.rules import name
 from kdi_assets.formats.stream_decoder import StreamDecoder
+from kdi_assets.runtime.spark_internals import try_eval
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from kdi_assets.drain.rules.shape import columns_of
 from kdi_assets.drain.rules.table_schema import follows_latest, refuse_other_schema, widened, widens
 from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.errors import KdiError
-from kdi_assets.formats.catalyst import kernel_call
 from kdi_assets.formats.decoder import MISFITS, UNKNOWN
 from kdi_assets.formats.errors import SubjectVersionUnknown
 from kdi_assets.formats.field_uses import FORBIDDEN, RESERVED, FieldUses, named_as_messages, read_struct
 from kdi_assets.formats.registry.schemas import version_numbers
 from kdi_assets.formats.stream_decoder import StreamDecoder
+from kdi_assets.runtime.spark_internals import ddl_of, kernel_call
 from kdi_assets.stream.message_format import Json, JsonRegistry
 from kdi_assets.stream.message_rules import Contract
 from kdi_assets.stream.stream import Stream
@@ -181,9 +181,8 @@ def _learns_from_messages(stream: Stream) -> bool:
 
 
 def _of_record(stream: Stream, record: StructType, spark: SparkSession) -> Stream:
-    jvm: Any = spark._jvm
     of_messages = named_as_messages(record, FieldUses.of(stream.fields).uses)
-    return replace(stream, record_ddl=str(jvm.org.apache.spark.sql.types.DataType.fromJson(of_messages.json()).toDDL()))
+    return replace(stream, record_ddl=ddl_of(spark, of_messages))
 
 
 def _grown(record: StructType, wanted: StructType, found: StructType, contract: Contract) -> StructType:

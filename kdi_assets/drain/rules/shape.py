@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kdi_assets.drain.rules.column_tree import DATE, ColumnTree
 from kdi_assets.drain.rules.evaluate import attempt, evaluate, row_fields
@@ -19,6 +19,13 @@ from kdi_assets.drain.rules.rules import MessageRule, rules_of
 from kdi_assets.formats.field_uses import DROPPED
 from kdi_assets.formats.rules import literal, name
 from kdi_assets.formats.stream_decoder import StreamDecoder
+from kdi_assets.runtime.spark_internals import (
+    has_clock,
+    has_subquery,
+    has_window,
+    is_deterministic,
+    last_expression,
+)
 from kdi_assets.stream.message_format import Files
 from kdi_assets.stream.message_rules import path_of
 from kdi_assets.stream.stream import Stream
@@ -103,7 +110,7 @@ def _analyse(working: DataFrame, decoder: StreamDecoder) -> None:
             given = found.schema["_kdi_found"].dataType
             if field in conditions and not isinstance(given, BooleanType):
                 raise mistake(stream, field, f"it gives {given.simpleString()}; a condition is true or false")
-            if "Window [" in str(found._jdf.queryExecution().analyzed().toString()):
+            if has_window(found):
                 raise mistake(stream, field, "a window function looks at other messages; an expression sees one")
             if said := _changes(found, may_ask_clock=field in makes_row):
                 raise mistake(stream, field, said)
@@ -166,15 +173,13 @@ def _changes(found: DataFrame, *, may_ask_clock: bool) -> str:
 
     A message may be judged twice: for its verdict, and for the reason of a dead letter.
     """
-    jvm: Any = found.sparkSession._jvm
-    expression = found._jdf.queryExecution().analyzed().expressions().last()
-    if not expression.deterministic():
+    spark, expression = found.sparkSession, last_expression(found)
+    if not is_deterministic(expression):
         return "it gives something else each time that a message is looked at"
-    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-    if expression.containsPattern(patterns.PLAN_EXPRESSION()):
+    if has_subquery(spark, expression):
         # It could also read any file that the service may read, as a table.
         return "a subquery reads other data, which may be different when a message is looked at again; join downstream"
-    if not may_ask_clock and expression.containsPattern(patterns.CURRENT_LIKE()):
+    if not may_ask_clock and has_clock(spark, expression):
         return "it asks the clock, which has moved on when a message is looked at again; compare with kafka.timestamp"
     return ""
 

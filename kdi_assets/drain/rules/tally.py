@@ -10,8 +10,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, FILTERED, ROW, TOMBSTONE
-from kdi_assets.formats.catalyst import kernel_call
 from kdi_assets.ledger.entry import BUCKETS_PER_OCTAVE, HIGHEST_BUCKET, LOWEST_BUCKET, FieldCounts
+from kdi_assets.runtime.spark_internals import (
+    frame_of,
+    jvm_context,
+    jvm_session,
+    jvm_type,
+    kernel_call,
+    kernel_object,
+)
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -55,11 +62,10 @@ class PassTally:
     """
 
     def __init__(self, spark: SparkSession, now: datetime) -> None:
-        jvm: Any = spark._jvm
-        ages = jvm.kdi.drain.Ages(round(now.timestamp() * 1000), BUCKETS_PER_OCTAVE, LOWEST_BUCKET, HIGHEST_BUCKET)
-        letter = jvm.org.apache.spark.sql.types.DataType.fromDDL(LETTER_DDL)
-        tally = jvm.kdi.drain.PassTally(ages, letter, LETTERS_BYTES)
-        self._spark, self._tally = spark, tally.registered(spark.sparkContext._jsc.sc())
+        buckets = BUCKETS_PER_OCTAVE, LOWEST_BUCKET, HIGHEST_BUCKET
+        ages = kernel_object(spark, "kdi.drain.Ages", round(now.timestamp() * 1000), *buckets)
+        tally = kernel_object(spark, _CLASS, ages, jvm_type(spark, LETTER_DDL), LETTERS_BYTES)
+        self._spark, self._tally = spark, tally.registered(jvm_context(spark))
 
     def counted(self, arguments: Sequence[str]) -> Column:
         """Boolean column: the message becomes rows. Use it in one action only: each action counts all messages.
@@ -104,10 +110,8 @@ class PassTally:
         )
 
     def _letters(self) -> DataFrame | None:
-        from pyspark.sql import DataFrame
-
-        letters = self._tally.letters(self._spark._jsparkSession)
-        return None if letters is None else DataFrame(letters, self._spark)
+        letters = self._tally.letters(jvm_session(self._spark))
+        return None if letters is None else frame_of(self._spark, letters)
 
 
 def _fields_found(seen: Mapping[str, Any]) -> FieldsFound:

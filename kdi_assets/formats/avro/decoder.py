@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from kdi_assets.formats.avro.readable import parsable, readable
 from kdi_assets.formats.avro.schema_text import in_one_text, other_meanings, unknown_paths
@@ -22,6 +22,7 @@ from kdi_assets.formats.field_uses import FieldUses
 from kdi_assets.formats.framing import other_schema_than
 from kdi_assets.formats.registry.schemas import KnownSchemas
 from kdi_assets.formats.rules import Rule, any_of, name
+from kdi_assets.runtime.spark_internals import avro_fingerprint, avro_incompatibilities, avro_type
 from kdi_assets.stream.message_format import Avro, AvroSingleObject, SchemaFile
 from kdi_assets.wording import first_line
 
@@ -225,19 +226,13 @@ def record_type(schema: SchemaFile, field: str) -> StructType:
 
 @lru_cache(maxsize=64)
 def _type_of(schema: str) -> Any:
-    from pyspark.sql.types import _parse_datatype_json_string
-
-    declared = _jvm().org.apache.spark.sql.avro.SchemaConverters.toSqlType(_parsed(schema)).dataType()
-    return _parse_datatype_json_string(declared.asNullable().json())
+    return avro_type(schema)
 
 
 @lru_cache(maxsize=64)
 def _fingerprint(schema: str) -> str:
     """CRC-64-AVRO of the schema's canonical form, in hex, in the byte order of messages."""
-    anything = _jvm().org.apache.avro.NameValidator.NO_VALIDATION
-    parsed = _jvm().org.apache.avro.Schema.Parser(anything).parse(schema)
-    found = _jvm().org.apache.avro.SchemaNormalization.parsingFingerprint("CRC-64-AVRO", parsed)
-    return bytes(found).hex().upper()
+    return avro_fingerprint(schema).hex().upper()
 
 
 @lru_cache(maxsize=64)
@@ -245,25 +240,14 @@ def why_refused(reader: str, writer: str) -> str:
     """Why datums of the writer's schema cannot be read by the reader's, or would change meaning; empty if they can."""
     from py4j.protocol import Py4JJavaError
 
-    compatibility = _jvm().org.apache.avro.SchemaCompatibility
     try:
-        found = compatibility.checkReaderWriterCompatibility(_parsed(reader), _parsed(writer))
+        found = avro_incompatibilities(reader, writer)
     except Py4JJavaError as refused:  # registries keep old schemas that today's parser refuses
         return first_line(refused.java_exception.getMessage())
-    if str(found.getType().toString()) == "COMPATIBLE":
+    if found is None:
         return "; ".join(f"{path}: another unit or scale" for path in other_meanings(writer, reader))
-    return "; ".join(f"{i.getLocation()}: {i.getMessage()}" for i in found.getResult().getIncompatibilities())
-
-
-def _parsed(schema: str) -> Any:
-    return _jvm().org.apache.avro.Schema.Parser().parse(schema)
+    return "; ".join(found)
 
 
 def _parsable(schema: SchemaFile) -> SchemaFile:
     return SchemaFile(schema.path, parsable(schema.text))
-
-
-def _jvm() -> Any:
-    from pyspark import SparkContext
-
-    return cast(Any, SparkContext._active_spark_context)._jvm

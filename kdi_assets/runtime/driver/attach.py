@@ -10,15 +10,15 @@ import os
 import sys
 import uuid
 
-from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
 from py4j.java_gateway import JavaGateway
-from pyspark import SparkConf, SparkContext, __version__  # noqa: TID253
+from pyspark import SparkContext, __version__  # noqa: TID253
 from pyspark.java_gateway import launch_gateway  # noqa: TID253
 from pyspark.sql import SparkSession  # noqa: TID253
 
 from kdi_assets.runtime.driver.control import ControlConnection, connect_to_driver
-from kdi_assets.runtime.environment import environment_set, forget_jvm, interrupts_kept
+from kdi_assets.runtime.environment import environment_set, interrupts_kept
 from kdi_assets.runtime.errors import DriverDiffers, DriverGone
+from kdi_assets.runtime.gateway import job_tag, leave_context, shared_context
 from kdi_assets.settings import Settings
 
 
@@ -28,9 +28,8 @@ class AttachedContext(SparkContext):
     def __init__(self, gateway: JavaGateway, connection: ControlConnection, group: str) -> None:
         self.connection = connection
         self.group = group
-        jvm = gateway.jvm
-        shared = jvm.JavaSparkContext.fromSparkContext(jvm.org.apache.spark.SparkContext.getOrCreate())
-        super().__init__(conf=SparkConf(_jconf=shared.getConf()), gateway=gateway, jsc=shared)
+        shared, conf = shared_context(gateway)
+        super().__init__(conf=conf, gateway=gateway, jsc=shared)
         self.carry_group()
 
     def carry_group(self) -> None:
@@ -46,15 +45,8 @@ class AttachedContext(SparkContext):
 
     def stop(self) -> None:
         """Detach: the driver cancels the jobs of this process, and nothing else changes there."""
-        gateway, self._jsc = SparkContext._gateway, None
-        if gateway is None or SparkContext._active_spark_context is not self:
-            return
-        if server := getattr(self, "_accumulatorServer", None):
-            server.shutdown()
-            server.server_close()
-        _disconnect(gateway)
-        forget_jvm()
-        self.connection.close()
+        if leave_context(self):
+            self.connection.close()
 
 
 class AttachedSession(SparkSession):
@@ -65,7 +57,7 @@ class AttachedSession(SparkSession):
     def newSession(self) -> SparkSession:
         """A new session; the driver learns its job tag, for jobs in threads without the job group."""
         session = super().newSession()
-        self._sc.connection.send(session_tag=session._jsparkSession.sessionJobTag())
+        self._sc.connection.send(session_tag=job_tag(session))
         return session
 
     def stop(self) -> None:
@@ -108,11 +100,3 @@ def _environment(connection: ControlConnection) -> dict[str, str]:
         "PYSPARK_PIN_THREAD": "true",
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
     }
-
-
-def _disconnect(gateway: JavaGateway) -> None:
-    """Close this process's connections; ``gateway.shutdown()`` would end the JVM's server for all processes."""
-    client = gateway._gateway_client
-    client.finalizer_deque.appendleft(SHUTDOWN_FINALIZER_WORKER)
-    gateway.close(keep_callback_server=True)
-    client.is_connected = False  # otherwise a leftover DataFrame would open a new connection

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from py4j.java_gateway import JavaGateway
-    from pyspark.sql import SparkSession
+from kdi_assets.runtime.gateway import ClientObjects, active_jobs, cancel_jobs, gateway_of
+from kdi_assets.runtime.spark_internals import jvm_context
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 REFUSE_SECONDS = 30.0
 """How long new clients are refused before a JVM is recycled, so that the attached ones can finish. A client waits twice
@@ -60,8 +61,8 @@ class Clients:
         self._idle_since = time.monotonic()
         self._closed = False
         self._lock = threading.Lock()
-        self._context = session.sparkContext._jsc.sc()
-        self._objects = _ClientObjects(session.sparkContext._gateway)
+        self._context = jvm_context(session)
+        self._objects = ClientObjects(gateway_of(session))
 
     def idle_seconds(self) -> float | None:
         """Seconds since the last client left, or since the start; none while a client is attached."""
@@ -115,33 +116,13 @@ class Clients:
             return {"turn": client.turn}
 
     def _cancel(self, client: Client) -> None:
-        # Future jobs too: between two jobs of an action there is none to cancel, and the dead client's JVM thread would
-        # start the next one. The tags are for jobs in threads without the job group.
-        self._context.cancelJobGroupAndFutureJobs(client.group, f"its client, process {client.pid}, has gone")
-        for tag in client.session_tags:
-            self._context.cancelJobsWithTag(tag)
+        # The tags are for jobs in threads without the job group.
+        reason = f"its client, process {client.pid}, has gone"
+        cancel_jobs(self._context, client.group, client.session_tags, reason=reason)
 
     def _status(self) -> dict[str, Any]:
         idle = self.idle_seconds()
         with self._lock:
             pids = [client.pid for client in self._attached.values()]
-            jobs = len(self._context.statusTracker().getActiveJobIds())
+            jobs = active_jobs(self._context)
             return {"pid": os.getpid(), "clients": pids, "jobs": jobs, "served": self._served, "idle_seconds": idle}
-
-
-class _ClientObjects:
-    """Objects that py4j keeps in the JVM until a client releases them; a dead client never does."""
-
-    def __init__(self, gateway: JavaGateway) -> None:
-        from py4j.java_gateway import JavaObject
-        from py4j.protocol import GATEWAY_SERVER_OBJECT_ID
-
-        server = JavaObject(GATEWAY_SERVER_OBJECT_ID, gateway._gateway_client)
-        self._kept = server.getGateway().getBindings()
-        self._owners = gateway.jvm.java.util.HashSet(self._kept.keySet())
-        for own in (self._kept, self._owners):
-            self._owners.add(own._target_id)
-
-    def release(self) -> None:
-        """Release all objects but the driver's; only while no client is attached."""
-        self._kept.keySet().retainAll(self._owners)

@@ -23,10 +23,11 @@ from kdi_assets.runtime.driver.control import (
     until_driver_ended,
 )
 from kdi_assets.runtime.errors import DriverJvmEnded
+from kdi_assets.runtime.gateway import gateway_of
 from kdi_assets.runtime.processes import stop_signals
 from kdi_assets.runtime.s3_access import s3_location
 from kdi_assets.runtime.spark_config import SESSION_CONFIG
-from kdi_assets.runtime.spark_jvm import gateway_of, jvm_of, start_spark, stop_spark
+from kdi_assets.runtime.spark_jvm import jvm_of, start_spark, stop_spark
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.settings import Settings
 

@@ -1,4 +1,7 @@
-"""Exact ranges of a topic as a Spark DataFrame."""
+"""Exact ranges of a topic as a Spark DataFrame; the only module that uses the internals of Spark's Kafka source.
+
+Spark may change them without notice. ``tests/spark/test_internals.py`` asks a session for every name that is used here.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from kdi_assets.runtime.spark_internals import (
+    frame_of_internal_rows,
+    jvm_context,
+    jvm_view,
+    scala_map,
+    scala_option,
+    scala_seq,
+)
 from kdi_assets.sources.kafka.security import java_properties
 from kdi_assets.stream.stream import Cluster, OffsetRange
 
@@ -34,14 +45,12 @@ def read_ranges(spark: SparkSession, cluster: Cluster, ranges: Sequence[OffsetRa
     Source: Spark 4.2, ``KafkaRelation``. It asks the brokers for offsets and converts each message into a Scala row and
     back; this function uses the classes below it directly.
     """
-    from pyspark.sql import DataFrame
-
-    jvm: Any = spark._jvm
-    kafka, none = jvm.org.apache.spark.sql.kafka010, jvm.scala.Option.empty()
+    jvm = jvm_view(spark)
+    kafka, none = jvm.org.apache.spark.sql.kafka010, scala_option(spark)
     topic_partition = jvm.org.apache.kafka.common.TopicPartition
     # A new group for each read: executors cache fetched messages by group and offset, and a recreated or truncated
     # topic has other messages at the same offsets.
-    properties = jvm.PythonUtils.toScalaMap(_with_open_key(jvm, java_client_config(cluster)))
+    properties = scala_map(spark, _with_open_key(jvm, java_client_config(cluster)))
     executors = kafka.KafkaSourceProvider.kafkaParamsForExecutors(properties, f"kdi-{uuid4()}")
     tasks = -(-sum(r.offset_count for r in ranges) // OFFSETS_PER_TASK)
     parts = [
@@ -51,14 +60,12 @@ def read_ranges(spark: SparkSession, cluster: Cluster, ranges: Sequence[OffsetRa
         for r in ranges
         for part in _parts(r, ranges, min(tasks, spark.sparkContext.defaultParallelism))
     ]
-    source = kafka.KafkaSourceRDD(
-        spark.sparkContext._jsc.sc(), executors, jvm.PythonUtils.toSeq(parts), MESSAGE_SECONDS * 1000, True
-    )
+    source = kafka.KafkaSourceRDD(jvm_context(spark), executors, scala_seq(spark, parts), MESSAGE_SECONDS * 1000, True)
     to_row = kafka.KafkaRecordToRowConverter().toInternalRowWithHeaders()
     row = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.InternalRow")
     schema = kafka.KafkaRecordToRowConverter.kafkaSchema(True)
     rows = source.map(to_row, jvm.scala.reflect.ClassTag.apply(row))
-    messages = DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, schema, False), spark)
+    messages = frame_of_internal_rows(spark, rows, schema)
     # Fewer tasks if many topic partitions have few messages: every task writes a file for every date.
     return messages.coalesce(tasks) if tasks < len(parts) else messages
 

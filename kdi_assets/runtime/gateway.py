@@ -1,0 +1,159 @@
+"""Which JVM this process uses, as PySpark keeps it in private attributes of its classes, and py4j's connection to it.
+
+Apart from ``spark_internals``, because that is about one session, and this about the process: PySpark believes that it
+owns its one JVM, and here JVMs are ended, replaced, and shared with other processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, cast
+
+from kdi_assets.runtime.spark_internals import jvm_session, jvm_view
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+JVM_NAMES = ("functions", "io", "java", "org", "scala", "PythonSQLUtils", "PythonUtils")
+"""Names that PySpark resolves in the JVM again and again: short class names, and first parts of long ones."""
+
+
+def gateway_of(session: SparkSession) -> JavaGateway:
+    """The py4j gateway to the JVM of ``session``."""
+    return cast("JavaGateway", session.sparkContext._gateway)
+
+
+def current_gateway() -> JavaGateway | None:
+    """The gateway to the JVM that PySpark would use."""
+    from pyspark import SparkContext
+
+    return SparkContext._gateway
+
+
+def use_gateway(gateway: JavaGateway) -> SparkConf:
+    """Let PySpark use a JVM that was started; returns the JVM's configuration."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized(gateway=gateway)
+    return SparkConf(_jvm=gateway.jvm)
+
+
+def forget_jvm() -> None:
+    """Let PySpark start or find another JVM; it keeps the current one in class attributes."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def first_session() -> SparkSession | None:
+    """The session that PySpark's builder would answer with."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession._instantiatedSession
+
+
+def activate(session: SparkSession) -> None:
+    """Make ``session`` the active one of the calling thread, in the JVM too, and the one of PySpark's builder."""
+    from pyspark.sql import SparkSession
+
+    SparkSession._get_j_spark_session_class(jvm_view(session)).setActiveSession(jvm_session(session))
+    SparkSession._activeSession = SparkSession._instantiatedSession = session
+
+
+def cache_jvm_names(session: SparkSession) -> None:
+    """Resolve ``JVM_NAMES`` once; a twentieth of the time of a drain or a replay.
+
+    Otherwise the JVM searches every package that PySpark imports and every jar, again for each column.
+
+    Source: Py4J 0.10.9, ``py4j/java_gateway.py`` (``JVMView.__getattr__``).
+    """
+    jvm = jvm_view(session)
+    for name in JVM_NAMES:
+        if name not in vars(jvm):
+            setattr(jvm, name, getattr(jvm, name))
+
+
+def is_stopped(context: SparkContext) -> bool:
+    return context._jsc is None
+
+
+def shared_context(gateway: JavaGateway) -> tuple[Any, SparkConf]:
+    """The context that runs in a JVM, and its configuration: arguments of PySpark's ``SparkContext``."""
+    from pyspark import SparkConf
+
+    jvm = gateway.jvm
+    shared = jvm.JavaSparkContext.fromSparkContext(jvm.org.apache.spark.SparkContext.getOrCreate())
+    return shared, SparkConf(_jconf=shared.getConf())
+
+
+def leave_context(context: SparkContext) -> bool:
+    """Stop PySpark's part of a context, close py4j's connections and forget the JVM, where everything goes on.
+
+    Returns:
+        Whether it was the context of this process; otherwise nothing was closed.
+    """
+    from pyspark import SparkContext
+
+    gateway = current_gateway()
+    context._jsc = None
+    if gateway is None or SparkContext._active_spark_context is not context:
+        return False
+    if server := getattr(context, "_accumulatorServer", None):
+        server.shutdown()
+        server.server_close()
+    _disconnect(gateway)
+    forget_jvm()
+    return True
+
+
+def _disconnect(gateway: JavaGateway) -> None:
+    """Close this process's connections; ``gateway.shutdown()`` would end the JVM's server for all processes."""
+    from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
+
+    client = gateway._gateway_client
+    client.finalizer_deque.appendleft(SHUTDOWN_FINALIZER_WORKER)
+    gateway.close(keep_callback_server=True)
+    client.is_connected = False  # otherwise a leftover DataFrame would open a new connection
+
+
+def job_tag(session: SparkSession) -> str:
+    """The tag of all jobs of a session."""
+    return str(jvm_session(session).sessionJobTag())
+
+
+def cancel_jobs(context: Any, group: str, tags: Collection[str], *, reason: str) -> None:
+    """Cancel the jobs of a group and those with one of the tags, in the JVM's context.
+
+    Future jobs of the group too: between two jobs of an action there is none to cancel, and the JVM thread of a client
+    that has died would start the next one.
+    """
+    context.cancelJobGroupAndFutureJobs(group, reason)
+    for tag in tags:
+        context.cancelJobsWithTag(tag)
+
+
+def active_jobs(context: Any) -> int:
+    """How many jobs run in the JVM's context, of whomever."""
+    return len(context.statusTracker().getActiveJobIds())
+
+
+class ClientObjects:
+    """Objects that py4j keeps in the JVM until a client releases them; a dead client never does."""
+
+    def __init__(self, gateway: JavaGateway) -> None:
+        from py4j.java_gateway import JavaObject
+        from py4j.protocol import GATEWAY_SERVER_OBJECT_ID
+
+        server = JavaObject(GATEWAY_SERVER_OBJECT_ID, gateway._gateway_client)
+        self._kept = server.getGateway().getBindings()
+        self._owners = gateway.jvm.java.util.HashSet(self._kept.keySet())
+        for own in (self._kept, self._owners):
+            self._owners.add(own._target_id)
+
+    def release(self) -> None:
+        """Release all objects but this process's own; only while no other process is attached."""
+        self._kept.keySet().retainAll(self._owners)

@@ -1,0 +1,285 @@
+"""Spark's internals, called over py4j: plans, Catalyst's expressions, classes of the kernel, Avro's schemas.
+
+Spark may change them without notice. ``tests/spark/test_internals.py`` asks a session for every name that is used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+
+CALLED_WITHOUT_PARENTHESES = frozenset({"current_date", "current_timestamp", "current_user", "localtimestamp", "user"})
+"""Functions that Spark's parser takes for names."""
+
+
+def jvm_view(spark: SparkSession) -> Any:
+    """py4j's view of the JVM, where an attribute is a package or a class; only for adapters like this one."""
+    return spark._jvm
+
+
+def jvm_session(spark: SparkSession) -> Any:
+    return spark._jsparkSession
+
+
+def jvm_context(spark: SparkSession) -> Any:
+    return cast(Any, spark.sparkContext)._jsc.sc()
+
+
+def jvm_frame(rows: DataFrame) -> Any:
+    return rows._jdf
+
+
+def frame_of(spark: SparkSession, rows: Any) -> DataFrame:
+    """PySpark's DataFrame of the JVM's."""
+    from pyspark.sql import DataFrame
+
+    return DataFrame(rows, spark)
+
+
+def frame_of_internal_rows(spark: SparkSession, rows: Any, schema: Any) -> DataFrame:
+    """A DataFrame of an RDD of Catalyst's rows."""
+    return frame_of(spark, jvm_session(spark).internalCreateDataFrame(rows, schema, False))
+
+
+def scala_option(spark: SparkSession, value: Any = None) -> Any:
+    """``Some`` of the value; ``None`` is Scala's."""
+    return jvm_view(spark).scala.Option.apply(value)
+
+
+def scala_seq(spark: SparkSession, items: list[Any]) -> Any:
+    return jvm_view(spark).PythonUtils.toSeq(items)
+
+
+def listed(sequence: Any) -> list[Any]:
+    """The items of a Scala sequence."""
+    return [sequence.apply(i) for i in range(sequence.size())]
+
+
+def scala_map(spark: SparkSession, items: dict[str, str]) -> Any:
+    return jvm_view(spark).PythonUtils.toScalaMap(items)
+
+
+def jvm_cpu_seconds(spark: SparkSession) -> float:
+    """CPU seconds that the session's JVM has used since its start; 0 if the system does not tell."""
+    spent = jvm_view(spark).java.lang.ProcessHandle.current().info().totalCpuDuration()
+    return float(spent.get().toMillis()) / 1000 if spent.isPresent() else 0.0
+
+
+def resolved_by_ivy(jvm: Any, coordinates: Collection[str]) -> list[str]:
+    """Paths of the files that Spark's Ivy resolves; settings and mirrors are Spark's (``spark.jars.ivySettings``).
+
+    Args:
+        jvm: py4j's view of a JVM, which needs no session.
+    """
+    client = jvm.org.apache.spark.util.DependencyUtils
+    ivy = client.getIvyProperties()
+    settings = jvm.scala.Option.apply(ivy.ivySettingsPath())
+    paths = client.resolveMavenDependencies(
+        False, "", ",".join(coordinates), ivy.repositories(), ivy.ivyRepoPath(), settings
+    )
+    return list(jvm.scala.jdk.javaapi.CollectionConverters.asJava(paths))
+
+
+def jvm_type(spark: SparkSession, type_: str | DataType) -> Any:
+    """The JVM's data type for DDL or a type of PySpark."""
+    types = jvm_view(spark).org.apache.spark.sql.types.DataType
+    return types.fromDDL(type_) if isinstance(type_, str) else types.fromJson(type_.json())
+
+
+def ddl_of(spark: SparkSession, struct: StructType) -> str:
+    """The columns of a struct as DDL."""
+    return str(jvm_type(spark, struct).toDDL())
+
+
+def try_eval(spark: SparkSession, sql: str) -> Column:
+    """The expression, null where it raises; Spark builds ``try_divide`` and its like from this."""
+    return _column(spark, _expressions(spark).TryEval(_parsed(spark, sql)))
+
+
+def kernel_object(spark: SparkSession, class_: str, *arguments: Any) -> Any:
+    """An instance of a class of the kernel (``kdi_assets/jvm``), by its full name."""
+    return getattr(jvm_view(spark), class_)(*arguments)
+
+
+def kernel_call(
+    spark: SparkSession, class_: str, method: str, returns: str | DataType, *arguments: Any, counts: bool = False
+) -> Column:
+    """Call a static method of the kernel for every row; a null argument gives null.
+
+    Args:
+        class_: Its full name.
+        returns: The type of the result.
+        arguments: Spark SQL, or an instance of the class, which every call gets.
+        counts: The method counts its calls: Spark also calls it for nulls, and neither skips nor repeats a call.
+    """
+    jvm = jvm_view(spark)
+    kernel = jvm.java.lang.Class.forName(class_, False, jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    instance = jvm.org.apache.spark.sql.types.ObjectType(kernel)
+    literal, to_seq = _expressions(spark).Literal, jvm.PythonUtils.toSeq
+    passed = [_parsed(spark, a) if isinstance(a, str) else literal.fromObject(a, instance) for a in arguments]
+    of_class = kernel, jvm_type(spark, returns), method, to_seq(passed), to_seq([])
+    call = _expressions(spark).objects.StaticInvoke(*of_class, *[not counts] * 3, jvm.scala.Option.empty())
+    return _column(spark, call)
+
+
+def referenced_names(spark: SparkSession, sql: str) -> set[str]:
+    """The names of columns and fields in an expression, with dots; variables of its lambdas are not among them.
+
+    Names inside a lambda's body are missing as well: Spark's parser does not tell them from its variables.
+    """
+    found = listed(_parsed(spark, sql).collectLeaves())
+    names = {leaf.name() for leaf in found if leaf.getClass().getSimpleName() == "UnresolvedAttribute"}
+    return {name for name in names if name.lower() not in CALLED_WITHOUT_PARENTHESES}
+
+
+def written_again(spark: SparkSession, sql: str) -> str:
+    """The expression as Spark writes it: without comments and with one form of strings."""
+    return str(_parsed(spark, sql).sql())
+
+
+def _expressions(spark: SparkSession) -> Any:
+    return jvm_view(spark).org.apache.spark.sql.catalyst.expressions
+
+
+def _parsed(spark: SparkSession, sql: str) -> Any:
+    return jvm_session(spark).sessionState().sqlParser().parseExpression(sql)
+
+
+def _column(spark: SparkSession, expression: Any) -> Column:
+    from pyspark.sql.classic.column import Column
+
+    return Column(jvm_view(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+
+
+def plan_physically(rows: DataFrame) -> None:
+    """Let Spark plan the query, without running it: some sources refuse only then."""
+    jvm_frame(rows).queryExecution().sparkPlan()
+
+
+def analysed_plan(rows: DataFrame) -> Any:
+    """Spark's plan of the rows: its top node."""
+    return jvm_frame(rows).queryExecution().analyzed()
+
+
+def has_window(rows: DataFrame) -> bool:
+    return "Window [" in str(analysed_plan(rows).toString())
+
+
+def last_expression(rows: DataFrame) -> Any:
+    """The expression of the last column."""
+    return analysed_plan(rows).expressions().last()
+
+
+def is_deterministic(tree: Any) -> bool:
+    """Whether a node of a plan, or an expression, gives the same each time."""
+    return bool(tree.deterministic())
+
+
+def has_subquery(spark: SparkSession, expression: Any) -> bool:
+    return bool(expression.containsPattern(_patterns(spark).PLAN_EXPRESSION()))
+
+
+def has_clock(spark: SparkSession, tree: Any) -> bool:
+    """Whether an expression in the tree is one of the time now, of the user, or of the session."""
+    return bool(tree.containsPattern(_patterns(spark).CURRENT_LIKE()))
+
+
+def _patterns(spark: SparkSession) -> Any:
+    return jvm_view(spark).org.apache.spark.sql.catalyst.trees.TreePattern
+
+
+def plan_nodes(plan: Any) -> Iterator[Any]:
+    """A node and all below it."""
+    nodes = [plan]
+    while nodes:
+        node = nodes.pop()
+        yield node
+        nodes += listed(node.children())
+
+
+def node_name(node: Any) -> str:
+    return str(node.nodeName())
+
+
+def has_children(node: Any) -> bool:
+    return bool(node.children().size())
+
+
+def node_has_subqueries(node: Any) -> bool:
+    return bool(node.subqueriesAll().size())
+
+
+def node_columns(node: Any) -> list[tuple[str, int]]:
+    """Name and id of the columns of a node."""
+    return [(str(column.name()), _id(column)) for column in listed(node.output())]
+
+
+def columns_of_ctes(nodes: Sequence[Any]) -> dict[int, int]:
+    """The ids that columns have in the query of a CTE, by those that they have where it is read."""
+    names = [(node_name(node), node) for node in nodes]
+    queries = {int(node.id()): node_columns(node) for name, node in names if name == "CTERelationDef"}
+    reads = [(node, queries.get(int(node.cteId()), [])) for name, node in names if name == "CTERelationRef"]
+    return {
+        read_id: query_id
+        for read, query in reads
+        for (_, read_id), (_, query_id) in zip(node_columns(read), query, strict=False)
+        if read_id != query_id
+    }
+
+
+def columns_made_by(node: Any) -> Iterator[tuple[int, set[int]]]:
+    """The ids of the columns that a node makes, each with those that it is made of."""
+    for expression in listed(node.expressions()):
+        if str(expression.getClass().getSimpleName()) == "Alias":
+            yield _id(expression), _ids(expression.references().toSeq())
+    if node_name(node) == "Generate":
+        source = _ids(node.generator().references().toSeq())
+        for attribute in listed(node.generatorOutput()):
+            yield _id(attribute), source
+
+
+def _ids(attributes: Any) -> set[int]:
+    return {_id(attribute) for attribute in listed(attributes)}
+
+
+def _id(attribute: Any) -> int:
+    return int(attribute.exprId().id())
+
+
+def avro_type(schema: str) -> Any:
+    """Spark's type for an Avro schema, everything nullable."""
+    from pyspark.sql.types import _parse_datatype_json_string
+
+    declared = _active_jvm().org.apache.spark.sql.avro.SchemaConverters.toSqlType(_avro_schema(schema)).dataType()
+    return _parse_datatype_json_string(declared.asNullable().json())
+
+
+def avro_fingerprint(schema: str) -> bytes:
+    """CRC-64-AVRO of the schema's canonical form; names may be any."""
+    anything = _active_jvm().org.apache.avro.NameValidator.NO_VALIDATION
+    parsed = _active_jvm().org.apache.avro.Schema.Parser(anything).parse(schema)
+    return bytes(_active_jvm().org.apache.avro.SchemaNormalization.parsingFingerprint("CRC-64-AVRO", parsed))
+
+
+def avro_incompatibilities(reader: str, writer: str) -> list[str] | None:
+    """Why datums of the writer's schema cannot be read by the reader's; ``None`` if they can."""
+    compatibility = _active_jvm().org.apache.avro.SchemaCompatibility
+    found = compatibility.checkReaderWriterCompatibility(_avro_schema(reader), _avro_schema(writer))
+    if str(found.getType().toString()) == "COMPATIBLE":
+        return None
+    return [f"{i.getLocation()}: {i.getMessage()}" for i in found.getResult().getIncompatibilities()]
+
+
+def _avro_schema(schema: str) -> Any:
+    return _active_jvm().org.apache.avro.Schema.Parser().parse(schema)
+
+
+def _active_jvm() -> Any:
+    from pyspark import SparkContext
+
+    return cast(Any, SparkContext._active_spark_context)._jvm
