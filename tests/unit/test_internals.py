@@ -25,7 +25,7 @@ PRIVATE = re.compile(
     r"_j(vm|sc|df|conf|schema|sparkSession)|_gateway(_client)?|_target_id|_accumulatorServer|_active_spark_context"
     r"|_(instantiated|active)Session|_get_j_spark_session_class|_ensure_initialized|internalCreateDataFrame"
 )
-PACKAGES = frozenset({"org", "scala", "java", "PythonUtils"})
+PACKAGES = frozenset({"io", "java", "kdi", "org", "scala", "PythonUtils"})
 """First names of what py4j's view of the JVM has."""
 OF_DAGSTER = re.compile(r"dagster(_\w+)?\._")
 HINT = re.compile(rf"{PRIVATE.pattern}|\.({'|'.join(PACKAGES)})\b|{OF_DAGSTER.pattern}")
