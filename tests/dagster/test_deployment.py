@@ -137,7 +137,7 @@ def test_an_installed_copy_reads_the_documents_that_the_environment_names(instal
 
     assert Path(where.stdout.strip()).parent.parent == installed, where.stderr
     assert told.returncode == 2
-    assert "the same command again   (with one of: bronze/t)" in told.stderr
+    assert "the same command again   (with one of: bronze/t;" in told.stderr
 
 
 @dg.job
