@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import dagster
 import pytest
 
-from resources.dagster_internals import MODULES_OF_RUNS
+from resources.dagster_internals import MODULES_OF_RUNS, serve_grpc
 
 ADAPTER = "resources/dagster_internals.py"
 _LAUNCHER = "dagster._core.launcher"
@@ -57,6 +58,17 @@ def test_dagster_looks_up_its_server_when_it_serves() -> None:
     api = import_module("dagster._cli.api")
 
     assert not hasattr(api, "DagsterApiServer"), "an import at its start: a replaced server is not seen (serve_grpc)"
+
+
+def test_the_server_that_is_served_makes_its_runs_from_the_context_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, made, context = import_module("dagster._grpc.server"), [], get_context("forkserver")
+    monkeypatch.setattr(server, "DagsterApiServer", server.DagsterApiServer)  # put back afterwards
+    monkeypatch.setattr(server.DagsterApiServer, "__init__", lambda self: None)
+    monkeypatch.setattr("dagster._cli.api.grpc_command", lambda *_, **__: made.append(server.DagsterApiServer()))
+
+    serve_grpc([], program="test", processes=lambda: context)
+
+    assert [served._mp_ctx for served in made] == [context]
 
 
 @pytest.mark.parametrize(
