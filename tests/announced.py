@@ -16,7 +16,7 @@ def announcements(cluster: Cluster, topic: str) -> list[Announcement]:
     """The committed announcements in the order of their offsets, each topic partition after the other."""
     offsets = read_topic(cluster, topic).partitions
     ranges = {tp: [OffsetRange(tp, o.earliest, o.end)] for tp, o in offsets.items() if o.end > o.earliest}
-    found = {(m.partition(), m.offset()): m.value() for m in visible_messages(cluster, ranges)}
+    found = {(m.topic_partition.partition, m.offset): m.value for m in visible_messages(cluster, ranges)}
     return [parse_announcement(bytes(found[at] or b"")) for at in sorted(found)]
 
 

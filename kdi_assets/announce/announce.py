@@ -15,15 +15,26 @@ from dataclasses import dataclass
 from functools import partial
 
 from kdi_assets.announce.bookmark import bookmark_to_json, bookmark_topic, ensure_bookmark_topic, read_bookmark
-from kdi_assets.announce.errors import AnnouncedByAnotherTable, FilesAreNotRows
+from kdi_assets.announce.errors import (
+    AnnouncedByAnotherTable,
+    AnotherAnnouncerActive,
+    FilesAreNotRows,
+    NotAnnounced,
+)
 from kdi_assets.announce.table_changes import FEATURES, LastAnnounced, TableChanges
-from kdi_assets.announce.transactions import Outgoing, Transactions, transactions
 from kdi_assets.delta.errors import CommitUnreadable, unreadable_commit
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.upstream import open_upstream
 from kdi_assets.sources.kafka.topic import read_topic
+from kdi_assets.sources.kafka.transactions import (
+    AnotherProducerActive,
+    NotSent,
+    Outgoing,
+    Transactions,
+    open_transactions,
+)
 from kdi_assets.stream.announcement import Announcement
-from kdi_assets.stream.stream import Stream
+from kdi_assets.stream.stream import Cluster, Stream
 from kdi_assets.wording import counted
 
 log = logging.getLogger(__name__)
@@ -74,7 +85,7 @@ def announce(
     bookmarks = bookmark_topic(topic)
     read_topic(cluster, topic)  # refuses a topic that is missing: a producer would wait for it, or create it
     ensure_bookmark_topic(stream, cluster, bookmarks)
-    with transactions(stream, cluster, topic) as sending:
+    with _transactions(stream, cluster, topic) as sending:
         # In this order: once the transactions of others are ended, the bookmark that is read stays the newest, and the
         # log that is read after it has every version that the bookmark counts.
         sending.begin()
@@ -87,6 +98,18 @@ def announce(
         _refuse(changes, last, topic)
         at("read")
         return _Announcer(stream, changes, sending, bookmarks, until, at).announce(last)
+
+
+@contextmanager
+def _transactions(stream: Stream, cluster: Cluster, topic: str) -> Iterator[Transactions]:
+    """The transactions of one announcer of the table at a time, not begun yet."""
+    try:
+        with open_transactions(cluster, topic, name=f"kdi-announce-{topic}-{stream.name}") as sending:
+            yield sending
+    except NotSent as failed:
+        raise NotAnnounced(stream=stream.name, topic=topic, detail=str(failed)) from failed
+    except AnotherProducerActive as fenced:
+        raise AnotherAnnouncerActive(stream=stream.name, topic=topic) from fenced
 
 
 def _version_of(last: LastAnnounced | None, table_id: str) -> int | None:

@@ -15,11 +15,11 @@ from time import monotonic, sleep
 from kdi_assets.announce.errors import BookmarkOfNewerRelease, BookmarksNotKept, BookmarksScattered, TransactionOpen
 from kdi_assets.announce.table_changes import LastAnnounced
 from kdi_assets.errors import KdiError
-from kdi_assets.sources.kafka.client import Admin
 from kdi_assets.sources.kafka.errors import TopicMissing
 from kdi_assets.sources.kafka.messages import visible_messages
-from kdi_assets.sources.kafka.topic import BrokerOffsets, read_topic, topic_error
-from kdi_assets.sources.kafka.topic_config import topic_configs
+from kdi_assets.sources.kafka.topic import read_topic
+from kdi_assets.sources.kafka.topic_config import create_topic, topic_configs
+from kdi_assets.sources.source import BrokerOffsets
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 
 SUFFIX = ".announced"
@@ -51,7 +51,7 @@ def ensure_bookmark_topic(stream: Stream, cluster: Cluster, topic: str) -> None:
     """
     config = topic_configs(cluster, [topic])[topic]
     if isinstance(config, TopicMissing):
-        _create(cluster, topic)
+        create_topic(cluster, topic, settings=_SETTINGS)
         return
     if isinstance(config, KdiError):
         raise config
@@ -59,20 +59,6 @@ def ensure_bookmark_topic(stream: Stream, cluster: Cluster, topic: str) -> None:
         raise BookmarksNotKept(stream=stream.name, topic=topic, policy=policy)
     if (count := len(read_topic(cluster, topic).partitions)) != 1:
         raise BookmarksScattered(stream=stream.name, topic=topic, topic_partitions=count)
-
-
-def _create(cluster: Cluster, topic: str) -> None:
-    from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import NewTopic
-
-    try:
-        with Admin(cluster) as admin, admin.reachable():
-            asked = admin.client.create_topics([NewTopic(topic, num_partitions=1, config=_SETTINGS)])[topic]
-            admin.wait([asked])
-            asked.result()
-    except KafkaException as refused:
-        if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # by another announcer, a moment ago
-            raise topic_error(cluster, topic, refused, right="Create") from refused
 
 
 def read_bookmark(stream: Stream, cluster: Cluster, topic: str) -> LastAnnounced | None:
@@ -90,13 +76,13 @@ def read_bookmark(stream: Stream, cluster: Cluster, topic: str) -> LastAnnounced
     offsets = _without_open_transactions(stream, cluster, tp)
     for window in _windows(tp, offsets):
         own = {
-            message.offset() or 0: message.value()
+            message.offset: message.value
             for message in visible_messages(cluster, {tp: [window]})
-            if _text(message.key()) == stream.name
+            if message.key == stream.name.encode()
         }
         if own:
             newest = own[max(own)]
-            return _parse(stream, topic, bytes(newest)) if newest is not None else None
+            return _parse(stream, topic, newest) if newest is not None else None
     return None
 
 
@@ -129,7 +115,3 @@ def _parse(stream: Stream, topic: str, value: bytes) -> LastAnnounced:
     if written["kdi_announced"] != FORMAT:
         raise BookmarkOfNewerRelease(stream=stream.name, topic=topic, found=written["kdi_announced"])
     return LastAnnounced(**{f.name: written[f.name] for f in fields(LastAnnounced)})
-
-
-def _text(key: object) -> str:
-    return bytes(key).decode(errors="replace") if isinstance(key, bytes | bytearray) else str(key)

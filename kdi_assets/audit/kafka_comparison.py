@@ -25,8 +25,7 @@ from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.ledger.coordinates import Bounds, bounds_sql
 from kdi_assets.ledger.erased import with_erasing_commit
 from kdi_assets.ledger.history import LiveHistory, removes_rows
-from kdi_assets.sources.kafka.reader import read_ranges
-from kdi_assets.sources.kafka.topic import read_topic
+from kdi_assets.sources.of_stream import source_of
 from kdi_assets.stream.message_format import Files
 from kdi_assets.stream.stream import OffsetRange, Stream
 
@@ -105,14 +104,14 @@ def compare(
     refuse_other_schema(without_new_columns, TableLog.existing(stream.table_uri(lake)), analyse(stream, spark))
     decoder = stream_decoder(stream)
     with spark_failures(stream, "reading the topic again"):
-        messages = read_ranges(spark, stream.cluster, ranges)
+        messages = source_of(stream).read(spark, ranges)
         decoder = with_schemas_of(messages, decoder) or decoder
         compared = RowHashes(spark, stream, lake, history, ranges, messages, decoder).compared()
         return _KafkaComparison(spark, stream, lake, history, covered, ranges).result(compared)
 
 
 def _held_ranges(stream: Stream, history: LiveHistory, bounds: Bounds) -> tuple[OffsetRange, ...]:
-    topic, recorded = read_topic(stream.cluster, stream.topic), history.entries[-1].topic_id
+    topic, recorded = source_of(stream).topic(stream.topic), history.entries[-1].topic_id
     if topic.topic_id != recorded:
         raise TopicRecreated(stream=stream.name, topic=stream.topic, recorded_id=recorded, found_id=topic.topic_id)
     held = (

@@ -175,7 +175,7 @@ def _offsets(
     stream: Stream, text: str | None, chosen: Mapping[TopicPartition, OffsetRange], option: str
 ) -> Mapping[TopicPartition, int]:
     """The offset of each topic partition that was typed, or that belongs to the typed timestamp."""
-    from kdi_assets.sources.kafka.topic import offsets_at, read_topic
+    from kdi_assets.sources.of_stream import source_of
 
     if text is None:
         return {}
@@ -184,8 +184,9 @@ def _offsets(
             raise typer.BadParameter(f"an offset needs {PARTITION}: the topic has several", param_hint=option)
         return dict.fromkeys(chosen, int(text))
     timestamp = parse_timestamp(text, option)
-    topic = read_topic(stream.cluster, stream.topic)
-    found = offsets_at(stream.cluster, topic, timestamp)
+    source = source_of(stream)
+    topic = source.topic(stream.topic)
+    found = source.offsets_at(topic, timestamp)
     for tp, r in chosen.items():
         # The broker cannot translate a timestamp before its earliest message, and answers with that message.
         if tp in found and r.start < found[tp] == topic.partitions[tp].earliest:

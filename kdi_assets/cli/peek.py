@@ -144,15 +144,15 @@ def peek_at(
     from kdi_assets.drain.rules.records import stream_decoder, with_schemas_of
     from kdi_assets.drain.rules.schema_evolution import evolved
     from kdi_assets.drain.stage import with_files_of
-    from kdi_assets.sources.kafka.reader import read_ranges
+    from kdi_assets.sources.of_stream import source_of
 
     stream = evolved(stream, Settings.from_environment().lake, spark)
     decoder = stream_decoder(stream)
-    picked = _pick(read_ranges(spark, stream.cluster, windows), windows, count=count, newest=which == "newest")
+    picked = _pick(source_of(stream).read(spark, windows), windows, count=count, newest=which == "newest")
     if not picked:
         return []
     exact = _ranges(stream.topic, picked)
-    messages = read_ranges(spark, stream.cluster, exact)
+    messages = source_of(stream).read(spark, exact)
     decoder = with_files_of(messages, with_schemas_of(messages, decoder) or decoder, now=datetime.now(UTC))
     rows, letters = _judged(messages, decoder)
     rows_at: dict[PartitionOffset, list[Row]] = {}

@@ -11,7 +11,8 @@ from kdi_assets.components.names import identifier, topic_key
 from kdi_assets.components.run_failures import refusals_as_failures
 from kdi_assets.monitoring.backlog_reader import read_backlogs
 from kdi_assets.settings import Settings
-from kdi_assets.sources.kafka.topic import TopicState, read_topic
+from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.source import TopicState
 from kdi_assets.stream.stream import Stream, offsets_digest
 
 
@@ -40,7 +41,7 @@ def _topic_asset(key: dg.AssetKey, readers: Sequence[Stream]) -> dg.AssetsDefini
         @dg.multi_observable_source_asset(name=identifier(*key.path), specs=[spec])  # type: ignore[untyped-decorator]
         def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
             with refusals_as_failures(context):
-                state = read_topic(cluster, topic)
+                state = source_of(readers[0]).topic(topic)
                 backlogs = read_backlogs(readers, lake=Settings.from_environment().lake)
             return dg.ObserveResult(
                 asset_key=key,

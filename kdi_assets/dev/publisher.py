@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.dev.errors import DeliveryFailed, TopicRefused
 from kdi_assets.dev.generator import Traffic, WebRequests
-from kdi_assets.sources.kafka.client import REQUEST_SECONDS, Admin, client_config
+from kdi_assets.sources.kafka.client import Admin, client_config
+from kdi_assets.sources.source import REQUEST_SECONDS
 from kdi_assets.stream.stream import Cluster
 
 if TYPE_CHECKING:

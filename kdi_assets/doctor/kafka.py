@@ -11,14 +11,14 @@ from kdi_assets.monitoring.backlog_reader import Backlog, read_backlogs
 from kdi_assets.sources.kafka.errors import AccessRefused
 from kdi_assets.sources.kafka.probe import ask_brokers, try_reading
 from kdi_assets.sources.kafka.security import java_properties
-from kdi_assets.sources.kafka.topic import TopicState, read_topics
+from kdi_assets.sources.kafka.topic import read_topics
 from kdi_assets.sources.kafka.topic_config import (
     TRANSACTIONS,
-    Retention,
     knows_transactions,
     read_retention,
     topic_configs,
 )
+from kdi_assets.sources.source import Retention, TopicState
 from kdi_assets.stream.stream import Cluster, Stream
 from kdi_assets.wording import byte_size, counted, duration
 

@@ -18,9 +18,7 @@ from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, FILTERED, TOMBSTONE
 from kdi_assets.ledger.coordinates import digest_of, digest_of_columns
 from kdi_assets.ledger.entry import RangeCounts
-from kdi_assets.sources.kafka.messages import first_timestamps_above, visible_messages
-from kdi_assets.sources.kafka.reader import MESSAGE_SECONDS
-from kdi_assets.sources.kafka.topic_config import can_have_gaps
+from kdi_assets.sources.of_stream import source_of
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -29,23 +27,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-LONGEST_MILLISECONDS = (2**63 - 1) // 1000
-"""Spark's Kafka reader multiplies each timestamp by 1,000 and fails if the product needs more than 64 bits."""
-
-
 def refuse_large_timestamps(stream: Stream, ranges: Sequence[OffsetRange]) -> None:
-    """Refuse messages with timestamps that Spark cannot read; a second client reads the ranges.
+    """Refuse messages with timestamps that Spark cannot read; another client finds them in the ranges.
 
     Raises:
         TimestampTooLarge: It names the first such offset of each topic partition.
-        BrokerUnreachable: The brokers do not answer.
+        KdiError: The source does not answer.
     """
-    found = first_timestamps_above(stream.cluster, ranges, LONGEST_MILLISECONDS)
-    if found:
+    if found := source_of(stream).first_unreadable(ranges):
         offsets = tuple(OffsetRange(tp, offset, offset + 1) for tp, offset in sorted(found.items()))
         raise TimestampTooLarge(stream=stream.name, offsets=offsets)
 
 
+CONFIRM_SECONDS = 60.0
+"""How long the second client waits for a message of a gap or its end; a server restarts in less."""
 LISTED = 1_000
 """A ledger entry lists at most so many gaps; of more, it has the number and the digest, which prove them."""
 
@@ -172,17 +167,16 @@ def confirmed_gaps(plan: Plan, stream: Stream, messages: DataFrame) -> Gaps:
     Raises:
         UnexplainedGap: The topic is neither compacted nor written by transactions.
         AccountingMismatch: The second client reads a message.
-        BrokerUnreachable: The brokers do not answer it.
+        KdiError: The source does not answer it.
     """
     gaps = _missing(messages, plan.ranges)
     each = gaps.by_topic_partition
-    # Whether transactions are possible is known only for the whole cluster: clients do not show control records, so
-    # nothing tells a transaction's marker in a topic from an offset that the brokers lost.
-    if each and not can_have_gaps(stream.cluster, stream.topic):
+    source = source_of(stream)
+    if each and not source.can_have_gaps(stream.topic):
         raise UnexplainedGap(stream=stream.name, offsets=tuple(next(of.ranges()) for of in each.values()))
-    ranges = {tp: of.ranges() for tp, of in each.items()}
-    for message in visible_messages(stream.cluster, ranges, seconds=MESSAGE_SECONDS):
-        seen = f"offset {message.offset()} of {message.topic()}/{message.partition()}"
+    found = source.message_in({tp: of.ranges() for tp, of in each.items()}, seconds=CONFIRM_SECONDS)
+    if found:
+        seen = f"offset {found[1]} of {found[0]}"
         raise AccountingMismatch(
             stream=plan.stream, detail=f"Spark read no message at {seen}, and a second client does", ranges=plan.ranges
         )

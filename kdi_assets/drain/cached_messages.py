@@ -6,21 +6,20 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.execute_plan import ReadMessages
 from kdi_assets.drain.plan import Plan
 from kdi_assets.ledger.coordinates import bounds_sql
-from kdi_assets.sources.kafka.reader import read_ranges
-from kdi_assets.stream.stream import Cluster, OffsetRange
+from kdi_assets.sources.source import ReadMessages, Source
+from kdi_assets.stream.stream import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 @contextmanager
-def cached_messages(spark: SparkSession, cluster: Cluster, plans: Collection[Plan]) -> Iterator[ReadMessages]:
+def cached_messages(spark: SparkSession, source: Source, plans: Collection[Plan]) -> Iterator[ReadMessages]:
     """The messages of the plans' ranges, cached until the body ends; the first use reads them."""
     union = merged([r for plan in plans for r in plan.ranges])
-    with cached(read_ranges(spark, cluster, union)) as messages:
+    with cached(source.read(spark, union)) as messages:
         yield lambda ranges: messages.where(bounds_sql({r.topic_partition: r for r in ranges}))
 
 

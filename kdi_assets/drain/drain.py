@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Required, TypedDict, Unpack
@@ -19,17 +19,17 @@ from kdi_assets.drain.errors import (
     Undrainable,
     UnexplainedGap,
 )
-from kdi_assets.drain.execute_plan import DrainContext, ReadMessages, execute_plan
+from kdi_assets.drain.execute_plan import DrainContext, execute_plan
 from kdi_assets.drain.plan import Plan, PositionCommit
 from kdi_assets.drain.position_commit import commit_positions
 from kdi_assets.drain.report import Commit, DrainReport, heard_by_listeners
-from kdi_assets.drain.snapshot import check_last_read, expected_offset_bytes, take_snapshot
+from kdi_assets.drain.snapshot import Snapshot, check_last_read, expected_offset_bytes, take_snapshot
 from kdi_assets.drain.spark_errors import jvm_loss_named
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.runtime.spark_internals import jvm_cpu_seconds
-from kdi_assets.sources.kafka.messages import last_messages
-from kdi_assets.sources.kafka.topic import TopicState
+from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.source import ReadMessages, TopicState
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -105,6 +105,8 @@ class Draining:
         self._position_commits: list[str] = []
         self._undrainable: Undrainable | None = None
         self._lag: float | None = None
+        self._read_held: ReadMessages | None = None
+        self._until_taken = ExitStack()
         with self._clock.running():
             self._snapshot = take_snapshot(context.stream, context.lake, topic)
         self._backlog_before = self._snapshot.backlog()
@@ -124,15 +126,18 @@ class Draining:
         if self._snapshot.position_commit:
             return self._snapshot.position_commit
         stream = self.stream
-        with self._clock.running():
-            expected = expected_offset_bytes(stream, self._snapshot)
-            plan = self._snapshot.plan(stream, self._until, offset_bytes=expected)
+        with self._clock.running(), ExitStack() as unless_planned:
+            unless_planned.callback(self._until_taken.close)
+            snapshot = self._held_snapshot()
+            expected = expected_offset_bytes(stream, snapshot)
+            plan = snapshot.plan(stream, self._until, offset_bytes=expected)
             if plan and plan.ranges:
                 # Before every plan: its commit replaces the message read last, and a truncation would not be noticed.
-                timestamps = check_last_read(stream, self._snapshot)
+                timestamps = check_last_read(stream, snapshot)
                 if timestamps and self._lag is None:
                     self._lag = max(0.0, (datetime.now(UTC) - min(timestamps)).total_seconds())
-                read = last_messages(stream.cluster, plan.ranges)
+                read = source_of(stream).last_messages(plan.ranges)
+                unless_planned.pop_all()
                 return replace(plan, last_read={**plan.last_read, **read})
         if self._undrainable:
             raise self._undrainable
@@ -155,6 +160,7 @@ class Draining:
                     if isinstance(step, PositionCommit):
                         self._commit_positions(step)
                     else:
+                        read = read or self._read_held
                         landed = execute_plan(step, self._context, read=read, conflicts=self._conflicts)
                         self._commits.append(landed)
                 if isinstance(step, Plan):
@@ -174,6 +180,8 @@ class Draining:
                 self._lost += 1
                 if self._lost >= MOST_LOST_ATTEMPTS:
                     raise
+            finally:
+                self._until_taken.close()
             self._snapshot = take_snapshot(self.stream, self._context.lake)
 
     def report(self) -> DrainReport:
@@ -190,6 +198,16 @@ class Draining:
             cpu_seconds=self._clock.cpu_seconds,
             taken_by_another=self._overtaken and not self._commits,
         )
+
+    def _held_snapshot(self) -> Snapshot:
+        """The snapshot with what the source holds until the next plan is taken."""
+        snapshot = self._snapshot
+        if snapshot.ledger is None:
+            return snapshot
+        hold = source_of(self.stream).hold(self._context.session, snapshot.topic, snapshot.ledger)
+        held = self._until_taken.enter_context(hold)
+        self._read_held = held.read
+        return replace(snapshot, topic=held.topic)
 
     def _commit_positions(self, step: PositionCommit) -> None:
         context, snapshot = self._context, self._snapshot

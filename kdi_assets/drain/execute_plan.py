@@ -1,9 +1,9 @@
-"""Execute one plan: its steps, from Kafka's messages to one commit of the table, in the order that is the promise."""
+"""Execute one plan: its steps, from the messages to one commit of the table, in the order that is the promise."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -29,16 +29,12 @@ from kdi_assets.drain.stage import file_size, stage
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.sources.kafka.errors import BrokerUnreachable
-from kdi_assets.sources.kafka.reader import read_ranges
-from kdi_assets.sources.kafka.topic import read_topic
-from kdi_assets.stream.stream import OffsetRange, Stream
+from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.source import ReadMessages
+from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-ReadMessages = Callable[[Sequence[OffsetRange]], "DataFrame"]
-"""``reader.read_ranges`` of a session and a cluster, or a cache of the messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +63,7 @@ def execute_plan(plan: Plan, context: DrainContext, *, read: ReadMessages | None
     """Bring the plan's messages into the table, in one commit: every step of ``STEPS``, or the refusal of one.
 
     Args:
-        read: Gives the messages of ranges of the plan; by default Kafka does.
+        read: Gives the messages of ranges of the plan; by default the source does.
         conflicts: How many plans of this drain other commits overtook before; recorded.
 
     Raises:
@@ -111,7 +107,7 @@ class Execution:
         self.plan, self.context, self.conflicts = plan, context, conflicts
         self.stream, self.table = context.stream, plan.ledger.table
         self.spark = context.session()
-        self.messages = (read or partial(read_ranges, self.spark, self.stream.cluster))(plan.ranges)
+        self.messages = (read or partial(source_of(self.stream).read, self.spark))(plan.ranges)
         self.seconds: dict[str, float] = {}
         self._since = time.monotonic()
 
@@ -171,10 +167,7 @@ class Execution:
     def check_again(self) -> None:
         """Look again at the topic, which may have been deleted and created during the read, and at the dead letters."""
         plan, stream = self.plan, self.stream
-        try:
-            found = read_topic(stream.cluster, stream.topic).topic_id
-        except BrokerUnreachable:  # brokers gave the messages just now; a new client asks another one than the dead one
-            found = read_topic(stream.cluster, stream.topic).topic_id
+        found = source_of(stream).topic_id(stream.topic)
         if found != plan.topic_id:
             raise TopicRecreated(stream=stream.name, topic=stream.topic, recorded_id=plan.topic_id, found_id=found)
         # Not only what this attempt appended: someone may have removed older dead letters since the plan.

@@ -21,7 +21,8 @@ from kdi_assets.drain.route_change import routes_to_drain_by
 from kdi_assets.ledger.entry import Kind, LastRead, unmoved_last_read
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState, offsets_at
+from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.source import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 
@@ -79,13 +80,13 @@ def start_positions(
 
     Raises:
         StartOutOfRange: An explicit offset is not in the topic.
-        KdiError: The brokers do not answer which offset a moment is.
+        KdiError: The source does not answer which offset a moment is.
     """
     begin = {tp: offsets for tp, offsets in topic.partitions.items() if tp not in known}
     if not begin:
         return {}
     if isinstance(stream.start, datetime):
-        return offsets_at(stream.cluster, replace(topic, partitions=begin), stream.start)
+        return source_of(stream).offsets_at(replace(topic, partitions=begin), stream.start)
     if stream.start == "latest":
         return {tp: offsets.end for tp, offsets in begin.items()}
     explicit = stream.start_offsets
@@ -158,7 +159,7 @@ def plan_drain(
 
     Args:
         ledger: With positions: ``needed_position_commit`` asks for nothing.
-        topic: ``earliest`` inclusive, ``end`` exclusive: the last stable offset, as "ListOffsets" gives it.
+        topic: ``earliest`` inclusive, ``end`` exclusive: the last stable offset.
         until: Upper bounds of the ranges, exclusive; a topic partition without one is read to its end.
         offset_bytes: Expected bytes of an offset; without it, the stream's ``max_bytes`` limits nothing.
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Unpack
 
 from kdi_assets.drain.cached_messages import cached_messages
 from kdi_assets.drain.drain import Draining, DrainOptions
-from kdi_assets.drain.execute_plan import DrainContext, ReadMessages
+from kdi_assets.drain.execute_plan import DrainContext
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.report import Commit, Commits, DrainReport, heard_by_listeners
-from kdi_assets.sources.kafka.topic import TopicState, read_topic
+from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.source import ReadMessages, TopicState
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _members(
     for stream in group:
         with drained[stream.name].keeping_failure():
             # One look at the topic for all: with one look each, the later streams would plan newer messages, too.
-            topic = topic or (read_topic(stream.cluster, stream.topic) if stream.status != "retired" else None)
+            topic = topic or (source_of(stream).topic(stream.topic) if stream.status != "retired" else None)
             context = DrainContext(stream=stream, at=partial(at, stream), **options)
             members[stream.name] = Draining(context, on_commit=partial(committed, stream), topic=topic)
     return members
@@ -161,7 +162,7 @@ def _read_once(
         read = None
         if len(plans) > 1:
             with suppress(Exception):  # each stream fails in the same way on its own, and reports it
-                read = until_done.enter_context(cached_messages(session(), streams[0].cluster, plans))
+                read = until_done.enter_context(cached_messages(session(), source_of(streams[0]), plans))
         yield read
 
 

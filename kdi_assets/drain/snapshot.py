@@ -13,13 +13,12 @@ from kdi_assets.drain.plan import Plan, PositionCommit, needed_position_commit, 
 from kdi_assets.ledger.entry import LastRead
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.ledger.recent_commits import bytes_to_expect, recent_commits
-from kdi_assets.sources.kafka.client import broker_unreachable
-from kdi_assets.sources.kafka.messages import LAST_OFFSETS, AtPosition, around_positions, sampled_bytes
-from kdi_assets.sources.kafka.topic import TopicState, read_topic
+from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.source import LAST_MESSAGE_WITHIN, AtPosition, TopicState
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 UNKNOWN_OFFSET_BYTES = 10_000.0
-"""Where neither ledger nor brokers tell: more than most messages have, so that a first plan is too small."""
+"""Where neither ledger nor source tell: more than most messages have, so that a first plan is too small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,11 @@ class Snapshot:
         return {tp: at for tp, at in earliest.items() if at < held[tp].end}
 
     def last_read(self) -> dict[TopicPartition, LastRead]:
-        """The messages read last shortly before a backlog, where the broker can still have them."""
+        """The messages read last shortly before a backlog, where the source can still have them."""
         entry = self.ledger.entry if self.ledger and not self.position_commit else None
         if entry is None:
             return {}
-        read, held, back = entry.last_read, self.topic.partitions, max(LAST_OFFSETS)
+        read, held, back = entry.last_read, self.topic.partitions, LAST_MESSAGE_WITHIN
         return {
             tp: read[tp]
             for tp, at in self.next_offsets().items()
@@ -105,7 +104,7 @@ def take_snapshot(
     """
     if stream.status == "retired":
         raise StreamRetired(stream=stream.name)
-    topic = topic or read_topic(stream.cluster, stream.topic)
+    topic = topic or source_of(stream).topic(stream.topic)
     found = ledger(stream, lake, topic)
     return Snapshot(topic, found, needed_position_commit(stream, found, topic))
 
@@ -135,15 +134,15 @@ def check_last_read(stream: Stream, snapshot: Snapshot) -> list[datetime]:
 
     Raises:
         TopicTruncated: The message before one of them is not the one that was read last.
-        BrokerUnreachable: The brokers do not answer.
+        KdiError: The source does not answer.
     """
-    read = snapshot.last_read()
+    source, read = source_of(stream), snapshot.last_read()
     before = {tp: m.offset for tp, m in read.items()}
-    found = around_positions(stream.cluster, snapshot.next_offsets(), before=before)
+    found = source.around(snapshot.next_offsets(), before=before)
     if refusal := truncation(stream, read, found):
         raise refusal
     if silent := sorted(read.keys() - found.keys()):
-        raise broker_unreachable(stream.cluster, f"no answer about the last message read of {silent[0]}")
+        raise source.unanswered(f"no answer about the last message read of {silent[0]}")
     return [at.next_at for at in found.values() if at.next_at is not None]
 
 
@@ -156,10 +155,10 @@ def expected_offset_bytes(stream: Stream, snapshot: Snapshot) -> float | None:
         ``None`` where it is not needed: the stream does not limit its plans by bytes, or has no backlog.
 
     Raises:
-        KdiError: The log cannot be read, or the brokers refuse our credentials.
+        KdiError: The log cannot be read, or the source refuses our credentials.
     """
     if stream.max_bytes is None or snapshot.position_commit or not snapshot.backlog():
         return None
     if known := bytes_to_expect(recent_commits(snapshot.ledger.table if snapshot.ledger else None, stream.app_id)):
         return known
-    return sampled_bytes(stream.cluster, snapshot.next_offsets()) or UNKNOWN_OFFSET_BYTES
+    return source_of(stream).sampled_bytes(snapshot.next_offsets()) or UNKNOWN_OFFSET_BYTES

@@ -19,7 +19,7 @@ from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.recent_commits import LARGE_DRAIN_OFFSETS, LedgerCommit, recent_commits
-from kdi_assets.sources.kafka.reader import OFFSETS_PER_TASK
+from kdi_assets.sources.source import OFFSETS_PER_TASK
 from kdi_assets.stream.message_format import Files
 from kdi_assets.stream.stream import Stream
 
@@ -48,7 +48,7 @@ def stage(
     Another pass follows if the registry knows schemas that the decoder did not know, or if the record gains fields.
 
     Args:
-        messages: As ``reader.read_ranges`` gives them.
+        messages: As ``Source.read`` gives them.
         now: The clock of the date window.
         before_read: Called before each pass.
         dry: Write no files, only count.

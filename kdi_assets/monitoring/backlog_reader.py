@@ -22,10 +22,9 @@ from kdi_assets.monitoring.backlog import PartitionBacklog as PartitionBacklog
 from kdi_assets.monitoring.backlog import status_word
 from kdi_assets.monitoring.ledger_cache import LedgerCache, RecentCommits
 from kdi_assets.runtime.threads import start_in_thread
-from kdi_assets.sources.kafka.messages import AtPosition, around_positions
-from kdi_assets.sources.kafka.topic import LEADER_SECONDS, BrokerOffsets, TopicState, read_topics
-from kdi_assets.sources.kafka.topic_config import Retention, read_retention
-from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
+from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.source import LEADER_SECONDS, AtPosition, BrokerOffsets, Retention, Source, TopicState
+from kdi_assets.stream.stream import Stream, TopicPartition
 
 TIMES_SECONDS = 3.0
 """How long a reader waits for the next messages; topic partitions that answer in time get theirs."""
@@ -47,7 +46,7 @@ class ReadBacklogs(Protocol):
 
 
 def by_cluster(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
-    """The streams of each Kafka cluster, by its name: brokers that do not answer delay only their own streams."""
+    """The streams of each cluster, by its name: one that does not answer delays only its own streams."""
     ordered = sorted(streams, key=lambda s: (s.cluster.name, s.name))
     return {cluster: tuple(own) for cluster, own in groupby(ordered, key=lambda s: s.cluster.name)}
 
@@ -86,16 +85,16 @@ class BacklogReader:
     def __call__(self, streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
         """The backlogs of the streams, in their order."""
         topics: dict[str, set[str]] = defaultdict(set)
-        clusters = {s.cluster.name: s.cluster for s in streams}
+        sources = {s.cluster.name: source_of(s) for s in streams}
         for stream in streams:
             if stream.status != "retired":  # its topic may be gone
                 topics[stream.cluster.name].add(stream.topic)
-        states = {name: self._topics(clusters[name], wanted) for name, wanted in topics.items()}
+        states = {name: self._topics(sources[name], wanted) for name, wanted in topics.items()}
         seen = self._looks(streams, lake, states)
-        for name, cluster in clusters.items():
+        for name, source in sources.items():
             waiting = [s for s in seen if s.stream.cluster.name == name and s.waiting]
-            self._read_next_messages(cluster, waiting)
-            self._read_retention(cluster, {s.stream.topic for s in waiting})
+            self._read_next_messages(name, source, waiting)
+            self._read_retention(name, source, {s.stream.topic for s in waiting})
         now = self._clock()
         return [self._backlog(s, now) for s in seen]
 
@@ -127,11 +126,11 @@ class BacklogReader:
         self._ledgers.set_idle(stream, lake, topic, idle=seen.is_idle)
         return replace(seen, recent=self._ledgers.recent(stream, lake)) if seen.waiting else seen
 
-    def _read_next_messages(self, cluster: Cluster, waiting: Collection[_StreamNow]) -> None:
+    def _read_next_messages(self, cluster: str, source: Source, waiting: Collection[_StreamNow]) -> None:
         """Read the next message of each topic partition with a backlog; once for each position."""
         now = time.monotonic()
         places = {place for s in waiting for place in s.places.values()}
-        self._next = {place: n for place, n in self._next.items() if place.cluster != cluster.name or place in places}
+        self._next = {place: n for place, n in self._next.items() if place.cluster != cluster or place in places}
         unknown = {place for place in places if place not in self._next or self._next[place].ask_again < now}
         while unknown:
             # Streams of one topic have different positions, and a client reads a topic partition from one offset.
@@ -140,24 +139,24 @@ class BacklogReader:
             with suppress(KdiError):
                 positions = {tp: place.position for tp, place in turn.items()}
                 before = {tp: place.before for tp, place in turn.items() if place.before is not None}
-                found = around_positions(cluster, positions, before=before, seconds=TIMES_SECONDS)
+                found = source.around(positions, before=before, seconds=TIMES_SECONDS)
             for tp, place in turn.items():
                 message = found.get(tp, AtPosition())
                 self._next[place] = _NextMessage(message, math.inf if message.next_at else now + ASK_AGAIN_SECONDS)
             unknown -= set(turn.values())
 
-    def _topics(self, cluster: Cluster, topics: Collection[str]) -> Mapping[str, TopicState | KdiError]:
+    def _topics(self, source: Source, topics: Collection[str]) -> Mapping[str, TopicState | KdiError]:
         try:
-            return read_topics(cluster, topics, leader_seconds=self._leader_seconds)
+            return source.topics(topics, leader_seconds=self._leader_seconds)
         except KdiError as unreachable:
             return dict.fromkeys(topics, unreachable)
 
-    def _read_retention(self, cluster: Cluster, topics: Collection[str]) -> None:
+    def _read_retention(self, cluster: str, source: Source, topics: Collection[str]) -> None:
         now = time.monotonic()
-        stale = [t for t in topics if self._retention.get((cluster.name, t), (-math.inf, None))[0] < now]
+        stale = [t for t in topics if self._retention.get((cluster, t), (-math.inf, None))[0] < now]
         with suppress(KdiError):
-            found = read_retention(cluster, stale)
-            self._retention |= {(cluster.name, t): (now + RETENTION_SECONDS, found.get(t)) for t in stale}
+            found = source.retention(stale)
+            self._retention |= {(cluster, t): (now + RETENTION_SECONDS, found.get(t)) for t in stale}
 
     def _backlog(self, seen: _StreamNow, now: datetime) -> Backlog:
         stream, held = seen.stream, seen.topic.partitions if seen.topic else {}

@@ -22,7 +22,8 @@ from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.ledger.routes import Positions, Routes, same_positions
 from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.sources.kafka.topic import TopicState, read_topic
+from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.source import TopicState
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def decide_routes(stream: Stream, streams: Collection[Stream], lake: str) -> Rou
     Raises:
         NothingToResolve: As ``accept``; or one of the tables needs another decision first.
     """
-    topic = read_topic(stream.cluster, stream.topic)
+    topic = source_of(stream).topic(stream.topic)
     documents = {s.name: s for s in streams if (s.cluster.name, s.topic) == (stream.cluster.name, stream.topic)}
     members = {member.stream.name: member for member in _members(stream, documents, lake, topic)}
     return RouteDecision(members, accept(stream.name, {name: one.table for name, one in members.items()}))

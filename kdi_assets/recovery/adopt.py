@@ -9,7 +9,7 @@ from kdi_assets.ledger.coordinates import keeps_timestamps, rows_at
 from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.recovery.context import ProposedPositions, ResolveContext, another_table
-from kdi_assets.sources.kafka.reader import read_ranges
+from kdi_assets.sources.of_stream import source_of
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 
@@ -77,7 +77,7 @@ def refuse_another_topic(context: ResolveContext) -> None:
     ]
     if not readable:
         return
-    messages = read_ranges(spark, stream.cluster, readable).select(*MESSAGE)
+    messages = source_of(stream).read(spark, readable).select(*MESSAGE)
     both = newest.join(messages, ["partition", "offset"]).where("timestamp <> row")
     for r in both.select("partition", "offset", F.expr("date_format(row, 'yyyy-MM-dd HH:mm:ss') AS row")).take(1):
         odd = f"the row at offset {r['offset']} of {stream.topic}/{r['partition']} is of {r['row']}, the message is not"

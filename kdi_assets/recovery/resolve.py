@@ -21,7 +21,7 @@ from kdi_assets.recovery.context import ProposedPositions, ResolveContext, anoth
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.rewind import Target, check_rows_to_remove, refuse_over_erased, rewind
 from kdi_assets.recovery.rows_past_position import PastPositionCounts, RowsPastPosition, from_positions
-from kdi_assets.sources.kafka.topic import read_topic
+from kdi_assets.sources.of_stream import source_of
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 from kdi_assets.wording import sql_command
 
@@ -114,7 +114,7 @@ def _context(stream: Stream, lake: str, action: Action, session: Callable[[], Sp
         NothingToResolve: There is no table.
         KdiError: The topic or the ledger cannot be read.
     """
-    topic = read_topic(stream.cluster, stream.topic)
+    topic = source_of(stream).topic(stream.topic)
     topic_id, count, gap = topic.topic_id, len(topic.partitions), False
     try:
         ledger = read_ledger(stream, lake, topic_id=topic_id, topic_partitions=count)
@@ -161,7 +161,7 @@ def commit_decision(
     prove_conditional_put(lake)  # the table may be a copy that no drain has committed to here
     staged = Staged()
     if bounds := decision.removes:
-        topic = read_topic(stream.cluster, stream.topic)
+        topic = source_of(stream).topic(stream.topic)
         rows = RowsPastPosition(spark, stream, lake, decision.table_version, topic, bounds, decision.before)
         staged = rows.removal(decision.past_position)
     entry = next_entry(

@@ -25,8 +25,8 @@ from kdi_assets.recovery.rows_past_position import (
     RowsPastPosition,
     from_positions,
 )
-from kdi_assets.sources.kafka.messages import last_messages, oldest_timestamps
-from kdi_assets.sources.kafka.topic import offsets_at
+from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.source import oldest_timestamps
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 
@@ -126,13 +126,13 @@ def _at_moment(
 ) -> Mapping[TopicPartition, int]:
     if moment.tzinfo is None:
         raise context.refusal(f"timestamp {moment.isoformat()} has no zone")
-    partitions, cluster = context.topic.partitions, context.stream.cluster
+    partitions, source = context.topic.partitions, source_of(context.stream)
     topic = replace(context.topic, partitions={tp: partitions[tp] for tp in chosen})
-    found = offsets_at(cluster, topic, moment)
+    found = source.offsets_at(topic, moment)
     # Messages below the earliest offset are gone, and so are their timestamps. They were all older than the moment only
     # if the oldest message that is left is not younger than the moment.
     uncertain = {tp: at for tp, at in found.items() if 0 < at == partitions[tp].earliest < chosen[tp]}
-    oldest = oldest_timestamps(cluster, uncertain)
+    oldest = oldest_timestamps(source, uncertain)
     for tp, at in uncertain.items():
         since = oldest.get(tp)
         if since is None or since > moment:
@@ -214,7 +214,7 @@ def _last_before(context: ResolveContext, rows: RowsPastPosition) -> dict[TopicP
     before = rows.last_rows_before()
     ranges = [OffsetRange(tp, offset, offset + 1) for tp, (offset, _) in before.items()]
     readable = [r for r in ranges if r.start >= context.topic.partitions[r.topic_partition].earliest]
-    found = last_messages(context.stream.cluster, readable)
+    found = source_of(context.stream).last_messages(readable)
     for tp, message in found.items():
         if message.timestamp != before[tp][1]:
             raise _other_message(context, tp, message.offset)
@@ -246,7 +246,7 @@ def _truncated(context: ResolveContext) -> set[TopicPartition]:
     shorter = {tp for tp, at in context.positions.items() if tp in partitions and partitions[tp].end < at}
     read = entry.last_read if entry else {}
     held = {tp: r for tp, r in read.items() if tp in partitions and r.offset >= partitions[tp].earliest}
-    found = last_messages(context.stream.cluster, [OffsetRange(tp, r.offset, r.offset + 1) for tp, r in held.items()])
+    found = source_of(context.stream).last_messages([OffsetRange(tp, r.offset, r.offset + 1) for tp, r in held.items()])
     return shorter | {tp for tp, message in found.items() if message != held[tp]}
 
 

@@ -16,8 +16,8 @@ from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.letters import dead_letters_with_state
 from kdi_assets.ledger.rewrite import MESSAGE, as_deletions, old_rows, rows_of_messages, rows_with_files
 from kdi_assets.ledger.superseded_offsets import NO_END
-from kdi_assets.sources.kafka.reader import read_ranges
-from kdi_assets.sources.kafka.topic import TopicState
+from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.source import TopicState
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class RowsPastPosition:
         readable = [r for r in map(self._readable, self.bounds.values()) if r.offset_count]
         if not readable:
             return self.spark.createDataFrame([], "partition int, offset bigint, timestamp timestamp")
-        return read_ranges(self.spark, self.stream.cluster, readable).select(*MESSAGE)
+        return source_of(self.stream).read(self.spark, readable).select(*MESSAGE)
 
     @cached_property
     def _held(self) -> DataFrame:

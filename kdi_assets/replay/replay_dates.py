@@ -19,7 +19,8 @@ from kdi_assets.replay.replay import Reached, preview, replay
 from kdi_assets.replay.replay_transaction import ReplayTransaction, run_transaction
 from kdi_assets.replay.report import MessagesNotInKafka, ReplayReport
 from kdi_assets.replay.selected_messages import ReplayMessages, read_from_kafka, select_messages
-from kdi_assets.sources.kafka.messages import AtPosition, last_messages
+from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.source import AtPosition
 from kdi_assets.stream.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _refuse_other_messages(transaction: ReplayTransaction) -> None:
     plan_drain(stream, ledger=transaction.ledger, topic=topic, now=transaction.now)
     read = entry.last_read if entry else {}
     held = {tp: r for tp, r in read.items() if tp in topic.partitions and r.offset >= topic.partitions[tp].earliest}
-    found = last_messages(stream.cluster, [OffsetRange(tp, r.offset, r.offset + 1) for tp, r in held.items()])
+    found = source_of(stream).last_messages([OffsetRange(tp, r.offset, r.offset + 1) for tp, r in held.items()])
     if refusal := truncation(stream, held, {tp: AtPosition(message) for tp, message in found.items()}):
         raise refusal
 

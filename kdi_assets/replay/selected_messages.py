@@ -26,7 +26,7 @@ from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.replay.open_letters import HAS_ROW, PREVIOUS, open_letters, tallies_by
 from kdi_assets.replay.replay_transaction import ReplayTransaction
 from kdi_assets.replay.report import Missing, Tally
-from kdi_assets.sources.kafka.reader import read_ranges
+from kdi_assets.sources.of_stream import source_of
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class ReplayMessages:
     """Selected messages with their bytes.
 
     Attributes:
-        frame: The messages, as ``reader.read_ranges`` gives them.
+        frame: The messages, as ``Source.read`` gives them.
         selected: The selection, without the missing messages.
         missing: Messages that Kafka no longer has.
         missing_frame: The same, with the columns of ``SelectedMessages.frame``; ``None`` if there are none.
@@ -176,7 +176,7 @@ def read_from_kafka(
 ) -> Iterator[ReplayMessages]:
     """Read the messages again, in one pass over the topic that drops all others."""
     spark, ranges = transaction.spark, _readable(transaction, selected)
-    read = read_ranges(spark, transaction.stream.cluster, ranges) if ranges else spark.createDataFrame([], KAFKA_DDL)
+    read = source_of(transaction.stream).read(spark, ranges) if ranges else spark.createDataFrame([], KAFKA_DDL)
     # Joined by the timestamp as well: a recreated topic has other messages at the same offsets.
     key = list(transaction.message_key)
     own = read.join(selected.frame.select(*key, IS_LETTER), key).select(*read.columns, IS_LETTER)

@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient
 
 from kdi_assets.sources.kafka.errors import LeaderMissing, TopicMissing
 from kdi_assets.sources.kafka.messages import around_positions, last_messages, visible_messages
-from kdi_assets.sources.kafka.topic import TopicState, read_topic, read_topics
+from kdi_assets.sources.kafka.topic import read_topic, read_topics
+from kdi_assets.sources.source import TopicState
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 from tests.conftest import TopicFactory
 from tests.faults.topics import TransactionalPublisher
@@ -100,7 +101,7 @@ def test_one_client_sees_the_messages_of_many_ranges_near_and_far_and_no_others(
     far = [OffsetRange(first, at, at + 2) for at in (9_000, 16_000, 29_999)]
 
     seen = visible_messages(cluster, {first: [*near, *far], second: [OffsetRange(second, 3, 5)]})
-    offsets = {(message.topic(), message.offset()) for message in seen}
+    offsets = {(message.topic_partition.topic, message.offset) for message in seen}
 
     wanted = {(first.topic, at) for at in (*range(0, 4_000, 2), 9_000, 9_001, 16_000, 16_001, 29_999)}
     assert offsets == wanted | {(second.topic, 3), (second.topic, 4)}

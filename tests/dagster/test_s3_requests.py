@@ -19,11 +19,11 @@ from kdi_assets.components.table_asset import table_asset
 from kdi_assets.delta.versions import SEEN_SECONDS, LatestVersions
 from kdi_assets.dev.s3_server import S3Server
 from kdi_assets.follow.upstream import UpstreamChanges
-from kdi_assets.monitoring import backlog_reader
 from kdi_assets.monitoring.backlog_reader import BacklogReader
 from kdi_assets.monitoring.refined_status import RefinedStatus
 from kdi_assets.refine.plan import RefinePlan
-from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState
+from kdi_assets.sources.kafka.source import KafkaSource
+from kdi_assets.sources.source import BrokerOffsets, TopicState
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import DrainWhen
 from resources.spark import SparkResource
@@ -81,9 +81,9 @@ def ticks(
     with proxy_process_to(s3_server.port) as s3:
         monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
         ticks = Ticks(instance, s3)
-        monkeypatch.setattr(backlog_reader, "read_topics", ticks.topics)
-        monkeypatch.setattr(backlog_reader, "around_positions", lambda *_, **__: {})
-        monkeypatch.setattr(backlog_reader, "read_retention", lambda *_: {})
+        monkeypatch.setattr(KafkaSource, "topics", ticks.topics)
+        monkeypatch.setattr(KafkaSource, "around", lambda *_, **__: {})
+        monkeypatch.setattr(KafkaSource, "retention", lambda *_: {})
         assert len(ticks.tick()[1]) > 0
         ticks.tick()
         yield ticks

@@ -126,7 +126,8 @@ def _serve(
 
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ.update({**JVM_OPTIONS, **environment})
-    reader.OFFSETS_PER_TASK = messages_per_task or reader.OFFSETS_PER_TASK
+    if messages_per_task:
+        vars(reader)["OFFSETS_PER_TASK"] = messages_per_task
     opened: list[SparkSession] = []
 
     def session() -> SparkSession:

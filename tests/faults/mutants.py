@@ -17,7 +17,6 @@ from pytest import MonkeyPatch
 
 from kdi_assets.delta import single_commit
 from kdi_assets.delta import transaction as delta_transaction
-from kdi_assets.drain import accounting
 from kdi_assets.drain import drain as draining
 from kdi_assets.drain import execute_plan as carrying
 from kdi_assets.drain import plan as planning
@@ -37,8 +36,8 @@ from kdi_assets.ledger.entry import RangeCounts
 from kdi_assets.ledger.positions import _LedgerReader
 from kdi_assets.replay import open_letters
 from kdi_assets.replay.replay_letters import replay_letters
-from kdi_assets.sources.kafka import reader
 from kdi_assets.sources.kafka import topic as kafka
+from kdi_assets.sources.kafka.source import KafkaSource
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests import oracle
 from tests.dead_letters import WRONG
@@ -198,13 +197,13 @@ def replayed_beside_rows_by_hand(web: DrivenStream) -> Sequence[Produced]:
 
 @contextmanager
 def _dropping_reader() -> Iterator[None]:
-    real = reader.read_ranges
+    real = KafkaSource.read
 
     def read(*arguments: Any, **options: Any) -> DataFrame:
         return real(*arguments, **options).where("offset % 5 <> 3")
 
     with MonkeyPatch.context() as dropping:
-        dropping.setattr(carrying, "read_ranges", read)
+        dropping.setattr(KafkaSource, "read", read)
         yield
 
 
@@ -282,28 +281,28 @@ def good_row_condemned(patch: MonkeyPatch) -> None:
 
 def end_is_high_watermark(patch: MonkeyPatch) -> None:
     stable: dict[TopicPartition, int] = {}
-    ask, read = kafka._list_offsets, reader.read_ranges
+    ask, read = kafka._list_offsets, KafkaSource.read
 
     def list_offsets(*arguments: Any) -> Any:
         answers: dict[TopicPartition, Any] = ask(*arguments)
         stable.update({tp: answer.end for tp, answer in answers.items()})
         return {tp: replace(answer, end=answer.high_watermark) for tp, answer in answers.items()}
 
-    def read_visible(spark: Any, cluster: Any, ranges: Sequence[OffsetRange], **options: Any) -> DataFrame:
+    def read_visible(source: KafkaSource, spark: Any, ranges: Sequence[OffsetRange]) -> DataFrame:
         # Spark's own reader would wait for invisible messages, and fail; this reader takes what there is.
         visible = [replace(r, end=min(r.end, stable[r.topic_partition])) for r in ranges]
-        return read(spark, cluster, [r for r in visible if r.offset_count > 0], **options)
+        return read(source, spark, [r for r in visible if r.offset_count > 0])
 
     patch.setattr(kafka, "_list_offsets", list_offsets)
-    patch.setattr(carrying, "read_ranges", read_visible)
+    patch.setattr(KafkaSource, "read", read_visible)
     # The second client waits for invisible messages, and would refuse.
-    patch.setattr(draining, "last_messages", lambda cluster, ranges: {})
+    patch.setattr(KafkaSource, "last_messages", lambda source, ranges: {})
     gap_unconfirmed(patch)
 
 
 def gap_unconfirmed(patch: MonkeyPatch) -> None:
-    patch.setattr(accounting, "visible_messages", lambda cluster, ranges, **limits: iter(()))
-    patch.setattr(accounting, "can_have_gaps", lambda cluster, topic: True)
+    patch.setattr(KafkaSource, "message_in", lambda source, ranges, **limits: None)
+    patch.setattr(KafkaSource, "can_have_gaps", lambda source, topic: True)
 
 
 def restore_ignored(patch: MonkeyPatch) -> None:

@@ -17,8 +17,9 @@ from kdi_assets.doctor.finding import Finding, Verdict
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.sources.kafka import probe
 from kdi_assets.sources.kafka.errors import AccessRefused, AdvertisedUnreachable, RightMissing
-from kdi_assets.sources.kafka.messages import oldest_timestamps
+from kdi_assets.sources.kafka.source import KafkaSource
 from kdi_assets.sources.kafka.topic_config import TRANSACTIONS, can_have_gaps, knows_transactions
+from kdi_assets.sources.source import oldest_timestamps
 from kdi_assets.stream.stream import Cluster, TopicPartition
 from tests.driven import DrivenStream, Once
 from tests.faults.guarded import Guarded
@@ -58,7 +59,7 @@ def test_a_wrong_password_is_said_as_such_and_at_once(guarded: Guarded, web: Dri
     for ask in (
         lambda: ensure_topic(cluster, web.stream.topic, partitions=2),
         lambda: list(kafka.brokers(cluster)),
-        lambda: oldest_timestamps(cluster, {web.tp(): 0}),
+        lambda: oldest_timestamps(KafkaSource(cluster), {web.tp(): 0}),
     ):
         with pytest.raises(AccessRefused, match="refuses authentication"):
             ask()
@@ -154,7 +155,7 @@ def test_a_drain_needs_no_right_on_any_consumer_group(guarded: Guarded, mine: Dr
     with guarded.denied("*", AclOperation.ALL, kind=ResourceType.GROUP):
         # A rule that another test removed may hold for a moment longer.
         wait_until(lambda: not any(f.trouble for f in kafka.rights(cluster, [topic])), seconds=20)
-        ages = oldest_timestamps(cluster, {TopicPartition(topic, 1): 0})
+        ages = oldest_timestamps(KafkaSource(cluster), {TopicPartition(topic, 1): 0})
         mine.drain()
 
     assert len(ages) == 1

@@ -13,7 +13,8 @@ from kdi_assets.ledger.recent_commits import DEFAULT_PACE, LedgerCommit, Pace, b
 from kdi_assets.monitoring.backlog import PATIENCE, Backlog, PartitionBacklog, PositionSample, State, status_word, worst
 from kdi_assets.monitoring.backlog_reader import time_to_loss
 from kdi_assets.sources.kafka.errors import TopicMissing
-from kdi_assets.sources.kafka.topic_config import Retention
+from kdi_assets.sources.kafka.topic_config import retention_of
+from kdi_assets.sources.source import Retention
 from kdi_assets.stream.stream import DrainWhen, OffsetRange, TopicPartition
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
@@ -129,7 +130,7 @@ USUAL = {"cleanup.policy": "delete", "retention.ms": "60000", "retention.bytes":
     ],
 )
 def test_retention_is_by_age_by_size_by_both_or_not_at_all(changed: dict[str, str], kept: Retention) -> None:
-    assert Retention.of({**USUAL, **changed}) == kept
+    assert retention_of({**USUAL, **changed}) == kept
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_retention_is_by_age_by_size_by_both_or_not_at_all(changed: dict[str, st
     [{}, {**USUAL, "retention.bytes": "None"}, TopicMissing(cluster="main", topic="t", bootstrap_servers="b:1")],
 )
 def test_what_is_not_told_is_unknown_and_no_error(config: dict[str, str] | TopicMissing) -> None:
-    assert Retention.of(config) is None
+    assert retention_of(config) is None
 
 
 LIMIT = 60.0

@@ -20,8 +20,7 @@ from kdi_assets.recovery.context import Action, ProposedPositions, ResolveContex
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.resolve import accept_loss, losses, new_topic
 from kdi_assets.recovery.rewind import Target, rewind
-from kdi_assets.sources.kafka.messages import AtPosition
-from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState
+from kdi_assets.sources.source import AtPosition, BrokerOffsets, TopicState
 from kdi_assets.stream.stream import TopicPartition
 from tests.faults.chaos.decisions import Walk, steps_of
 from tests.faults.chaos.model import Model

@@ -19,7 +19,7 @@ from kdi_assets.drain.errors import (
 )
 from kdi_assets.drain.plan import Plan, needed_position_commit, plan_drain
 from kdi_assets.ledger.positions import LedgerState
-from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState
+from kdi_assets.sources.source import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 
 NOW = datetime(2026, 5, 5, tzinfo=UTC)

@@ -11,7 +11,8 @@ from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog, State
 from kdi_assets.monitoring.checks.finding import CheckResult, Level, Number
 from kdi_assets.monitoring.checks.subject import CheckSubject
-from kdi_assets.sources.kafka.messages import oldest_timestamps, visible_messages
+from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.source import oldest_timestamps
 from kdi_assets.stream.stream import DrainWhen, FreshnessLimits, OffsetRange, Stream, TopicPartition
 
 
@@ -103,7 +104,7 @@ def held_since(stream: Stream, backlog: Backlog) -> datetime | None:
         tp: seen.end for tp, seen in backlog.topic_partitions.items() if seen.open_transaction_offsets
     }
     with suppress(KdiError):
-        return min(oldest_timestamps(stream.cluster, ends, seconds=3.0, committed=False).values(), default=None)
+        return min(oldest_timestamps(source_of(stream), ends, seconds=3.0, committed=False).values(), default=None)
     return None
 
 
@@ -115,7 +116,7 @@ def holds_message(stream: Stream, backlog: Backlog) -> bool:
         if seen.offsets and seen.position is not None and seen.lag_seconds is None
     }
     try:
-        return any(True for _ in visible_messages(stream.cluster, unknown))
+        return source_of(stream).message_in(unknown) is not None
     except KdiError:
         return True
 

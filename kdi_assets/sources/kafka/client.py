@@ -14,6 +14,7 @@ from kdi_assets.sources.kafka.access import CLIENT_CERTIFICATE_REFUSED, authenti
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, PropertyRefused
 from kdi_assets.sources.kafka.msk import fresh_token, signing_keys
 from kdi_assets.sources.kafka.security import client_properties
+from kdi_assets.sources.source import REQUEST_SECONDS
 from kdi_assets.stream.sasl import AWS_MSK_IAM
 from kdi_assets.stream.stream import Cluster, TopicPartition
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from confluent_kafka import Consumer, KafkaError, Message
-
-REQUEST_SECONDS = 10.0
-"""How long a request may take; well below the 60 seconds that Dagster gives a sensor."""
 
 LATE_SECONDS = 2.0
 """An answer counts as lost this long after the limit that the client itself keeps."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.ledger.entry import LastRead
 from kdi_assets.sources.kafka.client import (
-    REQUEST_SECONDS,
     ClientErrors,
     broker_unreachable,
     next_messages,
@@ -21,10 +21,12 @@ from kdi_assets.sources.kafka.client import (
     rd_partition,
     topic_partition_of,
 )
+from kdi_assets.sources.source import LAST_MESSAGE_WITHIN, REQUEST_SECONDS, AtPosition
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Consumer
+    from confluent_kafka import Message as ClientMessage
 
 SAMPLE_MESSAGES, SAMPLE_SECONDS = 20, 3.0
 """At most so many messages of each topic partition, and so long, for a sample that only improves an estimate."""
@@ -35,22 +37,40 @@ FAR = 2_000
 ENDLESS = 2**63 - 1
 YEAR_10000 = 253_402_300_800_000
 """In milliseconds; no later moment is a ``datetime``."""
-LAST_OFFSETS = (1, 64)
-"""How far before the end of a range its last message is looked for; transactions leave markers after it."""
+_LAST_OFFSETS = (1, LAST_MESSAGE_WITHIN)
+
+
+LONGEST_MILLISECONDS = (2**63 - 1) // 1000
+"""Spark's Kafka reader multiplies each timestamp by 1,000 and fails if the product needs more than 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
-class AtPosition:
-    """The messages around a position.
+class VisibleMessage:
+    """A message as a ``read_committed`` client sees it.
 
     Attributes:
-        before: The message at the requested offset before it; ``None`` if it is gone.
-        next_at: Timestamp of the first message at or after the position; ``None`` if there is none, or none came. An
-            invalid or future timestamp counts as now.
+        timestamp: In milliseconds, as the broker has it; -1 without one.
     """
 
-    before: LastRead | None = None
-    next_at: datetime | None = None
+    topic_partition: TopicPartition
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+    @classmethod
+    def of(cls, message: ClientMessage) -> VisibleMessage:
+        """The client's message."""
+        key, value = (None if part is None else bytes(part) for part in (message.key(), message.value()))
+        return cls(topic_partition_of(message), message.offset() or 0, message.timestamp()[1], key, value)
+
+    @property
+    def last_read(self) -> LastRead:
+        """The fingerprint of the message: it differs from that of any other message at its offset."""
+        digest = blake2b(digest_size=8)
+        for data in (self.key, self.value):
+            digest.update(b"%d:" % (-1 if data is None else len(data)) + (data or b""))
+        return LastRead(self.offset, self.timestamp, digest.hexdigest())
 
 
 def around_positions(
@@ -80,45 +100,24 @@ def around_positions(
             found[tp] = AtPosition(seen.get(tp), None if ends else _written_at(message))
             waiting.remove(tp)
         elif offset == before.get(tp):
-            seen[tp] = last_read_of(message)
+            seen[tp] = VisibleMessage.of(message).last_read
     return {**{tp: AtPosition(message) for tp, message in seen.items()}, **found}
 
 
-def oldest_timestamps(
-    cluster: Cluster,
-    positions: Mapping[TopicPartition, int],
-    *,
-    seconds: float = REQUEST_SECONDS,
-    committed: bool = True,
-) -> dict[TopicPartition, datetime]:
-    """The timestamp of the first message at or after each position; absent if none came within ``seconds``."""
-    found = around_positions(cluster, positions, seconds=seconds, committed=committed)
-    return {tp: at.next_at for tp, at in found.items() if at.next_at is not None}
-
-
 def last_messages(cluster: Cluster, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, LastRead]:
-    """The last message of each range; absent if its last ``LAST_OFFSETS`` offsets have none.
+    """The last message of each range; absent if its last ``LAST_MESSAGE_WITHIN`` offsets have none.
 
     Raises:
         BrokerUnreachable: There is no answer.
     """
     found: dict[TopicPartition, LastRead] = {}
-    for back in LAST_OFFSETS:
+    for back in _LAST_OFFSETS:
         left = [r for r in ranges if r.topic_partition not in found]
         tails = {r.topic_partition: [replace(r, start=max(r.start, r.end - back))] for r in left}
         for message in visible_messages(cluster, tails):
-            tp, read = topic_partition_of(message), last_read_of(message)
+            tp, read = message.topic_partition, message.last_read
             found[tp] = max(found.get(tp, read), read, key=lambda m: m.offset)
     return found
-
-
-def last_read_of(message: Message) -> LastRead:
-    """The fingerprint of a message: it differs from that of any other message at its offset."""
-    digest = blake2b(digest_size=8)
-    for part in (message.key(), message.value()):
-        data = b"" if part is None else bytes(part)
-        digest.update(b"%d:" % (-1 if part is None else len(data)) + data)
-    return LastRead(message.offset() or 0, message.timestamp()[1], digest.hexdigest())
 
 
 def sampled_bytes(cluster: Cluster, positions: Mapping[TopicPartition, int]) -> float | None:
@@ -139,7 +138,7 @@ def sampled_bytes(cluster: Cluster, positions: Mapping[TopicPartition, int]) -> 
 
 def visible_messages(
     cluster: Cluster, ranges: Mapping[TopicPartition, Iterable[OffsetRange]], *, seconds: float = REQUEST_SECONDS
-) -> Iterator[Message]:
+) -> Generator[VisibleMessage]:
     """Every message that a ``read_committed`` client sees in the ranges, some of them twice; read by one consumer.
 
     Args:
@@ -164,7 +163,7 @@ def visible_messages(
             at = ENDLESS if error else message.offset() or 0
             following = _range_after(at, ahead[tp], rest[tp])
             if following and following.start <= at:
-                yield message
+                yield VisibleMessage.of(message)
                 # The range may end here. The broker reports the end of the topic partition half a second later.
                 following = _range_after(at + 1, following, rest[tp])
             if following is None:
@@ -184,7 +183,7 @@ def _answers(
     errors: ClientErrors,
     ahead: Mapping[TopicPartition, OffsetRange],
     seconds: float,
-) -> Iterator[Message]:
+) -> Iterator[ClientMessage]:
     """Messages and ends until ``ahead`` is empty; raises ``BrokerUnreachable`` after ``seconds`` without any."""
     answered_at = monotonic()
     while ahead:
@@ -202,22 +201,32 @@ def _range_after(offset: int, first: OffsetRange, rest: Iterator[OffsetRange]) -
     return next((r for r in chain([first], rest) if offset < r.end), None)
 
 
-def first_timestamps_above(
-    cluster: Cluster, ranges: Sequence[OffsetRange], milliseconds: int
-) -> dict[TopicPartition, int]:
-    """The first offset with a later timestamp in each range; absent without one.
+def message_in(
+    cluster: Cluster, ranges: Mapping[TopicPartition, Iterable[OffsetRange]], *, seconds: float = REQUEST_SECONDS
+) -> tuple[TopicPartition, int] | None:
+    """A visible message in the ranges; ``None`` if there is none.
+
+    Raises:
+        BrokerUnreachable: There is no answer.
+    """
+    with closing(visible_messages(cluster, ranges, seconds=seconds)) as messages:
+        return next(((message.topic_partition, message.offset) for message in messages), None)
+
+
+def first_unreadable(cluster: Cluster, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, int]:
+    """The first offset of each range whose timestamp Spark's reader cannot read; absent without one.
 
     Raises:
         BrokerUnreachable: There is no answer.
     """
     found: dict[TopicPartition, int] = {}
     for message in visible_messages(cluster, {r.topic_partition: [r] for r in ranges}):
-        if message.timestamp()[1] > milliseconds:
-            found.setdefault(topic_partition_of(message), message.offset() or 0)
+        if message.timestamp > LONGEST_MILLISECONDS:
+            found.setdefault(message.topic_partition, message.offset)
     return found
 
 
-def _written_at(message: Message) -> datetime:
+def _written_at(message: ClientMessage) -> datetime:
     milliseconds, now = message.timestamp()[1], datetime.now(UTC)
     if not 0 <= milliseconds < YEAR_10000:  # nanoseconds, or -1: none
         return now

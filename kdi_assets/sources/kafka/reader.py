@@ -19,13 +19,12 @@ from kdi_assets.runtime.spark_internals import (
     scala_seq,
 )
 from kdi_assets.sources.kafka.security import java_properties
+from kdi_assets.sources.source import OFFSETS_PER_TASK
 from kdi_assets.stream.stream import Cluster, OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OFFSETS_PER_TASK = 100_000
-"""A smaller task spends more time on its start than on reading; for more offsets another task pays."""
 ANSWER_SECONDS = 20
 """How long Spark's clients wait for an answer without messages; a broker hands over its leaders in less."""
 MESSAGE_SECONDS = 60

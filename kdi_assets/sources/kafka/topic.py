@@ -6,19 +6,18 @@ distance to the high watermark.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka.access import authorization_error
-from kdi_assets.sources.kafka.client import REQUEST_SECONDS as REQUEST_SECONDS
 from kdi_assets.sources.kafka.client import Admin, broker_unreachable, rd_partition
-from kdi_assets.sources.kafka.errors import AccessRefused, LeaderMissing, TopicMissing
-from kdi_assets.sources.kafka.errors import BrokerUnreachable as BrokerUnreachable
+from kdi_assets.sources.kafka.errors import AccessRefused, BrokerUnreachable, LeaderMissing, TopicMissing
+from kdi_assets.sources.source import LEADER_SECONDS, REQUEST_SECONDS, BrokerOffsets, TopicState
 from kdi_assets.stream.stream import Cluster, TopicPartition
 from kdi_assets.wording import did_you_mean
 
@@ -26,33 +25,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from confluent_kafka import Message
-
-LEADER_SECONDS = 3.0
-"""How long to wait for topic partitions that change their leader, or that a broker does not know yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerOffsets:
-    """The offsets of a topic partition.
-
-    Attributes:
-        earliest: First offset that the broker still has, inclusive.
-        end: Last stable offset, exclusive: a ``read_committed`` reader can read up to it.
-        high_watermark: End including open transactions, exclusive.
-    """
-
-    earliest: int
-    end: int
-    high_watermark: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopicState:
-    """A topic as the brokers describe it at one moment; ``topic_id`` changes when a topic is deleted and recreated."""
-
-    topic: str
-    topic_id: str
-    partitions: Mapping[TopicPartition, BrokerOffsets]
 
 
 def read_topics(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from kdi_assets.errors import KdiError
-from kdi_assets.sources.kafka.client import REQUEST_SECONDS, Admin
+from kdi_assets.sources.kafka.client import Admin
 from kdi_assets.sources.kafka.errors import TopicMissing
 from kdi_assets.sources.kafka.topic import topic_error
+from kdi_assets.sources.source import REQUEST_SECONDS, Retention
 from kdi_assets.stream.stream import Cluster
 
 TRANSACTIONS = "__transaction_state"
@@ -44,28 +44,20 @@ def topic_configs(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicC
     return configs
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """When brokers delete a topic's messages: by age, and by the size of a topic partition; ``None``: never."""
+def retention_of(config: TopicConfig | KdiError) -> Retention | None:
+    """The retention of a configuration; ``None`` without access, or if a Kafka-compatible broker lacks a setting.
 
-    seconds: float | None
-    bytes: int | None
-
-    @classmethod
-    def of(cls, config: TopicConfig | KdiError) -> Retention | None:
-        """The retention of a configuration; ``None`` without access, or if a Kafka-compatible broker lacks a setting.
-
-        Source: Kafka, topic settings ``cleanup.policy``, ``retention.ms`` and ``retention.bytes``; -1 is without limit.
-        """
-        if isinstance(config, KdiError):
-            return None
-        try:
-            if "delete" not in config["cleanup.policy"]:
-                return cls(None, None)
-            milliseconds, size = int(config["retention.ms"]), int(config["retention.bytes"])
-        except (KeyError, ValueError):
-            return None
-        return cls(milliseconds / 1000 if milliseconds >= 0 else None, size if size >= 0 else None)
+    Source: Kafka, topic settings ``cleanup.policy``, ``retention.ms`` and ``retention.bytes``; -1 is without limit.
+    """
+    if isinstance(config, KdiError):
+        return None
+    try:
+        if "delete" not in config["cleanup.policy"]:
+            return Retention(None, None)
+        milliseconds, size = int(config["retention.ms"]), int(config["retention.bytes"])
+    except (KeyError, ValueError):
+        return None
+    return Retention(milliseconds / 1000 if milliseconds >= 0 else None, size if size >= 0 else None)
 
 
 def read_retention(cluster: Cluster, topics: Collection[str]) -> dict[str, Retention]:
@@ -76,11 +68,14 @@ def read_retention(cluster: Cluster, topics: Collection[str]) -> dict[str, Reten
         AccessRefused: The brokers refuse our credentials.
     """
     configs = topic_configs(cluster, topics)
-    return {topic: kept for topic, config in configs.items() if (kept := Retention.of(config)) is not None}
+    return {topic: kept for topic, config in configs.items() if (kept := retention_of(config)) is not None}
 
 
 def can_have_gaps(cluster: Cluster, topic: str) -> bool:
     """Whether offsets without a message are normal: the topic is compacted, or the cluster has transactions.
+
+    Whether transactions are possible is known only for the whole cluster: clients do not show control records, so
+    nothing tells a transaction's marker in a topic from an offset that the brokers lost.
 
     Raises:
         AccessRefused: A right is missing; the error names it.
@@ -120,3 +115,23 @@ def knows_transactions(cluster: Cluster) -> bool:
             return False
         raise refusal from refused
     return True
+
+
+def create_topic(cluster: Cluster, topic: str, *, settings: Mapping[str, str]) -> None:
+    """Create a topic with one topic partition; one that somebody created a moment ago is left as it is.
+
+    Raises:
+        AccessRefused: The right to create it is missing.
+        BrokerUnreachable: No broker answered.
+    """
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import NewTopic
+
+    try:
+        with Admin(cluster) as admin, admin.reachable():
+            asked = admin.client.create_topics([NewTopic(topic, num_partitions=1, config=dict(settings))])[topic]
+            admin.wait([asked])
+            asked.result()
+    except KafkaException as refused:
+        if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise topic_error(cluster, topic, refused, right="Create") from refused

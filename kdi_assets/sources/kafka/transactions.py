@@ -1,4 +1,4 @@
-"""Transactions of a Kafka producer: several messages, all of them or none, from one announcer of a table at a time."""
+"""Transactions of a Kafka producer: several messages, all of them or none, from one producer of a name at a time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kdi_assets.announce.errors import AnotherAnnouncerActive, NotAnnounced
+from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka.access import authorization_error
-from kdi_assets.sources.kafka.client import REQUEST_SECONDS, ClientErrors, client_config
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.sources.kafka.client import ClientErrors, client_config
+from kdi_assets.sources.source import REQUEST_SECONDS
+from kdi_assets.stream.stream import Cluster
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
@@ -21,8 +22,16 @@ _CONFIG = {
     "transaction.timeout.ms": TRANSACTION_SECONDS * 1000,
     "delivery.timeout.ms": int(REQUEST_SECONDS * 1000),
     "compression.type": "lz4",
-    "partitioner": "murmur2_random",  # the Java client's: a table's announcements stay in one topic partition
+    "partitioner": "murmur2_random",  # the Java client's: messages of one key stay in one topic partition
 }
+
+
+class NotSent(Exception):
+    """The brokers did not take the messages, or nobody knows; the text is the client's."""
+
+
+class AnotherProducerActive(Exception):
+    """A later producer of the same name has begun, and the brokers refuse this one since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +44,18 @@ class Outgoing:
 
 
 class Transactions:
-    """Sends messages in transactions. Raises ``AnotherAnnouncerActive`` once another process has begun to announce."""
+    """Sends messages in transactions."""
 
-    def __init__(self, producer: Producer, errors: ClientErrors, stream: Stream, topic: str) -> None:
-        self._producer, self._errors, self._stream, self._topic = producer, errors, stream, topic
+    def __init__(self, producer: Producer, errors: ClientErrors, topic: str) -> None:
+        self._producer, self._errors, self._topic = producer, errors, topic
 
     def send(self, messages: Sequence[Outgoing]) -> None:
         """Send all messages in one transaction.
 
-        If the answer to the commit is lost, the messages may be there: the next announcer reads the bookmark.
+        If the answer to the commit is lost, the messages may be there.
 
         Raises:
-            NotAnnounced, AnotherAnnouncerActive, AccessRefused: They are not sent, or nobody knows.
+            NotSent, AnotherProducerActive, AccessRefused: They are not sent, or nobody knows.
         """
         with self._translated():
             self._producer.begin_transaction()
@@ -61,10 +70,10 @@ class Transactions:
                 raise
 
     def begin(self) -> None:
-        """From now on no other announcer of the table can commit, and what they had open is aborted.
+        """From now on no other producer of the name can commit, and what they had open is aborted.
 
         Raises:
-            NotAnnounced, AnotherAnnouncerActive, AccessRefused: The brokers do not answer, or refuse.
+            NotSent, AnotherProducerActive, AccessRefused: The brokers do not answer, or refuse.
         """
         with self._translated():
             self._producer.init_transactions(REQUEST_SECONDS)
@@ -77,33 +86,36 @@ class Transactions:
             yield
         except (KafkaException, BufferError) as refused:
             error = self._error(refused)
-            if isinstance(error, NotAnnounced):
+            if isinstance(error, NotSent):
                 self._producer.poll(0)
                 self._errors.refuse(answer_came_late=True)
             raise error from refused
 
-    def _error(self, refused: Exception) -> Exception:
+    def _error(self, refused: Exception) -> NotSent | AnotherProducerActive | KdiError:
         from confluent_kafka import KafkaError
 
         error: KafkaError | None = refused.args[0] if refused.args and isinstance(refused.args[0], KafkaError) else None
-        stream, topic = self._stream.name, self._topic
         if error and error.code() in _fenced():
-            return AnotherAnnouncerActive(stream=stream, topic=topic)
+            return AnotherProducerActive(error.str())
         if error and error.code() in _unauthorized():
-            return authorization_error(self._errors.cluster, f"Write on {topic}: {error.str()}")
-        return NotAnnounced(stream=stream, topic=topic, detail=error.str() if error else str(refused))
+            return authorization_error(self._errors.cluster, f"Write on {self._topic}: {error.str()}")
+        return NotSent(error.str() if error else str(refused))
 
 
 @contextmanager
-def transactions(stream: Stream, cluster: Cluster, topic: str) -> Iterator[Transactions]:
-    """A transactional producer of a table's announcements, not begun yet."""
+def open_transactions(cluster: Cluster, topic: str, *, name: str) -> Iterator[Transactions]:
+    """A transactional producer, not begun yet.
+
+    Args:
+        topic: The topic that an error about a missing right names.
+        name: The transactional id: of the producers with one name, only the last that has begun can commit.
+    """
     from confluent_kafka import Producer
 
     errors = ClientErrors(cluster)
-    own = {"transactional.id": f"kdi-announce-{topic}-{stream.name}", "error_cb": errors, **_CONFIG}
-    producer = Producer(client_config(cluster, **own))
+    producer = Producer(client_config(cluster, **{"transactional.id": name, "error_cb": errors, **_CONFIG}))
     try:
-        yield Transactions(producer, errors, stream, topic)
+        yield Transactions(producer, errors, topic)
     finally:
         producer.purge()
 

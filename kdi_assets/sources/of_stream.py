@@ -1,0 +1,26 @@
+"""The source of a stream, chosen by the connection in its document."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from kdi_assets.sources.source import Source
+from kdi_assets.stream.stream import Cluster, Stream
+
+
+def source_of(stream: Stream) -> Source:
+    """The source of the stream's messages."""
+    return source_at(stream.cluster)
+
+
+@singledispatch
+def source_at(connection: object) -> Source:
+    """The source that a connection leads to; one function for each type of connection."""
+    raise TypeError(f"no source has connections of type {type(connection).__name__}")
+
+
+@source_at.register
+def _kafka(connection: Cluster) -> Source:
+    from kdi_assets.sources.kafka.source import KafkaSource  # a second source must not load the client of this one
+
+    return KafkaSource(connection)

@@ -1,0 +1,212 @@
+"""The protocol of a source, and what passes it: everything that is drained comes by these methods.
+
+Who calls them knows no client: neither its objects nor its errors pass, only the frozen classes below and ``KdiError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from kdi_assets.errors import KdiError
+from kdi_assets.ledger.entry import LastRead
+from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+REQUEST_SECONDS = 10.0
+"""How long a request may take; well below the 60 seconds that Dagster gives a sensor."""
+LEADER_SECONDS = 3.0
+"""How long to wait for topic partitions that a server cannot answer for at the moment."""
+LAST_MESSAGE_WITHIN = 64
+"""The last message before an offset is looked for in so many offsets; transactions leave markers after it."""
+OFFSETS_PER_TASK = 100_000
+"""A smaller task spends more time on its start than on reading; for more offsets another task pays."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOffsets:
+    """The offsets of a topic partition.
+
+    Attributes:
+        earliest: First offset that the source still has, inclusive.
+        end: Last stable offset, exclusive: a ``read_committed`` reader can read up to it.
+        high_watermark: End including open transactions, exclusive; the same without transactions.
+    """
+
+    earliest: int
+    end: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as the source describes it at one moment; ``topic_id`` changes when a topic is deleted and recreated."""
+
+    topic: str
+    topic_id: str
+    partitions: Mapping[TopicPartition, BrokerOffsets]
+
+
+@dataclass(frozen=True, slots=True)
+class AtPosition:
+    """The messages around a position.
+
+    Attributes:
+        before: The message at the requested offset before it; ``None`` if it is gone.
+        next_at: Timestamp of the first message at or after the position; ``None`` if there is none, or none came. An
+            invalid or future timestamp counts as now.
+    """
+
+    before: LastRead | None = None
+    next_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """When a source deletes a topic's messages: by age, and by the bytes of a topic partition; ``None``: never."""
+
+    seconds: float | None
+    bytes: int | None
+
+
+ReadMessages = Callable[[Sequence[OffsetRange]], "DataFrame"]
+"""``Source.read`` of a session, or a cache of the messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a plan is made of.
+
+    Attributes:
+        topic: The offsets that can be planned.
+        read: Gives the messages of any ranges of them, if they are read already; ``None``: ``Source.read`` does.
+    """
+
+    topic: TopicState
+    read: ReadMessages | None = None
+
+
+class Source(Protocol):
+    """What one connection leads to: topics whose messages have offsets that only grow.
+
+    Every method may raise a ``Transient`` if the source does not answer, and a ``Terminal`` if it refuses our
+    credentials or a right.
+    """
+
+    def topic(self, name: str) -> TopicState:
+        """The topic's id and offsets now; raises the source's error if it is missing."""
+        ...
+
+    def topics(
+        self, names: Collection[str], *, leader_seconds: float = LEADER_SECONDS
+    ) -> dict[str, TopicState | KdiError]:
+        """Many topics at once, each with its state or its error; an error does not affect the others.
+
+        Args:
+            leader_seconds: How long to ask again for topic partitions that cannot be answered for at the moment.
+        """
+        ...
+
+    def topic_id(self, name: str) -> str:
+        """The topic's id once more, just after its messages were read; a server may have died with that read."""
+        ...
+
+    def offsets_at(self, topic: TopicState, moment: datetime) -> dict[TopicPartition, int]:
+        """The first offset of each topic partition with a timestamp at or after ``moment``; the end without one."""
+        ...
+
+    def around(
+        self,
+        positions: Mapping[TopicPartition, int],
+        *,
+        before: Mapping[TopicPartition, int] | None = None,
+        seconds: float = REQUEST_SECONDS,
+        committed: bool = True,
+    ) -> dict[TopicPartition, AtPosition]:
+        """The next message of each position, and the message at the offset ``before`` it.
+
+        Args:
+            before: Below the position and not below the earliest offset; may be absent.
+            committed: Read only committed messages; else those of open and aborted transactions too.
+
+        Returns:
+            Absent if neither a message nor the end came within ``seconds``.
+        """
+        ...
+
+    def last_messages(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, LastRead]:
+        """The last message of each range; absent if the range's last ``LAST_MESSAGE_WITHIN`` offsets have none."""
+        ...
+
+    def sampled_bytes(self, positions: Mapping[TopicPartition, int]) -> float | None:
+        """The average bytes of key and value of a few messages from these offsets on; ``None`` if none came in time."""
+        ...
+
+    def hold(
+        self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState
+    ) -> AbstractContextManager[Held]:
+        """Hold what the next plan can be made of, until the plan is executed.
+
+        A source that looks up offsets holds nothing: it answers ``topic``. One that has to read before it knows what
+        there is reads here.
+
+        Args:
+            session: Called only if messages are read.
+            topic: Of the snapshot.
+            ledger: Its positions are where the plan begins.
+        """
+        ...
+
+    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
+        """Exactly the messages in ``ranges``; at least one range, none of them empty.
+
+        Returns:
+            ``key: binary, value: binary, topic: string, partition: int, offset: bigint, timestamp: timestamp,
+            timestampType: int, headers: array<struct<key: string, value: binary>>``, one row per message. Lazy.
+        """
+        ...
+
+    def can_have_gaps(self, topic: str) -> bool:
+        """Whether offsets without a message are normal in the topic."""
+        ...
+
+    def message_in(
+        self, ranges: Mapping[TopicPartition, Iterable[OffsetRange]], *, seconds: float = REQUEST_SECONDS
+    ) -> tuple[TopicPartition, int] | None:
+        """A message in the ranges, by a client that shares no code with ``read``; ``None`` if there is none.
+
+        Args:
+            ranges: At least one for each topic partition, ordered; consumed lazily, there may be millions.
+            seconds: How long neither a message nor an end may come.
+        """
+        ...
+
+    def first_unreadable(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, int]:
+        """The first offset of each range whose timestamp ``read`` cannot express; absent without one."""
+        ...
+
+    def retention(self, names: Collection[str]) -> dict[str, Retention]:
+        """When the messages of many topics are deleted; absent if unknown."""
+        ...
+
+    def unanswered(self, detail: str) -> KdiError:
+        """The error if the source answers, but not this."""
+        ...
+
+
+def oldest_timestamps(
+    source: Source,
+    positions: Mapping[TopicPartition, int],
+    *,
+    seconds: float = REQUEST_SECONDS,
+    committed: bool = True,
+) -> dict[TopicPartition, datetime]:
+    """The timestamp of the first message at or after each position; absent if none came within ``seconds``."""
+    found = source.around(positions, seconds=seconds, committed=committed)
+    return {tp: at.next_at for tp, at in found.items() if at.next_at is not None}
