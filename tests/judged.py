@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.rules.judge import judge, letters_of
-from kdi_assets.drain.rules.records import KAFKA_DDL, stream_decoder, with_schemas_of
+from kdi_assets.drain.rules.records import stream_decoder, with_schemas_of
 from kdi_assets.drain.rules.tally import Counts, PassTally
+from kdi_assets.sources.source import MESSAGES_DDL
 from kdi_assets.stream.stream import Cluster, Stream
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def judged(
 def _frame(spark: SparkSession, messages: Sequence[Message | bytes | str | None]) -> DataFrame:
     kept = [m if isinstance(m, Message) else Message(m) for m in messages]
     rows = [(m.key, _bytes(m.value), "t", 0, offset, AT, 0, m.headers) for offset, m in enumerate(kept)]
-    return spark.createDataFrame(rows, KAFKA_DDL)
+    return spark.createDataFrame(rows, MESSAGES_DDL)
 
 
 def _bytes(value: bytes | str | None) -> bytes | None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from kdi_assets.audit.coverage import coverage
 from kdi_assets.audit.offsets_in_spark import covered_sql
 from kdi_assets.drain.cached_messages import cached
-from kdi_assets.drain.rules.records import KAFKA_DDL
 from kdi_assets.drain.rules.verdict import ROW, VERDICTS
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.ledger.coordinates import DIGEST_SQL, Bounds, coordinates, explodes
@@ -27,6 +26,7 @@ from kdi_assets.replay.open_letters import HAS_ROW, PREVIOUS, open_letters, tall
 from kdi_assets.replay.replay_transaction import ReplayTransaction
 from kdi_assets.replay.report import Missing, Tally
 from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.source import MESSAGES_DDL
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def read_from_kafka(
 ) -> Iterator[ReplayMessages]:
     """Read the messages again, in one pass over the topic that drops all others."""
     spark, ranges = transaction.spark, _readable(transaction, selected)
-    read = source_of(transaction.stream).read(spark, ranges) if ranges else spark.createDataFrame([], KAFKA_DDL)
+    read = source_of(transaction.stream).read(spark, ranges) if ranges else spark.createDataFrame([], MESSAGES_DDL)
     # Joined by the timestamp as well: a recreated topic has other messages at the same offsets.
     key = list(transaction.message_key)
     own = read.join(selected.frame.select(*key, IS_LETTER), key).select(*read.columns, IS_LETTER)

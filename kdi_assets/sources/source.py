@@ -25,6 +25,11 @@ LEADER_SECONDS = 3.0
 """How long to wait for topic partitions that a server cannot answer for at the moment."""
 LAST_MESSAGE_WITHIN = 64
 """The last message before an offset is looked for in so many offsets; transactions leave markers after it."""
+MESSAGES_DDL = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "headers array<struct<key: string, value: binary>>"
+)
+"""The columns of messages as ``Source.read`` gives them."""
 OFFSETS_PER_TASK = 100_000
 """A smaller task spends more time on its start than on reading; for more offsets another task pays."""
 
@@ -167,8 +172,7 @@ class Source(Protocol):
         """Exactly the messages in ``ranges``; at least one range, none of them empty.
 
         Returns:
-            ``key: binary, value: binary, topic: string, partition: int, offset: bigint, timestamp: timestamp,
-            timestampType: int, headers: array<struct<key: string, value: binary>>``, one row per message. Lazy.
+            ``MESSAGES_DDL``, one row per message. Lazy.
         """
         ...
 

@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kdi_assets.drain.rules.judge import judge
-from kdi_assets.drain.rules.records import KAFKA_DDL, stream_decoder
+from kdi_assets.drain.rules.records import stream_decoder
 from kdi_assets.drain.rules.tally import PassTally
+from kdi_assets.sources.source import MESSAGES_DDL
 from kdi_assets.stream.message_format import (
     Avro,
     AvroSingleObject,
@@ -85,7 +86,7 @@ def test_no_python_looks_at_documents_that_are_not_validated(spark: SparkSession
 def plan_of(spark: SparkSession, **fields: Any) -> str:
     """Spark's plan of the pass that writes the rows of such a stream."""
     stream = web_requests("t", Cluster("main", "nowhere:1"), **fields)
-    messages = spark.createDataFrame([], KAFKA_DDL)
+    messages = spark.createDataFrame([], MESSAGES_DDL)
     now = datetime.now(UTC)
     rows = judge(messages, stream_decoder(stream), now=now, tally=PassTally(spark, now))
     return str(rows._jdf.queryExecution().optimizedPlan().toString())

@@ -1,4 +1,4 @@
-"""Kafka's messages to records: the stream's decoder, and the names that expressions know."""
+"""A source's messages to records: the stream's decoder, and the names that expressions know."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from kdi_assets.formats.field_uses import ELEMENTS
 from kdi_assets.formats.files.decoder import ROW_NAMES_DDL
 from kdi_assets.formats.rules import Rule, name
 from kdi_assets.formats.stream_decoder import StreamDecoder, decoder_of
+from kdi_assets.sources.source import MESSAGES_DDL
 from kdi_assets.stream.message_format import FileRows, Files, Framed, Parquet
 from kdi_assets.stream.message_rules import path_of
 from kdi_assets.stream.stream import Stream
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-KAFKA_DDL = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
-    "headers array<struct<key: string, value: binary>>"
-)
 OF_FILE = ("file", "index", "count")
 """What ``kafka`` has of a row of a file besides: the file, the row's number in its message, and the number of rows."""
 _TIME = re.compile(r"\btime\(")
@@ -39,8 +36,8 @@ def no_messages(spark: SparkSession, decoder: StreamDecoder) -> DataFrame:
 
     format_ = decoder.stream.format
     if not isinstance(format_, FileRows):
-        return spark.createDataFrame([], KAFKA_DDL)
-    rows = spark.createDataFrame([], f"{KAFKA_DDL}, {ROW_NAMES_DDL}")
+        return spark.createDataFrame([], MESSAGES_DDL)
+    rows = spark.createDataFrame([], f"{MESSAGES_DDL}, {ROW_NAMES_DDL}")
     return rows.withColumn("value", F.lit(None).cast(decoder.source)) if isinstance(format_.of, Parquet) else rows
 
 
@@ -95,7 +92,7 @@ def named(spark: SparkSession, record: StructType) -> DataFrame:
     """An empty frame with the names that expressions know."""
     from pyspark.sql import functions as F
 
-    kafka = _as_message(spark.createDataFrame([], KAFKA_DDL)).select("kafka")
+    kafka = _as_message(spark.createDataFrame([], MESSAGES_DDL)).select("kafka")
     return kafka.select("kafka", *(F.lit(None).cast(f.dataType).alias(f.name) for f in record.fields))
 
 
@@ -128,7 +125,7 @@ def with_schemas_of(messages: DataFrame, decoder: StreamDecoder) -> StreamDecode
 
 
 def _as_message(messages: DataFrame) -> DataFrame:
-    """Pack what Kafka says of a message into ``kafka``, and rename its value, so that no field can clash."""
+    """Pack what the source says of a message into ``kafka``, and rename its value, so that no field can clash."""
     from pyspark.sql import functions as F
 
     known = [F.col(c) for c in ("topic", "partition", "offset", "timestamp")]
