@@ -49,6 +49,7 @@ class MemorySource:
         seconds_kept: Its retention.
         silent: No topic partition answers what is at its position.
         reads: How often ``read`` was called.
+        holds: How many plans it holds messages for.
     """
 
     log: dict[TopicPartition, dict[int, MemoryMessage]]
@@ -62,6 +63,7 @@ class MemorySource:
     seconds_kept: float | None = None
     silent: bool = False
     reads: int = 0
+    holds: int = 0
 
     def topic(self, name: str) -> TopicState:
         held = {}
@@ -86,11 +88,11 @@ class MemorySource:
         self,
         positions: Mapping[TopicPartition, int],
         *,
-        before: Mapping[TopicPartition, int] | None = None,
+        before: Mapping[TopicPartition, LastRead] | None = None,
         seconds: float = 0.0,
         committed: bool = True,
     ) -> dict[TopicPartition, AtPosition]:
-        last = {tp: self._last_read(tp, o) for tp, o in (before or {}).items() if o in self.log[tp]}
+        last = {tp: self._last_read(tp, m.offset) for tp, m in (before or {}).items() if m.offset in self.log[tp]}
         following = {
             tp: next((m.at for o, m in sorted(self.log[tp].items()) if o >= at), None) for tp, at in positions.items()
         }
@@ -106,11 +108,13 @@ class MemorySource:
 
     @contextmanager
     def hold(self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState) -> Iterator[Held]:
-        if not self.reads_ahead:
-            yield Held(topic)
-            return
         copied = replace(self, log={tp: dict(messages) for tp, messages in self.log.items()})
-        yield Held(copied.topic(topic.topic), lambda ranges: copied.read(session(), ranges))
+        ahead = Held(copied.topic(topic.topic), lambda ranges: copied.read(session(), ranges))
+        self.holds += 1
+        try:
+            yield ahead if self.reads_ahead else Held(topic)
+        finally:
+            self.holds -= 1
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         self.reads += 1

@@ -112,7 +112,7 @@ class Plan:
         attempt_id: New for every attempt: an attempt that the ledger does not name did not happen.
         ledger: The ledger at planning; the commit must land directly behind its version.
         now: The moment of planning, UTC; the clock of the date window.
-        positions: Next offset of every topic partition of the broker.
+        positions: Next offset of every topic partition of the topic.
         ends: Exclusive ends of the topic partitions at planning.
         expected_bytes: Estimate of the bytes of keys and values in the ranges, uncompressed; ``None`` without one.
         routes: The conditions of the stream's route group that decide which messages are its own.
@@ -165,7 +165,7 @@ def plan_drain(
 
     Raises:
         TableReplaced, TopicRecreated, TopicPartitionVanished: As ``refuse_other_ids``.
-        RetentionPassedPosition, BrokerEndBelowPosition: The broker no longer has the offset at a position.
+        RetentionPassedPosition, BrokerEndBelowPosition: The source no longer has the offset at a position.
         PositionBelowStart, StartOutOfRange: As ``refuse_other_start``.
         RoutesChanged: The ledger has other route conditions than the document.
     """
@@ -226,7 +226,7 @@ def refuse_other_start(stream: Stream, positions: Mapping[TopicPartition, int], 
 
 
 def positions_of(ledger: LedgerState, topic: TopicState) -> dict[TopicPartition, int]:
-    """Next offset of every topic partition of the broker.
+    """Next offset of every topic partition of the topic.
 
     A topic partition that appears later starts at 0, not at "earliest": if its first offsets are already deleted, that
     is a loss, and someone must declare it.

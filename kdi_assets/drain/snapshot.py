@@ -137,8 +137,7 @@ def check_last_read(stream: Stream, snapshot: Snapshot) -> list[datetime]:
         KdiError: The source does not answer.
     """
     source, read = source_of(stream), snapshot.last_read()
-    before = {tp: m.offset for tp, m in read.items()}
-    found = source.around(snapshot.next_offsets(), before=before)
+    found = source.around(snapshot.next_offsets(), before=read)
     if refusal := truncation(stream, read, found):
         raise refusal
     if silent := sorted(read.keys() - found.keys()):

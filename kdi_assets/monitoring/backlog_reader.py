@@ -184,12 +184,12 @@ class BacklogReader:
 
 
 class _Place(NamedTuple):
-    """Where the next message is read from, and the offset of the last message that was drained."""
+    """Where the next message is read from, and the last message that was drained before it."""
 
     cluster: str
     topic_partition: TopicPartition
     position: int
-    before: int | None
+    before: LastRead | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +224,7 @@ class _StreamNow:
 
     @cached_property
     def places(self) -> dict[TopicPartition, _Place]:
-        before = {tp: message.offset for tp, message in self.last_read.items()}
-        cluster = self.stream.cluster.name
+        cluster, before = self.stream.cluster.name, self.last_read
         return {tp: _Place(cluster, tp, position, before.get(tp)) for tp, position in self.waiting.items()}
 
 

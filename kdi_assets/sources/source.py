@@ -63,7 +63,7 @@ class AtPosition:
     """The messages around a position.
 
     Attributes:
-        before: The message at the requested offset before it; ``None`` if it is gone.
+        before: The message at the offset of one that was read before it; ``None`` if it is gone.
         next_at: Timestamp of the first message at or after the position; ``None`` if there is none, or none came. An
             invalid or future timestamp counts as now.
     """
@@ -130,14 +130,14 @@ class Source(Protocol):
         self,
         positions: Mapping[TopicPartition, int],
         *,
-        before: Mapping[TopicPartition, int] | None = None,
+        before: Mapping[TopicPartition, LastRead] | None = None,
         seconds: float = REQUEST_SECONDS,
         committed: bool = True,
     ) -> dict[TopicPartition, AtPosition]:
-        """The next message of each position, and the message at the offset ``before`` it.
+        """The next message of each position, and the message that is now where one was read before it.
 
         Args:
-            before: Below the position and not below the earliest offset; may be absent.
+            before: That message as it was read: below the position, not below the earliest offset; may be absent.
             committed: Read only committed messages; else those of open and aborted transactions too.
 
         Returns:
@@ -200,7 +200,7 @@ class Source(Protocol):
         ...
 
     def unanswered(self, detail: str) -> KdiError:
-        """The error if the source answers, but not this."""
+        """The error for one question without an answer, while the source answers others."""
         ...
 
 

@@ -41,8 +41,11 @@ class World:
             self.source.log[tp][o] = MemoryMessage(value or json.dumps({"id": 1000 * tp.partition + o}), at)
 
     def drain(self, at: Callable[[str], None] = lambda point: None) -> int:
-        """The number of plans that a drain commits."""
-        return len(drain(self.stream, lake=self.lake, session=lambda: self.spark, at=at).commits)
+        """The number of plans that a drain commits; however it ends, the source holds nothing any more."""
+        try:
+            return len(drain(self.stream, lake=self.lake, session=lambda: self.spark, at=at).commits)
+        finally:
+            assert self.source.holds == 0
 
     def ids(self) -> list[int]:
         return sorted(row["id"] for row in read_back(self.stream, self.lake).rows)
@@ -79,6 +82,7 @@ def test_a_plan_is_made_of_the_messages_that_the_source_holds(spark: SparkSessio
     world.put(P0, 0, 1, 2)
 
     def change(point: str) -> None:
+        assert world.source.holds == 1
         if point == "before reading":
             world.source.log[P0].pop(1, None)
             world.put(P0, 3)

@@ -39,7 +39,6 @@ YEAR_10000 = 253_402_300_800_000
 """In milliseconds; no later moment is a ``datetime``."""
 _LAST_OFFSETS = (1, LAST_MESSAGE_WITHIN)
 
-
 LONGEST_MILLISECONDS = (2**63 - 1) // 1000
 """Spark's Kafka reader multiplies each timestamp by 1,000 and fails if the product needs more than 64 bits."""
 

@@ -49,11 +49,12 @@ class KafkaSource:
         self,
         positions: Mapping[TopicPartition, int],
         *,
-        before: Mapping[TopicPartition, int] | None = None,
+        before: Mapping[TopicPartition, LastRead] | None = None,
         seconds: float = REQUEST_SECONDS,
         committed: bool = True,
     ) -> dict[TopicPartition, AtPosition]:
-        return messages.around_positions(self.cluster, positions, before=before, seconds=seconds, committed=committed)
+        offsets = {tp: message.offset for tp, message in (before or {}).items()}
+        return messages.around_positions(self.cluster, positions, before=offsets, seconds=seconds, committed=committed)
 
     def last_messages(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, LastRead]:
         return messages.last_messages(self.cluster, ranges)
