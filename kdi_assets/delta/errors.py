@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from kdi_assets.delta.lost_races import COMMIT_ATTEMPTS
 from kdi_assets.errors import AGAIN, Terminal, Transient
 from kdi_assets.wording import storage_command
-
-HARMLESS_RETRIES = 50
-"""Give up after this many lost commit races in a row against commits that do not conflict; a retry is cheap."""
 
 
 class TableBusy(Transient):
@@ -17,11 +15,23 @@ class TableBusy(Transient):
 
     def message_parts(self) -> tuple[str, str, str]:
         return (
-            f"{self.uri}: other writers committed first {HARMLESS_RETRIES} times in a row, up to version "
+            f"{self.uri}: other writers committed first {COMMIT_ATTEMPTS} times in a row, up to version "
             f"{self.version}; their commits do not conflict with this one.",
             "this attempt committed nothing; its files and dead letters do not count.",
             f"{AGAIN}   (if it repeats, kdi history shows who writes to the table)",
         )
+
+
+class OvertakenCommit(Transient):
+    """Another commit came first, and conflicts with the plan."""
+
+    uri: str
+    version: int
+    operation: str
+
+    what_happened = "{uri}: commit {version} ({operation}) came between plan and commit."
+    what_is_safe = "this attempt committed nothing; its files and dead letters do not count."
+    what_to_run = "the same command again   (a drain plans again by itself)"
 
 
 class StagedFilesGone(Transient):

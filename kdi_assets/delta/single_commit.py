@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.delta.errors import (
-    HARMLESS_RETRIES,
     CommitUnreadable,
     NotADeltaTable,
+    OvertakenCommit,
     PlannedTableGone,
     StagedFilesGone,
     TableBusy,
@@ -31,6 +31,7 @@ from kdi_assets.delta.internals import (
     version_of,
 )
 from kdi_assets.delta.log import CommitInfo, TableLog
+from kdi_assets.delta.lost_races import COMMIT_ATTEMPTS, until_won
 from kdi_assets.delta.transaction import Staged, delta_log, send_commit
 from kdi_assets.errors import KdiError
 
@@ -59,7 +60,7 @@ class CommitRequest:
 
 
 class VersionTaken(Exception):
-    """The next version is taken by another commit, which the text names if it conflicts."""
+    """The next version is taken by another commit, of which nobody knows yet whether it conflicts."""
 
 
 def commit_behind(
@@ -74,7 +75,7 @@ def commit_behind(
 
     Args:
         follow: Given the table at its newest version, and the version that was known: the request as it must be behind
-            the commits between. Raises if one of them conflicts.
+            the commits between. Raises if one of them conflicts, as ``refuse_conflicts`` does.
 
     Returns:
         The version of the commit.
@@ -83,13 +84,45 @@ def commit_behind(
         TableBusy: Commits that do not conflict came first too often in a row.
         StagedFilesGone, PlannedTableGone: As ``commit_after``.
     """
-    for _ in range(HARMLESS_RETRIES):
-        try:
-            return commit_after(version, spark, staged, request)
-        except VersionTaken:
+    tried = False
+
+    def attempt() -> int:
+        nonlocal request, version, tried
+        if tried:  # not the first time: on object storage each look at the log is a paid request
             newest = newest_version(request)
             request, version = follow(newest, version), newest.version
-    raise TableBusy(uri=request.uri, version=version)
+        tried = True
+        return commit_after(version, spark, staged, request)
+
+    def gives_up(_: VersionTaken) -> TableBusy:
+        return TableBusy(uri=request.uri, version=version)
+
+    return until_won(attempt, lost=VersionTaken, gives_up=gives_up, most=COMMIT_ATTEMPTS)
+
+
+def refuse_conflicts(
+    newest: TableLog, *, after: int, replaces: Collection[str], conflicts: Callable[[CommitInfo], bool]
+) -> None:
+    """Refuse to follow the commits after version ``after`` if one of them changes what the plan is based on.
+
+    Args:
+        newest: The table at its newest version.
+        replaces: Files that the planned commit replaces; if another commit replaced one of them, rows would be there
+            twice.
+        conflicts: Whether a commit is a conflict for its rows or its transaction ids. Every RESTORE is one, and every
+            commit that changes columns, properties or protocol.
+
+    Raises:
+        OvertakenCommit: One is a conflict, or cannot be read.
+    """
+    for version in range(after + 1, newest.version + 1):
+        try:
+            found = newest.commit(version)
+            taken = bool(replaces) and not newest.removed_files(version).isdisjoint(replaces)
+        except CommitUnreadable:
+            raise OvertakenCommit(uri=newest.uri, version=version, operation="unreadable") from None
+        if found.is_restore or found.changes_metadata or taken or conflicts(found):
+            raise OvertakenCommit(uri=newest.uri, version=version, operation=found.operation)
 
 
 def commit_after(version: int, spark: SparkSession, staged: Staged, request: CommitRequest) -> int:

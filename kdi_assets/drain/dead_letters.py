@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.lost_races import until_won
 from kdi_assets.delta.transaction import CHECKPOINT_INTERVAL
 from kdi_assets.drain.errors import (
     SHOWN,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-_ATTEMPTS = 3
 _EPOCH, _DAY_MICROSECONDS = date(1970, 1, 1), 86_400_000_000
 _DATES = "dates"
 _PROPERTIES = {**CHECKPOINT_INTERVAL, "delta.appendOnly": "false", "delta.enableExpiredLogCleanup": "false"}
@@ -105,21 +105,18 @@ def _append_by_spark(letters: DataFrame, uri: str, attempt_id: str, between: tup
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    for left in reversed(range(_ATTEMPTS)):
+    def attempt() -> Observation:
         written = Observation()
         stamped = letters.withColumn("attempt_id", F.lit(attempt_id))
         digest = F.expr("bit_xor(xxhash64(partition, offset))").alias("digest")
         observed = stamped.observe(written, F.count("*").alias("letters"), digest, *_dates(between))
-        try:
-            writing = observed.write.format("delta").mode("append").options(**_PROPERTIES)
-            writing.option("mergeSchema", "true").save(uri)  # not every letter has every column
-        except (ConcurrentWriteException, MetadataChangedException, ProtocolChangedException):
-            # Two writers create the table, or add a column, at once: one of them repeats. Appends do not conflict.
-            if not left:
-                raise
-            continue
-        break
-    seen = written.get
+        writing = observed.write.format("delta").mode("append").options(**_PROPERTIES)
+        writing.option("mergeSchema", "true").save(uri)  # not every letter has every column
+        return written
+
+    # Two writers create the table, or add a column, at once: one of them repeats. Appends do not conflict.
+    lost = (ConcurrentWriteException, MetadataChangedException, ProtocolChangedException)
+    seen = until_won(attempt, lost=lost).get
     days: Counter[int] = Counter()
     for bin_ in seen.get(_DATES) or ():
         days[int(bin_["x"])] += int(bin_["y"])  # each task has bins of its own

@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
-from kdi_assets.delta.errors import StagedFilesGone
+from kdi_assets.delta.errors import OvertakenCommit, StagedFilesGone
+from kdi_assets.delta.lost_races import LostRaces
 from kdi_assets.drain.accounting import refuse_large_timestamps
 from kdi_assets.drain.errors import (
     AccountingMismatch,
-    AnotherDrainActive,
     DeadLettersGone,
     ReadOrWriteFailed,
     Undrainable,
     UnexplainedGap,
+    another_active,
 )
 from kdi_assets.drain.execute_plan import DrainContext, execute_plan
 from kdi_assets.drain.plan import Plan, PositionCommit
@@ -26,7 +28,6 @@ from kdi_assets.drain.report import Commit, DrainReport, heard_by_listeners
 from kdi_assets.drain.snapshot import Snapshot, check_last_read, expected_offset_bytes, take_snapshot
 from kdi_assets.drain.spark_errors import jvm_loss_named
 from kdi_assets.errors import Transient
-from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.runtime.spark_internals import jvm_cpu_seconds
 from kdi_assets.sources.of_stream import source_of
 from kdi_assets.sources.source import ReadMessages, TopicState
@@ -34,9 +35,6 @@ from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-MOST_LOST_ATTEMPTS = 2
-"""Give up after this many lost commit races in a row."""
 
 
 class DrainOptions(TypedDict, total=False):
@@ -64,7 +62,7 @@ def drain(
         options: As in ``DrainContext``.
 
     Raises:
-        AnotherDrainActive: Other commits came first twice in a row.
+        AnotherDrainActive: Other commits came first too often in a row.
         KdiError: Every refusal of ``take_snapshot`` and ``execute_plan``.
     """
     with heard_by_listeners(
@@ -98,7 +96,9 @@ class Draining:
     def __init__(
         self, context: DrainContext, *, on_commit: Callable[[Commit], None], topic: TopicState | None = None
     ) -> None:
-        self._clock, self._lost, self._conflicts, self._overtaken = _Clock(), 0, 0, False
+        self._clock, self._conflicts, self._overtaken = _Clock(), 0, False
+        # Not `until_won`: a pass takes the steps of several streams in turn, and reads for all of them.
+        self._lost = LostRaces()
         self._context = replace(context, session=lambda: self._clock.watching(context.session()))
         self._on_commit = on_commit
         self._commits: list[Commit] = []
@@ -150,7 +150,7 @@ class Draining:
             read: As in ``execute_plan``.
 
         Raises:
-            AnotherDrainActive: Other commits came first twice in a row.
+            AnotherDrainActive: Other commits came first too often in a row.
             KdiError: What the step refuses.
         """
         self._context.report(_log_line(self.stream, step))
@@ -165,21 +165,17 @@ class Draining:
                         self._commits.append(landed)
                 if isinstance(step, Plan):
                     self._on_commit(self._commits[-1])
-                self._lost = self._conflicts = 0
+                self._lost.end()
+                self._conflicts = 0
             except Undrainable as refused:
                 # Go on with what comes before these offsets, and with other topic partitions: no decision holds them.
                 self._undrainable = self._undrainable or refused
                 self._until |= {r.topic_partition: r.start for r in refused.offsets}
             except OvertakenCommit as overtaken:
-                self._lost, self._conflicts, self._overtaken = self._lost + 1, self._conflicts + 1, True
-                if self._lost >= MOST_LOST_ATTEMPTS:
-                    raise AnotherDrainActive(
-                        stream=self.stream.name, detail=overtaken.message_parts()[0]
-                    ) from overtaken
-            except (StagedFilesGone, DeadLettersGone):
-                self._lost += 1
-                if self._lost >= MOST_LOST_ATTEMPTS:
-                    raise
+                self._conflicts, self._overtaken = self._conflicts + 1, True
+                self._lost.add(overtaken, gives_up=partial(another_active, self.stream.name))
+            except (StagedFilesGone, DeadLettersGone) as gone:
+                self._lost.add(gone)
             finally:
                 self._until_taken.close()
             self._snapshot = take_snapshot(self.stream, self._context.lake)

@@ -165,13 +165,18 @@ class AccountingMismatch(RunAgain, Terminal):
 
 
 class AnotherDrainActive(RunAgain, Transient):
-    """Other commits came first too often: twice in a row for a drain."""
+    """Other commits came first too often in a row."""
 
     detail: str
 
     what_happened = "{stream}: another drain or replay of this stream is active ({detail})."
     what_is_safe = "what the other one committed; since then, this one committed nothing."
     what_to_run = "{command}   (when the other one has ended)"
+
+
+def another_active(stream: str, race: KdiError) -> AnotherDrainActive:
+    """The error for the last race that an attempt lost."""
+    return AnotherDrainActive(stream=stream, detail=race.message_parts()[0])
 
 
 class TableRefusesRows(Terminal):

@@ -11,10 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.delta.internals import set_transactions
-from kdi_assets.delta.log import TableLog
-from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind, commit_once
+from kdi_assets.delta.log import CommitInfo, TableLog
+from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind, commit_once, refuse_conflicts
 from kdi_assets.delta.transaction import Staged, start_table
 from kdi_assets.ledger.entry import (
     BELOW_POSITIONS,
@@ -25,7 +25,6 @@ from kdi_assets.ledger.entry import (
     unmoved_last_read,
 )
 from kdi_assets.ledger.entry_json import entry_to_json, parse_entry
-from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.ledger.positions import (
     LedgerState,
     known_positions,
@@ -167,24 +166,21 @@ def check_for_conflicts(newest: TableLog, *, after: int, entry: LedgerEntry, rep
 
     Args:
         entry: Of the commit that was planned at version ``after``.
-        replaces: Files that it replaces; if another commit replaced one of them, rows would be there twice.
+        replaces: Files that it replaces.
 
     Raises:
-        OvertakenCommit: One of the commits changes what the plan is based on, or cannot be read.
+        OvertakenCommit: As ``refuse_conflicts``.
     """
     partitions = (partition_id(entry.app_id, tp.partition) for tp in entry.positions)
     ids = {version_id(entry.app_id), *partitions}
-    for version in range(after + 1, newest.version + 1):
-        try:
-            found = newest.commit(version)
-        except CommitUnreadable:
-            raise OvertakenCommit(uri=newest.uri, version=version, operation="unreadable") from None
-        other = parse_entry(found.user_metadata, version, entry.app_id)
-        moved = ids & found.transactions.keys() and not may_follow(entry, other)
-        taken = replaces and not newest.removed_files(version).isdisjoint(replaces)
+
+    def conflicts(found: CommitInfo) -> bool:
+        other = parse_entry(found.user_metadata, found.version, entry.app_id)
+        moved = bool(ids & found.transactions.keys()) and not may_follow(entry, other)
         # A decision is based on all rows of the table, so every later commit is a conflict.
-        if entry.kind == "resolve" or found.replaces_rows or found.changes_metadata or moved or taken:
-            raise OvertakenCommit(uri=newest.uri, version=version, operation=found.operation)
+        return entry.kind == "resolve" or found.replaces_rows or moved
+
+    refuse_conflicts(newest, after=after, replaces=replaces, conflicts=conflicts)
 
 
 def ledger_transactions(entry: LedgerEntry, version: int) -> dict[str, int]:

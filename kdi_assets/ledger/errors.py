@@ -16,18 +16,6 @@ class ArchiveBusy(Transient):
     what_to_run = "the same command again"
 
 
-class OvertakenCommit(Transient):
-    """Another commit came first, and conflicts with the plan of this drain."""
-
-    uri: str
-    version: int
-    operation: str
-
-    what_happened = "{uri}: commit {version} ({operation}) came between plan and commit."
-    what_is_safe = "this attempt committed nothing; its files and dead letters do not count."
-    what_to_run = "the same command again   (a drain plans again by itself)"
-
-
 class WrittenByNewerRelease(Terminal):
     """This release does not know the format of a ledger entry."""
 

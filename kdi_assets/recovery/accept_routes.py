@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.delta.transaction import Staged
 from kdi_assets.drain.plan import positions_of
 from kdi_assets.drain.route_change import in_words, lies_before, positions_in_words, recorded_routes
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.ledger.routes import Positions, Routes, same_positions
 from kdi_assets.recovery.errors import NothingToResolve

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import CommitInfo, TableLog, restore_target, row_actions
-from kdi_assets.delta.single_commit import CommitRequest, VersionTaken
+from kdi_assets.delta.single_commit import CommitRequest, refuse_conflicts
 from kdi_assets.refine.entry import FORMAT
 from kdi_assets.refine.errors import BookmarksUnreadable, ChangedByOthers, RefinedByNewerRelease
 
@@ -152,17 +152,14 @@ def follow_harmless(
         replaces: Files that the commit replaces.
 
     Raises:
-        VersionTaken: One of them changed rows, columns or bookmarks, moved rows out of these files, or cannot be read.
+        OvertakenCommit: One of them changed rows, columns or bookmarks, moved rows out of these files, or cannot be
+            read.
     """
-    for version in range(after + 1, newest.version + 1):
-        try:
-            commit = newest.commit(version)
-            moved = bool(replaces) and not newest.removed_files(version).isdisjoint(replaces)
-            changes = commit.is_restore or commit.changes_metadata or changes_rows(newest, commit)
-        except CommitUnreadable as gone:
-            raise VersionTaken(f"commit {version}, which {gone.why}") from gone
-        if changes or moved or commit_id(consumer) in commit.transactions:
-            raise VersionTaken(f"commit {version} ({commit.operation})")
+
+    def conflicts(commit: CommitInfo) -> bool:
+        return changes_rows(newest, commit) or commit_id(consumer) in commit.transactions
+
+    refuse_conflicts(newest, after=after, replaces=replaces, conflicts=conflicts)
     return request
 
 

@@ -12,21 +12,22 @@ from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.delta.files import TableAt
 from kdi_assets.delta.log import TableLog
-from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind
+from kdi_assets.delta.single_commit import CommitRequest, commit_behind
 from kdi_assets.follow.upstream import UpstreamChanges, changes_since, open_upstream
 from kdi_assets.refine.bookmarks import bookmark_transactions, commit_id, follow_harmless, read_bookmarks
 from kdi_assets.refine.columns import other_columns
 from kdi_assets.refine.entry import Consumed, RefineEntry, RefineKind, metadata_of
 from kdi_assets.refine.errors import (
-    AnotherRefinementActive,
     NotPartitionedByDate,
     OtherColumns,
     RowsAppendedAgain,
     RowsOfOtherConsumer,
     RowsOfOtherDates,
     UpstreamMissing,
+    another_active,
 )
 from kdi_assets.refine.read import appended_rows, change_rows, rows_at
 from kdi_assets.refine.spark_errors import spark_failures
@@ -110,9 +111,9 @@ class NewRows:
                 replaces = staged.staged.replaces
                 follow = partial(follow_harmless, request, consumer=self.consumer, replaces=replaces)
                 return commit_behind(version, spark, staged.staged, request, follow=follow)
-        except VersionTaken as taken:
-            detail = str(taken) or "another commit"
-            raise AnotherRefinementActive(table=self.consumer, detail=detail) from taken
+        except OvertakenCommit as overtaken:
+            # No other attempt: only the asset can compute its rows again, from what is new then.
+            raise another_active(self.consumer, overtaken) from overtaken
 
     def _created(self, change: TableChange, attempt_id: str, entry: RefineEntry) -> str:
         """Create the table without rows, and return its id."""

@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.errors import CommitUnreadable, OvertakenCommit
 from kdi_assets.delta.internals import is_conflict
 from kdi_assets.delta.log import TableLog
-from kdi_assets.delta.single_commit import VersionTaken, find_attempt
+from kdi_assets.delta.single_commit import find_attempt
 from kdi_assets.errors import KdiError
 from kdi_assets.refine.bookmarks import changes_rows, read_bookmarks
 from kdi_assets.refine.columns import AT, SEQUENCE
@@ -80,7 +80,7 @@ def record_deletes(
         The version that belongs to the rows after the commit.
 
     Raises:
-        VersionTaken: Another refinement recorded deletes meanwhile.
+        OvertakenCommit: Another refinement recorded deletes meanwhile.
     """
     spark = deletes.sparkSession
     deletes = _recorded_now(deletes)
@@ -97,17 +97,17 @@ def record_deletes(
         keys = tuple(c for c in deletes.columns if c not in (RECORDED_AT, SEQUENCE, AT))
         before = before if again is None else with_keys(before, again, keys, others=True)
         rows = before.unionByName(deletes, allowMissingColumns=True)
-    _write(uri, rows, attempt_id=attempt_id, overwrites=not appends)
+    _write(uri, rows, version=newest + 1, attempt_id=attempt_id, overwrites=not appends)
     found = find_attempt(uri, after=newest, attempt_id=attempt_id)
     if found is None:
         raise AssertionError(f"{uri}: the commit of attempt {attempt_id} is not in its log")
     if appends and found.version != newest + 1:
         # It may have put others in place of the recorded ones, by another definition.
-        raise VersionTaken(f"commit {found.version - 1} of {uri}")
+        raise OvertakenCommit(uri=uri, version=found.version - 1, operation="other deletes")
     return found.version
 
 
-def _write(uri: str, rows: DataFrame, *, attempt_id: str, overwrites: bool) -> None:
+def _write(uri: str, rows: DataFrame, *, version: int, attempt_id: str, overwrites: bool) -> None:
     from py4j.protocol import Py4JJavaError
 
     marked = rows.write.format("delta").option("userMetadata", json.dumps({"attempt_id": attempt_id}))
@@ -117,7 +117,7 @@ def _write(uri: str, rows: DataFrame, *, attempt_id: str, overwrites: bool) -> N
     except Py4JJavaError as failed:
         # Another refinement of the table records its deletes: a lost race, as at the commit of the rows.
         if is_conflict(failed):
-            raise VersionTaken from failed
+            raise OvertakenCommit(uri=uri, version=version, operation="other deletes") from failed
         raise
 
 

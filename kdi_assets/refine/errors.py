@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kdi_assets.errors import AGAIN, Terminal, Transient
+from kdi_assets.delta.errors import OvertakenCommit
+from kdi_assets.errors import AGAIN, KdiError, Terminal, Transient
 
 
 class UpstreamMissing(Transient):
@@ -35,6 +36,13 @@ class AnotherRefinementActive(Transient):
     )
     what_is_safe = "this attempt committed nothing; rows and bookmarks are those of the newest commit."
     what_to_run = "kdi refine {table}"
+
+
+def another_active(table: str, race: KdiError) -> AnotherRefinementActive:
+    """The error for the last race that an attempt lost."""
+    if isinstance(race, OvertakenCommit):
+        return AnotherRefinementActive(table=table, detail=f"commit {race.version} ({race.operation})")
+    return AnotherRefinementActive(table=table, detail=race.message_parts()[0])
 
 
 class BookmarksUnreadable(Terminal):

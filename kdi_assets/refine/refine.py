@@ -9,14 +9,15 @@ from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kdi_assets.delta.errors import PlannedTableGone, StagedFilesGone, TableBusy
+from kdi_assets.delta.errors import OvertakenCommit, PlannedTableGone, StagedFilesGone, TableBusy
 from kdi_assets.delta.files import TableAt
-from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind
+from kdi_assets.delta.lost_races import until_won
+from kdi_assets.delta.single_commit import CommitRequest, commit_behind
 from kdi_assets.refine.bookmarks import bookmark_transactions, follow_harmless
 from kdi_assets.refine.columns import HasOtherColumns, other_columns, refuse_frozen_columns
 from kdi_assets.refine.compute import Computed, compute
 from kdi_assets.refine.entry import RefineEntry, metadata_of
-from kdi_assets.refine.errors import AnotherRefinementActive, NoDates, RowsUnmet
+from kdi_assets.refine.errors import NoDates, RowsUnmet, another_active
 from kdi_assets.refine.inputs import Inputs, days_between
 from kdi_assets.refine.plan import RefinePlan, date_by_date, plan_refinement
 from kdi_assets.refine.read import one_task
@@ -29,9 +30,6 @@ from kdi_assets.stream.refined_table import RefinedTableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-MOST_LOST_ATTEMPTS = 3
-"""Give up after this many lost commit races in a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,21 +82,21 @@ def refine(
     if dates and not date_by_date(table):
         raise NoDates(table=table.name)
     definition = table.definition(function_source(table))
-    started, lost, other = time.monotonic(), 0, ""
-    while True:
-        plan = plan_refinement(table, lake, definition=definition, rebuild=rebuild, other_columns=other)
+    started = time.monotonic()
+
+    def attempt(other_columns: str = "") -> RefineReport:
+        plan = plan_refinement(table, lake, definition=definition, rebuild=rebuild, other_columns=other_columns)
         plan = _with_dates(plan, dates) if dates else plan
         if plan.kind == "nothing":
-            return RefineReport(table.name, "nothing", upstreams=plan.stretches, seconds=time.monotonic() - started)
+            return RefineReport(table.name, "nothing", upstreams=plan.stretches)
         try:
-            return replace(_execute(plan, context, definition), seconds=time.monotonic() - started)
+            return _execute(plan, context, definition)
         except HasOtherColumns as found:
-            other = str(found)  # the definition's text alone does not show it
-        except (VersionTaken, StagedFilesGone, PlannedTableGone, TableBusy) as overtaken:
-            lost += 1
-            if lost >= MOST_LOST_ATTEMPTS:
-                detail = str(overtaken).split("\n", 1)[0] or "another commit"
-                raise AnotherRefinementActive(table=table.name, detail=detail) from overtaken
+            return attempt(str(found))  # the definition's text alone does not show it; this plan computes all rows
+
+    lost = (OvertakenCommit, StagedFilesGone, PlannedTableGone, TableBusy)
+    done = until_won(attempt, lost=lost, gives_up=partial(another_active, table.name))
+    return replace(done, seconds=time.monotonic() - started)
 
 
 def _with_dates(plan: RefinePlan, dates: tuple[date, date]) -> RefinePlan:

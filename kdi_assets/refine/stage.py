@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.delta.files import CHANGE, TableAt, replace_files
 from kdi_assets.delta.internals import bytes_of
 from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_once
@@ -62,14 +63,18 @@ def create_table(
     """Create the table without rows, as version 0, and return its id.
 
     Raises:
-        VersionTaken: Another process created it first.
+        OvertakenCommit: Another process created it first.
     """
+    created_first = OvertakenCommit(uri=request.uri, version=0, operation="CREATE TABLE")
     partitions = ("date",) if by_date else ()
     started = start_table(spark, request.uri, schema, {**TABLE_PROPERTIES, **properties}, partition_by=partitions)
     if started is None:
-        raise VersionTaken
+        raise created_first
     transaction, table_id = started
-    commit_once(spark, transaction, Staged(), request, 0)
+    try:
+        commit_once(spark, transaction, Staged(), request, 0)
+    except VersionTaken as taken:
+        raise created_first from taken
     return table_id
 
 

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
-from kdi_assets.delta.errors import StagedFilesGone
+from kdi_assets.delta.errors import OvertakenCommit, StagedFilesGone
+from kdi_assets.delta.lost_races import until_won
 from kdi_assets.delta.transaction import Staged
 from kdi_assets.drain.dead_letters import append_letters, check_letters_intact_or_retry
-from kdi_assets.drain.errors import AccountingMismatch, AnotherDrainActive, DeadLettersGone, NotDrainedYet
+from kdi_assets.drain.errors import AccountingMismatch, DeadLettersGone, NotDrainedYet, another_active
 from kdi_assets.drain.position_commit import commit_positions
 from kdi_assets.drain.report import heard_by_listeners
 from kdi_assets.drain.route_change import routes_to_drain_by
@@ -19,7 +21,6 @@ from kdi_assets.drain.snapshot import Snapshot, take_snapshot
 from kdi_assets.drain.spark_errors import jvm_loss_named, refused_to, spark_failures
 from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.entry import Kind, LedgerEntry
-from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.rewrite import message_key
@@ -29,9 +30,6 @@ from kdi_assets.stream.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-TRIES = 5
-"""Give up after this many lost commit races in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,27 +104,27 @@ def run_transaction(
         dry_run: Commit nothing, not even the positions that answer a RESTORE.
 
     Raises:
-        AnotherDrainActive, NotDrainedYet, KdiError: ``TRIES`` races were lost; another writer's table; as a drain.
+        AnotherDrainActive, NotDrainedYet, KdiError: Too many races were lost; another writer's table; as a drain.
     """
     hearing = nullcontext(_nobody) if dry_run else heard_by_listeners(kind, stream, lake, session, run_id=run_id)
     with hearing as heard, refused_to(command):
-        for tries_left in reversed(range(TRIES)):
+
+        def attempt() -> ReplayReport:
             snapshot = take_snapshot(stream, lake)
             ledger, pending = _drained_ledger(stream, lake, snapshot, kind), snapshot.position_commit
             if ledger is None:
                 return empty
-            try:
-                with jvm_loss_named(stream):
-                    if not pending or dry_run:
-                        report = body(_begin(stream, lake, session(), snapshot.topic, ledger, kind, run_id))
-                        if report.commit:
-                            heard(report.commit)
-                        return report
-                    commit_positions(session(), pending, stream, lake, ledger=ledger, topic=snapshot.topic)
-            except (OvertakenCommit, StagedFilesGone, DeadLettersGone) as overtaken:
-                if not tries_left:
-                    raise AnotherDrainActive(stream=stream.name, detail=overtaken.message_parts()[0]) from overtaken
-        raise AnotherDrainActive(stream=stream.name, detail="the table was restored again and again")
+            with jvm_loss_named(stream):
+                if not pending or dry_run:
+                    report = body(_begin(stream, lake, session(), snapshot.topic, ledger, kind, run_id))
+                    if report.commit:
+                        heard(report.commit)
+                    return report
+                commit_positions(session(), pending, stream, lake, ledger=ledger, topic=snapshot.topic)
+            return attempt()
+
+        lost = (OvertakenCommit, StagedFilesGone, DeadLettersGone)
+        return until_won(attempt, lost=lost, gives_up=partial(another_active, stream.name))
 
 
 def _drained_ledger(stream: Stream, lake: str, snapshot: Snapshot, kind: Kind) -> LedgerState | None:

@@ -12,16 +12,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
-from kdi_assets.delta.errors import StagedFilesGone
+from kdi_assets.delta.errors import OvertakenCommit, StagedFilesGone
+from kdi_assets.delta.lost_races import until_won
 from kdi_assets.delta.transaction import Staged, delta_log
 from kdi_assets.drain.errors import AnotherDrainActive
 from kdi_assets.drain.spark_errors import jvm_loss_named, spark_failures
+from kdi_assets.errors import KdiError
 from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.erased import append_erased
-from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.ledger.rewrite import as_deletions, old_rows
@@ -33,9 +35,6 @@ from kdi_assets.upkeep.errors import EraseRefused, EraseUnfinished
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-TRIES = 5
-"""Give up after this many lost commit races in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,28 +84,26 @@ def erase(
 
     Raises:
         EraseRefused: There is no ledger, a RESTORE is not answered yet, or a condition is wrong.
-        AnotherDrainActive: ``TRIES`` races were lost.
+        AnotherDrainActive: Too many races were lost.
         EraseUnfinished: The rows are erased; dead letters or removed rows are not deleted yet.
         KdiError: The log cannot be read; Spark failed.
     """
-    for tries_left in reversed(range(TRIES)):
-        try:
-            with jvm_loss_named(stream), _selected(stream, lake, session(), chosen) as (selection, found):
-                report = _report(stream, selection.ledger, found)
-                if dry_run or found.is_nothing:
-                    return report
-                entry = _commit(selection, found, chosen, decided_by, because, at)
-                at("commit sent")
-                _delete(selection, found, at)
-            break
-        except (OvertakenCommit, StagedFilesGone) as overtaken:
-            if not tries_left:
-                raise AnotherDrainActive(
-                    stream=stream.name,
-                    detail=overtaken.message_parts()[0],
-                    command=f"kdi erase {stream.name} --where CONDITION",
-                ) from overtaken
-    return replace(report, version=entry.version, committed=entry)
+
+    def attempt() -> EraseReport:
+        with jvm_loss_named(stream), _selected(stream, lake, session(), chosen) as (selection, found):
+            report = _report(stream, selection.ledger, found)
+            if dry_run or found.is_nothing:
+                return report
+            entry = _commit(selection, found, chosen, decided_by, because, at)
+            at("commit sent")
+            _delete(selection, found, at)
+        return replace(report, version=entry.version, committed=entry)
+
+    def gives_up(race: KdiError) -> AnotherDrainActive:
+        detail, command = race.message_parts()[0], f"kdi erase {stream.name} --where CONDITION"
+        return AnotherDrainActive(stream=stream.name, detail=detail, command=command)
+
+    return until_won(attempt, lost=(OvertakenCommit, StagedFilesGone), gives_up=gives_up)
 
 
 @contextmanager
@@ -202,13 +199,11 @@ def _delete(selection: EraseSelection, found: ErasedMessages, at: Callable[[str]
         (delete_removed_rows, stream.removed_uri(lake), found.removed_rows),
     )
     for delete, uri, records in steps:
-        for tries_left in reversed(range(TRIES if records else 0)):
-            try:
+        try:
+            if records:
                 delta_log(selection.spark, uri)  # refuses a session that commits by another log store
-                delete(selection, found)
-                break
-            except spark_exceptions() as failed:
                 # A drain that appends dead letters conflicts with a deletion that reads the whole table.
-                if not tries_left or not isinstance(failed, DeltaConcurrentModificationException):
-                    raise EraseUnfinished(stream=stream.name, table=uri, detail=root_cause(failed)) from failed
+                until_won(partial(delete, selection, found), lost=DeltaConcurrentModificationException)
+        except spark_exceptions() as failed:
+            raise EraseUnfinished(stream=stream.name, table=uri, detail=root_cause(failed)) from failed
         at("letters deleted")

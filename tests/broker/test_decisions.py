@@ -11,10 +11,9 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.audit.audit import AuditReport
-from kdi_assets.delta.errors import PlannedTableGone
+from kdi_assets.delta.errors import OvertakenCommit, PlannedTableGone
 from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.errors import RowsWithoutPositions
-from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.monitoring.commit_history import commit_history
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.resolve import Decision

@@ -16,12 +16,12 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.errors import AccountingMismatch, DeadLettersReplaced, RoutesChanged
 from kdi_assets.drain.rules.errors import ExpectationNotMet
 from kdi_assets.drain.rules.judge import verdicts
 from kdi_assets.formats.stream_decoder import StreamDecoder
-from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.recovery.accept_routes import commit_routes, decide_routes
 from kdi_assets.replay import judged_again
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter

@@ -16,7 +16,9 @@ from kdi_assets.delta import single_commit
 from kdi_assets.delta import transaction as delta_transaction
 from kdi_assets.delta.errors import StagedFilesGone, TableBusy
 from kdi_assets.delta.storage import table_folder
-from kdi_assets.drain.drain import drain
+from kdi_assets.drain.drain import Draining, drain
+from kdi_assets.drain.execute_plan import DrainContext
+from kdi_assets.drain.plan import Plan, PositionCommit
 from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.drain.rules.errors import SchemaDisagrees
 from kdi_assets.monitoring.backlog_reader import read_backlog
@@ -116,6 +118,36 @@ def test_what_comes_between_plan_and_commit_costs_no_message(
     assert written == [True], "nothing came between"
     assert len(planned) == plans
     web.assert_each_offset_once([m for m in produced if m.offset not in gone])
+
+
+@pytest.mark.scenario("two drivers at once")
+def test_of_two_drains_that_begin_together_on_a_new_topic_the_loser_finds_nothing_left(driven: DrivenFactory) -> None:
+    """Purpose: it loses the creation of the table, then the first rows: that is no reason to fail.
+    Procedure: one drain sees no table, and plans its rows when the other has planned the same ones.
+    """
+    web = driven(partitions=1)
+    produced = web.produce(6)
+    context = DrainContext(stream=web.stream, lake=web.lake, session=web.session)
+    slow = Draining(context, on_commit=lambda commit: None)
+    steps: list[Plan | PositionCommit | None] = []
+
+    def loses_the_creation() -> None:
+        steps.append(slow.next_step())
+        take(slow, steps[0])
+        steps.append(slow.next_step())
+
+    web.drain(at=Once("before reading", loses_the_creation))
+    take(slow, steps[1])
+
+    assert [type(step) for step in steps] == [PositionCommit, Plan]
+    assert slow.next_step() is None
+    assert slow.report().taken_by_another
+    web.assert_each_offset_once(produced)
+
+
+def take(draining: Draining, step: Plan | PositionCommit | None) -> None:
+    assert step is not None
+    draining.take(step)
 
 
 def _log_files(web: DrivenStream) -> set[str]:

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.drain.errors import RoutesChanged
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.rules.errors import ExpectationNotMet
-from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.recovery.accept_routes import RouteDecision, commit_routes, decide_routes
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.runtime.spark import open_session

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.transaction import FileSize, Staged, stage_rows
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.ledger.rewrite import as_deletions, old_rows
 from kdi_assets.runtime.spark import changed_settings
 from kdi_assets.stream.stream import OffsetRange, TopicPartition

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.lost_races import until_won
 from kdi_assets.follow.upstream import OpenedUpstream, UpstreamChanges, changes_since
 from kdi_assets.serve.columns import Column, key_columns, served_columns
 from kdi_assets.serve.errors import AnotherServerActive, PublishedMeanwhile
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     import psycopg
     from pyspark.sql import DataFrame, SparkSession
 
-ATTEMPTS = 3
-"""Give up after this many lost races in a row."""
 Way = Literal["version", "changes", "difference", "load"]
 
 
@@ -82,13 +81,17 @@ class PostgresServing:
             KdiError: One of ``kdi_assets.serve.errors``.
         """
         began = time.monotonic()
-        for _ in range(ATTEMPTS):
+
+        def attempt() -> ServeReport:
             try:
                 with self.database.connected() as connection:
                     return self._attempt(connection, rebuild=rebuild, began=began)
             except PublishedMeanwhile:
                 self.report(f"{self.served.name}: another run published first; planning again")
-        raise AnotherServerActive(target=self.served.name)
+                raise
+
+        another = AnotherServerActive(target=self.served.name)
+        return until_won(attempt, lost=PublishedMeanwhile, gives_up=lambda race: another)
 
     def _attempt(self, connection: psycopg.Connection, *, rebuild: bool, began: float) -> ServeReport:
         prepare_schema(connection, self.target.schema, self.target.table)
