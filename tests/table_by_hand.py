@@ -11,9 +11,10 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from kdi_assets.delta.markers import version_id
 from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
 from kdi_assets.ledger.entry_json import entry_to_json
-from kdi_assets.ledger.positions import partition_id, table_txn_id, topic_txn_id, version_id
+from kdi_assets.ledger.positions import partition_id, table_txn_id, topic_txn_id
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 
 TOPIC = "orders"
@@ -58,7 +59,7 @@ class TableByHand:
         """The file of a commit."""
         return self.log / f"{version:020}.json"
 
-    def restore(self, version: int, *, ago: timedelta = timedelta(), **parameters: object) -> None:
+    def restore(self, version: int, /, *, ago: timedelta = timedelta(), **parameters: object) -> None:
         """A RESTORE: later files are removed; ``parameters`` if the commit names another target."""
         since = (json.loads(line) for n in range(version + 1, self.version + 1) for line in _lines(self.file(n)))
         gone = [{"remove": {"path": a["add"]["path"], "dataChange": True}} for a in since if "add" in a]

@@ -109,7 +109,8 @@ class TableLog:
             with storage_failures(uri):
                 return cls(uri, open_delta_table(uri, version))
         except TableNotFoundError as missing:
-            if not holds_files(uri):
+            # A table without rows has no files either, and may have a newer version.
+            if not holds_files(uri) and (version is None or cls.open(uri) is None):
                 return None
             if version is not None:  # delta-rs says the same of a version whose log is cleaned up
                 raise CommitUnreadable(uri, version) from missing

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.delta.internals import set_transactions
 from kdi_assets.delta.log import CommitInfo, TableLog
+from kdi_assets.delta.markers import version_id
 from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind, commit_once, refuse_conflicts
 from kdi_assets.delta.transaction import Staged, start_table
 from kdi_assets.ledger.entry import (
@@ -31,7 +32,6 @@ from kdi_assets.ledger.positions import (
     partition_id,
     table_txn_id,
     topic_txn_id,
-    version_id,
 )
 from kdi_assets.stream.stream import Stream, TopicPartition
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import CommitInfo, TableLog, restore_target
+from kdi_assets.delta.markers import version_id
 from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
-from kdi_assets.ledger.positions import version_id
 
 _REMOVING = ("DELETE", "UPDATE", "MERGE", "TRUNCATE", "REMOVE")
 _REPLACING = ("CREATE OR REPLACE TABLE", "REPLACE TABLE", "CLONE")

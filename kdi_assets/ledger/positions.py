@@ -1,8 +1,8 @@
 """Positions: the next offset to read of every topic partition, from the table's own log at its newest version.
 
-The log's transaction ids hold the positions. This module corrects two things. After a RESTORE the log still has the
-newer transaction ids, so the positions are those of the version that the RESTORE went to. And a position is the next
-offset to read, while the log keeps the last offset covered: only this module and the commit adapter convert them.
+The log's transaction ids hold the positions; after a RESTORE, ``delta.markers`` finds the version at which they hold. A
+position is the next offset to read, while the log keeps the last offset covered: only this module and the commit
+adapter convert them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from kdi_assets.delta.errors import CommitUnreadable
-from kdi_assets.delta.log import CommitInfo, TableLog, restore_target
+from kdi_assets.delta.log import CommitInfo, TableLog
+from kdi_assets.delta.markers import Markers, live_markers, version_id
 from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
@@ -29,13 +30,8 @@ def partition_id(app_id: str, partition: int) -> str:
     return f"{app_id}-{partition}"
 
 
-def version_id(app_id: str) -> str:
-    """Transaction id whose version is the table version of the newest ledger commit."""
-    return f"{app_id}/version"
-
-
 def topic_txn_id(app_id: str, topic_id: str) -> str:
-    """Transaction id that names the topic; valid while its version is that of ``version_id``."""
+    """Transaction id that names the topic, valid while it holds (``Markers.holds``)."""
     return f"{app_id}|topic|{topic_id}"
 
 
@@ -50,7 +46,7 @@ def topics_of(transaction_ids: Iterable[str]) -> dict[str, set[str]]:
 
 
 def table_txn_id(app_id: str, table_id: str) -> str:
-    """Transaction id that names the table; valid while its version is that of ``version_id``."""
+    """Transaction id that names the table, valid while it holds (``Markers.holds``)."""
     return f"{app_id}|table|{table_id}"
 
 
@@ -170,8 +166,8 @@ def read_ledger(
         raise TransactionRetentionSet(stream=stream.name, uri=log.uri, value=retention)
     reader = _LedgerReader(stream, lake, topic_id, topic_partitions)
     try:
-        live, positions = reader.follow_restores(log)
-        return reader.state(log, live, positions, reader.entry(live))
+        live = reader.live(log)
+        return reader.state(log, live, reader.entry(live))
     except CommitUnreadable as gone:
         raise LedgerGap(stream=stream.name, uri=log.uri, version=gone.version, why=gone.why) from gone
 
@@ -183,7 +179,7 @@ def read_ledger_despite_gap(stream: Stream, lake: str, *, topic_id: str, topic_p
     entry = None
     with suppress(CommitUnreadable):
         entry = reader.entry(log)
-    return reader.state(log, log, positions_in(read_transactions(log, stream, topic_partitions), stream), entry)
+    return reader.state(log, log, entry)
 
 
 def known_positions(ledger: LedgerState, stream: Stream) -> dict[TopicPartition, int]:
@@ -198,72 +194,52 @@ class _LedgerReader:
     topic_id: str
     topic_partitions: int
 
-    def state(
-        self, log: TableLog, live: TableLog, positions: Mapping[TopicPartition, int], entry: LedgerEntry | None
-    ) -> LedgerState:
-        app_id, recorded = self.stream.app_id, read_transactions(log, self.stream, self.topic_partitions)
-        newest = recorded.get(version_id(app_id))
-        restored = live.version != log.version
+    def state(self, log: TableLog, live: TableLog, entry: LedgerEntry | None) -> LedgerState:
+        """The state at a version, with the positions of the version whose rows the table has."""
+        recorded, newest = self._transactions(log), self._markers(log)
+        positions, restored = positions_in(recorded, self.stream), live.version != log.version
         if restored:
-            positions = {**dict.fromkeys(positions_in(recorded, self.stream), 0), **positions}
-        table_version = log.transaction_version(table_txn_id(app_id, log.table_id))
+            positions = {**dict.fromkeys(positions, 0), **positions_in(self._transactions(live), self.stream)}
         return LedgerState(
             uri=log.uri,
             version=log.version,
             table_id=log.table_id,
-            ledger_version=newest,
+            ledger_version=newest.committed,
             positions=positions,
             transactions=recorded,
             restored_to=live.version if restored else None,
-            table_id_matches=newest is not None and table_version == newest,
+            table_id_matches=newest.holds(table_txn_id(newest.writer, log.table_id)),
             # Both: a RESTORE to before a new topic brings back positions of the old topic; the log has the new id.
             topic_id_matches=self._topic_id_matches(live) and self._topic_id_matches(log),
             entry=entry,
-            has_unknown_files=newest is None and not positions and log.data_files.num_rows > 0,
+            has_unknown_files=newest.committed is None and not positions and log.data_files.num_rows > 0,
             undone_entry=self._entry_if_readable(log) if restored else None,
             log=log,
         )
 
-    def follow_restores(self, log: TableLog) -> tuple[TableLog, dict[TopicPartition, int]]:
-        """The version whose rows the table has now, through all RESTOREs, and its positions, which hold.
+    def live(self, log: TableLog) -> TableLog:
+        """The version whose rows the table has now; its positions hold.
 
         Raises:
-            CommitUnreadable: A commit that decides about them is gone, or the table was restored to a version before
-                the ledger.
+            CommitUnreadable: As ``live_markers``.
         """
-        transactions = read_transactions(log, self.stream, self.topic_partitions)
-        positions, since = positions_in(transactions, self.stream), transactions.get(version_id(self.stream.app_id))
-        if since is None and not positions:
-            return log, {}  # no stream was drained into this table, whatever was restored in it
-        target = self._last_restore(log, since)
-        if target is None:
-            return log, positions
-        restored = TableLog.existing(log.uri, target)
-        if since is not None and restored.transaction_version(version_id(self.stream.app_id)) is None:
-            why = "is older than the stream's first ledger commit, and the table was restored to it"
-            raise CommitUnreadable(log.uri, target, why=why)
-        # A version that is itself a RESTORE has the transaction ids from before it, so ask the same question again.
-        return self.follow_restores(restored)
+        app_id = self.stream.app_id
+        if not self._transactions(log):
+            return log  # no stream was drained into this table, whatever was restored in it
 
-    def _last_restore(self, log: TableLog, since: int | None) -> int | None:
-        """Where the last RESTORE after the newest ledger commit went; without one, after another writer's commit."""
-        for version in range(log.version, -1 if since is None else since, -1):
-            try:
-                commit = log.commit(version)
-            except CommitUnreadable:
-                if since is None:
-                    return None  # no ledger commit of ours: the table's older log may be cleaned up
-                raise
-            if commit.is_restore:
-                return restore_target(log, commit)
-            if since is None and any(app.startswith(f"{self.stream.app_id}-") for app in commit.transactions):
-                return None
-        return None
+        def is_taken_over(commit: CommitInfo) -> bool:
+            return any(name.startswith(f"{app_id}-") for name in commit.transactions)
+
+        return live_markers(log, app_id, first="the stream's first ledger commit", is_older=is_taken_over).log
+
+    def _transactions(self, log: TableLog) -> dict[str, int]:
+        return read_transactions(log, self.stream, self.topic_partitions)
+
+    def _markers(self, log: TableLog) -> Markers:
+        return Markers(self.stream.app_id, log)
 
     def _topic_id_matches(self, log: TableLog) -> bool:
-        newest = log.transaction_version(version_id(self.stream.app_id))
-        topic_version = log.transaction_version(topic_txn_id(self.stream.app_id, self.topic_id))
-        return newest is not None and topic_version == newest
+        return self._markers(log).holds(topic_txn_id(self.stream.app_id, self.topic_id))
 
     def _entry_if_readable(self, log: TableLog) -> LedgerEntry | None:
         # Positions do not depend on the entry that a RESTORE undid.
@@ -272,7 +248,7 @@ class _LedgerReader:
         return None
 
     def entry(self, live: TableLog) -> LedgerEntry | None:
-        version = live.transaction_version(version_id(self.stream.app_id))
+        version = self._markers(live).committed
         if version is None:
             return None
         commit: CommitInfo | None

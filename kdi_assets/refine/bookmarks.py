@@ -2,7 +2,7 @@
 
 A bookmark is a transaction id, set by the commit that has the rows: rows and bookmark are one version. Every commit
 sets the bookmarks of all upstream tables; those that it does not set are not valid any more. After a RESTORE of the
-consuming table its log still has the newer ids, so the bookmarks are those of the version that the RESTORE went to.
+consuming table, ``delta.markers`` finds the version at which they hold.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from kdi_assets.delta.errors import CommitUnreadable
-from kdi_assets.delta.log import CommitInfo, TableLog, restore_target, row_actions
+from kdi_assets.delta.log import CommitInfo, TableLog, row_actions
+from kdi_assets.delta.markers import Markers, live_markers, version_id
 from kdi_assets.delta.single_commit import CommitRequest, refuse_conflicts
 from kdi_assets.refine.entry import FORMAT
 from kdi_assets.refine.errors import BookmarksUnreadable, ChangedByOthers, RefinedByNewerRelease
@@ -22,39 +23,43 @@ class Bookmarks:
     """What a table says of its consumption.
 
     Attributes:
-        consumer: Prefix of the transaction ids: the refined table's path, or the name that a hand-written asset chose.
         version: The newest version of the consuming table.
-        live: The version whose rows the table has: another one only after a RESTORE that no commit of ours followed.
-        committed: The version of the newest commit of ours that the rows come from; ``None``: there is none.
-        log: The table at ``live``.
+        markers: Of the consumer (the refined table's path, or the name that a hand-written asset chose), at the version
+            whose rows the table has: an older one only after a RESTORE that no commit of ours followed.
     """
 
-    consumer: str
     version: int
-    live: int
-    committed: int | None
-    log: TableLog
+    markers: Markers
+
+    @property
+    def log(self) -> TableLog:
+        """The table at the version whose rows it has."""
+        return self.markers.log
+
+    @property
+    def consumer(self) -> str:
+        return self.markers.writer
+
+    @property
+    def committed(self) -> int | None:
+        """The version of the newest commit of ours that the rows come from; ``None``: there is none."""
+        return self.markers.committed
 
     def consumed(self, table_id: str) -> int | None:
         """The version up to which the upstream table with this id is consumed, inclusive; ``None``: it is not."""
-        if self._version_of(marker_id(self.consumer, table_id)) != self.committed or self.committed is None:
+        if not self.markers.holds(marker_id(self.consumer, table_id)):
             return None
-        return self._version_of(bookmark_id(self.consumer, table_id))
+        return self.markers.version_of(bookmark_id(self.consumer, table_id))
 
     def has_definition(self, definition: str) -> bool:
         """Whether the newest commit of ours was made by this definition."""
-        return (
-            self.committed is not None and self._version_of(definition_id(self.consumer, definition)) == self.committed
-        )
+        return self.markers.holds(definition_id(self.consumer, definition))
 
     @property
     def deletes(self) -> int | None:
         """The version of the table of deletes that belongs to the rows; ``None``: there is none."""
-        found = self._version_of(deletes_id(self.consumer))
+        found = self.markers.version_of(deletes_id(self.consumer))
         return None if found is None or found < 0 else found
-
-    def _version_of(self, txn: str) -> int | None:
-        return self.log.transaction_version(txn)
 
 
 def bookmark_id(consumer: str, table_id: str) -> str:
@@ -63,18 +68,13 @@ def bookmark_id(consumer: str, table_id: str) -> str:
 
 
 def marker_id(consumer: str, table_id: str) -> str:
-    """Transaction id that makes a bookmark valid while its version is that of ``commit_id``."""
+    """Transaction id that makes a bookmark valid while it holds (``Markers.holds``)."""
     return f"{consumer}|upstream|{table_id}"
 
 
 def definition_id(consumer: str, definition: str) -> str:
-    """Transaction id that names the definition; valid while its version is that of ``commit_id``."""
+    """Transaction id that names the definition, valid while it holds."""
     return f"{consumer}|definition|{definition}"
-
-
-def commit_id(consumer: str) -> str:
-    """Transaction id whose version is the version of the newest commit of ours."""
-    return f"{consumer}/version"
 
 
 def deletes_id(consumer: str) -> str:
@@ -97,7 +97,7 @@ def bookmark_transactions(
         version: The version of the commit.
         deletes: The version of the table of deletes, if there is one.
     """
-    names = [commit_id(consumer), *(marker_id(consumer, table_id) for table_id in consumed)]
+    names = [version_id(consumer), *(marker_id(consumer, table_id) for table_id in consumed)]
     names += [definition_id(consumer, definition)] if definition else []
     bookmarks = {bookmark_id(consumer, table_id): upto for table_id, upto in consumed.items()}
     of_commit = {deletes_id(consumer): -1 if deletes is None else deletes, format_id(consumer): FORMAT}
@@ -118,28 +118,16 @@ def read_bookmarks(log: TableLog, consumer: str, *, alone: bool = True) -> Bookm
     """
     if (found := log.transaction_version(format_id(consumer))) not in (None, FORMAT):
         raise RefinedByNewerRelease(table=consumer, found=found)
-    try:
-        live = _follow_restores(log, consumer, alone=alone)
-    except CommitUnreadable as gone:
-        raise BookmarksUnreadable(table=consumer, uri=log.uri, version=gone.version, why=gone.why) from gone
-    return Bookmarks(consumer, log.version, live.version, live.transaction_version(commit_id(consumer)), live)
 
-
-def _follow_restores(log: TableLog, consumer: str, *, alone: bool) -> TableLog:
-    since = log.transaction_version(commit_id(consumer))
-    if since is None:
-        return log
-    for commit in reversed(list(log.commits(after=since))):
-        if commit.is_restore:
-            restored = TableLog.existing(log.uri, restore_target(log, commit))
-            if restored.transaction_version(commit_id(consumer)) is None:
-                why = "is older than the first commit of the refined table, and the table was restored to it"
-                raise CommitUnreadable(log.uri, restored.version, why=why)
-            # A version that is itself a RESTORE has the ids from before it, so ask the same question again.
-            return _follow_restores(restored, consumer, alone=alone)
+    def check(commit: CommitInfo) -> None:
         if alone and changes_rows(log, commit):
             raise ChangedByOthers(table=consumer, uri=log.uri, version=commit.version, operation=commit.operation)
-    return log
+
+    try:
+        live = live_markers(log, consumer, first="the first commit of the refined table", check=check)
+    except CommitUnreadable as gone:
+        raise BookmarksUnreadable(table=consumer, uri=log.uri, version=gone.version, why=gone.why) from gone
+    return Bookmarks(log.version, live)
 
 
 def follow_harmless(
@@ -157,7 +145,7 @@ def follow_harmless(
     """
 
     def conflicts(commit: CommitInfo) -> bool:
-        return changes_rows(newest, commit) or commit_id(consumer) in commit.transactions
+        return changes_rows(newest, commit) or version_id(consumer) in commit.transactions
 
     refuse_conflicts(newest, after=after, replaces=replaces, conflicts=conflicts)
     return request

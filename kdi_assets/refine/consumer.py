@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Literal
 from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.delta.files import TableAt
 from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.markers import version_id
 from kdi_assets.delta.single_commit import CommitRequest, commit_behind
 from kdi_assets.follow.upstream import UpstreamChanges, changes_since, open_upstream
-from kdi_assets.refine.bookmarks import bookmark_transactions, commit_id, follow_harmless, read_bookmarks
+from kdi_assets.refine.bookmarks import bookmark_transactions, follow_harmless, read_bookmarks
 from kdi_assets.refine.columns import other_columns
 from kdi_assets.refine.entry import Consumed, RefineEntry, RefineKind, metadata_of
 from kdi_assets.refine.errors import (
@@ -123,7 +124,7 @@ class NewRows:
 
     def _staged(self, change: TableChange, table: TableAt) -> StagedChange:
         """The change, written; refused if the table would not have the rows as the asset gave them."""
-        own, end = commit_id(self.consumer), commit_id("")
+        own, end = version_id(self.consumer), version_id("")
         others = sorted(name for name in table.transaction_ids if name.endswith(end) and name != own)
         if others and not isinstance(change.replaces, Nothing):
             raise RowsOfOtherConsumer(table=self.consumer, other=others[0].removesuffix(end))

@@ -1,0 +1,84 @@
+"""Markers: what a writer says of its commits in a table's log, read at the version whose rows the table has.
+
+A writer keeps its state in transaction ids, set by the commits that have its rows. After a RESTORE the log still has
+the newer ids, and the rows are those of the version that the RESTORE went to; so the ids are read there. An id cannot
+be removed from a log: one that names something, such as a topic or a definition, holds while its version is that of the
+writer's newest commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import CommitInfo, TableLog, restore_target
+
+
+def version_id(writer: str) -> str:
+    """Transaction id whose version is the table version of the writer's newest commit; every commit of it sets it."""
+    return f"{writer}/version"
+
+
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """The transaction ids of a writer at one version of a table."""
+
+    writer: str
+    log: TableLog
+
+    @property
+    def committed(self) -> int | None:
+        """The version of the writer's newest commit; ``None``: there is none."""
+        return self.version_of(version_id(self.writer))
+
+    def holds(self, name: str) -> bool:
+        """Whether the newest commit set this id, which names something."""
+        return self.committed is not None and self.version_of(name) == self.committed
+
+    def version_of(self, name: str) -> int | None:
+        """The version of a transaction id; ``None`` if it is absent."""
+        return self.log.transaction_version(name)
+
+
+def live_markers(
+    log: TableLog,
+    writer: str,
+    *,
+    first: str,
+    is_older: Callable[[CommitInfo], bool] | None = None,
+    check: Callable[[CommitInfo], None] = lambda commit: None,
+) -> Markers:
+    """The writer's markers at the version whose rows a table has now: through all RESTOREs since its newest commit.
+
+    Args:
+        log: The table at its newest version, or at one whose rows are asked for.
+        first: The writer's first commit in words, for the error.
+        is_older: In a log without the writer's version: whether a commit has the state that it takes over. Without
+            this argument, such a log is taken as it is.
+        check: Called with each commit of others that the rows come from, since the writer's newest one; may refuse it.
+
+    Raises:
+        CommitUnreadable: A commit that decides about the rows cannot be read, or they are older than the writer.
+    """
+    since = log.transaction_version(version_id(writer))
+    if since is None and is_older is None:
+        return Markers(writer, log)
+    for version in range(log.version, -1 if since is None else since, -1):
+        try:
+            commit = log.commit(version)
+        except CommitUnreadable:
+            if since is None:
+                break  # no commit of the writer is behind it, and the table's older log may be cleaned up
+            raise
+        if commit.is_restore:
+            restored = TableLog.existing(log.uri, restore_target(log, commit))
+            if since is not None and restored.transaction_version(version_id(writer)) is None:
+                why = f"is older than {first}, and the table was restored to it"
+                raise CommitUnreadable(log.uri, restored.version, why=why)
+            # A version that is itself a RESTORE has the ids from before it, so ask the same question again.
+            return live_markers(restored, writer, first=first, is_older=is_older, check=check)
+        if since is None and is_older and is_older(commit):
+            break
+        check(commit)
+    return Markers(writer, log)
