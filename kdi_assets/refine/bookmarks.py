@@ -124,7 +124,7 @@ def read_bookmarks(log: TableLog, consumer: str, *, alone: bool = True) -> Bookm
             raise ChangedByOthers(table=consumer, uri=log.uri, version=commit.version, operation=commit.operation)
 
     try:
-        live = live_markers(log, consumer, first="the first commit of the refined table", check=check)
+        live = live_markers(log, consumer, first=f"the first commit of {consumer}", check=check)
     except CommitUnreadable as gone:
         raise BookmarksUnreadable(table=consumer, uri=log.uri, version=gone.version, why=gone.why) from gone
     return Bookmarks(log.version, live)

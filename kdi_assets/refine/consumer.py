@@ -18,10 +18,11 @@ from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.markers import version_id
 from kdi_assets.delta.single_commit import CommitRequest, commit_behind
 from kdi_assets.follow.upstream import UpstreamChanges, changes_since, open_upstream
-from kdi_assets.refine.bookmarks import bookmark_transactions, follow_harmless, read_bookmarks
+from kdi_assets.refine.bookmarks import Bookmarks, bookmark_transactions, follow_harmless, read_bookmarks
 from kdi_assets.refine.columns import other_columns
 from kdi_assets.refine.entry import Consumed, RefineEntry, RefineKind, metadata_of
 from kdi_assets.refine.errors import (
+    BookmarksUnreadable,
     NotPartitionedByDate,
     OtherColumns,
     RowsAppendedAgain,
@@ -153,11 +154,12 @@ def new_rows(spark: SparkSession, *, upstream: str, output: str, consumer: str) 
 
     Raises:
         UpstreamMissing: The upstream table does not exist.
-        BookmarksUnreadable: Commits of the output table since the consumer's last one cannot be read.
+        BookmarksUnreadable: Commits of the output table since the consumer's last one cannot be read, or a RESTORE
+            undid all of them.
         TableUnreadable: A commit of the upstream table is there, and cannot be read.
     """
     written = TableLog.open(output)
-    bookmarks = read_bookmarks(written, consumer, alone=False) if written else None
+    bookmarks = _bookmarks(written, consumer) if written else None
     found = open_upstream(upstream, bookmarks.consumed if bookmarks else lambda table_id: None)
     if found is None:
         raise UpstreamMissing(table=consumer, upstream=upstream, uri=upstream)
@@ -169,6 +171,14 @@ def new_rows(spark: SparkSession, *, upstream: str, output: str, consumer: str) 
     dates = None if kind == "everything" else changes.dates
     committed = bookmarks is not None and bookmarks.committed is not None
     return NewRows(kind, rows, dates, changes.version, consumer, changes, output, *at, committed)
+
+
+def _bookmarks(written: TableLog, consumer: str) -> Bookmarks:
+    try:
+        return read_bookmarks(written, consumer, alone=False)
+    except BookmarksUnreadable as unread:
+        unread.restore_to = written.transaction_version(version_id(consumer))
+        raise
 
 
 def _read(spark: SparkSession, changes: UpstreamChanges) -> tuple[RowsKind, DataFrame]:

@@ -46,16 +46,30 @@ def another_active(table: str, race: KdiError) -> AnotherRefinementActive:
 
 
 class BookmarksUnreadable(Terminal):
-    """Commits that decide about the bookmarks cannot be read."""
+    """Commits that decide about the bookmarks cannot be read, or a RESTORE undid all commits of the consumer.
+
+    Attributes:
+        restore_to: For a hand-written asset, which no command computes again: the version of its newest commit.
+    """
 
     table: str
     uri: str
     version: int
     why: str
+    restore_to: int | None = None
 
-    what_happened = "{table}: commit {version} of {uri} {why}, so it is unknown what the rows come from."
-    what_is_safe = "nothing was written; the upstream tables have all rows."
-    what_to_run = "kdi refine {table} --rebuild"
+    def message_parts(self) -> tuple[str, str, str]:
+        run = f"kdi refine {self.table} --rebuild"
+        if self.restore_to is not None:
+            run = (
+                f"RESTORE TABLE delta.`{self.uri}` TO VERSION AS OF {self.restore_to}   (in Spark SQL: the newest "
+                f"commit of {self.table}; the bookmarks of all assets that write there go back with their rows)"
+            )
+        return (
+            f"{self.table}: commit {self.version} of {self.uri} {self.why}, so it is unknown what the rows come from.",
+            "nothing was written; the upstream tables have all rows.",
+            run,
+        )
 
 
 class RefinedByNewerRelease(Terminal):

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from kdi_assets.monitoring.refined_status import read_refined_status
 from kdi_assets.refine.bookmarks import bookmark_transactions, format_id
 from kdi_assets.refine.consumer import new_rows
 from kdi_assets.refine.entry import FORMAT, Consumed, RefineEntry, parse_refine_entry, refine_entry_to_json
-from kdi_assets.refine.errors import RefinedByNewerRelease
+from kdi_assets.refine.errors import BookmarksUnreadable, RefinedByNewerRelease
 from kdi_assets.refine.plan import plan_refinement
 from tests.refined import COPY
 
@@ -57,3 +57,29 @@ def test_bookmarks_of_another_format_stop_every_reader_of_them(tmp_path: Path) -
     with pytest.raises(RefinedByNewerRelease):
         new_rows(cast("Any", None), upstream=upstream, output=output, consumer=COPY.name)
     assert isinstance(read_refined_status(COPY, str(tmp_path)).refusal, RefinedByNewerRelease)
+
+
+def test_a_hand_written_asset_whose_first_commit_a_restore_undid_is_told_how_to_get_its_rows_back(
+    tmp_path: Path,
+) -> None:
+    """Procedure: two assets write one table; it is restored to before the first commit of the second one; then as the
+    refusal says. `kdi refine --rebuild` knows no such asset.
+    """
+    upstream, output = f"{tmp_path}/bronze/events", f"{tmp_path}/silver/made"
+    write_deltalake(upstream, pa.table({"id": [1]}))
+    table_id = str(DeltaTable(upstream).metadata().id)
+    for version, consumer in enumerate(("one", "two")):
+        made = bookmark_transactions(consumer, {table_id: 0}, version)
+        properties = CommitProperties(app_transactions=[Transaction(*each) for each in made.items()])
+        write_deltalake(output, pa.table({"id": [version]}), mode="append", commit_properties=properties)
+    DeltaTable(output).restore(0)
+
+    def new_in(consumer: str) -> object:
+        return new_rows(cast("Any", None), upstream=upstream, output=output, consumer=consumer)
+
+    with pytest.raises(BookmarksUnreadable, match="first commit of two, and the table was restored to it") as refused:
+        new_in("two")
+    assert new_in("one") is None
+    assert refused.value.message_parts()[2].startswith(f"RESTORE TABLE delta.`{output}` TO VERSION AS OF 1   (")
+    DeltaTable(output).restore(1)
+    assert (new_in("one"), new_in("two")) == (None, None)
