@@ -26,10 +26,12 @@ class Bookmarks:
         version: The newest version of the consuming table.
         markers: Of the consumer (the refined table's path, or the name that a hand-written asset chose), at the version
             whose rows the table has: an older one only after a RESTORE that no commit of ours followed.
+        altered: Whether others changed columns, properties or protocol since the consumer's newest commit.
     """
 
     version: int
     markers: Markers
+    altered: bool
 
     @property
     def log(self) -> TableLog:
@@ -119,7 +121,10 @@ def read_bookmarks(log: TableLog, consumer: str, *, alone: bool = True) -> Bookm
     if (found := log.transaction_version(format_id(consumer))) not in (None, FORMAT):
         raise RefinedByNewerRelease(table=consumer, found=found)
 
+    altered: list[int] = []
+
     def check(commit: CommitInfo) -> None:
+        altered.extend([commit.version] if commit.changes_metadata else [])
         if alone and changes_rows(log, commit):
             raise ChangedByOthers(table=consumer, uri=log.uri, version=commit.version, operation=commit.operation)
 
@@ -127,7 +132,7 @@ def read_bookmarks(log: TableLog, consumer: str, *, alone: bool = True) -> Bookm
         live = live_markers(log, consumer, first=f"the first commit of {consumer}", check=check)
     except CommitUnreadable as gone:
         raise BookmarksUnreadable(table=consumer, uri=log.uri, version=gone.version, why=gone.why) from gone
-    return Bookmarks(log.version, live)
+    return Bookmarks(log.version, live, bool(altered))
 
 
 def follow_harmless(

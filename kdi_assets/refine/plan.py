@@ -7,8 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import TableLog
-from kdi_assets.follow.upstream import OpenedUpstream, UpstreamChanges, changes_since, open_upstream
+from kdi_assets.follow.upstream import (
+    OpenedUpstream,
+    UpstreamChanges,
+    changed_column,
+    changes_since,
+    open_upstream,
+)
 from kdi_assets.refine.bookmarks import Bookmarks, read_bookmarks
 from kdi_assets.refine.deletes import deletes_are_lost
 from kdi_assets.refine.entry import Consumed, RefineKind
@@ -76,6 +83,8 @@ def plan_refinement(
     kind, why, dates = _how(table, bookmarks, changes, definition=definition, rebuild=rebuild)
     if other_columns and kind != "rebuild":
         kind, why, dates = "rebuild", f"the rows have other columns: {other_columns}", frozenset()
+    if kind != "rebuild" and bookmarks and (altered := _other_columns(bookmarks)):
+        kind, why, dates = "rebuild", altered, frozenset()
     if kind != "rebuild" and log and ("date" in log.partition_columns) != table.by_date:
         kind, why, dates = "rebuild", "the table has other partitions than the document", frozenset()
     deletes = bookmarks.deletes if bookmarks and kind in ("changes", "dates") else None
@@ -115,6 +124,21 @@ def _bookmarks(table: RefinedTableSpec, log: TableLog, *, rebuild: bool) -> Book
     if found.committed is None and log.data_files.num_rows:
         raise TableNotRefined(table=table.name, uri=log.uri)
     return found
+
+
+def _other_columns(bookmarks: Bookmarks) -> str:
+    """Why the table's columns do not have the values of our newest commit; empty if they have.
+
+    Under column mapping, a column that was dropped can be added again with its name and type, and without its values.
+    """
+    if not bookmarks.altered or bookmarks.committed is None:
+        return ""
+    try:
+        before = TableLog.existing(bookmarks.log.uri, bookmarks.committed)
+    except CommitUnreadable:
+        return f"its own columns changed, and those of version {bookmarks.committed} are no longer in its log"
+    column = changed_column(before.schema, bookmarks.log.schema)
+    return f"its own column {column} was dropped, renamed or changed its type" if column else ""
 
 
 def _how(

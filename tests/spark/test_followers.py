@@ -190,7 +190,7 @@ def test_a_commit_that_is_damaged_stops_followers_until_it_is_put_back(lakeside:
     assert follower.rows() == follower.expected()
 
 
-@pytest.mark.parametrize(
+OTHER_VALUES = pytest.mark.parametrize(
     "statements",
     [
         ["DROP COLUMN n", "ADD COLUMN n bigint"],
@@ -198,6 +198,9 @@ def test_a_commit_that_is_damaged_stops_followers_until_it_is_put_back(lakeside:
     ],
     ids=["dropped and added", "swapped"],
 )
+
+
+@OTHER_VALUES
 def test_columns_that_have_other_values_under_their_names_are_read_again(
     lakeside: Lakeside, follower: Follower, statements: list[str]
 ) -> None:
@@ -210,6 +213,33 @@ def test_columns_that_have_other_values_under_their_names_are_read_again(
     follower.run()
 
     assert follower.rows() == follower.expected()
+
+
+@OTHER_VALUES
+def test_a_refined_table_whose_own_columns_have_other_values_under_their_names_is_computed_again(
+    lakeside: Lakeside, statements: list[str]
+) -> None:
+    """Pass: nothing is new upstream, and the values of the column come back."""
+    view = UPSTREAM.rpartition("/")[2]
+    table = refined_table(
+        **{
+            "table": "silver/mapped",
+            "from": UPSTREAM,
+            "sql": f"SELECT id, n FROM {view}",
+            "partition_by": None,
+            "properties": {"delta.columnMapping.mode": "name"},
+        }
+    )
+    create(lakeside)
+    lakeside.refine(table)
+
+    for statement in statements:
+        lakeside.sql(f"ALTER TABLE {{t}} {statement}", table.table)
+    report = lakeside.refine(table)
+
+    assert (report.kind, report.why.startswith("its own column")) == ("rebuild", True)
+    lakeside.assert_as_computed_at_once(table)
+    assert lakeside.refine(table).kind == "nothing"
 
 
 def test_a_nested_field_that_is_added_upstream_does_not_compute_the_table_again(lakeside: Lakeside) -> None:

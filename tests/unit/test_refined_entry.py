@@ -83,3 +83,41 @@ def test_a_hand_written_asset_whose_first_commit_a_restore_undid_is_told_how_to_
     assert refused.value.message_parts()[2].startswith(f"RESTORE TABLE delta.`{output}` TO VERSION AS OF 1   (")
     DeltaTable(output).restore(1)
     assert (new_in("one"), new_in("two")) == (None, None)
+
+
+@pytest.mark.parametrize(("physical_name", "kind"), [("id", "nothing"), ("col-2", "rebuild")])
+def test_a_refined_table_whose_own_column_was_replaced_by_one_of_its_name_is_computed_again(
+    tmp_path: Path, physical_name: str, kind: str
+) -> None:
+    """Procedure: another writer changes a property; or drops the column, which column mapping allows, and adds one of
+    the same name and type, so that it is null in every row.
+    """
+    upstream, output = tmp_path / "bronze/events", tmp_path / COPY.table
+    write_deltalake(upstream, pa.table({"id": [1]}))
+    made = bookmark_transactions(COPY.name, {str(DeltaTable(upstream).metadata().id): 0}, 0, definition="d")
+    properties = CommitProperties(app_transactions=[Transaction(*each) for each in made.items()])
+    row = pa.table({"id": [1], "date": [date(2026, 1, 1)]})
+    write_deltalake(output, row, partition_by=["date"], commit_properties=properties)
+    before = DeltaTable(output)
+    columns = [
+        {"name": name, "type": of_type, "nullable": True, "metadata": {f"delta.columnMapping.{k}": v for k, v in ids}}
+        for name, of_type, ids in (
+            ("id", "long", (("id", 3), ("physicalName", physical_name))),
+            ("date", "date", (("id", 2), ("physicalName", "date"))),
+        )
+    ]
+    described = {
+        "id": str(before.metadata().id),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": columns}),
+        "partitionColumns": ["date"],
+        "configuration": {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "3"},
+    }
+    altered = [{"commitInfo": {"operation": "ADD COLUMNS"}}, {"metaData": described}]
+    altered += [{"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}]
+    (output / "_delta_log" / f"{1:020}.json").write_text("\n".join(map(json.dumps, altered)))
+
+    plan = plan_refinement(COPY, str(tmp_path), definition="d", rebuild=False)
+
+    assert plan.kind == kind
+    assert plan.why == ("its own column id was dropped, renamed or changed its type" if kind == "rebuild" else "")
