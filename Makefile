@@ -14,6 +14,7 @@
 # make bench         compare our drain with Structured Streaming for 25 minutes, write docs/benchmarks.md
 #                    [CASES="1k clean bad warm": writes only with WRITE=1; ROUNDS=… AGAINST=another checkout]
 # make tour          make the screenshots of docs/tour.md
+# make capabilities  write what each kind of table can do into docs/kinds-of-tables.md
 # make lock          lock the versions of all packages again
 # make sbom          write the locked packages and jars into .kdi/sbom.json, as CycloneDX
 # make audit-lock    compare them with a copy of OSV's database: DB=a folder or zip; see docs/security.md
@@ -32,7 +33,7 @@ SEED ?= 1
 SECONDS ?= 30
 LAKE ?= local
 
-.PHONY: setup help demo demo-s3 customers impressions dev lint test proof check-assets faults chaos soak tour bench lock sbom audit-lock clean-demo
+.PHONY: setup help demo demo-s3 customers impressions dev lint test proof check-assets faults chaos soak tour capabilities bench lock sbom audit-lock clean-demo
 
 # -j2: fetches the jars while most packages are installed.
 setup:
@@ -80,6 +81,9 @@ faults: setup
 
 tour: setup
 	$(BIN)/python -m pytest tests/browser --tour=docs/images
+
+capabilities: setup
+	@$(BIN)/python -m tests.capability_page
 
 chaos: setup
 	@$(BIN)/python -m tests.faults.chaos.run --seconds $(SECONDS) --seed $(SEED) --lake $(LAKE)

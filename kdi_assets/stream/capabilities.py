@@ -1,0 +1,292 @@
+"""What each kind of table can do, and why not if it cannot: ``docs/kinds-of-tables.md`` is written from here. No I/O.
+
+A new kind of table fills every row. ``TABLE`` in a command is the name of a table of that kind, ``STREAM`` that of a
+stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class TableKind(StrEnum):
+    """The kinds of tables that documents describe."""
+
+    STREAM = "stream"
+    REFINED = "refined"
+    SERVED = "served"
+    ANNOUNCED = "announced"
+
+
+KINDS: Mapping[TableKind, str] = {
+    TableKind.STREAM: "[stream](streams.md)",
+    TableKind.REFINED: "[refined](refined-tables.md)",
+    TableKind.SERVED: "[served](served-tables.md)",
+    TableKind.ANNOUNCED: "[announced](files.md#announce)",
+}
+"""The page of each kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Has:
+    """The kind can do it.
+
+    Attributes:
+        by: What does it, in Markdown.
+        command: The command line that does or shows it; empty: there is none.
+        page: Page and anchor with more; empty: the kind's own page.
+    """
+
+    by: str
+    command: str = ""
+    page: str = ""
+
+    def markdown(self) -> str:
+        """The cell of the page."""
+        more = f" ([more]({self.page}))" if self.page else ""
+        return (f"`{self.command}`: {self.by}" if self.command else self.by) + more
+
+
+@dataclass(frozen=True, slots=True)
+class Lacks:
+    """The kind cannot do it, or does not need it: why, and what to use instead."""
+
+    why: str
+
+    def markdown(self) -> str:
+        """The cell of the page."""
+        return f"**no**: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """A row of the matrix.
+
+    Attributes:
+        question: What a user wants to know or to do.
+    """
+
+    name: str
+    question: str
+    stream: Has | Lacks
+    refined: Has | Lacks
+    served: Has | Lacks
+    announced: Has | Lacks
+
+    def of(self, kind: TableKind) -> Has | Lacks:
+        """The cell of a kind."""
+        return {
+            TableKind.STREAM: self.stream,
+            TableKind.REFINED: self.refined,
+            TableKind.SERVED: self.served,
+            TableKind.ANNOUNCED: self.announced,
+        }[kind]
+
+
+_FOLLOWS, _ALERTS = "refined-tables.md#in-dagster", "operations.md#alerts"
+_ERASES, _METRICS = "operations.md#what-is-made-of-the-table", "metrics.md#gauges"
+
+CAPABILITIES: tuple[Capability, ...] = (
+    Capability(
+        "start",
+        "What starts its runs?",
+        stream=Has(
+            "the sensor `lag_<cluster>` does it, when a limit of `drain_when` is reached",
+            "kdi drain TABLE",
+            "streams.md#drain_when",
+        ),
+        refined=Has("the sensor `follow` does it, when a table upstream has new rows", "kdi refine TABLE", _FOLLOWS),
+        served=Has("the sensor `follow` does it, when the Delta table has new rows", "kdi serve TABLE", _FOLLOWS),
+        announced=Has(
+            "each drain and replay announces after its commits; the sensor `follow` announces what no run did",
+            "kdi drain TABLE",
+        ),
+    ),
+    Capability(
+        "cron",
+        "Can it run at fixed times?",
+        stream=Has("`drain_when: {cron: …}`", page="streams.md#drain_when"),
+        refined=Has("`cron`", page=_FOLLOWS),
+        served=Has("`cron`", page=_FOLLOWS),
+        announced=Lacks("a version is announced as soon as it is committed; the stream's `cron` decides when that is"),
+    ),
+    Capability(
+        "back-off",
+        "When does a failed run start again?",
+        stream=Has("10 s after a run that moved no position, then 20 s and so on, up to 10 minutes"),
+        refined=Has("the same, after a run that committed nothing", page=_FOLLOWS),
+        served=Has("the same, after a run that published nothing", page=_FOLLOWS),
+        announced=Has("the same, for the sensor; each drain tries too"),
+    ),
+    Capability(
+        "events",
+        "What does Dagster log?",
+        stream=Has("a materialization for each date that a commit touched; the lag sensor logs those that are missing"),
+        refined=Has("the same; the sensor `follow` logs those that are missing", page=_FOLLOWS),
+        served=Has("a materialization for each run, with the version that the database has"),
+        announced=Lacks("announcements are part of the stream's run: its log says which versions it announced"),
+    ),
+    Capability(
+        "checks",
+        "Which asset checks are there?",
+        stream=Has("checks of offsets, dates, dead letters, backlog and files", "kdi check-assets TABLE", "checks.md"),
+        refined=Has("expectations, order, delay, and a comparison with a recomputation", page=_FOLLOWS),
+        served=Lacks(
+            "each run compares the numbers of new and changed keys with the database before it publishes, and "
+            "publishes nothing if they differ"
+        ),
+        announced=Lacks(
+            "one Kafka transaction has the announcements and the bookmark, so that no version is left out or repeated"
+        ),
+    ),
+    Capability(
+        "alerts",
+        "Who is told when it stands still?",
+        stream=Has("the lag sensor sends to `KDI_ALERT_WEBHOOK`", page=_ALERTS),
+        refined=Has("the sensor `downstream_alerts` sends to `KDI_ALERT_WEBHOOK`", page=_ALERTS),
+        served=Has("the same, except for tables in the embedded server", page=_ALERTS),
+        announced=Lacks(
+            "a failure to announce is a line in the log of the run and in the tick of `follow`; the next drain or tick "
+            "tries again, and no version is skipped"
+        ),
+    ),
+    Capability(
+        "status",
+        "How far is it behind?",
+        stream=Has("backlog, lag, time to loss, state", "kdi status TABLE"),
+        refined=Has("what is new upstream, and since when it waits", "kdi status TABLE"),
+        served=Has("versions that the database lacks; without names only", "kdi status"),
+        announced=Lacks("consumers see it: each message has the version of the table and a sequence without gaps"),
+    ),
+    Capability(
+        "metrics",
+        "What does Prometheus get?",
+        stream=Has("`kdi_stream_up` and the other gauges and counters", "kdi metrics serve", _METRICS),
+        refined=Has('`kdi_downstream_…` with `kind="refined"`', "kdi metrics serve", _METRICS),
+        served=Has(
+            '`kdi_downstream_…` with `kind="served"`; not for the embedded server, because a look would start it',
+            "kdi metrics serve",
+            _METRICS,
+        ),
+        announced=Lacks("the lag of a consumer group on the topic is what counts, and Kafka's own tools measure it"),
+    ),
+    Capability(
+        "freshness",
+        "Is it fresh?",
+        stream=Has(
+            "seconds from message to row; `freshness` adds the check `fresh`, a policy and a limit",
+            "kdi freshness TABLE",
+            "checks.md#freshness",
+        ),
+        refined=Has("`freshness` adds the check `up_to_date`, a policy and an alert", page=_FOLLOWS),
+        served=Has("`freshness` adds a policy and an alert", page=_ALERTS),
+        announced=Lacks("announcements follow the commit at once; `freshness` of the stream is the limit"),
+    ),
+    Capability(
+        "plan",
+        "What would the next run do?",
+        stream=Has("the ranges of offsets, or the refusal", "kdi plan TABLE"),
+        refined=Has("the versions upstream and the dates, or the refusal", "kdi plan TABLE"),
+        served=Lacks("`kdi status` has the versions that the database lacks, and why a run would be refused"),
+        announced=Lacks("there is nothing to decide: every version is announced, in order"),
+    ),
+    Capability(
+        "history",
+        "What did its runs do?",
+        stream=Has("every commit, with its ranges and decisions", "kdi history TABLE"),
+        refined=Has("every commit, with the versions that it consumed", "kdi history TABLE"),
+        served=Lacks("the database keeps only its newest version; the asset's materializations are the list"),
+        announced=Lacks("the topic is the history: each message has version, time and operation"),
+    ),
+    Capability(
+        "doctor",
+        "Is everything there that a run needs?",
+        stream=Has("brokers, rights, topic, retention, storage, machine", "kdi doctor TABLE"),
+        refined=Lacks("`kdi doctor` without names examines machine and storage; `kdi plan` says if a table is missing"),
+        served=Lacks("`kdi status` connects to the database, and says why it cannot"),
+        announced=Lacks("a drain says which topic or right is missing; the rights are listed on the page"),
+    ),
+    Capability(
+        "lineage",
+        "Do lineage tools see it?",
+        stream=Has("OpenLineage events of each run", page="lineage-and-catalogs.md#openlineage"),
+        refined=Lacks(
+            "no OpenLineage events; Dagster's graph has the tables, and the materializations have the column lineage"
+        ),
+        served=Lacks("no OpenLineage events; Dagster's graph has the table in the database"),
+        announced=Lacks("a message has the URI of the table, and the table's stream sends the events"),
+    ),
+    Capability(
+        "catalog",
+        "Do catalogs have it?",
+        stream=Has("each run registers it in AWS Glue or Spark's catalog", page="lineage-and-catalogs.md#catalogs"),
+        refined=Lacks("register it once: `CREATE TABLE … USING DELTA LOCATION …`"),
+        served=Lacks("the database is its own catalog"),
+        announced=Lacks("its stream registers the table; who reads files by path needs no catalog"),
+    ),
+    Capability(
+        "upkeep",
+        "Who compacts and cleans up?",
+        stream=Has("the runs `upkeep_<group>_…`, also for dead letters", "kdi upkeep TABLE", "operations.md#upkeep"),
+        refined=Has("the same runs", "kdi upkeep TABLE", "refined-tables.md#upkeep"),
+        served=Lacks("PostgreSQL (autovacuum) and DuckDB do it themselves"),
+        announced=Lacks("Kafka's retention deletes old announcements, and the topic of the bookmarks is compacted"),
+    ),
+    Capability(
+        "erase",
+        "How do a person's rows leave?",
+        stream=Has("rows, dead letters and removed rows", "kdi erase TABLE", "operations.md#erase-a-persons-messages"),
+        refined=Has("refines the table, and looks for rows that are left", "kdi erase STREAM", _ERASES),
+        served=Has("deletes the rows in the database", "kdi erase STREAM", _ERASES),
+        announced=Has(
+            "the erasure is announced like every version: `removed` has the files that consumers must drop",
+            "kdi erase STREAM",
+        ),
+    ),
+    Capability(
+        "upstream restored",
+        "What if its upstream goes back, or is made again?",
+        stream=Has(
+            "a drain refuses a topic that was made again or lost messages, until someone decides",
+            "kdi resolve TABLE new-topic",
+            "operations.md#decisions",
+        ),
+        refined=Has(
+            "RESTORE upstream counts as rows that were removed and added",
+            page="refined-tables.md#exactly-once-by-version",
+        ),
+        served=Has("RESTORE is served by the change feed; without one, all rows are compared"),
+        announced=Has("RESTORE is announced as a version with `operation: RESTORE`, and `only_adds` is false"),
+    ),
+    Capability(
+        "table restored",
+        "What if it goes back itself?",
+        stream=Has(
+            "RESTORE sets the positions back with the rows, and the messages are drained again",
+            page="how-it-works.md#restore",
+        ),
+        refined=Has(
+            "RESTORE sets its bookmarks back with the rows, and what came later is refined again",
+            page="refined-tables.md#exactly-once-by-version",
+        ),
+        served=Has("a backup of the database has its older version with the rows, and what came later is served again"),
+        announced=Has("if the topic of the bookmarks is lost, all files are listed again, and the run says so"),
+    ),
+)
+
+
+def capability_table() -> str:
+    """The matrix as a table in Markdown."""
+    head = ["", *KINDS.values()]
+    return "\n".join(_line(cells) for cells in (head, ["---"] * len(head), *_rows())) + "\n"
+
+
+def _rows() -> Iterator[list[str]]:
+    for row in CAPABILITIES:
+        yield [f"**{row.name}**: {row.question}", *(row.of(kind).markdown() for kind in KINDS)]
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
