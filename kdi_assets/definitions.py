@@ -39,7 +39,7 @@ def defs() -> dg.Definitions:
             *lag_sensors(list(streams)),
             *freshness_sensors(streams),
             *follow_sensors(refined, served, streams),
-            *alert_sensors(refined, served),
+            *alert_sensors(refined, served, streams),
         ],
         jobs=[checks, *upkeep],
         schedules=[*check_schedules(checks), *upkeep_schedules(upkeep)],

@@ -15,13 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from kdi_assets.announce.bookmark import bookmark_to_json, bookmark_topic, ensure_bookmark_topic, read_bookmark
-from kdi_assets.announce.errors import (
-    AnnouncedByAnotherTable,
-    AnotherAnnouncerActive,
-    FilesAreNotRows,
-    NotAnnounced,
-)
-from kdi_assets.announce.table_changes import FEATURES, LastAnnounced, TableChanges
+from kdi_assets.announce.errors import AnotherAnnouncerActive, NotAnnounced
+from kdi_assets.announce.table_changes import LastAnnounced, TableChanges, announced_version
 from kdi_assets.delta.errors import CommitUnreadable, unreadable_commit
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.upstream import open_upstream
@@ -91,11 +86,11 @@ def announce(
         sending.begin()
         at("begun")
         last = read_bookmark(stream, cluster, bookmarks)
-        found = open_upstream(stream.table_uri(lake), partial(_version_of, last))
+        found = open_upstream(stream.table_uri(lake), partial(announced_version, last))
         if found is None:
             return Announced()
         changes = TableChanges(stream, found.log)
-        _refuse(changes, last, topic)
+        changes.refuse(last, topic)
         at("read")
         return _Announcer(stream, changes, sending, bookmarks, until, at).announce(last)
 
@@ -110,18 +105,6 @@ def _transactions(stream: Stream, cluster: Cluster, topic: str) -> Iterator[Tran
         raise NotAnnounced(stream=stream.name, topic=topic, detail=str(failed)) from failed
     except AnotherProducerActive as fenced:
         raise AnotherAnnouncerActive(stream=stream.name, topic=topic) from fenced
-
-
-def _version_of(last: LastAnnounced | None, table_id: str) -> int | None:
-    return last.version if last and last.table_id == table_id else None
-
-
-def _refuse(changes: TableChanges, last: LastAnnounced | None, topic: str) -> None:
-    stream, uri = changes.stream.name, changes.uri
-    if last and last.table_id != changes.log.table_id and last.uri != uri:
-        raise AnnouncedByAnotherTable(stream=stream, topic=topic, uri=uri, other_uri=last.uri)
-    if found := changes.log.features.intersection(FEATURES):
-        raise FilesAreNotRows(stream=stream, uri=uri, feature=min(found))
 
 
 @dataclass(frozen=True, slots=True)

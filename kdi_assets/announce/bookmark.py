@@ -73,7 +73,20 @@ def read_bookmark(stream: Stream, cluster: Cluster, topic: str) -> LastAnnounced
         KdiError: The brokers do not answer or refuse.
     """
     tp = TopicPartition(topic, 0)
-    offsets = _without_open_transactions(stream, cluster, tp)
+    return _newest(stream, cluster, tp, _without_open_transactions(stream, cluster, tp))
+
+
+def look_at_bookmark(stream: Stream, cluster: Cluster, topic: str) -> LastAnnounced | None:
+    """The same without a wait, for a look that announces nothing: an open transaction may hide a newer bookmark.
+
+    Raises:
+        KdiError: The topic is missing, the brokers do not answer or refuse, or the bookmark is of a newer release.
+    """
+    tp = TopicPartition(topic, 0)
+    return _newest(stream, cluster, tp, read_topic(cluster, topic).partitions[tp])
+
+
+def _newest(stream: Stream, cluster: Cluster, tp: TopicPartition, offsets: BrokerOffsets) -> LastAnnounced | None:
     for window in _windows(tp, offsets):
         own = {
             message.offset: message.value
@@ -82,7 +95,7 @@ def read_bookmark(stream: Stream, cluster: Cluster, topic: str) -> LastAnnounced
         }
         if own:
             newest = own[max(own)]
-            return _parse(stream, topic, newest) if newest is not None else None
+            return _parse(stream, tp.topic, newest) if newest is not None else None
     return None
 
 

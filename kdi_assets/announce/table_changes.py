@@ -9,6 +9,7 @@ from datetime import date, datetime
 from typing import Any
 from urllib.parse import unquote
 
+from kdi_assets.announce.errors import AnnouncedByAnotherTable, FilesAreNotRows
 from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.delta.storage import storage_uri
 from kdi_assets.ledger.entry_json import parse_entry
@@ -41,6 +42,11 @@ class LastAnnounced:
     sequence: int
 
 
+def announced_version(last: LastAnnounced | None, table_id: str) -> int | None:
+    """Up to which version a table is announced, inclusive; ``None``: nothing of this table is."""
+    return last.version if last and last.table_id == table_id else None
+
+
 @dataclass(frozen=True, slots=True)
 class TableChanges:
     """The log of a stream's table, read for announcements."""
@@ -52,6 +58,17 @@ class TableChanges:
     def uri(self) -> str:
         """The table's address as announcements give it."""
         return storage_uri(self.log.uri)
+
+    def refuse(self, last: LastAnnounced | None, topic: str) -> None:
+        """Refuse to announce the table.
+
+        Raises:
+            AnnouncedByAnotherTable, FilesAreNotRows: Someone must decide.
+        """
+        if last and last.table_id != self.log.table_id and last.uri != self.uri:
+            raise AnnouncedByAnotherTable(stream=self.stream.name, topic=topic, uri=self.uri, other_uri=last.uri)
+        if found := self.log.features.intersection(FEATURES):
+            raise FilesAreNotRows(stream=self.stream.name, uri=self.uri, feature=min(found))
 
     def why_listing(self, last: LastAnnounced | None) -> str:
         """Why changes since the last announced version are not known; empty if they are."""

@@ -50,14 +50,14 @@ def serve(
     from prometheus_client import CollectorRegistry, start_http_server
 
     from kdi_assets.config.loader import load_folder
-    from kdi_assets.monitoring.downstream_status import watched_tables
+    from kdi_assets.monitoring.follower_rows import watched_tables
     from kdi_assets.monitoring.metrics.collector import stream_collector
     from kdi_assets.monitoring.metrics.downstream import DownstreamReader
 
     endpoint = _host_and_port(statsd) if statsd else None
     documents, settings = load_folder(defs), Settings.from_environment()
     streams = list(documents.streams.values())
-    tables = watched_tables(documents.refined.values(), documents.served.values())
+    tables = watched_tables(documents.refined.values(), documents.served.values(), streams)
     downstream = DownstreamReader(tables, settings.lake, settings.home)
     collector = stream_collector(streams, settings.lake, downstream=downstream)
     registry = CollectorRegistry()

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 
@@ -42,6 +43,10 @@ StreamNames = Annotated[
 TableNames = Annotated[
     list[str] | None,
     typer.Argument(metavar="TABLE", help="Paths of streams' or refined tables, last parts, or topics; default: all."),
+]
+StatusNames = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TABLE", help="Paths of tables of any kind, last parts, or topics; default: all."),
 ]
 Defs = Annotated[
     Path | None,
@@ -100,6 +105,33 @@ def selected_tables(names: Sequence[str], defs: Path | None) -> list[Stream | Re
     if not names:
         return [*loaded.streams.values(), *loaded.refined.values()]
     return list({table.name: table for table in (select_table(loaded, name) for name in names)}.values())
+
+
+def selected_of_all_kinds(names: Sequence[str], defs: Path | None) -> list[Stream | RefinedTableSpec | ServedTableSpec]:
+    """The tables of any kind with these names; without names, all. Raises like ``selected_streams``.
+
+    The last part of a path is looked for among streams and refined tables first: a served table often has the name of
+    its Delta table.
+    """
+    from kdi_assets.config.errors import UnknownStream
+    from kdi_assets.config.loader import load_folder, select_table
+    from kdi_assets.config.served_documents import select_served
+
+    loaded = load_folder(defs)
+    if not names:
+        return [*loaded.streams.values(), *loaded.refined.values(), *loaded.served.values()]
+    found: dict[str, Stream | RefinedTableSpec | ServedTableSpec] = {}
+    for name in names:
+        try:
+            table = select_table(loaded, name)
+            found[table.name] = table
+        except UnknownStream as unknown:
+            try:
+                found |= {served.name: served for served in select_served(loaded.served, [name])}
+            except UnknownStream:
+                known = tuple(sorted([*unknown.known, *loaded.served]))
+                raise UnknownStream(name=name, known=known, what="table") from None
+    return list(found.values())
 
 
 def parse_topic_partition(text: str | None, stream: Stream) -> TopicPartition | None:

@@ -10,6 +10,7 @@ from kdi_assets.cli.errors import HomeMissing
 from kdi_assets.cli.output import print_progress
 from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream
 
 
@@ -23,7 +24,7 @@ def refuse_missing_home(settings: Settings) -> None:
         raise HomeMissing(home=settings.home)
 
 
-def print_place(defs: Path | None, tables: Iterable[Stream | RefinedTableSpec]) -> None:
+def print_place(defs: Path | None, tables: Iterable[Stream | RefinedTableSpec | ServedTableSpec]) -> None:
     """Print the lake, the folder of the documents and the brokers on stderr, and where each comes from.
 
     Args:

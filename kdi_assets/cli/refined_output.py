@@ -1,10 +1,10 @@
-"""What `kdi plan`, `status`, `history`, `replay` and `audit` do for a refined table."""
+"""What `kdi plan`, `history`, `replay` and `audit` do for a refined table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,7 @@ from kdi_assets.cli.output import (
     history_text,
     print_result,
     refusal_in_json,
-    short_duration,
     table_text,
-    utc_text,
 )
 from kdi_assets.cli.refine import refine_and_print
 from kdi_assets.cli.session import lazy_session
@@ -28,12 +26,9 @@ from kdi_assets.wording import counted
 if TYPE_CHECKING:
     from kdi_assets.audit.refined_audit import RefinedAudit
     from kdi_assets.monitoring.refined_history import RefinedCommit
-    from kdi_assets.monitoring.refined_status import RefinedStatus
     from kdi_assets.refine.plan import RefinePlan
     from kdi_assets.stream.refined_table import RefinedTableSpec
 
-STATUS_HEAD = ("REFINED TABLE", "NEW UPSTREAM", "WAITS", "VERSION", "LAST COMMIT", "STATE")
-STATUS_ALIGN = "<>>>><"
 _OF_ENTRY = ("kind", "why", "run_id", "upstreams", "dates", "rows_by_date", "changes", "late_changes", "unknown_values")
 
 
@@ -66,45 +61,6 @@ def _plan_text(table: RefinedTableSpec, plan: RefinePlan) -> str:
     rows = [(u.table, u.since, u.version, u.kind) for u in plan.upstreams]
     lines = [head, table_text(("UPSTREAM TABLE", "CONSUMED", "NEWEST", "NEW"), rows, align="<>><")]
     return "\n".join([*lines, *([f"dates: {', '.join(map(str, sorted(plan.dates)))}"] if plan.dates else ())])
-
-
-def refined_status_text(statuses: Sequence[RefinedStatus], now: datetime) -> str:
-    """The table of refined tables; after it every refusal in full."""
-    table = table_text(STATUS_HEAD, [_status_cells(one, now) for one in statuses], align=STATUS_ALIGN)
-    return "\n".join([table, *dict.fromkeys(str(one.refusal) for one in statuses if one.refusal)])
-
-
-def _status_cells(one: RefinedStatus, now: datetime) -> tuple[str, ...]:
-    if one.plan is None:
-        return (one.table.name, "?", "?", "?", "-", "refused")
-    new = sum(1 for u in one.plan.upstreams if u.kind != "nothing")
-    waits = one.waiting_seconds(now)
-    return (
-        one.table.name,
-        f"{new} of {len(one.plan.upstreams)}" if new else "-",
-        "-" if not one.is_behind else "?" if waits is None else short_duration(waits),
-        f"v{one.plan.version}" if one.plan.version >= 0 else "-",
-        "-" if one.refined_at is None else utc_text(one.refined_at, date=now - one.refined_at > timedelta(hours=20)),
-        f"behind: {one.plan.kind}" if one.is_behind else "OK",
-    )
-
-
-def refined_status_fields(one: RefinedStatus) -> dict[str, object]:
-    """The fields of a status for ``--json``."""
-    plan = one.plan
-    return {
-        "table": one.table.name,
-        "state": "refused" if plan is None else "behind" if one.is_behind else "OK",
-        "refined": plan.kind if plan else None,
-        "why": plan.why if plan else None,
-        "waiting_seconds": one.waiting_seconds(datetime.now(UTC)),
-        "table_version": plan.version if plan and plan.version >= 0 else None,
-        "upstreams": [{"table": u.table, "since": u.since, "version": u.version} for u in plan.upstreams]
-        if plan
-        else None,
-        "refined_at": one.refined_at,
-        "error": one.refusal,
-    }
 
 
 def print_refined_history(table: RefinedTableSpec, *, count: int, decisions: bool, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.upstream import UpstreamChanges
-from kdi_assets.monitoring.checks.finding import CheckResult
+from kdi_assets.monitoring.checks.finding import CheckResult, level_of_delay
 from kdi_assets.refine.bookmarks import changes_rows
 from kdi_assets.refine.entry import parse_refine_entry
 from kdi_assets.refine.plan import RefinePlan, plan_refinement
@@ -78,8 +78,7 @@ def up_to_date(status: RefinedStatus, now: datetime) -> CheckResult:
     if waits is None or limits is None:
         return CheckResult("passed", "something is new upstream; it is unknown since when")
     text = f"what is new upstream waits for {duration(waits)}"
-    level = "error" if waits >= limits.fail_seconds else "warn" if waits >= limits.warn_seconds else "passed"
-    return CheckResult(level, text, {"waiting_seconds": round(waits, 1)})  # type: ignore[arg-type]
+    return CheckResult(level_of_delay(waits, limits), text, {"waiting_seconds": round(waits, 1)})
 
 
 def first_new_commit(changes: UpstreamChanges) -> datetime | None:

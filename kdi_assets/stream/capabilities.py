@@ -147,18 +147,15 @@ CAPABILITIES: tuple[Capability, ...] = (
         stream=Has("the lag sensor sends to `KDI_ALERT_WEBHOOK`", page=_ALERTS),
         refined=Has("the sensor `downstream_alerts` sends to `KDI_ALERT_WEBHOOK`", page=_ALERTS),
         served=Has("the same, except for tables in the embedded server", page=_ALERTS),
-        announced=Lacks(
-            "a failure to announce is a line in the log of the run and in the tick of `follow`; the next drain or tick "
-            "tries again, and no version is skipped"
-        ),
+        announced=Has("the same, also with the limit of the stream's `freshness`", page=_ALERTS),
     ),
     Capability(
         "status",
         "How far is it behind?",
         stream=Has("backlog, lag, time to loss, state", "kdi status TABLE"),
         refined=Has("what is new upstream, and since when it waits", "kdi status TABLE"),
-        served=Has("versions that the database lacks; without names only", "kdi status"),
-        announced=Lacks("consumers see it: each message has the version of the table and a sequence without gaps"),
+        served=Has("versions that the database lacks, and since when", "kdi status TABLE"),
+        announced=Has("versions that are not announced, and since when", "kdi status TABLE"),
     ),
     Capability(
         "metrics",
@@ -170,7 +167,7 @@ CAPABILITIES: tuple[Capability, ...] = (
             "kdi metrics serve",
             _METRICS,
         ),
-        announced=Lacks("the lag of a consumer group on the topic is what counts, and Kafka's own tools measure it"),
+        announced=Has('`kdi_downstream_…` with `kind="announced"`', "kdi metrics serve", _METRICS),
     ),
     Capability(
         "freshness",
@@ -182,7 +179,7 @@ CAPABILITIES: tuple[Capability, ...] = (
         ),
         refined=Has("`freshness` adds the check `up_to_date`, a policy and an alert", page=_FOLLOWS),
         served=Has("`freshness` adds a policy and an alert", page=_ALERTS),
-        announced=Lacks("announcements follow the commit at once; `freshness` of the stream is the limit"),
+        announced=Has("`freshness` of the stream is the limit of the alert", page=_ALERTS),
     ),
     Capability(
         "plan",

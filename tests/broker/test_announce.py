@@ -17,6 +17,7 @@ from kdi_assets.announce.errors import (
     BookmarksNotKept,
     BookmarksScattered,
 )
+from kdi_assets.announce.status import AnnouncedStatus, read_announced_status
 from kdi_assets.delta.storage import commit_path
 from kdi_assets.drain.drain import drain
 from kdi_assets.sources.kafka.errors import TopicMissing
@@ -93,6 +94,30 @@ def test_versions_that_no_drain_announced_are_announced_in_order_later(announced
     assert_each_version_once(found, web.uri)
     assert [a.kind for a in found] == ["listing", "changes", "changes", "changes"]
     assert found[-1].version == web.version()
+
+
+def test_how_far_a_table_is_announced_is_read_without_an_announcement(announced: Callable[[], DrivenStream]) -> None:
+    """Procedure: look before the table exists, before its first announcement, after it, and after two silent drains.
+    Pass: the versions and the time of the oldest one that is not announced; a look sends nothing.
+    """
+    web = announced()
+    nothing = read_announced_status(web.stream, web.lake)
+    silent = web.with_definition(announce=None)
+    silent.drain_rounds(1, 10)
+    never = read_announced_status(web.stream, web.lake)
+    announce(web.stream, web.lake)
+    through = web.version()
+    up_to_date = read_announced_status(web.stream, web.lake)
+    silent.drain_rounds(2, 10)
+
+    behind = read_announced_status(web.stream, web.lake)
+
+    assert nothing == AnnouncedStatus()
+    assert (never.through, never.behind, never.why) == (None, through + 1, "nothing was announced before")
+    assert up_to_date == AnnouncedStatus(through, through)
+    assert (behind.through, behind.newest, behind.behind) == (through, web.version(), 2)
+    assert behind.waiting_since is not None
+    assert [a.version for a in seen(web)] == [through]
 
 
 @pytest.mark.parametrize("point", ["begun", "read", "sent"])

@@ -16,10 +16,12 @@ from dagster import DagsterInstance
 from kdi_assets.drain.errors import RetentionPassedPosition
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog, State
-from kdi_assets.monitoring.downstream_status import DownstreamStatus
+from kdi_assets.monitoring.follower_rows import FollowerRow
 from kdi_assets.refine.errors import ChangedByOthers, UpstreamMissing
 from kdi_assets.serve.errors import DatabaseUnavailable
 from kdi_assets.settings import Settings
+from kdi_assets.stream.capabilities import TableKind
+from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 from kdi_assets.stream.stream import Stream, TopicPartition
@@ -106,19 +108,23 @@ def test_refined_and_served_tables_that_are_refused_late_or_away_are_sent(
     """Procedure: a table is up to date, later late, later refused; a database does not answer, and is back.
     Pass: each is sent once after its patience, and once more when it is over; a missing upstream table is no incident.
     """
-    clock, said = datetime(2026, 5, 6, tzinfo=UTC), dict[str, DownstreamStatus]()
+    clock, said = datetime(2026, 5, 6, tzinfo=UTC), dict[str, FollowerRow]()
     silver, gone = (RefinedTableSpec(path, (Upstream("bronze/orders"),)) for path in ("silver/orders", "silver/gone"))
     copy = ServedTableSpec("gold/daily", Postgres("daily", url="postgresql://kdi@db/x"), ("date",))
-    monkeypatch.setattr(downstream_alerts, "read_downstream_status", lambda table, **_: said[table.name])
+    monkeypatch.setattr(downstream_alerts, "read_follower_rows", lambda tables, **_: [said[t.name] for t in tables])
     sensor = downstream_alerts.alert_sensor([silver, gone, copy], now=lambda: clock)
     cursor: str | None = None
 
     def tick(waits: float, refusal: KdiError | None = None, away: KdiError | None = None) -> list[tuple[str, str, str]]:
         nonlocal cursor, clock
         clock += timedelta(minutes=1)
-        said[silver.name] = DownstreamStatus(silver.name, "refined", 1, waits, limit_seconds=60, refusal=refusal)
-        said[gone.name] = DownstreamStatus(gone.name, "refined", refusal=UpstreamMissing(table="", upstream="", uri=""))
-        said[copy.name] = DownstreamStatus(copy.name, "served", 0, 0.0, refusal=away)
+        said[silver.name] = FollowerRow(
+            silver.name, TableKind.REFINED, 1, waits, limits=FreshnessLimits(30, 60), refusal=refusal
+        )
+        said[gone.name] = FollowerRow(
+            gone.name, TableKind.REFINED, refusal=UpstreamMissing(table="", upstream="", uri="")
+        )
+        said[copy.name] = FollowerRow(copy.name, TableKind.SERVED, 0, 0.0, refusal=away)
         before = len(webhook.told)
         with dg.build_sensor_context(instance, cursor=cursor) as context:
             cursor = sensor.evaluate_tick(context).cursor

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from kdi_assets.cli.status import status_reader
 from kdi_assets.drain.errors import TimestampTooLarge
 from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.monitoring.status_row import json_fields
+from kdi_assets.monitoring.stream_row import stream_row_reader
 from tests.conftest import DrivenFactory
 from tests.kafka_log import Headers, Publisher
 
@@ -107,8 +108,8 @@ def test_a_topic_without_any_message_has_figures_and_they_are_zero(driven: Drive
     web = driven(partitions=2)
 
     def figures() -> dict[str, object]:
-        (seen,) = status_reader([web.stream], web.lake)()
-        return seen.fields()
+        (seen,) = stream_row_reader([web.stream], web.lake)()
+        return json_fields(seen)
 
     before = figures()
     report = web.drain()

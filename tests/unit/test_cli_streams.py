@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from kdi_assets.cli.output import to_json
-from kdi_assets.cli.status import HEAD, StreamStatus, text
+from kdi_assets.cli.status import HEAD, stream_cells, text
 from kdi_assets.delta.errors import NotADeltaTable
 from kdi_assets.drain.errors import RetentionPassedPosition
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import BUCKETS_PER_OCTAVE, HIGHEST_BUCKET, LOWEST_BUCKET
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State
 from kdi_assets.monitoring.freshness import bucket_seconds
+from kdi_assets.monitoring.status_row import json_fields
+from kdi_assets.monitoring.stream_row import StreamRow
 from kdi_assets.monitoring.table_facts import DataFiles, TableFacts
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
 from kdi_assets.stream.stream import Cluster, Status, Stream, TopicPartition
@@ -102,13 +104,13 @@ def status(
     table: str = "bronze/orders",
     lag: float = 38.2,
     loss: float | None = 7500.0,
-) -> StreamStatus:
+) -> StreamRow:
     stream = Stream("orders", table, "id bigint", "current_date()", MAIN, status=said)
     waiting: dict[str, Any] = {"rate": 10.0, "loss": loss, "word": State.WARN} if offsets else {}
     backlog = waits(offsets, lag if offsets else None, stream=table, held=held, refusal=refusal, **waiting)
     backlog = backlog if looked else replace(backlog, topic_partitions={})
     drained_at = NOW - drained_ago if drained_ago else None
-    return StreamStatus(stream, backlog, TableFacts(9, drained_at, 700, 0, files=DataFiles(30, 5000, 12)))
+    return StreamRow(stream, backlog, TableFacts(9, drained_at, 700, 0, files=DataFiles(30, 5000, 12)))
 
 
 @pytest.mark.parametrize(
@@ -125,9 +127,9 @@ def status(
         (status(0, refusal=SILENT, looked=False), ("?", "?", "?", "?", "0", "12", "11:59:00Z", "unreachable")),
     ],
 )
-def test_a_line_has_backlog_lag_letters_files_drain_and_state(given: StreamStatus, cells: tuple[str, ...]) -> None:
+def test_a_line_has_backlog_lag_letters_files_drain_and_state(given: StreamRow, cells: tuple[str, ...]) -> None:
     """Never and unknown are different."""
-    assert given.cells(NOW) == ("bronze/orders", *cells)
+    assert stream_cells(given, NOW) == ("bronze/orders", *cells)
 
 
 @pytest.mark.parametrize(
@@ -149,15 +151,15 @@ def test_where_positions_cannot_be_read_no_backlog_is_claimed() -> None:
     held = {TP: PartitionBacklog(None, 90, 0)}
     unread = Backlog("bronze/orders", held, 0, None, NotADeltaTable(uri="/lake/orders"), 0)
 
-    seen = StreamStatus(status().stream, unread, TableFacts())
+    seen = StreamRow(status().stream, unread, TableFacts())
 
-    assert seen.cells(NOW) == ("bronze/orders", "?", "?", "?", "?", "-", "-", "-", "refused")
-    assert seen.fields()["backlog_offsets"] is None
-    assert seen.fields()["backlog_bytes"] is None
+    assert stream_cells(seen, NOW) == ("bronze/orders", "?", "?", "?", "?", "-", "-", "-", "refused")
+    assert json_fields(seen)["backlog_offsets"] is None
+    assert json_fields(seen)["backlog_bytes"] is None
 
 
 def test_programs_read_raw_numbers_and_every_topic_partition() -> None:
-    told = json.loads(json.dumps(to_json(status(1234, loss=math.inf).fields()), allow_nan=False))
+    told = json.loads(json.dumps(to_json(json_fields(status(1234, loss=math.inf))), allow_nan=False))
 
     assert told["topic_partitions"]["orders/0"] == {
         "earliest": 0,
@@ -178,7 +180,7 @@ def test_programs_read_raw_numbers_and_every_topic_partition() -> None:
 def test_the_table_fits_120_columns_with_large_numbers_and_long_times() -> None:
     longest = status(999_999_999, lag=86399, loss=8_639_999, refusal=SILENT, table="bronze/" + "t" * 17)
 
-    lines = text([longest, status()], NOW).splitlines()
+    lines = text([longest, status()], [], NOW).splitlines()
 
     assert lines[0].split("  ")[0] == HEAD[0]
     assert max(map(len, lines[:3])) <= 120
@@ -186,9 +188,9 @@ def test_the_table_fits_120_columns_with_large_numbers_and_long_times() -> None:
 
 def test_a_refusal_is_told_in_full_once_for_all_its_streams() -> None:
     silent = status(refusal=SILENT, looked=False)
-    told = text([silent, silent, status(held=12)], NOW)
+    told = text([silent, silent, status(held=12)], [], NOW)
 
-    assert silent.fields()["backlog_offsets"] is None
+    assert json_fields(silent)["backlog_offsets"] is None
     assert "bronze/orders: 12 offsets are held back by an open transaction" in told.splitlines()
 
     assert told.count("no answer from localhost:1") == 1

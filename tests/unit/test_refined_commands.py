@@ -63,7 +63,11 @@ def test_an_upstream_table_that_is_missing_is_said_by_every_command(kdi: Kdi) ->
 
     assert planned.code == 75 and planned.objects[0]["error"]["type"] == "UpstreamMissing"
     head, line, refusal, *_ = status.out.splitlines()
-    assert (status.code, head.split()[0], line.split()[-1]) == (0, "REFINED", "refused")
+    assert (status.code, head.split()[:2], line.split()[1:]) == (
+        0,
+        ["TABLE", "KIND"],
+        ["refined", *"???-", "refused", "-"],
+    )
     assert refusal.startswith("gold/daily: its upstream table made/elsewhere does not exist")
     assert history.out == "gold/daily: no commit yet; the table does not exist\n"
 

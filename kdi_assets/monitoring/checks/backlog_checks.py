@@ -9,7 +9,7 @@ from datetime import datetime
 
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog, State
-from kdi_assets.monitoring.checks.finding import CheckResult, Level, Number
+from kdi_assets.monitoring.checks.finding import CheckResult, Level, Number, level_of_delay
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.sources.of_stream import source_of
 from kdi_assets.sources.source import oldest_timestamps
@@ -129,7 +129,7 @@ def _of_lag(backlog: Backlog, limits: FreshnessLimits, *, nothing: bool) -> tupl
     if backlog.lag_seconds is None:
         return "warn", f"{backlog.offsets:,} offsets wait, and their age is unknown"
     oldest = f"the oldest of {backlog.offsets:,} waiting offsets is {backlog.lag_seconds:,.0f} s old"
-    return _level(backlog.lag_seconds, limits), oldest
+    return level_of_delay(backlog.lag_seconds, limits), oldest
 
 
 def _of_transaction(backlog: Backlog, seconds: float | None, limits: FreshnessLimits) -> tuple[Level, str]:
@@ -138,10 +138,4 @@ def _of_transaction(backlog: Backlog, seconds: float | None, limits: FreshnessLi
         return "passed", ""
     if seconds is None:
         return "warn", f"{held}, and their age is unknown"
-    return _level(seconds, limits), f"{held}, the oldest is {seconds:,.0f} s old"
-
-
-def _level(seconds: float, limits: FreshnessLimits) -> Level:
-    if seconds >= limits.fail_seconds:
-        return "error"
-    return "warn" if seconds >= limits.warn_seconds else "passed"
+    return level_of_delay(seconds, limits), f"{held}, the oldest is {seconds:,.0f} s old"

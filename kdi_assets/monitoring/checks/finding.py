@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kdi_assets.errors import KdiError, Transient
+from kdi_assets.stream.limits import FreshnessLimits
 
 Level = Literal["passed", "warn", "error"]
 """``error``: call someone; ``warn``: someone should look at it when there is time."""
@@ -41,3 +42,10 @@ def not_checked(refusal: KdiError) -> CheckResult:
     happened, safe, run = refusal.message_parts()
     level: Level = "warn" if isinstance(refusal, Transient) else "error"
     return CheckResult(level, happened, lists={"what is safe": (safe,), "what to run": (run,)})
+
+
+def level_of_delay(seconds: float, limits: FreshnessLimits) -> Level:
+    """What the limits say of something that waits for so long."""
+    if seconds >= limits.fail_seconds:
+        return "error"
+    return "warn" if seconds >= limits.warn_seconds else "passed"

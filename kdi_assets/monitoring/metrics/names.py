@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
-from kdi_assets.monitoring.downstream_status import DownstreamStatus
+from kdi_assets.monitoring.follower_rows import FollowerRow
 from kdi_assets.monitoring.table_facts import TableFacts
 
 OF_STREAM = ("stream", "topic")
@@ -138,22 +138,22 @@ DRAIN_COUNTERS: Mapping[Metric, Callable[[LedgerEntry], int]] = {
 }
 """Of drains alone."""
 
-DOWNSTREAM_UP = Metric("kdi_downstream_up", "Whether it is known what is new for a refined or served table.", OF_TABLE)
-DOWNSTREAM_GAUGES: Mapping[Metric, Callable[[DownstreamStatus], float | None]] = {
+DOWNSTREAM_UP = Metric("kdi_downstream_up", "Whether it is known what is new for the table.", OF_TABLE)
+DOWNSTREAM_GAUGES: Mapping[Metric, Callable[[FollowerRow], float | None]] = {
     Metric(
         "kdi_downstream_behind_versions", "Versions upstream that are not consumed; 0 if none has new rows.", OF_TABLE
-    ): lambda status: _known(status.versions_behind),
+    ): lambda row: _known(row.behind),
     Metric(
         "kdi_downstream_waiting_seconds", "How long the oldest new rows upstream wait; 0 if none do.", OF_TABLE
-    ): lambda status: _known(status.waiting_seconds),
+    ): lambda row: _known(row.waiting_seconds),
     Metric(
         "kdi_downstream_last_commit_timestamp_seconds", "When it was last refined or served.", OF_TABLE
-    ): lambda status: status.committed_at.timestamp() if status.committed_at else math.nan,
+    ): lambda row: row.committed_at.timestamp() if row.committed_at else math.nan,
     Metric(
         "kdi_downstream_freshness_limit_seconds", "The limit `fail` of the document's freshness.", OF_TABLE
-    ): lambda status: status.limit_seconds,
+    ): lambda row: row.limits.fail_seconds if row.limits else None,
     Metric(
         "kdi_downstream_late_changes_ratio", "Changes of the newest commit that were older than the rows.", OF_TABLE
-    ): lambda status: status.late_share,
+    ): lambda row: row.late_share,
 }
 """A gauge whose value is ``None`` is left out."""

@@ -14,10 +14,11 @@ from typing import TypeVar
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.errors import KdiError
-from kdi_assets.monitoring.backlog import Backlog, State, state_of
+from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.monitoring.backlog_reader import BacklogReader, ReadBacklogs
 from kdi_assets.monitoring.metrics.totals import LedgerTotals, Totals
-from kdi_assets.monitoring.table_facts import TableFacts, TableWatch
+from kdi_assets.monitoring.stream_row import StreamRow
+from kdi_assets.monitoring.table_facts import TableWatch
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.stream.stream import Stream
 
@@ -34,22 +35,14 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSnapshot:
+class StreamSnapshot(StreamRow):
     """The facts about one stream.
 
     Attributes:
-        table: ``None`` if the table's log cannot be read; empty if there is no table yet.
         totals: ``None`` if they are not known yet.
     """
 
-    stream: Stream
-    backlog: Backlog
-    table: TableFacts | None
     totals: Totals | None
-
-    @property
-    def state(self) -> State:
-        return state_of(self.stream, self.backlog)
 
     @property
     def up(self) -> bool:

@@ -1,4 +1,4 @@
-"""How far refined and served tables are behind, as metrics and alerts have it."""
+"""How far refined and served tables are behind, as `kdi status`, metrics and alerts have it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kdi_assets.monitoring.downstream_status import read_downstream_status, watched_tables
+from kdi_assets.monitoring.follower_rows import read_follower_rows, watched_tables
+from kdi_assets.monitoring.status_row import freshness_level
 from kdi_assets.serve.serve import serve
 from kdi_assets.stream.served_table import DuckDb, Postgres, ServedTableSpec
 from tests.refined import Lakeside, refined_table
@@ -29,8 +30,8 @@ def test_a_table_waits_for_rows_and_not_for_compactions(spark: SparkSession, lak
     later = datetime.now(UTC) + timedelta(hours=1)
 
     def behind() -> list[tuple[int | None, float | None]]:
-        states = [read_downstream_status(t, lake=lake, home=tmp_path, now=later) for t in (COPY, served)]
-        return [(s.versions_behind, s.waiting_seconds and round(s.waiting_seconds / 600)) for s in states]
+        states = read_follower_rows([COPY, served], lake=lake, home=tmp_path, now=later)
+        return [(s.behind, s.waiting_seconds and round(s.waiting_seconds / 600)) for s in states]
 
     for n in range(2):
         lakeside.append([(n, "a", n, "i", DAY)])
@@ -49,15 +50,15 @@ def test_a_table_waits_for_rows_and_not_for_compactions(spark: SparkSession, lak
     assert compacted == [(0, 0), (0, 0)]
     assert waiting == [(2, 6), (0, 0)]
     assert refined == [(0, 0), (2, 6)]
-    state = read_downstream_status(COPY, lake=lake, home=tmp_path, now=later)
-    assert (state.limit_seconds, state.refusal) == (6 * 3600, None)
+    (state,) = read_follower_rows([COPY], lake=lake, home=tmp_path, now=later)
+    assert (state.limits, state.refusal, freshness_level(state)) == (COPY.freshness, None, "passed")
     assert state.committed_at is not None and state.committed_at < later
 
 
 def test_a_table_that_cannot_be_read_says_why_and_the_embedded_server_is_not_started(tmp_path: Path) -> None:
     embedded = ServedTableSpec("gold/daily", Postgres("daily"), ("id",))
 
-    state = read_downstream_status(COPY, lake=str(tmp_path), home=tmp_path, now=datetime.now(UTC))
+    (state,) = read_follower_rows([COPY], lake=str(tmp_path), home=tmp_path, now=datetime.now(UTC))
 
-    assert (state.versions_behind, type(state.refusal).__name__) == (None, "UpstreamMissing")
-    assert watched_tables([COPY], [embedded]) == (COPY,)
+    assert (state.behind, type(state.refusal).__name__) == (None, "UpstreamMissing")
+    assert watched_tables([COPY], [embedded], []) == (COPY,)

@@ -1,0 +1,182 @@
+"""The state of tables that follow others: refined, served and announced ones. No JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from kdi_assets.announce.status import read_announced_status
+from kdi_assets.errors import KdiError
+from kdi_assets.monitoring.refined_status import first_new_commit, read_refined_status
+from kdi_assets.serve.status import read_served_status
+from kdi_assets.sources.kafka.errors import AdvertisedUnreachable, BrokerUnreachable
+from kdi_assets.stream.capabilities import TableKind
+from kdi_assets.stream.limits import FreshnessLimits
+from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.stream.served_table import Postgres, ServedTableSpec
+from kdi_assets.stream.stream import Stream
+
+FollowedTable = RefinedTableSpec | ServedTableSpec | Stream
+"""What a document describes; of a stream, its announcements."""
+_SILENT = (BrokerUnreachable, AdvertisedUnreachable)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerRow:
+    """A ``StatusRow``: its versions behind are those of its upstream tables; only versions with rows or files count.
+
+    Attributes:
+        new: What is new, in words; empty: nothing.
+        version: Of the refined table; of the Delta table whose rows the database has, or up to which files are
+            announced. ``None``: none, or unknown.
+        late_share: Of a refined table, as ``RefinedStatus``.
+    """
+
+    name: str
+    kind: TableKind
+    behind: int | None = None
+    waiting_seconds: float | None = None
+    committed_at: datetime | None = None
+    limits: FreshnessLimits | None = None
+    refusal: KdiError | None = None
+    new: str = ""
+    version: int | None = None
+    late_share: float | None = None
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        if self.refusal:
+            return "refused"
+        return "behind" if self.new else "OK"
+
+    @property
+    def next_command(self) -> str:
+        if self.refusal:
+            return self.refusal.message_parts()[2]
+        command = {TableKind.REFINED: "refine", TableKind.SERVED: "serve"}.get(self.kind, "drain")
+        return f"kdi {command} {self.name}" if self.new else ""
+
+
+def watched_tables(
+    refined: Iterable[RefinedTableSpec], served: Iterable[ServedTableSpec], streams: Iterable[Stream]
+) -> tuple[FollowedTable, ...]:
+    """Tables that programs look at all the time: all but those in the embedded server, which a look would start."""
+    asked = (s for s in served if not (isinstance(s.into, Postgres) and not s.into.url))
+    return (*refined, *asked, *announced_streams(streams))
+
+
+def announced_streams(streams: Iterable[Stream]) -> list[Stream]:
+    """The streams whose tables are announced."""
+    return [stream for stream in streams if stream.announce and stream.status != "retired"]
+
+
+def read_follower_rows(
+    tables: Sequence[FollowedTable],
+    *,
+    lake: str,
+    home: Path,
+    now: datetime,
+    known: Mapping[str, KdiError] | None = None,
+) -> list[FollowerRow]:
+    """Read the state of tables; a refusal is part of it. Brokers that did not answer are not asked a second time.
+
+    Args:
+        home: Folder of DuckDB files with relative paths.
+        known: By cluster, a refusal that streams of it have already.
+    """
+    silent: dict[str, KdiError] = {
+        cluster: refusal for cluster, refusal in (known or {}).items() if isinstance(refusal, _SILENT)
+    }
+    return [_row(table, lake, home, now, silent) for table in tables]
+
+
+def _row(table: FollowedTable, lake: str, home: Path, now: datetime, silent: dict[str, KdiError]) -> FollowerRow:
+    if isinstance(table, RefinedTableSpec):
+        return _refined(table, lake, now)
+    if isinstance(table, ServedTableSpec):
+        return _served(table, lake, home, now)
+    return _announced(table, lake, now, silent)
+
+
+def _refined(table: RefinedTableSpec, lake: str, now: datetime) -> FollowerRow:
+    status = read_refined_status(table, lake)
+    plan, behind, new, version = status.plan, None, "", None
+    if plan:
+        changed = [u for u in plan.upstreams if u.kind != "nothing"] if status.is_behind else []
+        behind = sum(u.version - (-1 if u.since is None else u.since) for u in changed)
+        new = plan.kind if status.is_behind else ""
+        version = plan.version if plan.version >= 0 else None
+    return FollowerRow(
+        table.name,
+        TableKind.REFINED,
+        behind,
+        status.waiting_seconds(now),
+        status.refined_at,
+        table.freshness,
+        status.refusal,
+        new,
+        version,
+        status.late_share,
+        facts={
+            "table": table.name,
+            "refined": plan.kind if plan else None,
+            "why": plan.why if plan else None,
+            "table_version": version,
+            "upstreams": plan and [{"table": u.table, "since": u.since, "version": u.version} for u in plan.upstreams],
+            "refined_at": status.refined_at,
+        },
+    )
+
+
+def _served(table: ServedTableSpec, lake: str, home: Path, now: datetime) -> FollowerRow:
+    status = read_served_status(table, lake=lake, home=home)
+    behind, waits = None, None
+    if status.changes:
+        behind = 0 if status.changes.kind == "nothing" else status.behind
+        since = first_new_commit(status.changes)
+        waits = (now - since).total_seconds() if since else (None if behind else 0.0)
+    return FollowerRow(
+        table.name,
+        TableKind.SERVED,
+        behind,
+        waits,
+        status.committed_at,
+        table.freshness,
+        status.refusal,
+        status.why_behind,
+        status.consumed,
+        facts={
+            "served": table.name,
+            "table": table.table,
+            "consumed_version": status.consumed,
+            "newest_version": status.newest,
+            "versions_behind": status.behind,
+            "served_at": status.committed_at,
+        },
+    )
+
+
+def _announced(stream: Stream, lake: str, now: datetime, silent: dict[str, KdiError]) -> FollowerRow:
+    cluster = (stream.announce and stream.announce.cluster) or stream.cluster
+    facts: dict[str, object] = {"announced": stream.name, "topic": stream.announce.topic if stream.announce else None}
+    row = FollowerRow(stream.name, TableKind.ANNOUNCED, limits=stream.freshness, facts=facts)
+    try:
+        if refusal := silent.get(cluster.name):
+            raise refusal
+        status = read_announced_status(stream, lake)
+    except KdiError as refusal:
+        if isinstance(refusal, _SILENT):
+            silent[cluster.name] = refusal
+        return replace(row, refusal=refusal)
+    waits = (now - status.waiting_since).total_seconds() if status.waiting_since else None
+    return replace(
+        row,
+        behind=status.behind,
+        waiting_seconds=waits if status.behind else 0.0,
+        new=(status.why or "new files") if status.behind else "",
+        version=status.through,
+        facts={**facts, "announced_version": status.through, "newest_version": status.newest},
+    )

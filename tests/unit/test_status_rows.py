@@ -1,0 +1,168 @@
+"""`kdi status` and alerts over tables of every kind: one row each, with the same fields."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from kdi_assets.announce.status import AnnouncedStatus
+from kdi_assets.errors import KdiError
+from kdi_assets.monitoring import follower_rows
+from kdi_assets.monitoring.follower_rows import FollowerRow, read_follower_rows
+from kdi_assets.monitoring.status_row import StatusRow, freshness_level
+from kdi_assets.monitoring.stream_row import StreamRow
+from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
+from kdi_assets.stream.capabilities import TableKind
+from kdi_assets.stream.fields import Announce
+from kdi_assets.stream.limits import FreshnessLimits
+from kdi_assets.stream.stream import Cluster, Stream
+from tests.documents import refined, stream, written
+from tests.typed import Kdi
+
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+COPY = """type: kdi_assets.components.ServedTable
+attributes: {table: made/elsewhere, keys: [id], into: {duckdb: {file: x.duckdb, table: elsewhere_now}}}
+"""
+OF_ALL_KINDS = {"kind", "state", "behind", "waiting_seconds", "fresh", "next_command", "error"}
+
+
+@pytest.fixture
+def every_kind(kdi: Kdi, tmp_path: Path, lake: str, monkeypatch: pytest.MonkeyPatch) -> Kdi:
+    """A table of each kind over one Delta table; the stream is retired, so that nobody asks its broker."""
+    monkeypatch.setenv("KDI_HOME", str(tmp_path))
+    announced = AnnouncedStatus(3, 5, 2, waiting_since=NOW)
+    monkeypatch.setattr(follower_rows, "announced_streams", lambda streams: [s for s in streams if s.announce])
+    monkeypatch.setattr(follower_rows, "read_announced_status", lambda stream, lake: announced)
+    orders = stream("bronze/orders", more=", status: retired")
+    told = stream(
+        "bronze/told", more=", status: retired, announce: {topic: files}, freshness: {warn: 1 hour, fail: 2 hours}"
+    )
+    told = told.replace("topic: t,", "topic: told,")
+    silver = refined("silver/daily", upstream="made/elsewhere", more=", freshness: {warn: 1 hour, fail: 6 hours}")
+    written(tmp_path, orders=orders, told=told, silver=silver, copy=COPY)
+    rows = {"id": [1], "date": pa.array([date(2026, 1, 1)], pa.date32())}
+    write_deltalake(f"{lake}/made/elsewhere", pa.table(rows))
+    return kdi
+
+
+def test_every_table_has_a_line_and_the_command_that_brings_it_up_to_date(every_kind: Kdi) -> None:
+    answer = every_kind("status")
+
+    streams, followers = (part.splitlines() for part in answer.out.split("\n\n"))
+    assert answer.code == 0
+    assert [line.split()[0] for line in streams] == ["STREAM", "bronze/orders", "bronze/told"]
+    assert followers[0].split()[:4] == ["TABLE", "KIND", "BEHIND", "WAITS"]
+    lines = {line.split()[0]: line for line in followers[1:]}
+    assert lines["silver/daily"].split()[1:5] == ["refined", "1", "?", "-"]
+    assert lines["silver/daily"].endswith("behind: rebuild                      kdi refine silver/daily")
+    assert lines["duckdb/elsewhere_now"].endswith("behind: its rows are not served yet  kdi serve duckdb/elsewhere_now")
+    assert lines["bronze/told"].split()[1:3] == ["announced", "2"]
+    assert lines["bronze/told"].endswith("kdi drain bronze/told")
+
+
+def test_programs_get_the_fields_of_the_kind_and_those_of_all_kinds(every_kind: Kdi) -> None:
+    found = every_kind("status", "--json").objects
+
+    assert [one["kind"] for one in found] == ["stream", "stream", "refined", "served", "announced"]
+    assert all(one.keys() >= OF_ALL_KINDS for one in found)
+    orders, _, daily, copy, told = found
+    assert (orders["stream"], orders["state"], orders["backlog_offsets"], orders["behind"]) == (
+        "bronze/orders",
+        "retired",
+        None,
+        None,
+    )
+    assert {"topic_partitions", "lag_seconds", "drained_at", "table_version", "dead_letters_24h"} <= orders.keys()
+    assert (daily["table"], daily["state"], daily["refined"], daily["next_command"]) == (
+        "silver/daily",
+        "behind",
+        "rebuild",
+        "kdi refine silver/daily",
+    )
+    assert daily["upstreams"] == [{"table": "made/elsewhere", "since": None, "version": 0}]
+    assert (copy["served"], copy["table"], copy["consumed_version"], copy["newest_version"]) == (
+        "duckdb/elsewhere_now",
+        "made/elsewhere",
+        None,
+        0,
+    )
+    assert (copy["versions_behind"], copy["fresh"]) == (1, None)
+    assert (told["announced"], told["topic"], told["announced_version"], told["fresh"]) == (
+        "bronze/told",
+        "files",
+        3,
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("silver/daily", ["refined"]),
+        ("elsewhere_now", ["served"]),
+        ("duckdb/elsewhere_now", ["served"]),
+        ("bronze/told", ["stream", "announced"]),
+    ],
+)
+def test_a_name_selects_a_table_of_any_kind(every_kind: Kdi, name: str, found: list[str]) -> None:
+    assert [one["kind"] for one in every_kind("status", name, "--json").objects] == found
+
+
+def test_a_name_that_no_table_has_is_refused_with_the_names_of_all_kinds(every_kind: Kdi) -> None:
+    answer = every_kind("status", "duckdb/elsewhere_then")
+
+    assert answer.code == 2
+    assert "no table is called duckdb/elsewhere_then: did you mean duckdb/elsewhere_now?" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("waits", "limits", "refusal", "level"),
+    [
+        (30.0, FreshnessLimits(60, 600), None, "passed"),
+        (60.0, FreshnessLimits(60, 600), None, "warn"),
+        (600.0, FreshnessLimits(60, 600), None, "error"),
+        (600.0, None, None, None),
+        (None, FreshnessLimits(60, 600), None, None),
+        (0.0, FreshnessLimits(60, 600), TopicMissing(cluster="main", topic="files", bootstrap_servers="b:1"), None),
+    ],
+)
+def test_what_waits_is_judged_by_the_limits_alone(
+    waits: float | None, limits: FreshnessLimits | None, refusal: KdiError | None, level: str | None
+) -> None:
+    row = FollowerRow("x", TableKind.ANNOUNCED, 1, waits, limits=limits, refusal=refusal)
+
+    assert freshness_level(row) == level
+
+
+def test_brokers_that_do_not_answer_are_asked_once_for_all_announced_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[str]()
+
+    def silent(stream: Stream, lake: str) -> AnnouncedStatus:
+        asked.append(stream.name)
+        raise BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
+
+    monkeypatch.setattr(follower_rows, "read_announced_status", silent)
+    cluster = Cluster("main", "localhost:1")
+    tables = [
+        Stream("t", name, "id bigint", "current_date()", cluster, announce=Announce("files")) for name in ("a/b", "a/c")
+    ]
+
+    rows = read_follower_rows(tables, lake=str(tmp_path), home=tmp_path, now=NOW)
+
+    assert asked == ["a/b"]
+    assert [type(row.refusal) for row in rows] == [BrokerUnreachable, BrokerUnreachable]
+    assert [row.state for row in rows] == ["refused", "refused"]
+
+
+def test_streams_and_followers_have_one_protocol() -> None:
+    """Checked by mypy: both can be handed to what takes a row."""
+    rows: list[StatusRow] = [FollowerRow("x", TableKind.REFINED)]
+    of_streams: list[type[StatusRow]] = [StreamRow]
+
+    assert rows and of_streams
