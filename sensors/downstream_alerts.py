@@ -8,10 +8,8 @@ from datetime import UTC, datetime
 import dagster as dg
 from pydantic import TypeAdapter
 
-from kdi_assets.monitoring.follower_rows import FollowedTable, read_follower_rows, watched_tables
-from kdi_assets.monitoring.status_row import StatusRow, freshness_level
-from kdi_assets.refine.errors import UpstreamMissing
-from kdi_assets.serve.errors import SourceMissing
+from kdi_assets.monitoring.follower_rows import FollowedTable, FollowerRow, read_follower_rows, watched_tables
+from kdi_assets.monitoring.status_row import freshness_level
 from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec
@@ -66,9 +64,9 @@ def alert_sensor(
     return alerts
 
 
-def incidents_of(row: StatusRow) -> Iterator[tuple[str, Incident | None]]:
+def incidents_of(row: FollowerRow) -> Iterator[tuple[str, Incident | None]]:
     """The incidents of a table by key; what is unknown is left out."""
-    if isinstance(row.refusal, UpstreamMissing | SourceMissing):
+    if row.has_not_begun:
         return  # its own upstream has to begin first
     yield from ((f"{kind}:{row.name}", incident) for kind, incident in of_refusal(row.refusal))
     if (level := freshness_level(row)) and row.limits and row.waiting_seconds is not None:

@@ -1,46 +1,74 @@
-"""`kdi freshness`: how long messages took until they were in the table; reads the ledger, no broker and no Spark."""
+"""`kdi freshness`: how long messages took until they were in the table, and how long rows wait for followers.
+
+Reads logs and databases, no broker and no Spark.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamNames, selected_streams
+from kdi_assets.cli.options import AsJson, Defs, NamesOfAllKinds, selected_of_all_kinds
 from kdi_assets.cli.output import exit_code, print_json, print_refusal, table_text
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
+from kdi_assets.stream.stream import Stream
 from kdi_assets.wording import duration
 
 if TYPE_CHECKING:
+    from kdi_assets.monitoring.follower_rows import FollowedTable
     from kdi_assets.monitoring.freshness import Freshness
-    from kdi_assets.stream.stream import Stream
+    from kdi_assets.stream.limits import FreshnessLimits
 
+FOLLOWER_HEAD = ("TABLE", "KIND", "WAITS", "LIMITS", "FRESH")
 HEAD = ("STREAM", "DRAINS", "MESSAGES", "P50", "P95", "P99", "LIMITS")
 
 
 def freshness(
-    streams: StreamNames = None,
-    hours: Annotated[float, typer.Option(min=0.01, help="Hours to look back.")] = 24.0,
+    tables: NamesOfAllKinds = None,
+    hours: Annotated[float, typer.Option(min=0.01, help="Hours to look back, of streams.")] = 24.0,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the time from a message's timestamp until it was in the table. Needs no Spark and no broker.
+    """Show the time from a message's timestamp until it was in the table, and how long new rows wait for refined and
+    served tables. Needs no Spark and no broker.
 
     P50, P95 and P99 are percentiles over messages, exact to 5 percent of a
-    message's age at the beginning of its drain. LIMITS are `freshness` of the
-    stream's document.
+    message's age at the beginning of its drain. WAITS is the age of the oldest
+    rows upstream that are not refined or served. LIMITS are `freshness` of the
+    document.
 
-    Exit codes: 0 shown; 1 documents are wrong, or a table's log cannot be read;
-    75 a retry helps.
+    Exit codes: 0 shown; 1 documents are wrong, or a table's log or database
+    cannot be read; 75 a retry helps.
     """
+    chosen = selected_of_all_kinds(tables or (), defs)
+    streams = [table for table in chosen if isinstance(table, Stream)]
+    lines, refusals = _of_streams(streams, hours, as_json=as_json)
+    parts = [table_text(HEAD, lines, align="<>>>>><")] if lines else []
+    if followers := [table for table in chosen if not isinstance(table, Stream)]:
+        lines, refused = _of_followers(followers, as_json=as_json)
+        parts.append(table_text(FOLLOWER_HEAD, lines, align="<<><<"))
+        refusals += refused
+    if not as_json:
+        typer.echo("\n\n".join(parts) or "no document describes a stream")
+        for each in refusals:
+            print_refusal(each)
+    if refusals:
+        raise typer.Exit(exit_code(refusals))
+
+
+def _of_streams(
+    streams: Sequence[Stream], hours: float, *, as_json: bool
+) -> tuple[list[tuple[str, ...]], list[KdiError]]:
     from kdi_assets.monitoring.freshness import freshness_since
 
     lake, since = Settings.from_environment().lake, datetime.now(UTC) - timedelta(hours=hours)
-    rows: list[tuple[str, ...]] = []
+    lines: list[tuple[str, ...]] = []
     refusals: list[KdiError] = []
-    for stream in selected_streams(streams or (), defs):
+    for stream in streams:
         found: Freshness | None = None
         refusal: KdiError | None = None
         try:
@@ -48,24 +76,50 @@ def freshness(
         except KdiError as refused:
             refusal = refused
             refusals.append(refused)
-        rows.append(_row(stream, found, "?" if refusal else "-"))
+        lines.append(_row(stream, found, "?" if refusal else "-"))
         if as_json:
             print_json(_fields(stream, found, refusal, hours))
-    if not as_json:
-        typer.echo(table_text(HEAD, rows, align="<>>>>><") if rows else "no document describes a stream")
-        for each in refusals:
-            print_refusal(each)
-    if refusals:
-        raise typer.Exit(exit_code(refusals))
+    return lines, refusals
+
+
+def _of_followers(tables: Sequence[FollowedTable], *, as_json: bool) -> tuple[list[tuple[str, ...]], list[KdiError]]:
+    from kdi_assets.monitoring.follower_rows import read_follower_rows
+    from kdi_assets.monitoring.status_row import freshness_level
+
+    settings, now = Settings.from_environment(), datetime.now(UTC)
+    rows = read_follower_rows(tables, lake=settings.lake, home=settings.home, now=now)
+    lines: list[tuple[str, ...]] = []
+    for row in rows:
+        level = freshness_level(row)
+        unknown = "-" if row.has_not_begun else "?"
+        waits = unknown if row.waiting_seconds is None else _seconds(row.waiting_seconds)
+        verdict = {"passed": "yes", "warn": "no: warn", "error": "no: fail"}[level] if level else "-"
+        lines.append((row.name, row.kind.value, waits, _limits_text(row.limits), verdict))
+        if as_json:
+            print_json(
+                {
+                    "table": row.name,
+                    "kind": row.kind,
+                    "waiting_seconds": row.waiting_seconds,
+                    "warn_seconds": row.limits.warn_seconds if row.limits else None,
+                    "fail_seconds": row.limits.fail_seconds if row.limits else None,
+                    "fresh": None if level is None else level == "passed",
+                    "error": row.refusal,
+                }
+            )
+    return lines, [row.refusal for row in rows if row.refusal and not row.has_not_begun]
 
 
 def _row(stream: Stream, found: Freshness | None, unknown: str) -> tuple[str, ...]:
-    limits = stream.freshness
-    limits_text = f"warn {_seconds(limits.warn_seconds)}, fail {_seconds(limits.fail_seconds)}" if limits else "-"
+    limits_text = _limits_text(stream.freshness)
     if found is None:
         return (stream.name, *5 * unknown, limits_text)
     percentiles = map(_seconds, (found.p50, found.p95, found.p99))
     return (stream.name, f"{found.drains:,}", f"{found.messages:,}", *percentiles, limits_text)
+
+
+def _limits_text(limits: FreshnessLimits | None) -> str:
+    return f"warn {_seconds(limits.warn_seconds)}, fail {_seconds(limits.fail_seconds)}" if limits else "-"
 
 
 def _seconds(seconds: float | None) -> str:

@@ -7,13 +7,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream, TopicPartition
+
+if TYPE_CHECKING:
+    from kdi_assets.config.loader import LoadedFolder
+
+TableOfAnyKind = Stream | RefinedTableSpec | ServedTableSpec
 
 
 def _also_before_the_command(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
@@ -44,7 +49,7 @@ TableNames = Annotated[
     list[str] | None,
     typer.Argument(metavar="TABLE", help="Paths of streams' or refined tables, last parts, or topics; default: all."),
 ]
-StatusNames = Annotated[
+NamesOfAllKinds = Annotated[
     list[str] | None,
     typer.Argument(metavar="TABLE", help="Paths of tables of any kind, last parts, or topics; default: all."),
 ]
@@ -107,20 +112,26 @@ def selected_tables(names: Sequence[str], defs: Path | None) -> list[Stream | Re
     return list({table.name: table for table in (select_table(loaded, name) for name in names)}.values())
 
 
-def selected_of_all_kinds(names: Sequence[str], defs: Path | None) -> list[Stream | RefinedTableSpec | ServedTableSpec]:
-    """The tables of any kind with these names; without names, all. Raises like ``selected_streams``.
+def selected_of_all_kinds(names: Sequence[str], defs: Path | None) -> list[TableOfAnyKind]:
+    """The tables of any kind with these names; without names, all. Raises like ``selected_streams``."""
+    from kdi_assets.config.loader import load_folder
+
+    return of_all_kinds(load_folder(defs), names)
+
+
+def of_all_kinds(loaded: LoadedFolder, names: Sequence[str]) -> list[TableOfAnyKind]:
+    """The same, of documents that are read already.
 
     The last part of a path is looked for among streams and refined tables first: a served table often has the name of
     its Delta table.
     """
     from kdi_assets.config.errors import UnknownStream
-    from kdi_assets.config.loader import load_folder, select_table
+    from kdi_assets.config.loader import select_table
     from kdi_assets.config.served_documents import select_served
 
-    loaded = load_folder(defs)
     if not names:
         return [*loaded.streams.values(), *loaded.refined.values(), *loaded.served.values()]
-    found: dict[str, Stream | RefinedTableSpec | ServedTableSpec] = {}
+    found: dict[str, TableOfAnyKind] = {}
     for name in names:
         try:
             table = select_table(loaded, name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StatusNames, selected_of_all_kinds
+from kdi_assets.cli.options import AsJson, Defs, NamesOfAllKinds, selected_of_all_kinds
 from kdi_assets.cli.output import EXIT_RETRY, print_json, short_duration, table_text, utc_text
 from kdi_assets.cli.place import print_place
 from kdi_assets.errors import Transient
@@ -35,7 +35,7 @@ WATCH_SECONDS, CLEAR = 5.0, "\x1b[2J\x1b[H"
 
 
 def status(
-    tables: StatusNames = None,
+    tables: NamesOfAllKinds = None,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat every 5 seconds until Ctrl-C.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,

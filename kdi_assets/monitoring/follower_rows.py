@@ -10,6 +10,8 @@ from pathlib import Path
 from kdi_assets.announce.status import read_announced_status
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.refined_status import first_new_commit, read_refined_status
+from kdi_assets.refine.errors import UpstreamMissing
+from kdi_assets.serve.errors import SourceMissing
 from kdi_assets.serve.status import read_served_status
 from kdi_assets.sources.kafka.errors import AdvertisedUnreachable, BrokerUnreachable
 from kdi_assets.stream.capabilities import TableKind
@@ -51,6 +53,11 @@ class FollowerRow:
         if self.refusal:
             return "refused"
         return "behind" if self.new else "OK"
+
+    @property
+    def has_not_begun(self) -> bool:
+        """Whether a table that it is made of does not exist yet, so that nothing is wrong with it."""
+        return isinstance(self.refusal, UpstreamMissing | SourceMissing)
 
     @property
     def next_command(self) -> str:

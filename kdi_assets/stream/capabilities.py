@@ -177,8 +177,12 @@ CAPABILITIES: tuple[Capability, ...] = (
             "kdi freshness TABLE",
             "checks.md#freshness",
         ),
-        refined=Has("`freshness` adds the check `up_to_date`, a policy and an alert", page=_FOLLOWS),
-        served=Has("`freshness` adds a policy and an alert", page=_ALERTS),
+        refined=Has(
+            "how long rows wait; `freshness` adds the check `up_to_date`, a policy and an alert",
+            "kdi freshness TABLE",
+            _FOLLOWS,
+        ),
+        served=Has("how long rows wait; `freshness` adds a policy and an alert", "kdi freshness TABLE", _ALERTS),
         announced=Has("`freshness` of the stream is the limit of the alert", page=_ALERTS),
     ),
     Capability(

@@ -44,8 +44,9 @@ COMMANDS = {
 
 
 @pytest.fixture(autouse=True)
-def _a_table_of_each_kind(kdi: Kdi, tmp_path: Path) -> None:
+def _a_table_of_each_kind(kdi: Kdi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No table exists, and nobody asks the broker of a retired stream."""
+    monkeypatch.setenv("KDI_HOME", str(tmp_path))
     orders = stream("bronze/orders", more=", status: retired")
     more = ", status: retired, announce: {topic: files}"
     told = stream("bronze/told", more=more).replace("topic: t,", "topic: told,")

@@ -99,6 +99,24 @@ def test_programs_get_the_fields_of_the_kind_and_those_of_all_kinds(every_kind: 
     )
 
 
+def test_freshness_says_how_long_rows_wait_for_tables_that_follow(every_kind: Kdi, lake: str) -> None:
+    write_deltalake(f"{lake}/silver/daily", pa.table({"id": [1]}))  # another writer's table: refused
+
+    shown, programs = every_kind("freshness"), every_kind("freshness", "silver/daily", "elsewhere_now", "--json")
+
+    head, daily, copy = shown.out.split("\n\n")[1].splitlines()
+    assert head.split() == ["TABLE", "KIND", "WAITS", "LIMITS", "FRESH"]
+    assert daily.split(maxsplit=3)[:3] == ["silver/daily", "refined", "?"]
+    assert daily.endswith("warn 1 h, fail 6 h  -")
+    assert copy.split() == ["duckdb/elsewhere_now", "served", "?", "-", "-"]
+    assert (shown.code, programs.code) == (1, 1)
+    assert [(o["table"], o["kind"], o["fresh"], o["warn_seconds"]) for o in programs.objects] == [
+        ("silver/daily", "refined", None, 3600.0),
+        ("duckdb/elsewhere_now", "served", None, None),
+    ]
+    assert programs.objects[0]["error"]["happened"] in shown.err
+
+
 @pytest.mark.parametrize(
     ("name", "found"),
     [
