@@ -1,4 +1,4 @@
-"""`kdi doctor`: is everything there that a drain needs?"""
+"""`kdi doctor`: is everything there that a run needs?"""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamNames
+from kdi_assets.cli.options import AsJson, Defs, NamesOfAllKinds, of_all_kinds
 from kdi_assets.cli.output import exit_code, print_json, table_text
 from kdi_assets.settings import Settings
+from kdi_assets.stream.stream import Stream
 from kdi_assets.wording import printable
 
 if TYPE_CHECKING:
@@ -18,25 +19,27 @@ if TYPE_CHECKING:
 HEAD = ("EXAMINATION", "OF", "VERDICT", "FOUND")
 
 
-def doctor(streams: StreamNames = None, defs: Defs = None, as_json: AsJson = False) -> None:
-    """Examine everything that a drain needs: documents, disk, packages, Java, jars, storage, Dagster, brokers, access
-    rights and retention.
+def doctor(tables: NamesOfAllKinds = None, defs: Defs = None, as_json: AsJson = False) -> None:
+    """Examine everything that a run needs: documents, disk, packages, Java, jars, storage, Dagster, brokers, access
+    rights and retention; of refined, served and announced tables whether what is new can be read, and whether the
+    database or the topic answers.
 
     All examinations run at the same time, each with a timeout. Nothing is
-    changed, and Spark is not started. A warning does not stop drains yet.
+    changed, and Spark is not started. A warning does not stop runs yet.
 
     Exit codes: 0 all fine, or warnings only; 1 something is wrong; 2 usage;
     75 something is wrong, and a retry helps.
     """
-    from kdi_assets.config.loader import defs_folder, read_streams, select_streams
+    from kdi_assets.config.loader import defs_folder, read_streams
     from kdi_assets.doctor.doctor import examine
     from kdi_assets.doctor.finding import Verdict
 
     folder = defs or defs_folder()
     loaded = read_streams(folder)
-    every = dict(sorted(loaded.streams.items()))
-    chosen = select_streams(every, streams) if streams else list(every.values())
-    findings = examine(Settings.from_environment(), loaded, folder, streams=chosen)
+    chosen = of_all_kinds(loaded, tables or ())
+    streams = [table for table in chosen if isinstance(table, Stream)]
+    others = [table for table in chosen if not isinstance(table, Stream)]
+    findings = examine(Settings.from_environment(), loaded, folder, streams=streams, others=others)
     if as_json:
         for finding in findings:
             own = {name: getattr(finding, name) for name in ("examination", "of", "verdict", "found", "facts")}

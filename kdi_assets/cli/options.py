@@ -130,7 +130,10 @@ def of_all_kinds(loaded: LoadedFolder, names: Sequence[str]) -> list[TableOfAnyK
     from kdi_assets.config.served_documents import select_served
 
     if not names:
-        return [*loaded.streams.values(), *loaded.refined.values(), *loaded.served.values()]
+        every: list[TableOfAnyKind] = []
+        for tables in (loaded.streams, loaded.refined, loaded.served):
+            every += [tables[name] for name in sorted(tables)]
+        return every
     found: dict[str, TableOfAnyKind] = {}
     for name in names:
         try:

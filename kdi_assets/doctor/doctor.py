@@ -1,4 +1,4 @@
-"""Runs all examinations in two parallel rounds: those that need no broker, then those of brokers that answer."""
+"""Runs all examinations in two parallel rounds: those that need no broker, then tables and brokers that answer."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ from kdi_assets.doctor import kafka, machine
 from kdi_assets.doctor.catalog import catalog
 from kdi_assets.doctor.disk import disk, places
 from kdi_assets.doctor.finding import Finding, Trouble, Unanswered, Verdict, fine, warning, wrong
+from kdi_assets.doctor.followers import follower
 from kdi_assets.doctor.instance import dagster
 from kdi_assets.doctor.storage import storage
 from kdi_assets.errors import KdiError
 from kdi_assets.formats.errors import RegistryUnavailable
 from kdi_assets.formats.registry.cache import SchemaFiles
 from kdi_assets.formats.registry.client import RegistryClient
+from kdi_assets.monitoring.follower_rows import FollowedTable, announced_streams, announcing_cluster, kind_of
 from kdi_assets.runtime.driver.control import uses_warm_driver
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Registry
+from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Cluster, Stream
 from kdi_assets.wording import counted, kind_in_words
 
@@ -37,8 +41,15 @@ REGISTRY_SECONDS = 8.0
 """Less than an examination may take, so that the error is the registry's and not the time limit's."""
 
 
-def examine(settings: Settings, loaded: LoadedFolder, folder: Path, *, streams: Sequence[Stream]) -> list[Finding]:
-    """Examine everything that a drain of these streams needs.
+def examine(
+    settings: Settings,
+    loaded: LoadedFolder,
+    folder: Path,
+    *,
+    streams: Sequence[Stream],
+    others: Sequence[RefinedTableSpec | ServedTableSpec] = (),
+) -> list[Finding]:
+    """Examine everything that runs of these tables need.
 
     Args:
         loaded: The documents in ``folder``.
@@ -47,11 +58,14 @@ def examine(settings: Settings, loaded: LoadedFolder, folder: Path, *, streams: 
         At least one finding for every examination; if a cluster does not answer, only that.
     """
     streams = [stream for stream in streams if stream.status != "retired"]  # their topics may be deleted
-    clusters = {stream.cluster.name: stream.cluster for stream in streams}
+    told = announced_streams(streams)
+    clusters = {c.name: c for c in (*(s.cluster for s in streams), *(announcing_cluster(s) for s in told))}
     alone = side_by_side([*_of_machine(settings), *_of_servers(settings, streams, clusters)], seconds=ALONE_SECONDS)
     silent = {f.of for f in alone if f.examination == "brokers" and f.verdict is not Verdict.OK}
     answering = [cluster for name, cluster in clusters.items() if name not in silent]
-    by_brokers = side_by_side(list(_by_brokers(answering, streams, settings.lake)), seconds=BROKERS_SECONDS)
+    followers = [*others, *(stream for stream in told if announcing_cluster(stream).name not in silent)]
+    second = [*_by_brokers(answering, streams, settings.lake), *_followers(followers, settings)]
+    by_brokers = side_by_side(second, seconds=BROKERS_SECONDS)
     room = partial(disk, places(settings), needed_bytes=kafka.backlog_bytes(by_brokers))
     return [
         *documents(loaded, folder),
@@ -75,8 +89,13 @@ def documents(loaded: LoadedFolder, folder: Path) -> Iterator[Finding]:
         )
         yield warning("documents", of, nothing)
     elif not loaded.mistakes:
-        found = f"{counted(len(loaded.streams), 'stream')}; kdi check tries their expressions"
+        found = f"{_described(loaded)}; kdi check tries their expressions"
         yield fine("documents", of, found, streams=sorted(loaded.streams))
+
+
+def _described(loaded: LoadedFolder) -> str:
+    others = [(len(loaded.refined), "refined table"), (len(loaded.served), "served table")]
+    return ", ".join([counted(len(loaded.streams), "stream"), *(counted(n, what) for n, what in others if n)])
 
 
 def _of_machine(settings: Settings) -> Iterator[Examination]:
@@ -126,9 +145,16 @@ def registry(described: Registry, home: Path) -> Iterator[Finding]:
 def _by_brokers(clusters: Iterable[Cluster], streams: Sequence[Stream], lake: str) -> Iterator[Examination]:
     for cluster in clusters:
         own = [stream for stream in streams if stream.cluster.name == cluster.name]
+        if not own:
+            continue  # it has announcements only
         topics = sorted({stream.topic for stream in own})
         yield Examination("rights", cluster.name, partial(kafka.rights, cluster, topics))
         yield Examination("stream", cluster.name, partial(kafka.streams, cluster, own, lake=lake))
+
+
+def _followers(tables: Iterable[FollowedTable], settings: Settings) -> Iterator[Examination]:
+    for table in tables:
+        yield Examination(kind_of(table).value, table.name, partial(follower, table, settings))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
-from kdi_assets.stream.stream import Stream
+from kdi_assets.stream.stream import Cluster, Stream
 
 FollowedTable = RefinedTableSpec | ServedTableSpec | Stream
 """What a document describes; of a stream, its announcements."""
@@ -78,6 +78,18 @@ def watched_tables(
 def announced_streams(streams: Iterable[Stream]) -> list[Stream]:
     """The streams whose tables are announced."""
     return [stream for stream in streams if stream.announce and stream.status != "retired"]
+
+
+def announcing_cluster(stream: Stream) -> Cluster:
+    """The cluster of the topic of a stream's announcements."""
+    return (stream.announce and stream.announce.cluster) or stream.cluster
+
+
+def kind_of(table: FollowedTable) -> TableKind:
+    """The kind of the table's row."""
+    if isinstance(table, RefinedTableSpec):
+        return TableKind.REFINED
+    return TableKind.SERVED if isinstance(table, ServedTableSpec) else TableKind.ANNOUNCED
 
 
 def read_follower_rows(
@@ -167,7 +179,7 @@ def _served(table: ServedTableSpec, lake: str, home: Path, now: datetime) -> Fol
 
 
 def _announced(stream: Stream, lake: str, now: datetime, silent: dict[str, KdiError]) -> FollowerRow:
-    cluster = (stream.announce and stream.announce.cluster) or stream.cluster
+    cluster = announcing_cluster(stream)
     facts: dict[str, object] = {"announced": stream.name, "topic": stream.announce.topic if stream.announce else None}
     row = FollowerRow(stream.name, TableKind.ANNOUNCED, limits=stream.freshness, facts=facts)
     try:

@@ -205,9 +205,9 @@ CAPABILITIES: tuple[Capability, ...] = (
         "doctor",
         "Is everything there that a run needs?",
         stream=Has("brokers, rights, topic, retention, storage, machine", "kdi doctor TABLE"),
-        refined=Lacks("`kdi doctor` without names examines machine and storage; `kdi plan` says if a table is missing"),
-        served=Lacks("`kdi status` connects to the database, and says why it cannot"),
-        announced=Lacks("a drain says which topic or right is missing; the rights are listed on the page"),
+        refined=Has("can what is new upstream be read, or what refuses it; storage, machine", "kdi doctor TABLE"),
+        served=Has("the same, and does the database answer", "kdi doctor TABLE"),
+        announced=Has("the same, and are the topics there", "kdi doctor TABLE"),
     ),
     Capability(
         "lineage",
