@@ -77,15 +77,17 @@ def refine_and_print(
 ) -> KdiError | None:
     """Refine one table, print the result, and return its refusal."""
     from kdi_assets.refine.refine import refine as refine_table
+    from kdi_assets.refine.report import heard_by_listeners
 
     report: RefineReport | None = None
     refusal: KdiError | None = None
     lake = Settings.from_environment().lake
     try:
-        with session.watched():
+        with session.watched(), heard_by_listeners(table, lake, session) as heard:
             report = refine_table(
                 table, lake=lake, session=session, dates=dates, rebuild=rebuild, report=print_progress
             )
+            heard(report)
     except KdiError as refused:
         refusal = refused
         print_refusal(refused)

@@ -60,7 +60,12 @@ def examine(
     streams = [stream for stream in streams if stream.status != "retired"]  # their topics may be deleted
     told = announced_streams(streams)
     clusters = {c.name: c for c in (*(s.cluster for s in streams), *(announcing_cluster(s) for s in told))}
-    alone = side_by_side([*_of_machine(settings), *_of_servers(settings, streams, clusters)], seconds=ALONE_SECONDS)
+    delta: list[Stream | RefinedTableSpec] = [
+        *streams,
+        *(table for table in others if isinstance(table, RefinedTableSpec)),
+    ]
+    servers = _of_servers(settings, streams, clusters, in_catalog=delta)
+    alone = side_by_side([*_of_machine(settings), *servers], seconds=ALONE_SECONDS)
     silent = {f.of for f in alone if f.examination == "brokers" and f.verdict is not Verdict.OK}
     answering = [cluster for name, cluster in clusters.items() if name not in silent]
     followers = [*others, *(stream for stream in told if announcing_cluster(stream).name not in silent)]
@@ -110,13 +115,18 @@ def _of_machine(settings: Settings) -> Iterator[Examination]:
 
 
 def _of_servers(
-    settings: Settings, streams: Sequence[Stream], clusters: Mapping[str, Cluster]
+    settings: Settings,
+    streams: Sequence[Stream],
+    clusters: Mapping[str, Cluster],
+    *,
+    in_catalog: Sequence[Stream | RefinedTableSpec],
 ) -> Iterator[Examination]:
     registries = {stream.registry.name: stream.registry for stream in streams if stream.registry}
     for name, described in registries.items():
         yield Examination("registry", name, partial(registry, described, settings.home))
     if settings.catalog:
-        yield Examination("catalog", settings.catalog, partial(catalog, settings.catalog, streams, lake=settings.lake))
+        look = partial(catalog, settings.catalog, in_catalog, lake=settings.lake)
+        yield Examination("catalog", settings.catalog, look)
     for name, cluster in clusters.items():
         yield Examination("brokers", name, partial(kafka.brokers, cluster))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
 from kdi_assets.delta.storage import storage_uri
-from kdi_assets.stream.stream import Stream
+from kdi_assets.listeners.heard import HeardTable
 
 CatalogKind = Literal["glue", "spark"]
 
@@ -43,7 +43,7 @@ class RegisteredElsewhere(Exception):
         super().__init__(f"{table} is registered with the location {found}, and this table is at {uri}")
 
 
-def catalog_table(stream: Stream, database: str = "") -> CatalogTable:
+def catalog_table(described: HeardTable, database: str = "") -> CatalogTable:
     """The table's name: ``bronze/web_requests`` becomes ``bronze.web_requests``, and ``orders`` ``default.orders``.
 
     With a database for all tables it becomes ``<database>.bronze_web_requests``. Names are in lower case, and other
@@ -51,7 +51,7 @@ def catalog_table(stream: Stream, database: str = "") -> CatalogTable:
 
     Source: Athena, "Name databases, tables, and columns".
     """
-    *folders, name = (re.sub(r"[^a-z0-9_]", "_", part) for part in stream.table.lower().split("/"))
+    *folders, name = (re.sub(r"[^a-z0-9_]", "_", part) for part in described.table.lower().split("/"))
     if database:
         return CatalogTable(database, "_".join([*folders, name]))
     return CatalogTable("_".join(folders) or "default", name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from kdi_assets.delta.column_types import table_fields
-from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.listeners.heard import HeardCommit, HeardTable
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.stream.stream import Stream
 
@@ -39,8 +39,8 @@ class LineageSender:
         run_id: Dagster's run, if there is one.
     """
 
-    def __init__(self, kind: str, stream: Stream, lake: str, *, run_id: str = "") -> None:
-        self._kind, self._stream, self._lake, self._parent = kind, stream, lake, run_id
+    def __init__(self, kind: str, table: HeardTable, lake: str, *, run_id: str = "") -> None:
+        self._kind, self._table, self._lake, self._parent = kind, table, lake, run_id
         self._run_id = str(uuid4())
         self._sent: Future[None] = Future()
         self._sent.set_result(None)
@@ -53,7 +53,7 @@ class LineageSender:
     def ended(
         self,
         at: datetime,
-        commits: Sequence[LedgerEntry],
+        commits: Sequence[HeardCommit],
         failure: BaseException | None,
         *,
         session: Callable[[], SparkSession] | None,
@@ -78,9 +78,11 @@ class LineageSender:
         from kdi_assets.listeners.column_lineage import column_lineage
         from kdi_assets.runtime.spark_internals import referenced_names
 
+        if not isinstance(self._table, Stream):
+            return {}
         try:
-            names = [field["name"] for field in table_fields(self._stream.table_uri(self._lake))]
-            return column_lineage(self._stream, names, referenced=partial(referenced_names, session()))
+            names = [field["name"] for field in table_fields(self._table.table_uri(self._lake))]
+            return column_lineage(self._table, names, referenced=partial(referenced_names, session()))
         except Exception as failure:  # noqa: BLE001 - an event without column lineage is better than a failed run
             self._warn(f"no column lineage: {type(failure).__name__}: {failure}")
             return {}
@@ -95,7 +97,7 @@ class LineageSender:
 
                 from kdi_assets.listeners.lineage_events import run_event
             self._client = self._client or OpenLineageClient()
-            run = self._kind, self._stream, self._lake
+            run = self._kind, self._table, self._lake
             self._client.emit(run_event(state, at, *run, run_id=self._run_id, parent=self._parent, **facts))
 
         self._sent = start_in_thread(send, name="lineage")
@@ -103,5 +105,5 @@ class LineageSender:
     def _warn(self, reason: str) -> None:
         without_password = re.sub(r"//[^/\s]*@", "//", reason)
         log.warning(
-            "%s: OpenLineage has no complete events of this %s: %s", self._stream.name, self._kind, without_password
+            "%s: OpenLineage has no complete events of this %s: %s", self._table.name, self._kind, without_password
         )

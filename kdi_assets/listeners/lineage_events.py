@@ -1,4 +1,5 @@
-"""The events of OpenLineage: a run of a stream reads its topic and writes its table and its dead letters.
+"""The events of OpenLineage: a run of a stream reads its topic and writes its table and its dead letters; a refinement
+reads its upstream tables and writes its table.
 
 Source: OpenLineage, "Naming" for namespaces and names, "Facets & Extensibility" for facets.
 """
@@ -34,6 +35,7 @@ from kdi_assets.delta.storage import storage_uri
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.listeners.column_lineage import InputFields
+from kdi_assets.listeners.heard import HeardCommit, HeardTable
 from kdi_assets.stream.stream import Stream
 
 PRODUCER = f"urn:kdi-assets:{metadata.version('kdi-assets')}"
@@ -44,12 +46,12 @@ def run_event(
     state: str,
     at: datetime,
     kind: str,
-    stream: Stream,
+    table: HeardTable,
     lake: str,
     *,
     run_id: str,
     parent: str = "",
-    commits: Sequence[LedgerEntry] = (),
+    commits: Sequence[HeardCommit] = (),
     failure: BaseException | None = None,
     columns: Mapping[str, InputFields] | None = None,
 ) -> RunEvent:
@@ -57,23 +59,40 @@ def run_event(
 
     Args:
         state: ``START``, ``COMPLETE``, ``FAIL`` or ``ABORT``.
-        kind: ``drain``, ``replay`` or ``discard``.
+        kind: As in ``RunListener``.
         parent: Dagster's run id; the event has no parent if it is empty, or no UUID.
-        commits: The ledger commits of the run so far.
+        commits: The commits of the run so far.
         columns: Where the table's columns come from.
     """
     namespace = os.environ.get("OPENLINEAGE_NAMESPACE", DEFAULT_NAMESPACE)
     job_type = job_type_job.JobTypeJobFacet("BATCH", "KDI", kind.upper(), producer=PRODUCER)
     facets: dict[str, JobFacet] = {"jobType": job_type}
+    inputs, outputs = _datasets(table, lake, commits, columns or {})
     return RunEvent(
         eventTime=at.isoformat(),
         eventType=RunState(state),
         producer=PRODUCER,
         run=Run(run_id, _run_facets(namespace, parent, failure)),
-        job=Job(namespace, f"{stream.name}.{kind}", facets),
-        inputs=[_topic(stream, commits)],
-        outputs=_outputs(stream, lake, commits, columns or {}),
+        job=Job(namespace, f"{table.name}.{kind}", facets),
+        inputs=inputs,
+        outputs=outputs,
     )
+
+
+def _datasets(
+    table: HeardTable,
+    lake: str,
+    commits: Sequence[HeardCommit],
+    columns: Mapping[str, InputFields],
+) -> tuple[list[InputDataset], list[OutputDataset]]:
+    if isinstance(table, Stream):
+        drained = [commit for commit in commits if isinstance(commit, LedgerEntry)]
+        return [_topic(table, drained)], _outputs(table, lake, drained, columns)
+    uri = table.table_uri(lake)
+    inputs = [InputDataset(*dataset_name(upstream.uri(lake))) for upstream in table.upstreams]
+    if not commits:
+        return inputs, [OutputDataset(*dataset_name(uri))]
+    return inputs, [_written(uri, version=commits[-1].version, rows=sum(commit.rows for commit in commits))]
 
 
 def dataset_name(uri: str) -> tuple[str, str]:

@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.listeners.catalog import CatalogSetting, catalog_table
+from kdi_assets.listeners.heard import HeardCommit, HeardTable
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Stream
 from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
@@ -26,10 +25,10 @@ log = logging.getLogger(__name__)
 
 
 class RunListener:
-    """Hears of one run of a stream.
+    """Hears of one run of a stream or a refined table.
 
     Args:
-        kind: ``drain``, ``replay`` or ``discard``.
+        kind: ``drain``, ``replay``, ``discard`` or ``refine``.
         session: Gives the Spark session; called only after a commit.
         run_id: Dagster's run, if there is one.
     """
@@ -38,23 +37,23 @@ class RunListener:
         self,
         settings: Settings,
         kind: str,
-        stream: Stream,
+        table: HeardTable,
         lake: str,
         session: Callable[[], SparkSession],
         *,
         run_id: str = "",
     ) -> None:
-        self._kind, self._stream, self._lake, self._session = kind, stream, lake, session
+        self._table, self._lake, self._session = table, lake, session
         self._catalog = CatalogSetting.parse(settings.catalog) if settings.catalog else None
-        self._commits: list[LedgerEntry] = []
+        self._commits: list[HeardCommit] = []
         self._sender: LineageSender | None = None
         if settings.lineage:
             from kdi_assets.listeners.lineage import LineageSender
 
-            self._sender = LineageSender(kind, stream, lake, run_id=run_id)
+            self._sender = LineageSender(kind, table, lake, run_id=run_id)
             self._sender.started(datetime.now(UTC))
 
-    def committed(self, entry: LedgerEntry) -> None:
+    def committed(self, entry: HeardCommit) -> None:
         """Note a commit of the run."""
         self._commits.append(entry)
 
@@ -68,22 +67,22 @@ class RunListener:
             self._sender.ended(at, self._commits, failure, session=session)
 
     def _register(self, setting: CatalogSetting) -> None:
-        table, uri = catalog_table(self._stream, setting.database), self._stream.table_uri(self._lake)
+        table, uri = catalog_table(self._table, setting.database), self._table.table_uri(self._lake)
         try:
             if setting.kind == "glue":
                 from kdi_assets.listeners.glue import glue_client, register_in_glue
 
                 schema = TableLog.existing(uri).schema
-                register_in_glue(glue_client(), table, uri, schema, description=self._stream.description)
+                register_in_glue(glue_client(), table, uri, schema, description=self._table.description)
             else:
                 from kdi_assets.listeners.spark_catalog import register_by_spark
 
                 register_by_spark(self._session(), table, uri)
         except Exception as failure:  # noqa: BLE001 - the commits stand, whatever the catalog does
             log.warning(
-                "%s: not registered as %s in the catalog: %s. Its commits stand; the next drain with messages tries "
+                "%s: not registered as %s in the catalog: %s. Its commits stand; the next run with a commit tries "
                 "again.",
-                self._stream.name,
+                self._table.name,
                 table,
                 first_line(failure).rstrip("."),
             )

@@ -213,8 +213,9 @@ CAPABILITIES: tuple[Capability, ...] = (
         "lineage",
         "Do lineage tools see it?",
         stream=Has("OpenLineage events of each run", page="lineage-and-catalogs.md#openlineage"),
-        refined=Lacks(
-            "no OpenLineage events; Dagster's graph has the tables, and the materializations have the column lineage"
+        refined=Has(
+            "OpenLineage events of each run, without columns; Dagster's materializations have the column lineage",
+            page="lineage-and-catalogs.md#openlineage",
         ),
         served=Lacks("no OpenLineage events; Dagster's graph has the table in the database"),
         announced=Lacks("a message has the URI of the table, and the table's stream sends the events"),
@@ -223,7 +224,7 @@ CAPABILITIES: tuple[Capability, ...] = (
         "catalog",
         "Do catalogs have it?",
         stream=Has("each run registers it in AWS Glue or Spark's catalog", page="lineage-and-catalogs.md#catalogs"),
-        refined=Lacks("register it once: `CREATE TABLE … USING DELTA LOCATION …`"),
+        refined=Has("the same", page="lineage-and-catalogs.md#catalogs"),
         served=Lacks("the database is its own catalog"),
         announced=Lacks("its stream registers the table; who reads files by path needs no catalog"),
     ),

@@ -21,7 +21,10 @@ from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.listeners import run_listener
 from kdi_assets.listeners.catalog import catalog_table
 from kdi_assets.listeners.glue import glue_client, glue_type
+from kdi_assets.refine.report import RefineReport
+from kdi_assets.refine.report import heard_by_listeners as refinement_heard
 from kdi_assets.settings import Settings
+from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
 from kdi_assets.stream.stream import Stream
 from tests.table_by_hand import TableByHand, orders
 
@@ -117,9 +120,27 @@ def test_a_registration_that_fails_is_a_warning_and_neither_fails_nor_undoes_the
     assert warned == ["WARNING", "WARNING"]
     assert "gold/orders: not registered as gold.orders" in caplog.text and "Database gold not found" in caplog.text
     assert "silver.orders is registered with the location s3://other/orders" in caplog.text
-    assert "the next drain with messages tries again" in caplog.text
+    assert "the next run with a commit tries again" in caplog.text
     found = glue.get_table(DatabaseName="silver", Name="orders")["Table"]
     assert found["StorageDescriptor"]["Location"] == "s3://other/orders"
+
+
+def test_a_refinement_registers_its_table(glue: Any, table: TableByHand, tmp_path: Path) -> None:
+    silver = RefinedTableSpec("bronze/orders", (Upstream("made/elsewhere"),), description="one row an order")
+    before = list(catalog("glue", [silver], lake=str(tmp_path)))
+
+    with refinement_heard(silver, str(tmp_path), no_session) as heard:
+        heard(RefineReport(silver.name, "changes", version=1, rows_added=96))
+
+    found = glue.get_table(DatabaseName="bronze", Name="orders")["Table"]
+    assert (found["Description"], found["StorageDescriptor"]["Location"]) == (
+        "one row an order",
+        f"{tmp_path}/bronze/orders",
+    )
+    assert [f.verdict for f in (*before, *catalog("glue", [silver], lake=str(tmp_path)))] == [
+        Verdict.WARNING,
+        Verdict.OK,
+    ]
 
 
 def test_the_doctor_names_a_table_that_is_not_registered(glue: Any, table: TableByHand, tmp_path: Path) -> None:

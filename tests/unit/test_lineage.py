@@ -20,8 +20,12 @@ from kdi_assets.drain.report import heard_by_listeners
 from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry, RangeCounts
 from kdi_assets.listeners import lineage
 from kdi_assets.listeners.column_lineage import InputFields, column_lineage
+from kdi_assets.refine.errors import UpstreamMissing
+from kdi_assets.refine.report import RefineReport
+from kdi_assets.refine.report import heard_by_listeners as refinement_heard
 from kdi_assets.settings import Settings
 from kdi_assets.stream.message_rules import Explode, FieldUse, Mask
+from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
 from kdi_assets.stream.stream import OffsetRange
 from tests.lineage_receiver import LineageReceiver, receiving
 from tests.table_by_hand import TP, TableByHand, orders
@@ -213,3 +217,33 @@ def _of(facet: dict[str, Any]) -> dict[str, Any]:
     """A facet's own fields; every facet says who made it and which schema it has."""
     assert facet["_producer"] and facet["_schemaURL"].startswith("https://openlineage.io/spec/")
     return {name: value for name, value in facet.items() if not name.startswith("_")}
+
+
+def test_a_refinement_is_a_run_that_reads_its_upstream_tables_and_writes_its_table(
+    receiver: LineageReceiver, table: TableByHand, tmp_path: Path
+) -> None:
+    silver = RefinedTableSpec("bronze/orders", (Upstream("made/elsewhere"), Upstream("made/names")))
+
+    with refinement_heard(silver, str(tmp_path), no_spark, run_id=DAGSTER_RUN) as heard:
+        heard(RefineReport(silver.name, "nothing"))
+        heard(RefineReport(silver.name, "changes", version=1, rows_added=96))
+
+    start, complete = receiver.events
+    assert receiver.states() == ["START", "COMPLETE"]
+    assert (complete["job"]["name"], start["job"]["name"]) == ("bronze/orders.refine", "bronze/orders.refine")
+    assert complete["run"]["facets"]["parent"]["run"]["runId"] == DAGSTER_RUN
+    assert [i["name"] for i in complete["inputs"]] == [f"{tmp_path}/made/elsewhere", f"{tmp_path}/made/names"]
+    (rows,) = complete["outputs"]
+    assert (rows["namespace"], rows["name"]) == ("file", f"{tmp_path}/bronze/orders")
+    assert _of(rows["outputFacets"]["outputStatistics"]) == {"rowCount": 96}
+    assert rows["facets"]["version"]["datasetVersion"] == "1"
+
+
+def test_a_refused_refinement_fails_its_run(receiver: LineageReceiver, tmp_path: Path) -> None:
+    silver = RefinedTableSpec("silver/orders", (Upstream("made/elsewhere"),))
+
+    with pytest.raises(UpstreamMissing), refinement_heard(silver, str(tmp_path), no_spark):
+        raise UpstreamMissing(table=silver.name, upstream="made/elsewhere", uri="/lake")
+
+    assert receiver.states() == ["START", "FAIL"]
+    assert "made/elsewhere" in receiver.events[1]["run"]["facets"]["errorMessage"]["message"]
