@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdi_assets.cli.options import AsJson, Defs, TableName, selected_table
+from kdi_assets.cli.options import AsJson, Defs, NameOfAnyKind, selected_of_all_kinds
 from kdi_assets.cli.output import print_result, refusal_in_json, table_text
 from kdi_assets.cli.place import print_place
 from kdi_assets.cli.refined_output import print_refined_plan
+from kdi_assets.cli.served_output import print_served_plan
 from kdi_assets.cli.session import lazy_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.wording import byte_size, counted
 
 if TYPE_CHECKING:
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from kdi_assets.stream.stream import Stream
 
 
-def plan(stream: TableName, defs: Defs = None, as_json: AsJson = False) -> None:
-    """Show what `kdi drain` or `kdi refine` would do first, or why it refuses. Changes nothing.
+def plan(table: NameOfAnyKind, defs: Defs = None, as_json: AsJson = False) -> None:
+    """Show what `kdi drain`, `kdi refine` or `kdi serve` would do first, or why it refuses. Changes nothing.
 
     Spark is needed only if there is a backlog and a table: its columns are
     compared with the document.
@@ -31,11 +33,15 @@ def plan(stream: TableName, defs: Defs = None, as_json: AsJson = False) -> None:
     """
     from kdi_assets.drain.snapshot import take_snapshot
 
-    chosen = selected_table(stream, defs)
+    chosen, *others = selected_of_all_kinds([table], defs)
     if not as_json:
         print_place(defs, [chosen])
     if isinstance(chosen, RefinedTableSpec):
         print_refined_plan(chosen, as_json=as_json)
+        return
+    if isinstance(chosen, ServedTableSpec):
+        for served in (chosen, *(other for other in others if isinstance(other, ServedTableSpec))):
+            print_served_plan(served, as_json=as_json)
         return
     lake = Settings.from_environment().lake
     with refusal_in_json(chosen.name, as_json=as_json):

@@ -27,6 +27,7 @@ class ServedStatus:
         changes: What is new in the Delta table since; ``None``: unknown.
         why_behind: Why the database lacks something, in words; empty: it does not, or it is unknown.
         committed_at: When the database got these rows.
+        same_definition: Whether these rows are those of the document as it is; otherwise all are compared or loaded.
         refusal: Why something is unknown.
     """
 
@@ -37,6 +38,7 @@ class ServedStatus:
     why_behind: str = ""
     committed_at: datetime | None = None
     refusal: KdiError | None = None
+    same_definition: bool = True
 
     @property
     def is_behind(self) -> bool:
@@ -62,12 +64,13 @@ def read_served_status(served: ServedTableSpec, *, lake: str, home: Path) -> Ser
     why = ""
     if state is None or source.since is None:
         why = "its rows are not served yet"
-    elif changes.kind != "nothing":
-        why = "new rows"
     elif state.definition != served.definition:
         why = "the document has changed"
+    elif changes.kind != "nothing":
+        why = "new rows"
     committed_at = state.committed_at if state and source.since is not None else None
-    return ServedStatus(served, source.since, source.log.version, changes, why, committed_at)
+    same = state is not None and state.definition == served.definition
+    return ServedStatus(served, source.since, source.log.version, changes, why, committed_at, same_definition=same)
 
 
 def _consumed(served: ServedTableSpec, home: Path) -> ConsumedVersion | ConsumedByFile | None:

@@ -190,7 +190,7 @@ CAPABILITIES: tuple[Capability, ...] = (
         "What would the next run do?",
         stream=Has("the ranges of offsets, or the refusal", "kdi plan TABLE"),
         refined=Has("the versions upstream and the dates, or the refusal", "kdi plan TABLE"),
-        served=Lacks("`kdi status` has the versions that the database lacks, and why a run would be refused"),
+        served=Has("the versions and files that it would read, or the refusal", "kdi plan TABLE"),
         announced=Lacks("there is nothing to decide: every version is announced, in order"),
     ),
     Capability(

@@ -27,7 +27,7 @@ from tests.typed import Kdi
         (["drain", "orders", "--all"], "give --all, or names, not both"),
         (["plan"], "Missing argument 'TABLE'"),
         (["plan", "orders", "--defs", "nowhere"], "nowhere is not a folder"),
-        (["plan", "ordres"], "no stream or refined table is called ordres"),
+        (["plan", "ordres"], "no table is called ordres"),
         (["peek", "orders", "--topic-partition", "orders"], "'orders' is not a topic partition; write orders/0"),
         (["peek", "orders", "--topic-partition", "payments/0"], "bronze/orders drains topic orders, not payments"),
         (["resolve", "orders", "forget"], "'forget' is not one of 'accept-loss', 'new-topic', 'rewind', 'adopt'"),

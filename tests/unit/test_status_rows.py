@@ -117,6 +117,39 @@ def test_freshness_says_how_long_rows_wait_for_tables_that_follow(every_kind: Kd
     assert programs.objects[0]["error"]["happened"] in shown.err
 
 
+def test_a_plan_of_a_served_table_says_what_would_be_read(every_kind: Kdi, lake: str) -> None:
+    """Procedure: plan before the first run; serve; plan; rows come; plan again."""
+    first = every_kind("plan", "elsewhere_now")
+    served = every_kind("serve", "elsewhere_now")
+    idle = every_kind("plan", "elsewhere_now")
+    rows = {"id": [2], "date": pa.array([date(2026, 1, 2)], pa.date32())}
+    write_deltalake(f"{lake}/made/elsewhere", pa.table(rows), mode="append")
+    new, in_json = every_kind("plan", "elsewhere_now"), every_kind("plan", "elsewhere_now", "--json")
+
+    assert first.out.endswith("would compare or load all rows of made/elsewhere v0: its rows are not served yet\n")
+    assert served.code == 0, served.err
+    assert idle.out == "duckdb/elsewhere_now: nothing to serve; it has made/elsewhere v0\n"
+    assert new.out.endswith("would upsert the rows of 1 added file of made/elsewhere v1\n")
+    assert in_json.objects[0] | {"error": None} == {
+        "served": "duckdb/elsewhere_now",
+        "table": "made/elsewhere",
+        "new": "appended",
+        "why": "new rows",
+        "consumed_version": 0,
+        "newest_version": 1,
+        "dates": [],
+        "error": None,
+    }
+
+
+def test_a_plan_of_a_served_table_without_its_delta_table_is_a_refusal(every_kind: Kdi, tmp_path: Path) -> None:
+    written(tmp_path, copy=COPY.replace("made/elsewhere", "made/nowhere"))
+
+    answer = every_kind("plan", "elsewhere_now", "--json")
+
+    assert (answer.code, answer.objects[0]["error"]["type"]) == (75, "SourceMissing")
+
+
 def test_the_doctor_examines_tables_that_follow(every_kind: Kdi, tmp_path: Path) -> None:
     """Purpose: a database or a topic that does not answer is found before a run fails.
     Pass: a table that can be read is ok, one without its upstream table is a warning, one whose file is no database is
