@@ -39,7 +39,7 @@ def stream_collector(
 
     Clusters are read in parallel, and simultaneous scrapes share one snapshot of each. If a snapshot takes longer than
     ``PATIENCE_SECONDS``, the scrape has no facts about the cluster's streams; the next scrape gets that snapshot.
-    The refined and served tables of ``downstream`` are read beside them.
+    The tables of ``downstream`` are read beside them.
     """
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
