@@ -10,9 +10,12 @@ from kdi_assets.announce.bookmark import bookmark_topic, look_at_bookmark
 from kdi_assets.announce.table_changes import LastAnnounced, TableChanges, announced_version
 from kdi_assets.delta.errors import CommitUnreadable, unreadable_commit
 from kdi_assets.follow.upstream import open_upstream
-from kdi_assets.sources.kafka.errors import TopicMissing
+from kdi_assets.sources.kafka.errors import AdvertisedUnreachable, BrokerUnreachable, TopicMissing
 from kdi_assets.sources.kafka.topic import read_topic
 from kdi_assets.stream.stream import Cluster, Stream
+
+SILENT = (BrokerUnreachable, AdvertisedUnreachable)
+"""Errors of brokers that do not answer; who looks at many tables does not ask these again."""
 
 
 @dataclass(frozen=True, slots=True)

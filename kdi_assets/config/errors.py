@@ -85,8 +85,8 @@ class NotAStream(Terminal):
         return (
             f"{self.name} is a refined table: it has no topic. It is made of {', '.join(self.upstreams)}.",
             NOTHING_STARTED,
-            f"kdi refine {self.name}   (plan, status, freshness, doctor, replay, audit, history and upkeep take it too; "
-            "erase and resolve take what it is made of)",
+            f"kdi refine {self.name}   (plan, status, freshness, doctor, replay, audit, history and upkeep take it "
+            "too; erase and resolve take what it is made of)",
         )
 
 

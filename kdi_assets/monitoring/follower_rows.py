@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from kdi_assets.announce.status import read_announced_status
+from kdi_assets.announce.status import SILENT, read_announced_status
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.refined_status import first_new_commit, read_refined_status
 from kdi_assets.refine.errors import UpstreamMissing
 from kdi_assets.serve.errors import SourceMissing
 from kdi_assets.serve.status import read_served_status
-from kdi_assets.sources.kafka.errors import AdvertisedUnreachable, BrokerUnreachable
 from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.refined_table import RefinedTableSpec
@@ -22,7 +21,6 @@ from kdi_assets.stream.stream import Cluster, Stream
 
 FollowedTable = RefinedTableSpec | ServedTableSpec | Stream
 """What a document describes; of a stream, its announcements."""
-_SILENT = (BrokerUnreachable, AdvertisedUnreachable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +105,7 @@ def read_follower_rows(
         known: By cluster, a refusal that streams of it have already.
     """
     silent: dict[str, KdiError] = {
-        cluster: refusal for cluster, refusal in (known or {}).items() if isinstance(refusal, _SILENT)
+        cluster: refusal for cluster, refusal in (known or {}).items() if isinstance(refusal, SILENT)
     }
     return [_row(table, lake, home, now, silent) for table in tables]
 
@@ -187,7 +185,7 @@ def _announced(stream: Stream, lake: str, now: datetime, silent: dict[str, KdiEr
             raise refusal
         status = read_announced_status(stream, lake)
     except KdiError as refusal:
-        if isinstance(refusal, _SILENT):
+        if isinstance(refusal, SILENT):
             silent[cluster.name] = refusal
         return replace(row, refusal=refusal)
     waits = (now - status.waiting_since).total_seconds() if status.waiting_since else None
