@@ -26,6 +26,7 @@ from kdi_assets.cli import (
     history,
     import_kdi,
     jars,
+    kinesis,
     metrics,
     new,
     peek,
@@ -70,6 +71,7 @@ app.command()(check.check)
 app.command("check-assets")(check_assets.check_assets)
 app.command()(jars.jars)
 app.add_typer(broker.app, name="broker")
+app.add_typer(kinesis.app, name="kinesis")
 app.add_typer(driver.app, name="driver")
 app.add_typer(metrics.app, name="metrics")
 app.command()(generate.generate)

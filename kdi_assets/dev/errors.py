@@ -1,4 +1,4 @@
-"""Errors of the embedded broker, the embedded S3 and the publisher."""
+"""Errors of the embedded servers, and of the publishers of generated messages."""
 
 from __future__ import annotations
 
@@ -66,3 +66,49 @@ class PostgresDied(Terminal):
     what_happened = "the embedded PostgreSQL with its data in {data} does not run: {detail}"
     what_is_safe = "its data was not changed."
     what_to_run = "pip install 'kdi-assets[dev]'    (Python below 3.13; or give served tables a url)"
+
+
+class KinesisStreamMissing(Terminal):
+    """There is no Kinesis stream of this name."""
+
+    stream: str
+    endpoint: str
+
+    what_happened = "{endpoint} has no Kinesis stream {stream!r}."
+    what_is_safe = "nothing was put."
+    what_to_run = "kdi kinesis put {stream} --records 1000 --shards 2    (it creates the stream)"
+
+
+class KinesisRefused(Terminal):
+    """Kinesis refuses the request, or there are no credentials, or no region."""
+
+    stream: str
+    reason: str
+
+    what_happened = "Kinesis does not take records for the stream {stream!r}: {reason}"
+    what_is_safe = "records that were put before stay in the stream."
+    what_to_run = "kdi kinesis run    (a server on this machine; it prints the variables to set)"
+
+
+class KinesisDidNotAnswer(Transient):
+    """Kinesis did not answer, or only with a passing error."""
+
+    stream: str
+    reason: str
+
+    what_happened = "Kinesis does not answer for the stream {stream!r}: {reason}"
+    what_is_safe = "records that were put before stay in the stream; some may be in it although no answer came."
+    what_to_run = "kdi kinesis put {stream} --records 1000    (when it answers again)"
+
+
+class RecordsNotPut(Transient):
+    """Kinesis refused some records again and again; the others are in the stream."""
+
+    stream: str
+    put: int
+    refused: int
+    reason: str
+
+    what_happened = "{stream}: {refused:,} records were refused again and again: {reason}"
+    what_is_safe = "{put:,} records were acknowledged and are in the stream."
+    what_to_run = "kdi kinesis put {stream} --records {refused}    (later, or after more shards were added)"

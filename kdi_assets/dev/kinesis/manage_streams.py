@@ -1,0 +1,175 @@
+"""The operations that create, describe, reshard and delete streams."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kdi_assets.dev.kinesis.refusals import ApiRefusal
+from kdi_assets.dev.kinesis.state import MOST_STREAMS, ApiAnswer, ApiRequest, KinesisState, from_token, to_token
+from kdi_assets.dev.kinesis.streams import HOUR, MOST_SHARDS, DataStream, Shard, parse_hash_key, shard_id
+from kdi_assets.dev.kinesis.wire import ApiTimestamp
+
+PAGE_SHARDS = 1000
+TOKEN_MS = 300_000
+ON_DEMAND_SHARDS = 4
+LEAST_HOURS, MOST_HOURS = 24, 8760
+
+
+def create_stream(state: KinesisState, request: ApiRequest) -> None:
+    """CreateStream: the stream is ACTIVE at once."""
+    name, mode = request["StreamName"], (request.get("StreamModeDetails") or {}).get("StreamMode", "PROVISIONED")
+    shards = request.get("ShardCount", ON_DEMAND_SHARDS if mode == "ON_DEMAND" else 1)
+    if not re.fullmatch(r"[a-zA-Z0-9_.-]{1,128}", name):
+        raise ApiRefusal("ValidationException", f"{name!r} is not a stream's name: [a-zA-Z0-9_.-]+, at most 128.")
+    if name in state.streams:
+        raise ApiRefusal("ResourceInUseException", f"Stream {name} under account 000000000000 already exists.")
+    if len(state.streams) >= MOST_STREAMS or not 0 < shards <= MOST_SHARDS:
+        raise ApiRefusal(
+            "LimitExceededException", f"This server keeps {MOST_STREAMS} streams of at most {MOST_SHARDS} shards."
+        )
+    state.create(
+        name,
+        shards=shards,
+        first_shard=state.behaviour.first_shard,
+        most_record_bytes=request.get("MaxRecordSizeInKiB", 1024) << 10,
+        distributes=request.get("RecordDistributionStrategy") == "AUTO",
+    )
+
+
+def delete_stream(state: KinesisState, request: ApiRequest) -> None:
+    """DeleteStream: the stream is gone at once."""
+    stream = state.stream_of(request)
+    if stream.consumers and not request.get("EnforceConsumerDeletion"):
+        raise ApiRefusal("ResourceInUseException", f"Stream {stream.name} has registered consumers.")
+    del state.streams[stream.name]
+
+
+def describe_stream_summary(state: KinesisState, request: ApiRequest) -> ApiAnswer:
+    """DescribeStreamSummary."""
+    stream = state.stream_of(request)
+    summary = {
+        "StreamName": stream.name,
+        "StreamARN": stream.arn,
+        "StreamStatus": "ACTIVE",
+        "StreamModeDetails": {"StreamMode": "ON_DEMAND" if stream.distributes else "PROVISIONED"},
+        "RetentionPeriodHours": stream.retention_hours,
+        "StreamCreationTimestamp": ApiTimestamp(stream.created),
+        "EnhancedMonitoring": [{"ShardLevelMetrics": []}],
+        "EncryptionType": "NONE",
+        "OpenShardCount": len(stream.open_shards()),
+        "ConsumerCount": len(stream.consumers),
+        "MaxRecordSizeInKiB": stream.most_record_bytes >> 10,
+    }
+    return {"StreamDescriptionSummary": summary}
+
+
+def list_shards(state: KinesisState, request: ApiRequest) -> ApiAnswer:
+    """ListShards: at most a thousand on a page; a token is valid for five minutes."""
+    if token := request.get("NextToken"):
+        if request.get("StreamName") or request.get("StreamCreationTimestamp") or request.get("ShardFilter"):
+            raise ApiRefusal("InvalidArgumentException", "NextToken and StreamName cannot be provided together.")
+        name, created, issued, begin, kind, shard, moment = from_token(token, parts=7, name="NextToken")
+        if state.now() - issued > TOKEN_MS:
+            raise ApiRefusal("ExpiredNextTokenException", "The pagination token has expired.")
+        stream = state.streams.get(name)
+        if stream is None or stream.created != created:
+            raise ApiRefusal("ResourceNotFoundException", f"Stream {name} under account 000000000000 not found.")
+    else:
+        stream, begin = state.stream_of(request), 0
+        filtered = request.get("ShardFilter") or {}
+        kind = filtered.get("Type", "FROM_TRIM_HORIZON")
+        shard = request.get("ExclusiveStartShardId") or filtered.get("ShardId", "")
+        moment = round(float(filtered.get("Timestamp") or 0) * 1000)
+    found = [s for s in stream.shards(state.now()) if s.id > shard and _passes(s, stream, state.now(), kind, moment)]
+    if state.behaviour.newest_shards_first:
+        found.reverse()
+    end = begin + min(request.get("MaxResults", PAGE_SHARDS), PAGE_SHARDS)
+    answer: ApiAnswer = {"Shards": [_described(one) for one in found[begin:end]]}
+    if end < len(found):
+        answer["NextToken"] = to_token(stream.name, stream.created, state.now(), end, kind, shard, moment)
+    return answer
+
+
+def split_shard(state: KinesisState, request: ApiRequest) -> None:
+    """SplitShard: the children take records at once."""
+    stream, now = state.stream_of(request), state.now()
+    stream.split(stream.shard(request["ShardToSplit"], now), parse_hash_key(request["NewStartingHashKey"]), now)
+
+
+def merge_shards(state: KinesisState, request: ApiRequest) -> None:
+    """MergeShards: the child takes records at once."""
+    stream, now = state.stream_of(request), state.now()
+    adjacent = stream.shard(request["AdjacentShardToMerge"], now)
+    stream.merge(stream.shard(request["ShardToMerge"], now), adjacent, now)
+
+
+def update_shard_count(state: KinesisState, request: ApiRequest) -> ApiAnswer:
+    """UpdateShardCount: at least half as many and at most twice as many shards as now."""
+    stream, target = state.stream_of(request), request["TargetShardCount"]
+    now_open = len(stream.open_shards())
+    if request["ScalingType"] != "UNIFORM_SCALING":
+        raise ApiRefusal("ValidationException", "ScalingType must be UNIFORM_SCALING.")
+    if target > 2 * now_open or 2 * target < now_open or 2 * target > MOST_SHARDS:
+        raise ApiRefusal(
+            "LimitExceededException",
+            f"UpdateShardCount cannot go from {now_open} to {target} shards: below half, above double, or too many.",
+        )
+    stream.reshape(target, state.now())
+    return {
+        "StreamName": stream.name,
+        "StreamARN": stream.arn,
+        "CurrentShardCount": now_open,
+        "TargetShardCount": target,
+    }
+
+
+def increase_retention(state: KinesisState, request: ApiRequest) -> None:
+    """IncreaseStreamRetentionPeriod: what is removed stays removed."""
+    stream, hours = state.stream_of(request), request["RetentionPeriodHours"]
+    if not stream.retention_hours <= hours <= MOST_HOURS:
+        raise _bad_retention(stream, hours)
+    stream.retain(hours, state.now())
+
+
+def decrease_retention(state: KinesisState, request: ApiRequest) -> None:
+    """DecreaseStreamRetentionPeriod: what is too old then is removed at once."""
+    stream, hours = state.stream_of(request), request["RetentionPeriodHours"]
+    if not LEAST_HOURS <= hours <= stream.retention_hours:
+        raise _bad_retention(stream, hours)
+    stream.retain(hours, state.now())
+
+
+def _bad_retention(stream: DataStream, hours: Any) -> ApiRefusal:
+    return ApiRefusal(
+        "InvalidArgumentException",
+        f"Requested retention period ({hours} hours) is not possible for stream {stream.name}: it is"
+        f" {stream.retention_hours} hours now; {LEAST_HOURS} to {MOST_HOURS} are allowed.",
+    )
+
+
+def _passes(shard: Shard, stream: DataStream, now: int, kind: str, moment: int) -> bool:
+    match kind:
+        case "AT_LATEST":
+            return shard.closed is None
+        case "AT_TRIM_HORIZON":
+            return shard.opened <= max(now - stream.retention_hours * HOUR, stream.created)
+        case "AT_TIMESTAMP":
+            return shard.opened <= moment and (shard.closed is None or shard.closed >= moment)
+        case "FROM_TIMESTAMP":
+            return shard.closed is None or shard.closed >= moment
+    return True
+
+
+def _described(shard: Shard) -> ApiAnswer:
+    numbers = {"StartingSequenceNumber": str(shard.start)}
+    if shard.end is not None:
+        numbers["EndingSequenceNumber"] = str(shard.end)
+    names = ("ParentShardId", "AdjacentParentShardId")
+    parents = {name: shard_id(parent) for name, parent in zip(names, shard.parents, strict=False)}
+    return {"ShardId": shard.id, "HashKeyRange": hash_range(shard), "SequenceNumberRange": numbers, **parents}
+
+
+def hash_range(shard: Shard) -> ApiAnswer:
+    """A shard's range of hash keys, as answers show it."""
+    return {"StartingHashKey": str(shard.first_hash), "EndingHashKey": str(shard.last_hash)}

@@ -1,0 +1,125 @@
+"""The state of the server, and the lookups that its operations share."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from threading import Condition
+from typing import Any
+
+from kdi_assets.dev.kinesis.faults import ApiCall, Behaviour, Fault, ServerClock
+from kdi_assets.dev.kinesis.limits import Limits
+from kdi_assets.dev.kinesis.refusals import ApiRefusal
+from kdi_assets.dev.kinesis.streams import DataStream
+
+ACCOUNT = "000000000000"
+REGION = "us-east-1"
+MOST_STREAMS = 500
+MOST_COUNTS = 50_000  # different calls that are counted apart
+
+ApiAnswer = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """One call.
+
+    Attributes:
+        fields: Of the request, by their names in the API.
+        fault: What goes wrong with it.
+    """
+
+    call: ApiCall
+    fields: Mapping[str, Any]
+    fault: Fault | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        """A field that must be there; raises ValidationException otherwise."""
+        if (value := self.fields.get(name)) is None:
+            raise ApiRefusal("ValidationException", f"Value null at '{name}' failed to satisfy constraint: not null")
+        return value
+
+    def get(self, name: str, otherwise: Any = None) -> Any:
+        """A field that may be missing."""
+        value = self.fields.get(name)
+        return otherwise if value is None else value
+
+
+class KinesisState:
+    """Streams, clock, limits, faults and counts; ``changed`` is the lock of all, and wakes subscriptions.
+
+    Attributes:
+        most_bytes: Memory that records may take; then puts are refused.
+        subscriptions: The one that a consumer now has of a shard, and when it was made, by ARN and shard.
+        iterators_from: Iterators with a lower running number have expired.
+    """
+
+    def __init__(self, clock: ServerClock, *, most_bytes: int) -> None:
+        self.changed = Condition()
+        self.clock = clock
+        self.most_bytes = most_bytes
+        self.behaviour = Behaviour()
+        self.limits = Limits()
+        self.faults: list[Fault] = []
+        self.calls: Counter[ApiCall] = Counter()
+        self.streams: dict[str, DataStream] = {}
+        self.subscriptions: dict[tuple[str, str], tuple[object, int]] = {}
+        self.iterators = self.iterators_from = 0
+        self.stopped = False
+        self._last_created = 0
+
+    def now(self) -> int:
+        """Milliseconds since 1970, by the server's clock."""
+        return self.clock.now()
+
+    def create(self, name: str, **options: Any) -> None:
+        """Create a stream; the options are those of ``DataStream``."""
+        arn = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/{name}"
+        self.streams[name] = DataStream(arn, now=self.new_second(), **options)
+
+    def new_second(self) -> int:
+        """The time, in a second that was not given out before.
+
+        Sequence numbers tell streams of one name apart by their second of creation, and ARNs tell consumers.
+        """
+        self._last_created = max(self.now(), self._last_created + 1000)
+        return self._last_created
+
+    def count(self, call: ApiCall) -> None:
+        """Count a call."""
+        known = call in self.calls or len(self.calls) < MOST_COUNTS
+        self.calls[call if known else ApiCall(call.operation)] += 1
+
+    def stream_of(self, request: ApiRequest) -> DataStream:
+        """The stream that a request names by name or ARN; raises ResourceNotFoundException."""
+        name = stream_name(request.fields)
+        if not name:
+            raise ApiRefusal("InvalidArgumentException", "Either StreamName or StreamARN must be given.")
+        if (stream := self.streams.get(name)) is None:
+            raise ApiRefusal("ResourceNotFoundException", f"Stream {name} under account {ACCOUNT} not found.")
+        return stream
+
+
+def stream_name(fields: Mapping[str, Any]) -> str:
+    """The stream that a request names, by its name, its ARN or a consumer's ARN; "" if it names none."""
+    arn = fields.get("StreamARN") or fields.get("ConsumerARN") or ""
+    return fields.get("StreamName") or arn.partition("stream/")[2].partition("/")[0]
+
+
+def to_token(*parts: object) -> str:
+    """Opaque text for an iterator or the next page."""
+    return urlsafe_b64encode(json.dumps(parts).encode()).decode()
+
+
+def from_token(text: object, *, parts: int, name: str) -> list[Any]:
+    """What ``to_token`` wrote; raises InvalidArgumentException if it is anything else."""
+    try:
+        found = json.loads(urlsafe_b64decode(str(text)))
+        if isinstance(found, list) and len(found) == parts:
+            return found
+    except ValueError:
+        pass
+    raise ApiRefusal("InvalidArgumentException", f"Invalid {name}.")
