@@ -1,0 +1,168 @@
+"""`kdi kinesis`: the server in the foreground, and generated records, alone or in aggregates."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from hashlib import md5
+from typing import Any
+
+import pytest
+
+from kdi_assets.dev.kinesis import producer
+from kdi_assets.dev.kinesis.aggregates import MAGIC, to_aggregate
+from kdi_assets.dev.kinesis.faults import Fault
+from kdi_assets.dev.kinesis.server import run_kinesis
+from tests.kinesis import KinesisEndpoint, frozen_kinesis, hash_range
+from tests.typed import Kdi
+
+
+@pytest.fixture
+def kinesis(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisEndpoint]:
+    """A server that `kdi` finds by its environment."""
+    with frozen_kinesis() as endpoint:
+        assert endpoint.server
+        for name, value in endpoint.server.environment().items():
+            monkeypatch.setenv(name, value)
+        yield endpoint
+
+
+def read_all(kinesis: KinesisEndpoint, stream: str) -> dict[str, list[Any]]:
+    """The records of every shard."""
+    ids = [shard["ShardId"] for shard in kinesis.shards(stream)]
+    return {shard: list(kinesis.read(stream, shard).records) for shard in ids}
+
+
+def parse_aggregate(data: bytes) -> list[tuple[str, bytes]]:
+    """Partition keys and data of an aggregate, by the Protobuf library."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name="kpl.proto", syntax="proto2")
+    whole, record = file.message_type.add(name="Aggregated"), file.message_type.add(name="UserRecord")
+    for message, number, name, kind, label in (
+        (whole, 1, "keys", "STRING", "REPEATED"),
+        (whole, 2, "hash_keys", "STRING", "REPEATED"),
+        (whole, 3, "records", "MESSAGE", "REPEATED"),
+        (record, 1, "key_index", "UINT64", "REQUIRED"),
+        (record, 2, "hash_key_index", "UINT64", "OPTIONAL"),
+        (record, 3, "data", "BYTES", "REQUIRED"),
+    ):
+        field = message.field.add(name=name, number=number)
+        field.type = getattr(field, f"TYPE_{kind}")
+        field.label = getattr(field, f"LABEL_{label}")
+        if kind == "MESSAGE":
+            field.type_name = ".UserRecord"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    parsed = message_factory.GetMessageClass(pool.FindMessageTypeByName("Aggregated"))()
+
+    assert data[:4] == MAGIC == bytes.fromhex("f3899ac2")
+    assert data[-16:] == md5(data[4:-16]).digest()
+    parsed.ParseFromString(data[4:-16])
+    return [(parsed.keys[one.key_index], one.data) for one in parsed.records]
+
+
+def test_an_aggregate_holds_its_user_records_in_order_and_each_key_once() -> None:
+    records = [("a", b"0"), ("b" * 200, b""), ("a", b"\x00\xff" * 70_000), ("ü", b"3")]
+
+    data = to_aggregate(records)
+
+    assert parse_aggregate(data) == records
+    assert data.count(b"b" * 200) == 1
+
+
+def test_each_message_is_put_once(kdi: Kdi, kinesis: KinesisEndpoint) -> None:
+    answer = kdi("kinesis", "put", "orders", "--records", "1200", "--shards", "2", "--json")
+
+    read = read_all(kinesis, "orders")
+    keys = sorted(int(record["PartitionKey"]) for records in read.values() for record in records)
+    assert (answer.code, answer.objects[0]["records"]) == (0, 1200)
+    assert keys == list(range(1200))
+    assert all(read.values()) and all(b'"uuid"' in record["Data"] for record in read["shardId-000000000000"])
+
+
+def test_each_message_is_in_an_aggregate_of_the_shard_of_its_key(kdi: Kdi, kinesis: KinesisEndpoint) -> None:
+    kinesis.stream(shards=3, name="orders")
+
+    answer = kdi("kinesis", "put", "orders", "--records", "2000", "--aggregate")
+
+    spans = {shard["ShardId"]: hash_range(shard) for shard in kinesis.shards("orders")}
+    keys = []
+    for shard, records in read_all(kinesis, "orders").items():
+        inside = [key for record in records for key, _ in parse_aggregate(record["Data"])]
+        hashes = [int.from_bytes(md5(key.encode()).digest()) for key in inside]
+        assert all(spans[shard][0] <= one <= spans[shard][1] for one in hashes)
+        keys += inside
+    assert sorted(map(int, keys)) == list(range(2000))
+    assert "2,000 messages put in " in answer.out and "aggregates" in answer.out
+
+
+def test_records_that_are_throttled_are_put_again(
+    kdi: Kdi, kinesis: KinesisEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer, "FIRST_PAUSE_SECONDS", 0.0)
+    assert kinesis.server
+    kinesis.stream(name="orders")
+    kinesis.server.order(Fault("PutRecords", times=2, entries=3))
+
+    answer = kdi("kinesis", "put", "orders", "--records", "10")
+
+    keys = [int(record["PartitionKey"]) for record in read_all(kinesis, "orders")["shardId-000000000000"]]
+    assert answer.code == 0
+    assert sorted(keys) == list(range(10))
+
+
+def test_records_that_are_refused_again_and_again_are_counted(
+    kdi: Kdi, kinesis: KinesisEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer, "FIRST_PAUSE_SECONDS", 0.0)
+    assert kinesis.server
+    kinesis.stream(name="orders")
+    kinesis.server.order(Fault("PutRecords", times=100, entries=3))
+
+    answer = kdi("kinesis", "put", "orders", "--records", "10")
+
+    assert answer.code == 75
+    assert "orders: 3 records were refused again and again: ProvisionedThroughputExceededException" in answer.err
+    assert "7 records were acknowledged" in answer.err
+
+
+def test_a_stream_is_created_only_if_it_is_asked_for(kdi: Kdi, kinesis: KinesisEndpoint) -> None:
+    refused = kdi("kinesis", "put", "orders", "--records", "1")
+    created = kdi("kinesis", "put", "orders", "--records", "1", "--shards", "3")
+
+    assert refused.code == 1
+    assert "has no Kinesis stream 'orders'" in refused.err
+    assert "kdi kinesis put orders --records 1000 --shards 2" in refused.err
+    assert (created.code, len(kinesis.shards("orders"))) == (0, 3)
+
+
+def test_without_region_or_server_the_refusal_says_what_to_run(
+    kdi: Kdi, kinesis: KinesisEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    silent = kdi("kinesis", "put", "orders", "--records", "1")
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    nowhere = kdi("kinesis", "put", "orders", "--records", "1")
+
+    assert silent.code == 75 and "Kinesis does not answer for the stream 'orders'" in silent.err
+    assert nowhere.code == 1 and "You must specify a region" in nowhere.err and "kdi kinesis run" in nowhere.err
+
+
+def test_the_server_in_the_foreground_says_how_to_reach_it_and_ends_with_ctrl_c() -> None:
+    lines: list[str] = []
+
+    def report(line: str) -> None:
+        lines.append(line)
+        if "SECRET" in line:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    run_kinesis(port=0, report=report)
+
+    endpoint = lines[0].split()[3].rstrip(",")
+    assert lines[0].startswith("Kinesis answers on http://127.0.0.1:")
+    assert f"export AWS_ENDPOINT_URL_KINESIS={endpoint}" in lines
+    assert "export AWS_DEFAULT_REGION=us-east-1" in lines
