@@ -45,6 +45,7 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
         "test_more_than_500_records_too_large_ones_and_bad_hash_keys_are_refused": "bad hash keys are taken",
         "test_a_split_shard_is_closed_stays_readable_and_names_its_children_at_its_end": _NO_PARENTS,
         "test_the_children_of_a_split_take_over_its_hash_range_and_its_records": _NO_PARENTS,
+        "test_behind_the_last_record_of_a_closed_shard_a_reader_is_at_its_end": _NO_PARENTS,
         "test_a_merged_shard_names_both_parents": _NO_PARENTS,
         "test_only_open_neighbours_are_merged_and_only_open_shards_are_split": "any two shards are merged",
         "test_the_shard_count_at_most_doubles_and_at_most_halves": "any count is taken",
@@ -321,6 +322,17 @@ def test_the_children_of_a_split_take_over_its_hash_range_and_its_records(kinesi
     ended = int(parent["SequenceNumberRange"]["EndingSequenceNumber"])
     assert all(int(s["SequenceNumberRange"]["StartingSequenceNumber"]) > ended for s in (low, high))
     assert kinesis.read(name, high["ShardId"]).values == [b"high"]
+
+
+def test_behind_the_last_record_of_a_closed_shard_a_reader_is_at_its_end(kinesis: KinesisEndpoint) -> None:
+    name = kinesis.stream()
+    last = kinesis.put(name, b"0", b"1")[-1]["SequenceNumber"]
+    split(kinesis, name, kinesis.shard(name, 0))
+
+    read = kinesis.read(name, "shardId-000000000000", "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=last)
+
+    assert (read.values, "NextShardIterator" in read.last_page) == ([], False)
+    assert len(read.last_page["ChildShards"]) == 2
 
 
 def test_a_merged_shard_names_both_parents(kinesis: KinesisEndpoint) -> None:

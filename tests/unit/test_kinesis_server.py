@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from botocore.eventstream import EventStreamBuffer
 from botocore.exceptions import ClientError, ConnectionClosedError
 from urllib3.exceptions import ProtocolError
 
@@ -609,28 +608,6 @@ def test_cbor_carries_bytes_as_they_are_and_timestamps_in_milliseconds(kinesis: 
     assert b"dDataDa\x00\xffb" in answer
     assert b"x\x1bApproximateArrivalTimestamp\xc1\x1b" + milliseconds.to_bytes(8) in answer
     assert b"lPartitionKeyak" in answer
-
-
-def test_a_subscription_that_was_asked_for_in_cbor_is_answered_in_cbor(kinesis: KinesisEndpoint) -> None:
-    name, server = kinesis.stream(), of(kinesis)
-    consumer = kinesis.consumer(name).encode()
-    kinesis.put(name, b"\x00\xff")
-    split(kinesis, name)
-
-    body = (
-        b"\xa3kConsumerARN\x78%c%b" % (len(consumer), consumer)
-        + b"gShardId\x74shardId-000000000000"
-        + b"pStartingPosition\xa1dTypelTRIM_HORIZON"
-    )
-    status, answer = asked(server, "SubscribeToShard", body, CBOR)
-
-    buffer = EventStreamBuffer()
-    buffer.add_data(answer)
-    first, second = list(buffer)
-    assert status == 200
-    assert first.headers[":event-type"] == "initial-response"
-    assert second.headers[":content-type"] == CBOR
-    assert b"dDataB\x00\xff" in second.payload and b"kChildShards\x82" in second.payload
 
 
 @pytest.mark.parametrize(

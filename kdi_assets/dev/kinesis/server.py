@@ -181,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
             if operation == "SubscribeToShard":
                 with self.server.state.changed:
                     subscription = Subscription(self.server.state, request)
-                return self._push(subscription, content_type, fault)
+                return self._push(subscription, fault)
             status, code, answer = 200, "", _answered(self.server.state, request)
         except ApiRefusal as refusal:
             status, code = refusal.status, refusal.code
@@ -213,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body[:cut_after])
         self.close_connection = self.close_connection or cut_after is not None
 
-    def _push(self, subscription: Subscription, content_type: str, fault: Fault | None) -> None:
+    def _push(self, subscription: Subscription, fault: Fault | None) -> None:
         left = fault.cut_after if fault else None
         self.send_response(200)
         self._send_headers(EVENT_STREAM)
@@ -221,7 +221,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         try:
             for name, payload, is_exception, _ in subscription.events():
-                frame = event_frame(name, payload, content_type, is_exception=is_exception)
+                frame = event_frame(name, payload, is_exception=is_exception)
                 part = frame[:left]
                 self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
                 self.wfile.flush()
@@ -266,5 +266,6 @@ def _admitted(state: KinesisState, operation: str, fields: dict[str, Any]) -> Ap
 def _answered(state: KinesisState, request: ApiRequest) -> ApiAnswer:
     with state.changed:
         answer = OPERATIONS[request.call.operation](state, request) or {}
-        state.changed.notify_all()
+        if not request.call.operation.startswith(("Get", "List", "Describe")):
+            state.changed.notify_all()  # subscriptions look what has changed
     return answer

@@ -1,6 +1,6 @@
 """How requests and answers are written: JSON 1.1, CBOR as AWS writes it, and the frames of an event stream.
 
-boto3 speaks JSON; the AWS SDK for Java speaks CBOR, unless ``aws.cborEnabled`` is false.
+boto3 speaks JSON. The AWS SDK for Java speaks CBOR unless ``aws.cborEnabled`` is false, and JSON to SubscribeToShard.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def decode(body: bytes, content_type: str) -> Any:
         raise ValueError("not CBOR") from cut
 
 
-def event_frame(name: str, payload: object, content_type: str, *, is_exception: bool = False) -> bytes:
+def event_frame(name: str, payload: object, *, is_exception: bool = False) -> bytes:
     """One event of an event stream: lengths, headers, payload, with checksums.
 
     Source: AWS, "Event stream encoding".
@@ -52,13 +52,13 @@ def event_frame(name: str, payload: object, content_type: str, *, is_exception: 
     headers = {
         ":message-type": "exception" if is_exception else "event",
         ":exception-type" if is_exception else ":event-type": name,
-        ":content-type": CBOR if content_type == CBOR else "application/json",
+        ":content-type": "application/json",
     }
     written = b"".join(
         bytes([len(key)]) + key.encode() + b"\x07" + struct.pack(">H", len(text)) + text.encode()
         for key, text in headers.items()
     )
-    body = encode(payload, content_type)
+    body = encode(payload, JSON)
     lengths = struct.pack(">II", 16 + len(written) + len(body), len(written))
     message = lengths + struct.pack(">I", crc32(lengths)) + written + body
     return message + struct.pack(">I", crc32(message))
