@@ -58,7 +58,7 @@ class Fault:
         times: Number of calls.
         skip: So many calls go well before.
         code: The call is refused with this error and ``status``; nothing else happens.
-        entries: PutRecords refuses so many of its first records with ``code``, and keeps the others.
+        entries: PutRecords throttles so many of its first records, and keeps the others.
         cut_after: The connection ends after so many bytes of the answer's body; the call did happen.
         repeats: GetRecords answers the same records once more to the next call.
     """

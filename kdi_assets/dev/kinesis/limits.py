@@ -56,7 +56,7 @@ class Limits:
             or now < self._busy_until.get(key, 0)
             or sum(size for at, size in read if now - at < SECOND) >= SHARD_BYTES
         ):
-            raise ApiRefusal(limit.code, f"Rate exceeded for {_named(key)} under account 000000000000.")
+            raise ApiRefusal(limit.code, f"Rate exceeded for {_named(key)} in this account.")
         times.append(now)
         if len(self._windows) > MOST_WINDOWS:
             self._forget(now)

@@ -6,7 +6,15 @@ import re
 from typing import Any
 
 from kdi_assets.dev.kinesis.refusals import ApiRefusal
-from kdi_assets.dev.kinesis.state import MOST_STREAMS, ApiAnswer, ApiRequest, KinesisState, from_token, to_token
+from kdi_assets.dev.kinesis.state import (
+    ACCOUNT,
+    MOST_STREAMS,
+    ApiAnswer,
+    ApiRequest,
+    KinesisState,
+    from_token,
+    to_token,
+)
 from kdi_assets.dev.kinesis.streams import HOUR, MOST_SHARDS, DataStream, Shard, parse_hash_key, shard_id
 from kdi_assets.dev.kinesis.wire import ApiTimestamp
 
@@ -23,7 +31,7 @@ def create_stream(state: KinesisState, request: ApiRequest) -> None:
     if not re.fullmatch(r"[a-zA-Z0-9_.-]{1,128}", name):
         raise ApiRefusal("ValidationException", f"{name!r} is not a stream's name: [a-zA-Z0-9_.-]+, at most 128.")
     if name in state.streams:
-        raise ApiRefusal("ResourceInUseException", f"Stream {name} under account 000000000000 already exists.")
+        raise ApiRefusal("ResourceInUseException", f"Stream {name} under account {ACCOUNT} already exists.")
     if len(state.streams) >= MOST_STREAMS or not 0 < shards <= MOST_SHARDS:
         raise ApiRefusal(
             "LimitExceededException", f"This server keeps {MOST_STREAMS} streams of at most {MOST_SHARDS} shards."
@@ -72,9 +80,7 @@ def list_shards(state: KinesisState, request: ApiRequest) -> ApiAnswer:
         name, created, issued, begin, kind, shard, moment = from_token(token, parts=7, name="NextToken")
         if state.now() - issued > TOKEN_MS:
             raise ApiRefusal("ExpiredNextTokenException", "The pagination token has expired.")
-        stream = state.streams.get(name)
-        if stream is None or stream.created != created:
-            raise ApiRefusal("ResourceNotFoundException", f"Stream {name} under account 000000000000 not found.")
+        stream = state.stream_named(name, created=created)
     else:
         stream, begin = state.stream_of(request), 0
         filtered = request.get("ShardFilter") or {}

@@ -46,7 +46,7 @@ class NewRecord:
 
 def put_record(state: KinesisState, request: ApiRequest) -> ApiAnswer:
     """PutRecord."""
-    stream = state.stream_of(request)
+    stream = _stream_to_fill(state, request)
     record = _checked(stream, request.fields)
     refuse_dry_run(request)
     answer = _put(state, stream, record)
@@ -57,7 +57,7 @@ def put_record(state: KinesisState, request: ApiRequest) -> ApiAnswer:
 
 def put_records(state: KinesisState, request: ApiRequest) -> ApiAnswer:
     """PutRecords: a record that is not valid refuses all of them, a limit only those that it meets."""
-    stream = state.stream_of(request)
+    stream = _stream_to_fill(state, request)
     records = [_checked(stream, entry) for entry in request["Records"]]
     if not 0 < len(records) <= PUT_RECORDS or sum(len(record.data) for record in records) > PUT_BYTES:
         raise ApiRefusal("InvalidArgumentException", f"PutRecords takes 1 to {PUT_RECORDS} records, at most 10 MiB.")
@@ -115,7 +115,7 @@ def start_after(
     if kind not in ("AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"):
         raise ApiRefusal("ValidationException", f"{kind} is not a type of shard iterators.")
     if number is None:
-        raise ApiRefusal("InvalidArgumentException", f"Must either specify a sequence number with type {kind}.")
+        raise ApiRefusal("InvalidArgumentException", f"A sequence number must be given with type {kind}.")
     sequence = stream.parse_number(number, shard)
     if sequence <= shard.trimmed and state.behaviour.trimmed_position == "refused":
         raise ApiRefusal("InvalidArgumentException", f"StartingSequenceNumber {number} is no longer available.")
@@ -189,6 +189,12 @@ def stream_and_shard(iterator: object) -> tuple[str, str]:
         return "", ""
 
 
+def _stream_to_fill(state: KinesisState, request: ApiRequest) -> DataStream:
+    stream = state.stream_of(request)
+    stream.shards(state.now())  # removes what retention has passed: also a stream that nobody reads must not grow
+    return stream
+
+
 def _checked(stream: DataStream, fields: Any) -> NewRecord:
     data, key, hash_key = _data(fields), fields.get("PartitionKey"), fields.get("ExplicitHashKey")
     if key is None and not stream.distributes:
@@ -227,7 +233,7 @@ def _data(fields: Any) -> bytes:
 
 def _before_moment(state: KinesisState, shard: Shard, moment: Any) -> int:
     if moment is None:
-        raise ApiRefusal("InvalidArgumentException", "Must specify timestampInMillis with type AT_TIMESTAMP.")
+        raise ApiRefusal("InvalidArgumentException", "A timestamp must be given with type AT_TIMESTAMP.")
     at = round(float(moment) * 1000)
     if at > state.now():
         raise ApiRefusal(
@@ -245,9 +251,7 @@ def _iterator(state: KinesisState, stream: DataStream, shard: Shard, after: int 
 
 def _read_iterator(state: KinesisState, token: object) -> tuple[DataStream, Shard, int | None, int]:
     name, created, shard, after, issued, number, empty_pages = from_token(token, parts=7, name="ShardIterator")
-    stream = state.streams.get(name)
-    if stream is None or stream.created != created:
-        raise ApiRefusal("ResourceNotFoundException", f"Stream {name} under account 000000000000 not found.")
+    stream = state.stream_named(name, created=created)
     if (age := state.now() - issued) > ITERATOR_MS or number <= state.iterators_from:
         raise ApiRefusal(
             "ExpiredIteratorException",

@@ -98,7 +98,12 @@ class KinesisState:
         name = stream_name(request.fields)
         if not name:
             raise ApiRefusal("InvalidArgumentException", "Either StreamName or StreamARN must be given.")
-        if (stream := self.streams.get(name)) is None:
+        return self.stream_named(name)
+
+    def stream_named(self, name: str, *, created: int | None = None) -> DataStream:
+        """The stream of this name, and of this creation if one is given; raises ResourceNotFoundException."""
+        stream = self.streams.get(name)
+        if stream is None or created not in (None, stream.created):
             raise ApiRefusal("ResourceNotFoundException", f"Stream {name} under account {ACCOUNT} not found.")
         return stream
 
