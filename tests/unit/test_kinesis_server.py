@@ -453,6 +453,19 @@ def test_iterators_expire_when_it_is_ordered_and_new_ones_go_well(kinesis: Kines
     page(kinesis, kinesis.iterator(name, SHARD))
 
 
+def test_an_iterator_does_not_outlive_its_stream_even_if_another_has_its_name(kinesis: KinesisEndpoint) -> None:
+    name = kinesis.stream()
+    iterator = kinesis.iterator(name, SHARD)
+    kinesis.client.delete_stream(StreamName=name)
+    kinesis.stream(name=name)
+    kinesis.put(name, b"of another stream")
+
+    with pytest.raises(ClientError) as refused:
+        page(kinesis, iterator)
+
+    assert refusal(refused) == "ResourceNotFoundException"
+
+
 def test_empty_pages_that_are_behind_come_before_each_page_of_records(kinesis: KinesisEndpoint) -> None:
     name = kinesis.stream()
     kinesis.put(name, b"0", b"1")
