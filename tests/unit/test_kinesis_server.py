@@ -466,6 +466,16 @@ def test_an_iterator_does_not_outlive_its_stream_even_if_another_has_its_name(ki
     assert refusal(refused) == "ResourceNotFoundException"
 
 
+def test_streams_that_are_created_at_one_moment_are_not_of_the_future(kinesis: KinesisEndpoint) -> None:
+    for number in range(30):
+        kinesis.client.create_stream(StreamName=f"at-once-{number}", ShardCount=1)
+        kinesis.made.append(f"at-once-{number}")
+
+    created = kinesis.summary("at-once-29")["StreamCreationTimestamp"].timestamp()
+
+    assert of(kinesis).now() - 1 < created <= of(kinesis).now()
+
+
 def test_empty_pages_that_are_behind_come_before_each_page_of_records(kinesis: KinesisEndpoint) -> None:
     name = kinesis.stream()
     kinesis.put(name, b"0", b"1")

@@ -35,7 +35,8 @@ def register_consumer(state: KinesisState, request: ApiRequest) -> ApiAnswer:
             f"Stream {stream.name} has {len(stream.consumers)} consumers, {creating} of them CREATING; at most"
             f" {MOST_CONSUMERS}, {MOST_CREATING} of them CREATING, are allowed.",
         )
-    consumer = StreamConsumer(name, f"{stream.arn}/consumer/{name}:{state.new_second() // 1000}", now)
+    arn = f"{stream.arn}/consumer/{name}"
+    consumer = StreamConsumer(name, f"{arn}:{state.new_second(arn) // 1000}", now)
     stream.consumers[name] = consumer
     return {"Consumer": _described(state, consumer)}
 

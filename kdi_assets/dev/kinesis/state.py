@@ -18,7 +18,7 @@ from kdi_assets.dev.kinesis.streams import DataStream
 ACCOUNT = "000000000000"
 REGION = "us-east-1"
 MOST_STREAMS = 500
-MOST_COUNTS = 50_000  # different calls that are counted apart
+MOST_COUNTS = 50_000  # different calls that are counted apart, and ARNs that are remembered
 
 ApiAnswer = dict[str, Any]
 
@@ -69,7 +69,7 @@ class KinesisState:
         self.subscriptions: dict[tuple[str, str], tuple[object, int]] = {}
         self.iterators = self.iterators_from = 0
         self.stopped = False
-        self._last_created = 0
+        self._created: dict[str, int] = {}
 
     def now(self) -> int:
         """Milliseconds since 1970, by the server's clock."""
@@ -78,15 +78,18 @@ class KinesisState:
     def create(self, name: str, **options: Any) -> None:
         """Create a stream; the options are those of ``DataStream``."""
         arn = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/{name}"
-        self.streams[name] = DataStream(arn, now=self.new_second(), **options)
+        self.streams[name] = DataStream(arn, now=self.new_second(arn), **options)
 
-    def new_second(self) -> int:
-        """The time, in a second that was not given out before.
+    def new_second(self, arn: str) -> int:
+        """The time, in another second than when something of this ARN was created last.
 
         Sequence numbers tell streams of one name apart by their second of creation, and ARNs tell consumers.
         """
-        self._last_created = max(self.now(), self._last_created + 1000)
-        return self._last_created
+        last = self._created.pop(arn, 0)
+        self._created[arn] = max(self.now(), last + 1000)
+        if len(self._created) > MOST_COUNTS:
+            del self._created[next(iter(self._created))]  # the oldest
+        return self._created[arn]
 
     def count(self, call: ApiCall) -> None:
         """Count a call."""
