@@ -83,7 +83,7 @@ def plan_refinement(
     kind, why, dates = _how(table, bookmarks, changes, definition=definition, rebuild=rebuild)
     if other_columns and kind != "rebuild":
         kind, why, dates = "rebuild", f"the rows have other columns: {other_columns}", frozenset()
-    if kind != "rebuild" and bookmarks and (altered := _other_columns(bookmarks)):
+    if kind != "rebuild" and log and bookmarks and (altered := _other_columns(log, bookmarks)):
         kind, why, dates = "rebuild", altered, frozenset()
     if kind != "rebuild" and log and ("date" in log.partition_columns) != table.by_date:
         kind, why, dates = "rebuild", "the table has other partitions than the document", frozenset()
@@ -126,18 +126,21 @@ def _bookmarks(table: RefinedTableSpec, log: TableLog, *, rebuild: bool) -> Book
     return found
 
 
-def _other_columns(bookmarks: Bookmarks) -> str:
+def _other_columns(log: TableLog, bookmarks: Bookmarks) -> str:
     """Why the table's columns do not have the values of our newest commit; empty if they have.
 
     Under column mapping, a column that was dropped can be added again with its name and type, and without its values.
+
+    Args:
+        log: The table at its newest version: after a RESTORE, the one of the bookmarks is an older one.
     """
     if not bookmarks.altered or bookmarks.committed is None:
         return ""
     try:
-        before = TableLog.existing(bookmarks.log.uri, bookmarks.committed)
+        before = TableLog.existing(log.uri, bookmarks.committed)
     except CommitUnreadable:
         return f"its own columns changed, and those of version {bookmarks.committed} are no longer in its log"
-    column = changed_column(before.schema, bookmarks.log.schema)
+    column = changed_column(before.schema, log.schema)
     return f"its own column {column} was dropped, renamed or changed its type" if column else ""
 
 
