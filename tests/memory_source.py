@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.ledger.entry import LastRead
-from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.of_stream import source_at
 from kdi_assets.sources.source import MESSAGES_DDL, AtPosition, BrokerOffsets, Held, Retention, Source, TopicState
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
@@ -44,7 +43,8 @@ class MemorySource:
         log: By topic partition the messages by their offsets; an offset below ``end`` without a message is a gap.
         earliest, ends: By topic partition; by default 0, and the offset after the last message.
         gaps_are_normal: As of a topic that is compacted.
-        reads_ahead: Hold the messages of a plan before it is made, as a source does that knows no offsets before.
+        reads_ahead: Hold the messages of a plan before it is made, as a source does that knows no offsets before: the
+            ends of its topic are those that it held last.
         skipped: Offsets that ``read`` leaves out, as no source should.
         seconds_kept: Its retention.
         silent: No topic partition answers what is at its position.
@@ -64,12 +64,14 @@ class MemorySource:
     silent: bool = False
     reads: int = 0
     holds: int = 0
+    held_ends: dict[TopicPartition, int] = field(default_factory=dict)
 
     def topic(self, name: str) -> TopicState:
         held = {}
         for tp, messages in self.log.items():
-            end = self.ends.get(tp, max(messages, default=-1) + 1)
-            held[tp] = BrokerOffsets(self.earliest.get(tp, 0), end, end)
+            earliest, end = self.earliest.get(tp, 0), self.ends.get(tp, max(messages, default=-1) + 1)
+            end = self.held_ends.get(tp, earliest) if self.reads_ahead else end
+            held[tp] = BrokerOffsets(earliest, end, end)
         return TopicState(name, self.id, held)
 
     def topics(self, names: Collection[str], *, leader_seconds: float = 0.0) -> dict[str, TopicState | KdiError]:
@@ -107,9 +109,12 @@ class MemorySource:
         return sum(sizes) / len(sizes) if sizes else None
 
     @contextmanager
-    def hold(self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState) -> Iterator[Held]:
-        copied = replace(self, log={tp: dict(messages) for tp, messages in self.log.items()})
+    def hold(
+        self, session: Callable[[], SparkSession], topic: TopicState, positions: Mapping[TopicPartition, int]
+    ) -> Iterator[Held]:
+        copied = replace(self, log={tp: dict(messages) for tp, messages in self.log.items()}, reads_ahead=False)
         ahead = Held(copied.topic(topic.topic), lambda ranges: copied.read(session(), ranges))
+        self.held_ends = {tp: offsets.end for tp, offsets in ahead.topic.partitions.items()}
         self.holds += 1
         try:
             yield ahead if self.reads_ahead else Held(topic)

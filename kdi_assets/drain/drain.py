@@ -31,7 +31,7 @@ from kdi_assets.errors import Transient
 from kdi_assets.runtime.spark_internals import jvm_cpu_seconds
 from kdi_assets.sources.of_stream import source_of
 from kdi_assets.sources.source import ReadMessages, TopicState
-from kdi_assets.stream.stream import Stream
+from kdi_assets.stream.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,14 +110,19 @@ class Draining:
         with self._clock.running():
             self._snapshot = take_snapshot(context.stream, context.lake, topic)
         self._backlog_before = self._snapshot.backlog()
-        self._until = {tp: offsets.end for tp, offsets in self._snapshot.topic.partitions.items()}
+        self._until, self._has_held = _ends(self._snapshot.topic), False
 
     @property
     def stream(self) -> Stream:
         return self._context.stream
 
+    @property
+    def holds_messages(self) -> bool:
+        """Whether the source holds the messages of the next plan, so that they need not be read."""
+        return self._read_held is not None
+
     def next_step(self) -> Plan | PositionCommit | None:
-        """The next step; ``None`` if the table has everything up to the ends of the first snapshot.
+        """The next step; ``None`` if the table has everything up to the ends of the first snapshot, as it was held.
 
         Raises:
             TopicTruncated: Other messages are at the offsets that were read last.
@@ -147,20 +152,20 @@ class Draining:
         """Take the step, then another snapshot.
 
         Args:
-            read: As in ``execute_plan``.
+            read: As in ``execute_plan``; what the source holds for the plan is read instead.
 
         Raises:
             AnotherDrainActive: Other commits came first too often in a row.
             KdiError: What the step refuses.
         """
-        self._context.report(_log_line(self.stream, step))
         with self._clock.running():
             try:
+                self._context.report(_log_line(self.stream, step))
                 with _explained_by_snapshot(self._context, step), jvm_loss_named(self.stream):
                     if isinstance(step, PositionCommit):
                         self._commit_positions(step)
                     else:
-                        read = read or self._read_held
+                        read = self._read_held or read
                         landed = execute_plan(step, self._context, read=read, conflicts=self._conflicts)
                         self._commits.append(landed)
                 if isinstance(step, Plan):
@@ -200,9 +205,11 @@ class Draining:
         snapshot = self._snapshot
         if snapshot.ledger is None:
             return snapshot
-        hold = source_of(self.stream).hold(self._context.session, snapshot.topic, snapshot.ledger)
+        hold = source_of(self.stream).hold(self._context.session, snapshot.topic, snapshot.ledger.positions)
         held = self._until_taken.enter_context(hold)
         self._read_held = held.read
+        if held.read and not self._has_held:
+            self._until, self._has_held = _ends(held.topic), True  # a source that reads ahead knows its ends only now
         return replace(snapshot, topic=held.topic)
 
     def _commit_positions(self, step: PositionCommit) -> None:
@@ -239,6 +246,10 @@ def _explained_by_snapshot(context: DrainContext, step: Plan | PositionCommit) -
         with suppress(Transient):  # brokers that do not answer now say less than the failure
             take_snapshot(stream, context.lake).plan(stream)
         raise
+
+
+def _ends(topic: TopicState) -> dict[TopicPartition, int]:
+    return {tp: offsets.end for tp, offsets in topic.partitions.items()}
 
 
 def _log_line(stream: Stream, step: Plan | PositionCommit) -> str:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LastRead
-from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -154,17 +153,17 @@ class Source(Protocol):
         ...
 
     def hold(
-        self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState
+        self, session: Callable[[], SparkSession], topic: TopicState, positions: Mapping[TopicPartition, int]
     ) -> AbstractContextManager[Held]:
         """Hold what the next plan can be made of, until the plan is executed.
 
         A source that looks up offsets holds nothing: it answers ``topic``. One that has to read before it knows what
-        there is reads here.
+        there is reads here: a drain goes up to the ends of the first topic that was held with its messages.
 
         Args:
             session: Called only if messages are read.
             topic: Of the snapshot.
-            ledger: Its positions are where the plan begins.
+            positions: Where the plan begins; a topic partition without one begins at 0.
         """
         ...
 

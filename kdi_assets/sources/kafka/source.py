@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LastRead
-from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.kafka import messages, reader, topic_config
 from kdi_assets.sources.kafka import topic as kafka
 from kdi_assets.sources.kafka.client import broker_unreachable
@@ -63,7 +62,9 @@ class KafkaSource:
         return messages.sampled_bytes(self.cluster, positions)
 
     @contextmanager
-    def hold(self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState) -> Iterator[Held]:
+    def hold(
+        self, session: Callable[[], SparkSession], topic: TopicState, positions: Mapping[TopicPartition, int]
+    ) -> Iterator[Held]:
         yield Held(topic)  # offsets are known before their messages are read
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
