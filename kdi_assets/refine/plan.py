@@ -61,15 +61,12 @@ class RefinePlan:
         return tuple(Consumed(u.table, u.table_id, None if everything else u.since, u.version) for u in self.upstreams)
 
 
-def plan_refinement(
-    table: RefinedTableSpec, lake: str, *, definition: str, rebuild: bool, other_columns: str = ""
-) -> RefinePlan:
+def plan_refinement(table: RefinedTableSpec, lake: str, *, definition: str, rebuild: bool) -> RefinePlan:
     """Plan the next refinement, or refuse.
 
     Args:
         definition: Of the document, as ``RefinedTableSpec.definition`` gives it.
         rebuild: Compute all rows again, whatever is new, and whatever others did to the table.
-        other_columns: Those that the rows have and the table has not: all rows are computed again, for this reason.
 
     Raises:
         UpstreamMissing: An upstream table does not exist.
@@ -81,8 +78,6 @@ def plan_refinement(
     bookmarks = _bookmarks(table, log, rebuild=rebuild) if log else None
     changes = _upstream_changes(table, lake, bookmarks)
     kind, why, dates = _how(table, bookmarks, changes, definition=definition, rebuild=rebuild)
-    if other_columns and kind != "rebuild":
-        kind, why, dates = "rebuild", f"the rows have other columns: {other_columns}", frozenset()
     if kind != "rebuild" and log and bookmarks and (altered := _other_columns(log, bookmarks)):
         kind, why, dates = "rebuild", altered, frozenset()
     if kind != "rebuild" and log and ("date" in log.partition_columns) != table.by_date:
