@@ -89,6 +89,13 @@ class CommitUnreadable(Exception):
         self.why = why
 
 
+class RestoredToBefore(CommitUnreadable):
+    """The table was restored to a version that is older than the first commit of a writer."""
+
+    def __init__(self, uri: str, version: int, first: str) -> None:
+        super().__init__(uri, version, why=f"is older than {first}, and the table was restored to it")
+
+
 class TableUnreadable(Terminal):
     """The log of a Delta table is damaged, or uses a feature that the reader does not support.
 

@@ -80,9 +80,27 @@ def test_a_hand_written_asset_whose_first_commit_a_restore_undid_is_told_how_to_
     with pytest.raises(BookmarksUnreadable, match="first commit of two, and the table was restored to it") as refused:
         new_in("two")
     assert new_in("one") is None
-    assert refused.value.message_parts()[2].startswith(f"RESTORE TABLE delta.`{output}` TO VERSION AS OF 1   (")
+    assert refused.value.message_parts()[2].startswith(
+        f"kdi sql 'RESTORE TABLE delta.`{output}` TO VERSION AS OF 1'   ("
+    )
     DeltaTable(output).restore(1)
     assert (new_in("one"), new_in("two")) == (None, None)
+
+
+def test_a_hand_written_asset_whose_table_has_a_damaged_commit_is_not_told_to_restore_it(tmp_path: Path) -> None:
+    upstream, output = f"{tmp_path}/bronze/events", f"{tmp_path}/silver/made"
+    write_deltalake(upstream, pa.table({"id": [1]}))
+    made = bookmark_transactions("one", {str(DeltaTable(upstream).metadata().id): 0}, 0)
+    properties = CommitProperties(app_transactions=[Transaction(*each) for each in made.items()])
+    write_deltalake(output, pa.table({"id": [1]}), commit_properties=properties)
+    write_deltalake(output, pa.table({"id": [2]}), mode="append")
+    DeltaTable(output).create_checkpoint()
+    Path(output, "_delta_log", f"{1:020}.json").unlink()
+
+    with pytest.raises(BookmarksUnreadable, match="commit 1 ") as refused:
+        new_rows(cast("Any", None), upstream=upstream, output=output, consumer="one")
+
+    assert refused.value.message_parts()[2].startswith("dagster asset materialize   (the same asset again, once ")
 
 
 @pytest.mark.parametrize("restored", [False, True])
