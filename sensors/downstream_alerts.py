@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import dagster as dg
 from pydantic import TypeAdapter
 
+from kdi_assets.announce.errors import NotLookedAtInTime
 from kdi_assets.monitoring.follower_rows import FollowedTable, FollowerRow, read_follower_rows, watched_tables
 from kdi_assets.monitoring.status_row import freshness_level
 from kdi_assets.settings import Settings
@@ -66,8 +67,8 @@ def alert_sensor(
 
 def incidents_of(row: FollowerRow) -> Iterator[tuple[str, Incident | None]]:
     """The incidents of a table by key; what is unknown is left out."""
-    if row.has_not_begun:
-        return  # its own upstream has to begin first
+    if row.has_not_begun or isinstance(row.refusal, NotLookedAtInTime):
+        return  # its own upstream has to begin first; or the next look begins with others
     yield from ((f"{kind}:{row.name}", incident) for kind, incident in of_refusal(row.refusal))
     if (level := freshness_level(row)) and row.limits and row.waiting_seconds is not None:
         waits, limit = duration(row.waiting_seconds), duration(row.limits.fail_seconds)

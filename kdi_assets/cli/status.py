@@ -92,8 +92,8 @@ def _reader(tables: Sequence[FollowedTable], settings: Settings) -> _ReadRows:
 
         rows, lake, home = read_streams(), settings.lake, settings.home
         followers = [*(t for t in tables if not isinstance(t, Stream)), *announced_streams(streams)]
-        refusals = {row.stream.cluster.name: row.refusal for row in rows if row.refusal}
-        return rows, read_follower_rows(followers, lake=lake, home=home, now=datetime.now(UTC), known=refusals)
+        known = [(row.stream.cluster.name, row.refusal) for row in rows if row.refusal]
+        return rows, read_follower_rows(followers, lake=lake, home=home, now=datetime.now(UTC), known=known)
 
     return read
 

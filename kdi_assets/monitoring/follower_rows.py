@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from kdi_assets.announce.status import SILENT, read_announced_status
+from kdi_assets.announce.status import AnnouncedStatus, read_announced_statuses
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.refined_status import first_new_commit, read_refined_status
 from kdi_assets.refine.errors import UpstreamMissing
@@ -17,7 +17,7 @@ from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.stream.stream import Stream
 
 FollowedTable = RefinedTableSpec | ServedTableSpec | Stream
 """What a document describes; of a stream, its announcements."""
@@ -78,11 +78,6 @@ def announced_streams(streams: Iterable[Stream]) -> list[Stream]:
     return [stream for stream in streams if stream.announce and stream.status != "retired"]
 
 
-def announcing_cluster(stream: Stream) -> Cluster:
-    """The cluster of the topic of a stream's announcements."""
-    return (stream.announce and stream.announce.cluster) or stream.cluster
-
-
 def kind_of(table: FollowedTable) -> TableKind:
     """The kind of the table's row."""
     if isinstance(table, RefinedTableSpec):
@@ -96,26 +91,28 @@ def read_follower_rows(
     lake: str,
     home: Path,
     now: datetime,
-    known: Mapping[str, KdiError] | None = None,
+    known: Iterable[tuple[str, KdiError]] = (),
 ) -> list[FollowerRow]:
-    """Read the state of tables; a refusal is part of it. Brokers that did not answer are not asked a second time.
+    """Read the state of tables; a refusal is part of it, and is of one row alone.
 
     Args:
         home: Folder of DuckDB files with relative paths.
-        known: By cluster, a refusal that streams of it have already.
+        known: Names of clusters, each with what refused one of its streams just now; brokers that did not answer are
+            not asked again.
     """
-    silent: dict[str, KdiError] = {
-        cluster: refusal for cluster, refusal in (known or {}).items() if isinstance(refusal, SILENT)
-    }
-    return [_row(table, lake, home, now, silent) for table in tables]
+    announced = read_announced_statuses([t for t in tables if isinstance(t, Stream)], lake, known=known)
+    return [_row(table, lake, home, now, announced) for table in tables]
 
 
-def _row(table: FollowedTable, lake: str, home: Path, now: datetime, silent: dict[str, KdiError]) -> FollowerRow:
-    if isinstance(table, RefinedTableSpec):
-        return _refined(table, lake, now)
-    if isinstance(table, ServedTableSpec):
-        return _served(table, lake, home, now)
-    return _announced(table, lake, now, silent)
+def _row(
+    table: FollowedTable, lake: str, home: Path, now: datetime, announced: Mapping[str, AnnouncedStatus | KdiError]
+) -> FollowerRow:
+    if isinstance(table, Stream):
+        return _announced(table, announced[table.name], now)
+    try:
+        return _refined(table, lake, now) if isinstance(table, RefinedTableSpec) else _served(table, lake, home, now)
+    except KdiError as refusal:
+        return FollowerRow(table.name, kind_of(table), limits=table.freshness, refusal=refusal)
 
 
 def _refined(table: RefinedTableSpec, lake: str, now: datetime) -> FollowerRow:
@@ -176,18 +173,11 @@ def _served(table: ServedTableSpec, lake: str, home: Path, now: datetime) -> Fol
     )
 
 
-def _announced(stream: Stream, lake: str, now: datetime, silent: dict[str, KdiError]) -> FollowerRow:
-    cluster = announcing_cluster(stream)
+def _announced(stream: Stream, status: AnnouncedStatus | KdiError, now: datetime) -> FollowerRow:
     facts: dict[str, object] = {"announced": stream.name, "topic": stream.announce.topic if stream.announce else None}
     row = FollowerRow(stream.name, TableKind.ANNOUNCED, limits=stream.freshness, facts=facts)
-    try:
-        if refusal := silent.get(cluster.name):
-            raise refusal
-        status = read_announced_status(stream, lake)
-    except KdiError as refusal:
-        if isinstance(refusal, SILENT):
-            silent[cluster.name] = refusal
-        return replace(row, refusal=refusal)
+    if isinstance(status, KdiError):
+        return replace(row, refusal=status)
     waits = (now - status.waiting_since).total_seconds() if status.waiting_since else None
     return replace(
         row,

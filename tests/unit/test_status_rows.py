@@ -12,14 +12,12 @@ from deltalake import write_deltalake
 from kdi_assets.announce.status import AnnouncedStatus
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring import follower_rows
-from kdi_assets.monitoring.follower_rows import FollowerRow, read_follower_rows
+from kdi_assets.monitoring.follower_rows import FollowerRow
 from kdi_assets.monitoring.status_row import StatusRow, freshness_level
 from kdi_assets.monitoring.stream_row import StreamRow
-from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
+from kdi_assets.sources.kafka.errors import TopicMissing
 from kdi_assets.stream.capabilities import TableKind
-from kdi_assets.stream.fields import Announce
 from kdi_assets.stream.limits import FreshnessLimits
-from kdi_assets.stream.stream import Cluster, Stream
 from tests.documents import refined, stream, written
 from tests.typed import Kdi
 
@@ -36,7 +34,8 @@ def every_kind(kdi: Kdi, tmp_path: Path, lake: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("KDI_HOME", str(tmp_path))
     announced = AnnouncedStatus(3, 5, 2, waiting_since=NOW)
     monkeypatch.setattr(follower_rows, "announced_streams", lambda streams: [s for s in streams if s.announce])
-    monkeypatch.setattr(follower_rows, "read_announced_status", lambda stream, lake: announced)
+    statuses = lambda streams, *_, **__: {s.name: announced for s in streams}  # noqa: E731
+    monkeypatch.setattr(follower_rows, "read_announced_statuses", statuses)
     orders = stream("bronze/orders", more=", status: retired")
     told = stream(
         "bronze/told", more=", status: retired, announce: {topic: files}, freshness: {warn: 1 hour, fail: 2 hours}"
@@ -222,26 +221,17 @@ def test_what_waits_is_judged_by_the_limits_alone(
     assert freshness_level(row) == level
 
 
-def test_brokers_that_do_not_answer_are_asked_once_for_all_announced_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = list[str]()
+def test_one_refined_table_that_cannot_be_read_leaves_the_others_their_rows(every_kind: Kdi, lake: str) -> None:
+    """A commit that is there and is no JSON: the time since which it waits cannot be told."""
+    write_deltalake(f"{lake}/made/elsewhere", pa.table({"id": [2], "date": [date(2026, 1, 2)]}), mode="append")
+    assert every_kind("serve", "elsewhere_now").code == 0
+    write_deltalake(f"{lake}/made/elsewhere", pa.table({"id": [3], "date": [date(2026, 1, 2)]}), mode="append")
+    Path(lake, "made/elsewhere/_delta_log/00000000000000000002.json").write_text("{ this is no commit")
 
-    def silent(stream: Stream, lake: str) -> AnnouncedStatus:
-        asked.append(stream.name)
-        raise BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
+    found = {one["kind"]: one for one in every_kind("status", "--json").objects}
 
-    monkeypatch.setattr(follower_rows, "read_announced_status", silent)
-    cluster = Cluster("main", "localhost:1")
-    tables = [
-        Stream("t", name, "id bigint", "current_date()", cluster, announce=Announce("files")) for name in ("a/b", "a/c")
-    ]
-
-    rows = read_follower_rows(tables, lake=str(tmp_path), home=tmp_path, now=NOW)
-
-    assert asked == ["a/b"]
-    assert [type(row.refusal) for row in rows] == [BrokerUnreachable, BrokerUnreachable]
-    assert [row.state for row in rows] == ["refused", "refused"]
+    assert found["served"]["error"]["type"] and found["refined"]["error"]["type"]
+    assert found["announced"]["error"] is None
 
 
 def test_streams_and_followers_have_one_protocol() -> None:

@@ -7,10 +7,14 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 
 from kdi_assets.monitoring.follower_rows import FollowedTable, FollowerRow, read_follower_rows
 from kdi_assets.monitoring.metrics.names import DOWNSTREAM_GAUGES, DOWNSTREAM_UP, Metric
 from kdi_assets.runtime.threads import start_in_thread
+
+HANGS_SECONDS = 300.0
+"""A reading that takes longer may never end, and the last one is too old to show."""
 
 
 class DownstreamReader:
@@ -21,22 +25,29 @@ class DownstreamReader:
         self._lock, self._running = Lock(), Future[list[FollowerRow]]()
         self._running.set_result([])
         self._last: list[FollowerRow] = []
+        self._began = 0.0
 
     def request(self) -> Future[list[FollowerRow]]:
         """The reading that goes on, or a new one."""
         with self._lock:
             if self._running.done():
+                self._began = monotonic()
                 self._running = start_in_thread(self._read, name="downstream")
             return self._running
 
     @property
     def last(self) -> list[FollowerRow]:
-        """The last reading that ended."""
-        return self._last
+        """The last reading that ended; empty if it failed, or if the one that goes on hangs."""
+        hangs = not self._running.done() and monotonic() - self._began > HANGS_SECONDS
+        return [] if hangs else self._last
 
     def _read(self) -> list[FollowerRow]:
         now = datetime.now(UTC)
-        self._last = read_follower_rows(self._tables, lake=self._lake, home=self._home, now=now)
+        try:
+            self._last = read_follower_rows(self._tables, lake=self._lake, home=self._home, now=now)
+        except BaseException:
+            self._last = []  # nothing is known: old values would look like new ones
+            raise
         return self._last
 
 
