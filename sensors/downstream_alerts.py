@@ -9,9 +9,11 @@ import dagster as dg
 from pydantic import TypeAdapter
 
 from kdi_assets.announce.errors import NotLookedAtInTime
+from kdi_assets.announce.status import is_outage_of_stream
 from kdi_assets.monitoring.follower_rows import FollowedTable, FollowerRow, read_follower_rows, watched_tables
 from kdi_assets.monitoring.status_row import freshness_level
 from kdi_assets.settings import Settings
+from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream
@@ -53,7 +55,10 @@ def alert_sensor(
         if not settings.alert_webhook:
             return dg.SensorResult(skip_reason="KDI_ALERT_WEBHOOK is not set", cursor="{}")
         rows = read_follower_rows(tables, lake=settings.lake, home=settings.home, now=moment)
-        current = {key: incident for row in rows for key, incident in incidents_of(row)}
+        told = {row.name: row for row in rows}
+        # An outage of a stream's own brokers is the lag sensor's incident, and one is enough.
+        twice = {t.name for t in tables if isinstance(t, Stream) and is_outage_of_stream(t, told[t.name].refusal)}
+        current = {key: incident for row in rows if row.name not in twice for key, incident in incidents_of(row)}
         names = {table.name for table in tables}
         known = read_json(_CURSOR, context.cursor)
         tracked = track(known, current, streams=names, now=moment.timestamp())
@@ -72,5 +77,6 @@ def incidents_of(row: FollowerRow) -> Iterator[tuple[str, Incident | None]]:
     yield from ((f"{kind}:{row.name}", incident) for kind, incident in of_refusal(row.refusal))
     if (level := freshness_level(row)) and row.limits and row.waiting_seconds is not None:
         waits, limit = duration(row.waiting_seconds), duration(row.limits.fail_seconds)
-        detail = f"new rows upstream wait for {waits}; the limit is {limit}"
+        what = "versions are not announced" if row.kind == TableKind.ANNOUNCED else "new rows upstream wait"
+        detail = f"{what} for {waits}; the limit is {limit}"
         yield f"{IncidentKind.STANDS_STILL}:{row.name}", Incident(detail, MOMENT_SECONDS) if level == "error" else None

@@ -52,6 +52,12 @@ def announcing_cluster(stream: Stream) -> Cluster:
     return (stream.announce and stream.announce.cluster) or stream.cluster
 
 
+def is_outage_of_stream(stream: Stream, refusal: KdiError | None) -> bool:
+    """Whether a look is refused because no broker of the stream itself answers, as a look at the stream is."""
+    own = announcing_cluster(stream).name == stream.cluster.name
+    return own and refusal is not None and no_broker_answered(refusal)
+
+
 def read_announced_status(stream: Stream, lake: str) -> AnnouncedStatus:
     """Read how far one table is announced.
 

@@ -54,7 +54,7 @@ def status(
     positions went back; STALL: drains commit, but the position of a topic
     partition stays; STOP: there is a backlog and no commit; paused or retired:
     by the document; refused: someone must decide; unreachable: the broker or
-    the storage.
+    the storage; not begun: a table that it is made of does not exist yet.
 
     Of refined, served and announced tables, BEHIND counts the versions upstream
     that are not consumed, WAITS is the age of the oldest of them, and VERSION
@@ -156,7 +156,7 @@ def follower_cells(row: FollowerRow, now: datetime) -> tuple[str, ...]:
         row.name,
         row.kind.value,
         unknown if row.behind is None else f"{row.behind:,}",
-        _duration(row.waiting_seconds) if row.behind else unknown,
+        _duration(row.waiting_seconds) if row.new else unknown,
         unknown if row.version is None else f"v{row.version}",
         "-" if row.committed_at is None else _time_or_date(row.committed_at, now),
         f"{row.state}: {row.new}" if row.new else row.state,

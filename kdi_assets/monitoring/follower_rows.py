@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from kdi_assets.announce.status import AnnouncedStatus, read_announced_statuses
-from kdi_assets.errors import KdiError
+from kdi_assets.errors import KdiError, Transient
 from kdi_assets.monitoring.refined_status import first_new_commit, read_refined_status
 from kdi_assets.refine.errors import UpstreamMissing
 from kdi_assets.serve.errors import SourceMissing
@@ -32,6 +32,7 @@ class FollowerRow:
         version: Of the refined table; of the Delta table whose rows the database has, or up to which files are
             announced. ``None``: none, or unknown.
         late_share: Of a refined table, as ``RefinedStatus``.
+        has_begun: Whether the tables that it is made of exist; otherwise nothing is wrong with it.
     """
 
     name: str
@@ -45,17 +46,20 @@ class FollowerRow:
     version: int | None = None
     late_share: float | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
+    has_begun: bool = True
 
     @property
     def state(self) -> str:
+        if self.has_not_begun:
+            return "not begun"
         if self.refusal:
-            return "refused"
+            return "unreachable" if isinstance(self.refusal, Transient) else "refused"
         return "behind" if self.new else "OK"
 
     @property
     def has_not_begun(self) -> bool:
         """Whether a table that it is made of does not exist yet, so that nothing is wrong with it."""
-        return isinstance(self.refusal, UpstreamMissing | SourceMissing)
+        return not self.has_begun or isinstance(self.refusal, UpstreamMissing | SourceMissing)
 
     @property
     def next_command(self) -> str:
@@ -69,8 +73,12 @@ def watched_tables(
     refined: Iterable[RefinedTableSpec], served: Iterable[ServedTableSpec], streams: Iterable[Stream]
 ) -> tuple[FollowedTable, ...]:
     """Tables that programs look at all the time: all but those in the embedded server, which a look would start."""
-    asked = (s for s in served if not (isinstance(s.into, Postgres) and not s.into.url))
-    return (*refined, *asked, *announced_streams(streams))
+    return (*refined, *(s for s in served if not in_embedded_server(s)), *announced_streams(streams))
+
+
+def in_embedded_server(table: FollowedTable) -> bool:
+    """Whether a look at the table starts the embedded server."""
+    return isinstance(table, ServedTableSpec) and isinstance(table.into, Postgres) and not table.into.url
 
 
 def announced_streams(streams: Iterable[Stream]) -> list[Stream]:
@@ -120,7 +128,7 @@ def _refined(table: RefinedTableSpec, lake: str, now: datetime) -> FollowerRow:
     plan, behind, new, version = status.plan, None, "", None
     if plan:
         changed = [u for u in plan.upstreams if u.kind != "nothing"] if status.is_behind else []
-        behind = sum(u.version - (-1 if u.since is None else u.since) for u in changed)
+        behind = sum(max(0, u.version - (-1 if u.since is None else u.since)) for u in changed)
         new = plan.kind if status.is_behind else ""
         version = plan.version if plan.version >= 0 else None
     return FollowerRow(
@@ -151,7 +159,7 @@ def _served(table: ServedTableSpec, lake: str, home: Path, now: datetime) -> Fol
     if status.changes:
         behind = 0 if status.changes.kind == "nothing" else status.behind
         since = first_new_commit(status.changes)
-        waits = (now - since).total_seconds() if since else (None if behind else 0.0)
+        waits = (now - since).total_seconds() if since else (None if status.why_behind else 0.0)
     return FollowerRow(
         table.name,
         TableKind.SERVED,
@@ -178,6 +186,8 @@ def _announced(stream: Stream, status: AnnouncedStatus | KdiError, now: datetime
     row = FollowerRow(stream.name, TableKind.ANNOUNCED, limits=stream.freshness, facts=facts)
     if isinstance(status, KdiError):
         return replace(row, refusal=status)
+    if status.newest is None:
+        return replace(row, has_begun=False)
     waits = (now - status.waiting_since).total_seconds() if status.waiting_since else None
     return replace(
         row,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,14 +15,18 @@ from deltalake import DeltaTable, write_deltalake
 from kdi_assets.announce import bookmark, status
 from kdi_assets.announce.bookmark import bookmark_to_json
 from kdi_assets.announce.errors import BookmarkUnreadable, NotLookedAtInTime
-from kdi_assets.announce.status import AnnouncedStatus, read_announced_statuses
+from kdi_assets.announce.status import AnnouncedStatus, is_outage_of_stream, read_announced_statuses
 from kdi_assets.announce.table_changes import LastAnnounced
 from kdi_assets.errors import KdiError
+from kdi_assets.monitoring.follower_rows import FollowerRow
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing, TopicUnanswered
 from kdi_assets.sources.kafka.messages import VisibleMessage
 from kdi_assets.sources.source import BrokerOffsets, TopicState
+from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.fields import Announce
+from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
+from sensors.downstream_alerts import incidents_of
 
 KEPT = TopicPartition("files.announced", 0)
 BROKER = {"cluster": "main", "bootstrap_servers": "localhost:1"}
@@ -159,3 +163,31 @@ def test_only_a_cluster_that_is_silent_as_a_whole_is_not_asked_again(brokers: Br
     assert brokers.look(ORDERS, known=("main", silent)) == [silent]
     assert brokers.batches == []
     assert isinstance(brokers.look(ORDERS, known=("main", one_topic))[0], AnnouncedStatus)
+
+
+def test_an_outage_of_the_streams_own_brokers_is_no_second_incident() -> None:
+    down, other = BrokerUnreachable(**BROKER, detail="timed out"), Cluster("other", "localhost:2")
+    elsewhere = replace(ORDERS, announce=Announce("files", cluster=other))
+
+    assert is_outage_of_stream(ORDERS, down)
+    assert not is_outage_of_stream(elsewhere, down)
+    assert not is_outage_of_stream(ORDERS, TopicMissing(**BROKER, topic="files"))
+    assert not is_outage_of_stream(ORDERS, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [(TableKind.ANNOUNCED, "versions are not announced for"), (TableKind.REFINED, "new rows upstream wait for")],
+)
+def test_an_alert_says_what_waits(kind: TableKind, said: str) -> None:
+    row = FollowerRow("a/orders", kind, 1, 700.0, limits=FreshnessLimits(60, 600), new="new files")
+
+    late = dict(incidents_of(row))["stands_still:a/orders"]
+
+    assert late and late.detail.startswith(said)
+
+
+def test_a_table_that_was_not_looked_at_in_time_is_no_incident() -> None:
+    late = NotLookedAtInTime(stream="a/orders", topic="files", seconds=10)
+
+    assert not list(incidents_of(FollowerRow("a/orders", TableKind.ANNOUNCED, refusal=late)))
