@@ -288,9 +288,14 @@ def test_the_doctor_does_not_start_the_embedded_server(every_kind: Kdi, tmp_path
         ("elsewhere_now", ["served"]),
         ("duckdb/elsewhere_now", ["served"]),
         ("bronze/told", ["stream", "announced"]),
+        ("orders", ["stream"]),
+        ("silver/orders", ["refined"]),
     ],
 )
-def test_a_name_selects_a_table_of_any_kind(every_kind: Kdi, name: str, found: list[str]) -> None:
+def test_a_name_selects_a_table_of_any_kind(every_kind: Kdi, name: str, found: list[str], tmp_path: Path) -> None:
+    """Of tables with the same last part, the stream's: commands took only streams once."""
+    written(tmp_path, like_the_stream=refined("silver/orders", upstream="made/elsewhere"))
+
     assert [one["kind"] for one in every_kind("status", name, "--json").objects] == found
 
 
