@@ -24,6 +24,8 @@ from sensors.memory import TrackedIncident, read_json
 
 NAME = "downstream_alerts"
 TICK_SECONDS = 60
+LATE_SECONDS = 600.0
+"""How long a table may be missed by every look before someone is told."""
 _CURSOR = TypeAdapter(dict[str, TrackedIncident])
 
 
@@ -72,8 +74,12 @@ def alert_sensor(
 
 def incidents_of(row: FollowerRow) -> Iterator[tuple[str, Incident | None]]:
     """The incidents of a table by key; what is unknown is left out."""
-    if row.has_not_begun or isinstance(row.refusal, NotLookedAtInTime):
-        return  # its own upstream has to begin first; or the next look begins with others
+    if row.has_not_begun:
+        return  # its own upstream has to begin first
+    if isinstance(row.refusal, NotLookedAtInTime):
+        # The next look begins with other tables; one that is never reached stands still unseen.
+        yield f"{IncidentKind.UNREACHABLE}:{row.name}", Incident(row.refusal.message_parts()[0], LATE_SECONDS)
+        return
     yield from ((f"{kind}:{row.name}", incident) for kind, incident in of_refusal(row.refusal))
     if (level := freshness_level(row)) and row.limits and row.waiting_seconds is not None:
         waits, limit = duration(row.waiting_seconds), duration(row.limits.fail_seconds)

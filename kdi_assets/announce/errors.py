@@ -54,7 +54,7 @@ class NotLookedAtInTime(Transient):
 
     what_happened = "{stream}: not looked at in time: how far {topic} has the table was not known after {seconds:g} s."
     what_is_safe = "nothing was changed; announcers do not depend on it."
-    what_to_run = "kdi status {stream}   (nothing to do: the next look begins with other tables)"
+    what_to_run = "kdi status {stream}   (the next look begins with other tables, this one alone)"
 
 
 class BookmarkUnreadable(Terminal):

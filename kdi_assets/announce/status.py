@@ -23,8 +23,9 @@ from kdi_assets.sources.kafka.topic import read_topics
 from kdi_assets.sources.source import TopicState
 from kdi_assets.stream.stream import Cluster, Stream
 
-LOOK_SECONDS = 10.0
-"""A look at any number of announced tables ends after this time: sensors and scrapes have limits of their own."""
+LOOK_SECONDS = 25.0
+"""A look at any number of announced tables ends after this time, well below the minute of Dagster's sensors. That
+brokers do not answer is known after half of it."""
 
 
 @dataclass(frozen=True, slots=True)

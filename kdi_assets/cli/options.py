@@ -140,7 +140,8 @@ def of_all_kinds(loaded: LoadedFolder, names: Sequence[str]) -> list[TableOfAnyK
     found: dict[str, TableOfAnyKind] = {}
     for name in names:
         if name not in loaded.refined:
-            with suppress(UnknownStream):
+            streams = [one for one in loaded.streams.values() if one.name == name or one.name.endswith(f"/{name}")]
+            if streams:
                 found |= {stream.name: stream for stream in select_streams(loaded.streams, [name])}
                 continue
         try:

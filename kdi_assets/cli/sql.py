@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from kdi_assets.cli.errors import SparkFailed, StatementRefused
 from kdi_assets.cli.options import AsJson
-from kdi_assets.cli.output import print_json, print_progress, refusal_in_json, table_text, text_excerpt
+from kdi_assets.cli.output import print_json_text, print_progress, refusal_in_json, table_text, text_excerpt
 from kdi_assets.cli.session import lazy_session
 from kdi_assets.runtime.spark_failures import SparkFailure, translated
 from kdi_assets.wording import first_line
@@ -20,6 +19,12 @@ if TYPE_CHECKING:
 
 ROWS, CELL_CHARACTERS = 1_000, 200
 """Of a result, how much is shown."""
+JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+"""Of Spark's ``to_json``, which leaves out nulls and cuts timestamps to milliseconds."""
 
 
 def sql(
@@ -50,9 +55,9 @@ def _print_rows(result: DataFrame, *, as_json: bool) -> None:
         return
     if as_json:
         unique = result.toDF(*_unique(result.columns))
-        written = unique.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).limit(ROWS + 1).collect()
+        written = unique.select(F.to_json(F.struct("*"), JSON_OPTIONS)).limit(ROWS + 1).collect()
         for (text,) in written[:ROWS]:
-            print_json(json.loads(text))
+            print_json_text(text)  # as Spark wrote it: Python's numbers would lose digits of decimals
         _say_if_cut(len(written))
         return
     # Positions, because a result may have two columns of one name.

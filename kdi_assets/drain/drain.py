@@ -202,7 +202,7 @@ class Draining:
 
     def _held_snapshot(self) -> Snapshot:
         """The snapshot with what the source holds until the next plan is taken."""
-        snapshot = self._snapshot
+        snapshot, self._read_held = self._snapshot, None
         if snapshot.ledger is None:
             return snapshot
         hold = source_of(self.stream).hold(self._context.session, snapshot.topic, snapshot.ledger.positions)

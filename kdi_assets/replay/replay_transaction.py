@@ -21,7 +21,7 @@ from kdi_assets.drain.snapshot import Snapshot, take_snapshot
 from kdi_assets.drain.spark_errors import jvm_loss_named, refused_to, spark_failures
 from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.entry import Kind, LedgerEntry
-from kdi_assets.ledger.history import LiveHistory, live_history
+from kdi_assets.ledger.history import LiveHistory, history_at
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.rewrite import message_key
 from kdi_assets.replay.report import ReplayReport, Tally
@@ -99,7 +99,8 @@ def run_transaction(
 ) -> ReplayReport:
     """Run the body on a new transaction, and again after each lost commit race.
 
-    A look that was overtaken reads no rows, and starts no session: it is repeated as often as a commit.
+    Ledger and history are of one version; what is committed after it is met at our commit. After a commit of positions
+    both are read again, which costs no attempt.
 
     Args:
         empty: The answer if nothing was drained yet.
@@ -118,10 +119,8 @@ def run_transaction(
                 return None
             if pending and not dry_run:
                 commit_positions(session(), pending, stream, lake, ledger=ledger, topic=snapshot.topic)
-            history = live_history(ledger.uri, stream.app_id, archive_uri=stream.archive_uri(lake))
-            if history is None or history.version != ledger.version:  # also after our own commit of positions
-                raise OvertakenCommit(uri=ledger.uri, version=ledger.version + 1, operation="while it was looked at")
-            return snapshot, ledger, history
+                raise OvertakenCommit(uri=ledger.uri, version=ledger.version + 1, operation="our commit of positions")
+            return snapshot, ledger, history_at(ledger, stream, lake)
 
         def attempt() -> ReplayReport:
             with jvm_loss_named(stream):

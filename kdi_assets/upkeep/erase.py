@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.errors import OvertakenCommit, StagedFilesGone
-from kdi_assets.delta.lost_races import COMMIT_ATTEMPTS, until_won
+from kdi_assets.delta.lost_races import until_won
 from kdi_assets.delta.transaction import Staged, delta_log
 from kdi_assets.drain.errors import AnotherDrainActive
 from kdi_assets.drain.spark_errors import jvm_loss_named, spark_failures
@@ -24,7 +24,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.erased import append_erased
-from kdi_assets.ledger.history import LiveHistory, live_history
+from kdi_assets.ledger.history import LiveHistory, history_at
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.ledger.rewrite import as_deletions, old_rows
 from kdi_assets.runtime.spark_failures import root_cause, spark_exceptions
@@ -90,8 +90,9 @@ def erase(
     """
 
     def attempt() -> EraseReport:
-        looked = until_won(partial(_look, stream, lake), lost=OvertakenCommit, most=COMMIT_ATTEMPTS)
-        with jvm_loss_named(stream), _selected(stream, lake, session(), *looked, chosen) as (selection, found):
+        ledger = _newest_ledger(stream, lake)  # what comes after it, the commit meets
+        history = history_at(ledger, stream, lake)
+        with jvm_loss_named(stream), _selected(stream, lake, session(), ledger, history, chosen) as (selection, found):
             report = _report(stream, selection.ledger, found)
             if dry_run or found.is_nothing:
                 return report
@@ -105,19 +106,6 @@ def erase(
         return AnotherDrainActive(stream=stream.name, detail=detail, command=command)
 
     return until_won(attempt, lost=(OvertakenCommit, StagedFilesGone), gives_up=gives_up)
-
-
-def _look(stream: Stream, lake: str) -> tuple[LedgerState, LiveHistory]:
-    """Ledger and history at one version; cheap to repeat.
-
-    Raises:
-        OvertakenCommit: A commit came between the two.
-    """
-    ledger = _newest_ledger(stream, lake)
-    history = live_history(ledger.uri, stream.app_id, archive_uri=stream.archive_uri(lake))
-    if history is None or history.version != ledger.version:
-        raise OvertakenCommit(uri=ledger.uri, version=ledger.version + 1, operation="while it was looked at")
-    return ledger, history
 
 
 @contextmanager

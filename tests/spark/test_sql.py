@@ -50,6 +50,12 @@ def test_programs_get_raw_values_and_every_column() -> None:
     assert json.loads(shown.stdout) == {"id": 7, "id_2_": {"a": True}, "none": None, "id_2": 2.5, "ID_5": [1]}
 
 
+def test_json_has_every_digit() -> None:
+    shown = run("SELECT 12345678901234567.891BD AS d, TIMESTAMP_NTZ'2026-01-02 03:04:05.123456' AS t", "--json")
+
+    assert shown.stdout == '{"d":12345678901234567.891,"t":"2026-01-02T03:04:05.123456"}\n'
+
+
 def test_a_long_result_says_that_it_is_cut() -> None:
     shown = run("SELECT id FROM range(1001)")
 

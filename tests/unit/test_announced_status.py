@@ -187,7 +187,9 @@ def test_an_alert_says_what_waits(kind: TableKind, said: str) -> None:
     assert late and late.detail.startswith(said)
 
 
-def test_a_table_that_was_not_looked_at_in_time_is_no_incident() -> None:
+def test_a_table_that_no_look_reaches_is_an_incident_after_ten_minutes() -> None:
     late = NotLookedAtInTime(stream="a/orders", topic="files", seconds=10)
 
-    assert not list(incidents_of(FollowerRow("a/orders", TableKind.ANNOUNCED, refusal=late)))
+    ((key, incident),) = incidents_of(FollowerRow("a/orders", TableKind.ANNOUNCED, refusal=late))
+
+    assert (key, incident and incident.patience_seconds) == ("unreachable:a/orders", 600.0)

@@ -13,8 +13,8 @@ from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.delta.lost_races import COMMIT_ATTEMPTS, WORK_ATTEMPTS, LostRaces, until_won
 from kdi_assets.delta.single_commit import refuse_conflicts
+from kdi_assets.ledger import history
 from kdi_assets.ledger.history import live_history
-from kdi_assets.replay import replay_transaction
 from kdi_assets.replay.replay_transaction import ReplayTransaction, run_transaction
 from tests.memory_source import Memory, MemorySource
 from tests.table_by_hand import TP, TableByHand, orders
@@ -80,32 +80,30 @@ def test_a_step_that_wins_ends_the_count_of_those_in_a_row() -> None:
         races.end()
 
 
-def test_a_look_that_was_overtaken_costs_no_attempt_of_a_replay_and_no_session(
+def test_a_replay_begins_from_one_version_whatever_is_committed_while_it_looks(
     lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Procedure: someone commits between each look at the positions and the history, five times."""
+    """Procedure: someone commits between the look at the positions and the one at the history."""
     table, stream = TableByHand(lake), replace(orders(), cluster=Memory("main", "", source=MemorySource({TP: {}})))
     table.ledger_commit("start")
-    sessions: list[int] = []
-    planned: list[int] = []
+    begun_at = table.version
+    seen: list[tuple[int, int]] = []
 
     def overtaken(*arguments: Any, **options: Any) -> Any:
-        if table.version < 6:
-            table.commit(ago=timedelta())
+        table.commit(ago=timedelta())
         return live_history(*arguments, **options)
 
-    def session() -> Any:
-        sessions.append(table.version)
-
     def body(transaction: ReplayTransaction) -> Any:
-        planned.append(transaction.ledger.version)
+        seen.append((transaction.ledger.version, transaction.history.version))
 
-    monkeypatch.setattr(replay_transaction, "live_history", overtaken)
-    empty = cast("Any", None)
+    monkeypatch.setattr(history, "live_history", overtaken)
+    empty, no_session = cast("Any", None), cast("Any", lambda: None)
     with pytest.raises(AttributeError):  # the body gave no report
-        run_transaction(stream, lake, session, "replay", body, command="kdi replay orders", empty=empty, dry_run=True)
+        run_transaction(
+            stream, lake, no_session, "replay", body, command="kdi replay orders", empty=empty, dry_run=True
+        )
 
-    assert (planned, sessions) == ([6], [6])
+    assert (seen, table.version) == ([(begun_at, begun_at)], begun_at + 1)
 
 
 def test_a_commit_that_goes_while_it_is_checked_counts_as_a_conflict(lake: str) -> None:

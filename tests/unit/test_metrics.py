@@ -23,7 +23,8 @@ from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State
 from kdi_assets.monitoring.follower_rows import FollowerRow
 from kdi_assets.monitoring.metrics import collector, downstream
 from kdi_assets.monitoring.metrics.collector import stream_collector
-from kdi_assets.monitoring.metrics.downstream import DownstreamReader
+from kdi_assets.monitoring.metrics.downstream import DownstreamReader, downstream_samples
+from kdi_assets.monitoring.metrics.names import DOWNSTREAM_UP
 from kdi_assets.monitoring.metrics.totals import LedgerTotals
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
@@ -289,4 +290,4 @@ def test_a_look_at_followers_that_fails_leaves_no_old_values(tmp_path: Path, mon
         reader.request().result()
 
     assert [row.name for row in before] == ["silver/orders"]
-    assert reader.last == []
+    assert dict(downstream_samples(reader.tables, reader.last))[DOWNSTREAM_UP] == [(("silver/orders", "refined"), 0.0)]

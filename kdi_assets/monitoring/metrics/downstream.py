@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic
 
-from kdi_assets.monitoring.follower_rows import FollowedTable, FollowerRow, read_follower_rows
+from kdi_assets.monitoring.follower_rows import FollowedTable, FollowerRow, kind_of, read_follower_rows
 from kdi_assets.monitoring.metrics.names import DOWNSTREAM_GAUGES, DOWNSTREAM_UP, Metric
 from kdi_assets.runtime.threads import start_in_thread
 
@@ -21,7 +21,7 @@ class DownstreamReader:
     """Reads the tables on request, one reading at a time; a late one is for the next scrape."""
 
     def __init__(self, tables: Sequence[FollowedTable], lake: str, home: Path) -> None:
-        self._tables, self._lake, self._home = tables, lake, home
+        self.tables, self._lake, self._home = tables, lake, home
         self._lock, self._running = Lock(), Future[list[FollowerRow]]()
         self._running.set_result([])
         self._last: list[FollowerRow] = []
@@ -44,7 +44,7 @@ class DownstreamReader:
     def _read(self) -> list[FollowerRow]:
         now = datetime.now(UTC)
         try:
-            self._last = read_follower_rows(self._tables, lake=self._lake, home=self._home, now=now)
+            self._last = read_follower_rows(self.tables, lake=self._lake, home=self._home, now=now)
         except BaseException:
             self._last = []  # nothing is known: old values would look like new ones
             raise
@@ -52,10 +52,12 @@ class DownstreamReader:
 
 
 def downstream_samples(
-    rows: Sequence[FollowerRow],
+    tables: Sequence[FollowedTable], rows: Sequence[FollowerRow]
 ) -> Iterator[tuple[Metric, list[tuple[Sequence[str], float]]]]:
-    """By metric, labels and values."""
-    yield DOWNSTREAM_UP, [((row.name, row.kind), float(row.refusal is None)) for row in rows]
+    """By metric, labels and values; a table without a row is not up."""
     known = [row for row in rows if row.refusal is None]
+    up = {(row.name, str(row.kind)) for row in known}
+    each = [(table.name, str(kind_of(table))) for table in tables]
+    yield DOWNSTREAM_UP, [(labels, float(labels in up)) for labels in each]
     for metric, value in DOWNSTREAM_GAUGES.items():
         yield metric, [((row.name, row.kind), found) for row in known if (found := value(row)) is not None]
