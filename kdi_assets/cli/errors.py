@@ -37,6 +37,30 @@ class StatementRefused(Terminal):
     what_to_run = f"{AGAIN}   (with a statement that Spark understands; a table is delta.`PATH`, with its whole path)"
 
 
+class StatementFailed(Terminal):
+    """Spark or Delta refused a statement while it ran: for its rows, a constraint, the storage or the workers."""
+
+    detail: str
+    needs: str
+
+    what_happened = "Spark or Delta refused the statement while it ran: {detail}"
+    what_is_safe = "nothing is half written: a statement is one commit of the table, or none."
+    what_to_run = f"{AGAIN}   (once {{needs}})"
+
+
+class StatementInterrupted(Transient):
+    """A statement ended for a reason that may pass, and may have been committed before."""
+
+    detail: str
+
+    what_happened = "Spark failed while the statement ran: {detail}"
+    what_is_safe = "nothing is half written; but the statement may have been committed before Spark failed."
+    what_to_run = (
+        "kdi sql 'DESCRIBE HISTORY delta.`PATH`'   (of the table that the statement writes, before the same command "
+        "again: an INSERT that is committed would add its rows once more)"
+    )
+
+
 class SparkFailed(Transient):
     """Spark failed during a command."""
 

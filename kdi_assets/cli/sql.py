@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.errors import SparkFailed, StatementRefused
+from kdi_assets.cli.errors import StatementFailed, StatementInterrupted, StatementRefused
 from kdi_assets.cli.options import AsJson
 from kdi_assets.cli.output import print_json_text, print_progress, refusal_in_json, table_text, text_excerpt
 from kdi_assets.cli.session import lazy_session
-from kdi_assets.runtime.spark_failures import SparkFailure, translated
+from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
@@ -85,9 +85,16 @@ def _say_if_cut(rows: int) -> None:
         print_progress(f"the first {ROWS:,} rows; LIMIT and ORDER BY choose others")
 
 
-def _error_of(failure: SparkFailure) -> StatementRefused | SparkFailed:
+def _error_of(failure: SparkFailure) -> StatementRefused | StatementFailed | StatementInterrupted:
     from pyspark.errors import AnalysisException, ParseException
 
     if isinstance(failure.exception, AnalysisException | ParseException):
         return StatementRefused(detail=first_line(failure.exception).rstrip("; "))
-    return SparkFailed(stream="sql", command="kdi sql", detail=failure.root)
+    if failure.kind == FailureKind.PASSING:
+        return StatementInterrupted(detail=failure.root)
+    needs = {
+        FailureKind.CONSTRAINT: "the rows hold the table's constraints",
+        FailureKind.WORKER: "the Python of Spark's workers is mended",
+        FailureKind.ROWS: "the statement fits the rows",
+    }
+    return StatementFailed(detail=failure.root, needs=failure.needs or needs[failure.kind])

@@ -84,7 +84,7 @@ class DuckDbServing:
         with _opened(self.served, file, read_only=False) as connection:
             connection.execute(_CREATE)
             # In this order: a table that another thread makes meanwhile, it also records.
-            exists = self._table_exists(connection)
+            exists = _table_exists(connection, self.target.table)
             consumed = _consumed(connection, self.target.table)
             log = open_source(self.served, self.lake, consumed).log
             columns = served_columns(self.served, log.schema)
@@ -153,13 +153,6 @@ class DuckDbServing:
             raise KeysNotUnique(target=self.served.name, keys=self.served.keys, count=count, example=example)
         return int(rows)
 
-    def _table_exists(self, connection: duckdb.DuckDBPyConnection) -> bool:
-        """Names that differ in case only are one table for DuckDB."""
-        named = "table_schema = 'main' AND lower(table_name) = lower(?)"
-        query = f"SELECT count(*) FROM information_schema.tables WHERE {named}"  # noqa: S608
-        found = connection.execute(query, [self.target.table]).fetchone()
-        return bool(found and found[0])
-
     def _report(
         self, version: int, consumed: ConsumedByFile | None, kind: Any, *, rows: int, began: float
     ) -> ServeReport:
@@ -178,17 +171,18 @@ class DuckDbServing:
         )
 
 
-def read_consumed_of_file(served: ServedTableSpec, target: DuckDb, home: Path) -> ConsumedByFile | None:
-    """What the file says of the table; ``None``: nothing.
+def read_consumed_of_file(served: ServedTableSpec, target: DuckDb, home: Path) -> tuple[ConsumedByFile | None, bool]:
+    """What the file says of the table, ``None``: nothing; and whether the table is there.
 
     Raises:
         FileLocked, FileNotOurs, FileWriteFailed, DuckDbMissing: The file cannot be read.
     """
     file = _path(target, home)
     if not file.exists():
-        return None
+        return None, False
     with _opened(served, file, read_only=True) as connection:
-        return _consumed(connection, target.table)
+        # In this order: what is recorded was there.
+        return _consumed(connection, target.table), _table_exists(connection, target.table)
 
 
 @contextmanager
@@ -258,6 +252,14 @@ def _consumed(connection: duckdb.DuckDBPyConnection, table: str) -> ConsumedByFi
     query = "SELECT table_id, version, definition, epoch_us(committed_at) FROM kdi_served WHERE target = ?"
     row = connection.execute(query, [table]).fetchone()
     return ConsumedByFile(row[0], row[1], row[2], _moment(row[3])) if row else None
+
+
+def _table_exists(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
+    """Names that differ in case only are one table for DuckDB."""
+    named = "table_schema = 'main' AND lower(table_name) = lower(?)"
+    query = f"SELECT count(*) FROM information_schema.tables WHERE {named}"  # noqa: S608
+    found = connection.execute(query, [table]).fetchone()
+    return bool(found and found[0])
 
 
 def _moment(microseconds: int) -> datetime:

@@ -56,13 +56,16 @@ class ServedStatus:
 def read_served_status(served: ServedTableSpec, *, lake: str, home: Path) -> ServedStatus:
     """Read the state of a served table; a refusal is part of it."""
     try:
-        state = _consumed(served, home)
+        recorded, is_there = _consumed(served, home)
+        state = recorded if is_there else None  # a table that somebody dropped has no rows of any version
         source = open_source(served, lake, state)
         changes = changes_since(source.log, source.since)
     except KdiError as refusal:
         return ServedStatus(served, refusal=refusal)
     why = ""
-    if state is None or source.since is None:
+    if recorded and not is_there:
+        why = "its table is no longer in the database"
+    elif state is None or source.since is None:
         why = "its rows are not served yet"
     elif state.definition != served.definition:
         why = "the document has changed"
@@ -73,13 +76,17 @@ def read_served_status(served: ServedTableSpec, *, lake: str, home: Path) -> Ser
     return ServedStatus(served, source.since, source.log.version, changes, why, committed_at, same_definition=same)
 
 
-def _consumed(served: ServedTableSpec, home: Path) -> ConsumedVersion | ConsumedByFile | None:
+def _consumed(served: ServedTableSpec, home: Path) -> tuple[ConsumedVersion | ConsumedByFile | None, bool]:
+    """What the database recorded of the table, and whether the table is there."""
     if isinstance(served.into, Postgres):
         from kdi_assets.serve.postgres.connection import database_of
         from kdi_assets.serve.postgres.served_versions import read_consumed
+        from kdi_assets.serve.postgres.target_table import read_target_table
 
         with database_of(served.into, home=home).connected() as connection:
-            return read_consumed(connection, served.into.schema, served.into.table)
+            # In this order: what is recorded was there.
+            recorded = read_consumed(connection, served.into.schema, served.into.table)
+            return recorded, read_target_table(connection, served.into.schema, served.into.table) is not None
     from kdi_assets.serve.duckdb_file import read_consumed_of_file
 
     return read_consumed_of_file(served, served.into, home)

@@ -411,7 +411,7 @@ def test_of_two_runs_of_one_process_that_replace_a_duckdb_table_one_is_told_of_t
     run()
 
     assert isinstance(served.into, DuckDb)
-    consumed = read_consumed_of_file(served, served.into, tmp_path)
+    consumed, _ = read_consumed_of_file(served, served.into, tmp_path)
     assert consumed and consumed.version == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from kdi_assets.cli.errors import StatementRefused
+from kdi_assets.cli.errors import StatementFailed, StatementInterrupted, StatementRefused
 from kdi_assets.cli.main import app
 from kdi_assets.settings import Settings
 
@@ -69,3 +69,33 @@ def test_what_spark_refuses_is_said_in_one_line(statement: str) -> None:
 
     assert isinstance(refused.exception, StatementRefused)
     assert "\n" not in refused.exception.message_parts()[0]
+
+
+def test_a_value_that_does_not_fit_is_for_someone_to_decide() -> None:
+    failed = run("SELECT CAST(text AS int) FROM (SELECT concat('x', id) AS text FROM range(2))")
+
+    assert isinstance(failed.exception, StatementFailed)
+    assert "CAST_INVALID_INPUT" in failed.exception.detail
+
+
+def test_rows_that_break_a_constraint_leave_the_table_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    table = f"delta.`{tmp_path / 'orders'}`"
+    spark.range(1, 3).write.format("delta").save(str(tmp_path / "orders"))
+    assert run(f"ALTER TABLE {table} ADD CONSTRAINT positive CHECK (id > 0)").exit_code == 0
+
+    failed = run(f"INSERT INTO {table} SELECT id FROM range(2)")
+
+    assert isinstance(failed.exception, StatementFailed)
+    assert spark.read.format("delta").load(str(tmp_path / "orders")).count() == 2
+
+
+def test_of_what_may_pass_it_is_said_that_the_statement_may_be_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reset(*_: object, **__: object) -> None:
+        raise OSError("connection reset by peer")
+
+    monkeypatch.setattr("kdi_assets.cli.sql._print_rows", reset)
+
+    interrupted = run("SELECT 1")
+
+    assert isinstance(interrupted.exception, StatementInterrupted)
+    assert "DESCRIBE HISTORY" in interrupted.exception.message_parts()[2]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -214,6 +215,23 @@ def test_a_table_that_went_back_is_behind_and_not_fresh(every_kind: Kdi, lake: s
 
     assert (found["state"], found["behind"], found["waiting_seconds"]) == ("behind", 0, None)
     assert examined["found"] == "behind: new rows"
+
+
+def test_a_table_that_somebody_dropped_from_the_database_is_behind(every_kind: Kdi, tmp_path: Path) -> None:
+    """Procedure: serve; drop the table; look; serve again."""
+    assert every_kind("serve", "elsewhere_now").code == 0
+    with duckdb.connect(str(tmp_path / "x.duckdb")) as connection:
+        connection.execute("DROP TABLE elsewhere_now")
+
+    (found,) = every_kind("status", "elsewhere_now", "--json").objects
+    planned = every_kind("plan", "elsewhere_now").out
+    assert every_kind("serve", "elsewhere_now").code == 0
+    (again,) = every_kind("status", "elsewhere_now", "--json").objects
+
+    assert (found["state"], found["behind"], found["consumed_version"]) == ("behind", 1, None)
+    assert found["next_command"] == "kdi serve duckdb/elsewhere_now"
+    assert planned.endswith("made/elsewhere v0: its table is no longer in the database\n")
+    assert (again["state"], again["behind"]) == ("OK", 0)
 
 
 @pytest.mark.parametrize(
