@@ -59,12 +59,17 @@ def ensure_bookmark_topic(stream: Stream, cluster: Cluster, topic: str) -> None:
     if isinstance(config, TopicMissing):
         create_topic(cluster, topic, settings=_SETTINGS)
         return
+    refuse_bookmark_topic(stream, read_topic(cluster, topic), config)
+
+
+def refuse_bookmark_topic(stream: Stream, topic: TopicState, config: Mapping[str, str] | KdiError) -> None:
+    """Refuse a topic that does not keep the newest bookmark of every table; raises like ``ensure_bookmark_topic``."""
     if isinstance(config, KdiError):
         raise config
-    if (policy := config["cleanup.policy"]) != "compact":
-        raise BookmarksNotKept(stream=stream.name, topic=topic, policy=policy)
-    if (count := len(read_topic(cluster, topic).partitions)) != 1:
-        raise BookmarksScattered(stream=stream.name, topic=topic, topic_partitions=count)
+    if (policy := config.get("cleanup.policy", "unknown")) != "compact":
+        raise BookmarksNotKept(stream=stream.name, topic=topic.topic, policy=policy)
+    if (count := len(topic.partitions)) != 1:
+        raise BookmarksScattered(stream=stream.name, topic=topic.topic, topic_partitions=count)
 
 
 def read_bookmark(stream: Stream, cluster: Cluster, topic: str) -> LastAnnounced | None:

@@ -14,7 +14,9 @@ class NotAnnounced(Transient):
 
     what_happened = "{stream}: new versions of the table are not announced in {topic} ({detail})."
     what_is_safe = "the table has all of its commits, and no version is announced in part or twice."
-    what_to_run = "kdi drain {stream}   (or wait: the next drain or the next tick of the lag sensor announces them)"
+    what_to_run = (
+        "kdi drain {stream}   (or wait: the next drain or the next tick of the sensor `follow` announces them)"
+    )
 
 
 class AnotherAnnouncerActive(Transient):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 
-from kdi_assets.announce.bookmark import bookmark_topic, look_at_bookmark
+from kdi_assets.announce.bookmark import bookmark_topic, look_at_bookmark, refuse_bookmark_topic
 from kdi_assets.announce.errors import NotLookedAtInTime
 from kdi_assets.announce.table_changes import TableChanges, announced_version
 from kdi_assets.delta.errors import CommitUnreadable, unreadable_commit
@@ -20,6 +20,7 @@ from kdi_assets.follow.upstream import open_upstream
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.sources.kafka.errors import TopicMissing, no_broker_answered
 from kdi_assets.sources.kafka.topic import read_topics
+from kdi_assets.sources.kafka.topic_config import TopicConfig, topic_configs
 from kdi_assets.sources.source import TopicState
 from kdi_assets.stream.stream import Cluster, Stream
 
@@ -57,20 +58,6 @@ def is_outage_of_stream(stream: Stream, refusal: KdiError | None) -> bool:
     """Whether a look is refused because no broker of the stream itself answers, as a look at the stream is."""
     own = announcing_cluster(stream).name == stream.cluster.name
     return own and refusal is not None and no_broker_answered(refusal)
-
-
-def read_announced_status(stream: Stream, lake: str) -> AnnouncedStatus:
-    """Read how far one table is announced.
-
-    Raises:
-        TopicMissing: The topic of the announcements does not exist.
-        AnnouncedByAnotherTable, FilesAreNotRows: An announcer would refuse the table.
-        KdiError: The brokers or the storage do not answer, or refuse.
-    """
-    found = read_announced_statuses([stream], lake)[stream.name]
-    if isinstance(found, KdiError):
-        raise found
-    return found
 
 
 def read_announced_statuses(
@@ -114,6 +101,8 @@ def _look(streams: Sequence[Stream], lake: str, found: dict[str, AnnouncedStatus
     cluster = announcing_cluster(streams[0])
     try:
         topics = read_topics(cluster, {topic for stream in streams for topic in _topics(stream)})
+        kept = {beside for _, beside in map(_topics, streams) if isinstance(topics[beside], TopicState)}
+        configs = topic_configs(cluster, kept)
     except KdiError as refusal:
         found.update({stream.name: refusal for stream in streams})
         return
@@ -122,13 +111,17 @@ def _look(streams: Sequence[Stream], lake: str, found: dict[str, AnnouncedStatus
         if monotonic() > until:
             return
         try:
-            found[stream.name] = _status(stream, cluster, lake, topics)
+            found[stream.name] = _status(stream, cluster, lake, topics, configs)
         except KdiError as refusal:
             found[stream.name] = refusal
 
 
 def _status(
-    stream: Stream, cluster: Cluster, lake: str, topics: Mapping[str, TopicState | KdiError]
+    stream: Stream,
+    cluster: Cluster,
+    lake: str,
+    topics: Mapping[str, TopicState | KdiError],
+    configs: Mapping[str, TopicConfig | KdiError],
 ) -> AnnouncedStatus:
     """Read the bookmark first and the table's log after it, as announcers do."""
     topic, beside = _topics(stream)
@@ -139,6 +132,7 @@ def _status(
     if not isinstance(bookmarks, TopicMissing):  # the first announcer creates it
         if isinstance(bookmarks, KdiError):
             raise bookmarks
+        refuse_bookmark_topic(stream, bookmarks, configs[beside])
         last = look_at_bookmark(stream, cluster, bookmarks)
     found = open_upstream(stream.table_uri(lake), partial(announced_version, last))
     if found is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from kdi_assets.announce.status import AnnouncedStatus, read_announced_statuses
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.monitoring.refined_status import first_new_commit, read_refined_status
+from kdi_assets.monitoring.status_row import command_after
 from kdi_assets.refine.errors import UpstreamMissing
 from kdi_assets.serve.errors import SourceMissing
 from kdi_assets.serve.status import read_served_status
@@ -25,7 +26,8 @@ FollowedTable = RefinedTableSpec | ServedTableSpec | Stream
 
 @dataclass(frozen=True, slots=True)
 class FollowerRow:
-    """A ``StatusRow``: its versions behind are those of its upstream tables; only versions with rows or files count.
+    """A ``StatusRow``: its versions behind are those of its upstream tables, OPTIMIZE included; 0 if none of them
+    has new rows or files.
 
     Attributes:
         new: What is new, in words; empty: nothing.
@@ -63,10 +65,11 @@ class FollowerRow:
 
     @property
     def next_command(self) -> str:
+        verb = {TableKind.REFINED: "refine", TableKind.SERVED: "serve"}.get(self.kind, "drain")
+        run = f"kdi {verb} {self.name}"
         if self.refusal:
-            return self.refusal.message_parts()[2]
-        command = {TableKind.REFINED: "refine", TableKind.SERVED: "serve"}.get(self.kind, "drain")
-        return f"kdi {command} {self.name}" if self.new else ""
+            return command_after(self.refusal, run=run)
+        return run if self.new else ""
 
 
 def watched_tables(

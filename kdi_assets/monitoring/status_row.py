@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Protocol
 
-from kdi_assets.errors import KdiError
+from kdi_assets.errors import AGAIN, KdiError
 from kdi_assets.monitoring.checks.finding import Level, level_of_delay
 from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.limits import FreshnessLimits
@@ -48,11 +48,22 @@ class StatusRow(Protocol):
 
     @property
     def next_command(self) -> str:
-        """The command that a person types to bring it up to date; empty: there is nothing to do."""
+        """The command that a person types to bring it up to date; empty: none does, or there is nothing to do."""
 
     @property
     def facts(self) -> Mapping[str, object]:
         """What only its kind has, for programs: raw numbers, units in the keys."""
+
+
+def command_after(refusal: KdiError, *, run: str) -> str:
+    """The command to type after a refusal, without its explanation; empty if only statements for a database help.
+
+    Args:
+        run: The command that was refused, where the refusal does not know it.
+    """
+    commands, _, _ = refusal.message_parts()[2].partition("  ")
+    alternatives = commands.replace(AGAIN, run).replace("; then ", " && ").split("; or ")
+    return next((command for command in alternatives if not command[:1].isupper()), "")  # SQL begins in capitals
 
 
 def freshness_level(row: StatusRow) -> Level | None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State, state_of
+from kdi_assets.monitoring.status_row import command_after
 from kdi_assets.monitoring.table_facts import TableFacts, TableWatch
 from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.limits import FreshnessLimits
@@ -63,10 +64,11 @@ class StreamRow:
 
     @property
     def next_command(self) -> str:
+        run = f"kdi drain {self.name}"
         if self.refusal:
-            return self.refusal.message_parts()[2]
+            return command_after(self.refusal, run=run)
         idle = self.stream.status != "active" or not (self.behind or self.backlog.needs_position_commit)
-        return "" if idle else f"kdi drain {self.name}"
+        return "" if idle else run
 
     @property
     def facts(self) -> Mapping[str, object]:

@@ -18,7 +18,7 @@ from kdi_assets.announce.errors import (
     BookmarksNotKept,
     BookmarksScattered,
 )
-from kdi_assets.announce.status import AnnouncedStatus, read_announced_status
+from kdi_assets.announce.status import AnnouncedStatus, read_announced_statuses
 from kdi_assets.delta.storage import commit_path
 from kdi_assets.drain.drain import drain
 from kdi_assets.sources.kafka.errors import TopicMissing
@@ -97,25 +97,31 @@ def test_versions_that_no_drain_announced_are_announced_in_order_later(announced
     assert found[-1].version == web.version()
 
 
+def look(web: DrivenStream) -> AnnouncedStatus:
+    found = read_announced_statuses([web.stream], web.lake)[web.stream.name]
+    assert isinstance(found, AnnouncedStatus)
+    return found
+
+
 def test_how_far_a_table_is_announced_is_read_without_an_announcement(announced: Callable[[], DrivenStream]) -> None:
     """Procedure: look before the table exists, before its first announcement, after it, and after two silent drains.
     Pass: the versions and the time of the oldest one that is not announced; a look sends nothing.
     """
     web = announced()
-    nothing = read_announced_status(web.stream, web.lake)
+    nothing = look(web)
     silent = web.with_definition(announce=None)
     silent.drain_rounds(1, 10)
-    never = read_announced_status(web.stream, web.lake)
+    never = look(web)
     announce(web.stream, web.lake)
     through = web.version()
     for _ in range(20):  # the brokers end a transaction shortly after they say so
-        up_to_date = read_announced_status(web.stream, web.lake)
+        up_to_date = look(web)
         if not up_to_date.behind:
             break
         sleep(0.1)
     silent.drain_rounds(2, 10)
 
-    behind = read_announced_status(web.stream, web.lake)
+    behind = look(web)
 
     assert nothing == AnnouncedStatus()
     assert (never.through, never.behind, never.why) == (None, through + 1, "nothing was announced before")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from dagster import DagsterInstance, build_sensor_context
 from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.announce import bookmark, status
 from kdi_assets.announce.bookmark import bookmark_to_json
-from kdi_assets.announce.errors import BookmarkUnreadable, NotLookedAtInTime
+from kdi_assets.announce.errors import BookmarksNotKept, BookmarksScattered, BookmarkUnreadable, NotLookedAtInTime
 from kdi_assets.announce.status import AnnouncedStatus, is_outage_of_stream, read_announced_statuses
 from kdi_assets.announce.table_changes import LastAnnounced
 from kdi_assets.errors import KdiError
@@ -26,6 +28,7 @@ from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.fields import Announce
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
+from sensors import downstream_alerts
 from sensors.downstream_alerts import incidents_of
 
 KEPT = TopicPartition("files.announced", 0)
@@ -47,18 +50,28 @@ class Brokers:
     bookmarks: list[tuple[str, bytes]] = field(default_factory=list)
     batches: list[set[str]] = field(default_factory=list)
     reads: list[OffsetRange] = field(default_factory=list)
+    configs: list[set[str]] = field(default_factory=list)
     refusal: KdiError | None = None
-    sleeps: float = 0.0
+    silent: str = ""
+    released: Event = field(default_factory=Event)
+    partitions: int = 1
+    policy: str = "compact"
 
     def read_topics(self, cluster: Cluster, topics: Collection[str]) -> dict[str, TopicState | KdiError]:
         self.batches.append(set(topics))
-        time.sleep(self.sleeps)
+        if cluster.name == self.silent:
+            assert self.released.wait(timeout=60)
         if self.refusal:
             raise self.refusal
         end = len(self.bookmarks)
         missing = TopicMissing(**BROKER, topic=KEPT.topic)
-        kept = TopicState(KEPT.topic, "id", {KEPT: BrokerOffsets(0, end, end)})
+        offsets = {TopicPartition(KEPT.topic, number): BrokerOffsets(0, end, end) for number in range(self.partitions)}
+        kept = TopicState(KEPT.topic, "id", offsets)
         return {"files": TopicState("files", "id", {}), KEPT.topic: kept if end else missing}
+
+    def topic_configs(self, cluster: Cluster, topics: Collection[str]) -> dict[str, Mapping[str, str]]:
+        self.configs.append(set(topics))
+        return {topic: {"cleanup.policy": self.policy} for topic in topics}
 
     def visible_messages(
         self, cluster: Cluster, ranges: Mapping[TopicPartition, list[OffsetRange]]
@@ -88,6 +101,7 @@ class Brokers:
 def brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Brokers:
     brokers = Brokers(tmp_path)
     monkeypatch.setattr(status, "read_topics", brokers.read_topics)
+    monkeypatch.setattr(status, "topic_configs", brokers.topic_configs)
     monkeypatch.setattr(bookmark, "visible_messages", brokers.visible_messages)
     monkeypatch.setattr(bookmark, "_SEEN", {})
     return brokers
@@ -109,6 +123,7 @@ def test_a_look_is_one_batch_of_requests_and_reads_only_bookmarks_that_are_new(b
     assert isinstance(behind[1], AnnouncedStatus) and behind[1].behind == 1
     assert last == [AnnouncedStatus(0, 0), AnnouncedStatus(1, 1)]
     assert brokers.batches == [{"files", KEPT.topic}] * 4
+    assert brokers.configs == [{KEPT.topic}] * 4
     assert brokers.reads == [OffsetRange(KEPT, 0, 2), OffsetRange(KEPT, 2, 3)]
 
 
@@ -137,14 +152,30 @@ def test_a_bookmark_that_nobody_of_us_wrote_refuses_its_own_table(brokers: Broke
 def test_what_is_not_known_in_time_is_said_and_other_clusters_have_their_rows(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status, "LOOK_SECONDS", 0.2)
-    brokers.sleeps = 1.0
+    monkeypatch.setattr(status, "LOOK_SECONDS", 2.0)
+    elsewhere = announced("a/elsewhere", "other", "localhost:2")
+    brokers.silent = "main"
+    brokers.commit(elsewhere)
+    brokers.announce(elsewhere)
+
+    found = brokers.look(ORDERS, elsewhere)
+    brokers.released.set()
+
+    assert isinstance(found[0], NotLookedAtInTime)
+    assert found[1] == AnnouncedStatus(0, 0)
+
+
+def test_a_look_refuses_a_topic_that_does_not_keep_the_bookmarks(brokers: Brokers) -> None:
+    """Announcers refuse it, so a table that is called announced would stand still."""
     brokers.commit(ORDERS)
+    brokers.announce(ORDERS)
 
-    began, (found,) = time.monotonic(), brokers.look(ORDERS)
+    brokers.policy = "delete"
+    deleted = brokers.look(ORDERS)
+    brokers.policy, brokers.partitions = "compact", 2
+    scattered = brokers.look(ORDERS)
 
-    assert isinstance(found, NotLookedAtInTime)
-    assert time.monotonic() - began < 0.9
+    assert [type(found) for found in (*deleted, *scattered)] == [BookmarksNotKept, BookmarksScattered]
 
 
 def test_brokers_that_do_not_answer_are_asked_once_for_all_announced_tables(brokers: Brokers) -> None:
@@ -193,3 +224,27 @@ def test_a_table_that_no_look_reaches_is_an_incident_after_ten_minutes() -> None
     ((key, incident),) = incidents_of(FollowerRow("a/orders", TableKind.ANNOUNCED, refusal=late))
 
     assert (key, incident and incident.patience_seconds) == ("unreachable:a/orders", 600.0)
+
+
+def test_the_sensor_leaves_an_outage_of_the_streams_own_brokers_to_the_lag_sensor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    down = BrokerUnreachable(**BROKER, detail="timed out")
+    elsewhere = replace(CLICKS, announce=Announce("files", cluster=Cluster("other", "localhost:2")))
+    rows = [FollowerRow(stream.name, TableKind.ANNOUNCED, refusal=down) for stream in (ORDERS, elsewhere)]
+    sent: list[str] = []
+
+    def send(
+        webhook: str, tracked: object, current: Mapping[str, object], **_: object
+    ) -> tuple[dict[str, Any], list[str]]:
+        sent.extend(key for key, incident in current.items() if incident)
+        return {}, []
+
+    monkeypatch.setenv("KDI_ALERT_WEBHOOK", "http://localhost:1")
+    monkeypatch.setattr(downstream_alerts, "read_follower_rows", lambda tables, **_: rows)
+    monkeypatch.setattr(downstream_alerts, "send_new", send)
+
+    with DagsterInstance.ephemeral() as instance, build_sensor_context(instance) as context:
+        downstream_alerts.alert_sensor([ORDERS, elsewhere]).evaluate_tick(context)
+
+    assert sent == ["unreachable:a/clicks"]

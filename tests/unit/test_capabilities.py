@@ -76,9 +76,15 @@ def test_every_command_that_a_cell_names_can_be_typed(row: str, kind: TableKind)
     context, arguments = command.context_class(command), list(COMMANDS[row, kind])
 
     while hasattr(command, "commands"):
-        command = command.commands[arguments.pop(0)]
+        name = arguments.pop(0)
+        command = command.commands[name]
+    typed = command.make_context(name, list(arguments), parent=context)  # refuses what cannot be typed
 
-    command.make_context(command.name, arguments, parent=context)  # refuses what cannot be typed
+    assert typed.command.name == name
+    values = [
+        value for found in typed.params.values() for value in (found if isinstance(found, list | tuple) else [found])
+    ]
+    assert not {word for word in arguments if not word.startswith("-")} - {str(value) for value in values}
 
 
 @pytest.mark.parametrize(
@@ -89,6 +95,7 @@ def test_the_command_takes_a_table_of_the_kind(kdi: Kdi, row: str, kind: TableKi
     answer = kdi(*COMMANDS[row, kind])
 
     assert answer.code != 2, answer.err
+    assert TABLES[kind] in answer.out + answer.err
     assert "starting Spark" not in answer.err
 
 

@@ -26,7 +26,9 @@ from kdi_assets.monitoring.metrics.collector import stream_collector
 from kdi_assets.monitoring.metrics.downstream import DownstreamReader, downstream_samples
 from kdi_assets.monitoring.metrics.names import DOWNSTREAM_UP
 from kdi_assets.monitoring.metrics.totals import LedgerTotals
+from kdi_assets.refine.errors import UpstreamMissing
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
+from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
 from kdi_assets.stream.stream import Cluster, FreshnessLimits, OffsetRange, Stream, TopicPartition
 from tests.table_by_hand import TP, TableByHand
@@ -291,3 +293,37 @@ def test_a_look_at_followers_that_fails_leaves_no_old_values(tmp_path: Path, mon
 
     assert [row.name for row in before] == ["silver/orders"]
     assert dict(downstream_samples(reader.tables, reader.last))[DOWNSTREAM_UP] == [(("silver/orders", "refined"), 0.0)]
+
+
+def test_a_look_at_followers_that_hangs_leaves_no_old_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    silver = RefinedTableSpec("silver/orders", (Upstream("bronze/orders"),))
+    reader, released = DownstreamReader([silver], str(tmp_path), tmp_path), Event()
+    reader.request().result()
+
+    def hangs(*_: object, **__: object) -> list[FollowerRow]:
+        assert released.wait(timeout=60)
+        return [FollowerRow("silver/orders", TableKind.REFINED)]
+
+    monkeypatch.setattr(downstream, "read_follower_rows", hangs)
+    going = reader.request()
+    early = reader.last
+    monkeypatch.setattr(downstream, "HANGS_SECONDS", 0.0)
+    late = reader.last
+    released.set()
+    going.result()
+
+    assert [len(rows) for rows in (early, late, reader.last)] == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("row", "up"),
+    [
+        (FollowerRow("silver/orders", TableKind.REFINED, 0, 0.0), 1.0),
+        (FollowerRow("silver/orders", TableKind.REFINED, refusal=UpstreamMissing(table="", upstream="", uri="")), 1.0),
+        (FollowerRow("silver/orders", TableKind.REFINED, refusal=SILENT), 0.0),
+    ],
+)
+def test_a_table_that_has_not_begun_pages_nobody(row: FollowerRow, up: float) -> None:
+    silver = RefinedTableSpec("silver/orders", (Upstream("bronze/orders"),))
+
+    assert dict(downstream_samples([silver], [row]))[DOWNSTREAM_UP] == [(("silver/orders", "refined"), up)]

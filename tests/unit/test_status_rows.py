@@ -13,17 +13,18 @@ from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.announce.errors import FilesAreNotRows
 from kdi_assets.announce.status import AnnouncedStatus
-from kdi_assets.delta.errors import StorageFailed
+from kdi_assets.delta.errors import OvertakenCommit, StorageFailed, StorageUnanswered
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.upstream import ChangeKind, UpstreamChanges
 from kdi_assets.monitoring import follower_rows
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
 from kdi_assets.monitoring.follower_rows import FollowerRow
-from kdi_assets.monitoring.status_row import StatusRow, freshness_level
+from kdi_assets.monitoring.status_row import freshness_level
 from kdi_assets.monitoring.stream_row import StreamRow
-from kdi_assets.serve.errors import SourceMissing
+from kdi_assets.runtime.errors import DriverDiffers
+from kdi_assets.serve.errors import SourceMissing, TableAlteredByHand
 from kdi_assets.serve.status import ServedStatus
-from kdi_assets.sources.kafka.errors import TopicMissing
+from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
 from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
@@ -343,22 +344,60 @@ def test_what_waits_is_judged_by_the_limits_alone(
     assert freshness_level(row) == level
 
 
-def test_one_refined_table_that_cannot_be_read_leaves_the_others_their_rows(every_kind: Kdi, lake: str) -> None:
+def test_one_refined_table_that_cannot_be_read_leaves_the_others_their_rows(
+    every_kind: Kdi, lake: str, tmp_path: Path
+) -> None:
     """A commit that is there and is no JSON: the time since which it waits cannot be told."""
     write_deltalake(f"{lake}/made/elsewhere", pa.table({"id": [2], "date": [date(2026, 1, 2)]}), mode="append")
     assert every_kind("serve", "elsewhere_now").code == 0
     write_deltalake(f"{lake}/made/elsewhere", pa.table({"id": [3], "date": [date(2026, 1, 2)]}), mode="append")
     Path(lake, "made/elsewhere/_delta_log/00000000000000000002.json").write_text("{ this is no commit")
+    written(tmp_path, sound=refined("silver/sound", upstream="made/sound"))
+    write_deltalake(f"{lake}/made/sound", pa.table({"id": [1], "date": [date(2026, 1, 2)]}))
 
-    found = {one["kind"]: one for one in every_kind("status", "--json").objects}
+    found = every_kind("status", "--json").objects
 
-    assert found["served"]["error"]["type"] and found["refined"]["error"]["type"]
-    assert found["announced"]["error"] is None
+    assert {one["kind"] for one in found if one["error"]} == {"refined", "served"}
+    (sound,) = [one for one in found if one.get("table") == "silver/sound"]
+    assert (sound["state"], sound["behind"], sound["error"]) == ("behind", 1, None)
 
 
-def test_streams_and_followers_have_one_protocol() -> None:
-    """Checked by mypy: both can be handed to what takes a row."""
-    rows: list[StatusRow] = [FollowerRow("x", TableKind.REFINED)]
-    of_streams: list[type[StatusRow]] = [StreamRow]
+@pytest.mark.parametrize(
+    ("refusal", "command"),
+    [
+        (StorageUnanswered(lake="s3://x", detail="no answer"), "kdi doctor"),
+        (DriverDiffers(theirs="4.1.0", ours="4.2.0"), "kdi driver stop && kdi serve x/y"),
+        (TableAlteredByHand(target="x/y", differences=("a",), statements=("ALTER TABLE;",)), "kdi serve x/y --rebuild"),
+        (OvertakenCommit(uri="/x", version=1, operation="DELETE"), "kdi serve x/y"),
+    ],
+)
+def test_the_next_command_after_a_refusal_can_be_typed(refusal: KdiError, command: str) -> None:
+    row = FollowerRow("x/y", TableKind.SERVED, refusal=refusal)
 
-    assert rows and of_streams
+    assert row.next_command == command
+
+
+def test_the_next_command_of_a_stream_is_its_drain_if_the_refusal_knows_none() -> None:
+    missing = TopicMissing(cluster="main", topic="t", bootstrap_servers="b:1")
+    orders = Stream("t", "a/b", "id bigint", "current_date()", Cluster("main", "localhost:1"))
+
+    assert StreamRow(orders, Backlog("a/b", {}, 0, None, missing, 0), None).next_command == "kdi drain a/b"
+
+
+def test_brokers_that_did_not_answer_for_streams_are_not_asked_for_announcements(
+    kdi: Kdi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = BrokerUnreachable(cluster="main", bootstrap_servers="b:1", detail="timed out")
+    monkeypatch.setenv("KDI_HOME", str(tmp_path))
+    written(tmp_path, orders=stream("bronze/orders", more=", announce: {topic: files}"))
+    monkeypatch.setattr(
+        "kdi_assets.cli.status.stream_row_reader",
+        lambda streams, lake: lambda: [StreamRow(s, Backlog(s.name, {}, 0, None, silent, 0), None) for s in streams],
+    )
+    asked: list[str] = []
+    monkeypatch.setattr("kdi_assets.announce.status.read_topics", lambda cluster, topics: asked.append(cluster.name))
+
+    found = kdi("status", "--json").objects
+
+    assert [one["kind"] for one in found if one["error"]["type"] == "BrokerUnreachable"] == ["stream", "announced"]
+    assert asked == []

@@ -54,8 +54,8 @@ class DownstreamReader:
 def downstream_samples(
     tables: Sequence[FollowedTable], rows: Sequence[FollowerRow]
 ) -> Iterator[tuple[Metric, list[tuple[Sequence[str], float]]]]:
-    """By metric, labels and values; a table without a row is not up."""
-    known = [row for row in rows if row.refusal is None]
+    """By metric, labels and values; a table without a row is not up, one that has not begun is."""
+    known = [row for row in rows if row.refusal is None or row.has_not_begun]
     up = {(row.name, str(row.kind)) for row in known}
     each = [(table.name, str(kind_of(table))) for table in tables]
     yield DOWNSTREAM_UP, [(labels, float(labels in up)) for labels in each]

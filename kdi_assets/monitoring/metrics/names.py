@@ -138,10 +138,14 @@ DRAIN_COUNTERS: Mapping[Metric, Callable[[LedgerEntry], int]] = {
 }
 """Of drains alone."""
 
-DOWNSTREAM_UP = Metric("kdi_downstream_up", "Whether it is known what is new for the table.", OF_TABLE)
+DOWNSTREAM_UP = Metric(
+    "kdi_downstream_up", "Whether it is known what is new for the table, or that it has not begun.", OF_TABLE
+)
 DOWNSTREAM_GAUGES: Mapping[Metric, Callable[[FollowerRow], float | None]] = {
     Metric(
-        "kdi_downstream_behind_versions", "Versions upstream that are not consumed; 0 if none has new rows.", OF_TABLE
+        "kdi_downstream_behind_versions",
+        "Versions upstream, OPTIMIZE included, that are not consumed; 0 if none has new rows.",
+        OF_TABLE,
     ): lambda row: _known(row.behind),
     Metric(
         "kdi_downstream_waiting_seconds", "How long the oldest new rows upstream wait; 0 if none do.", OF_TABLE
