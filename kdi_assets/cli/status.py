@@ -54,11 +54,14 @@ def status(
     positions went back; STALL: drains commit, but the position of a topic
     partition stays; STOP: there is a backlog and no commit; paused or retired:
     by the document; refused: someone must decide; unreachable: the broker or
-    the storage; not begun: a table that it is made of does not exist yet.
+    the storage. Of refined, served and announced tables it is also behind:
+    something is new upstream; not begun: a table that it is made of does not
+    exist yet; not running: the embedded server, which the command does not
+    start.
 
-    Of refined, served and announced tables, BEHIND counts the versions upstream
-    that are not consumed, WAITS is the age of the oldest of them, and VERSION
-    the one that the table, the database or the topic has. NEXT is the command
+    Of these tables, BEHIND counts the versions upstream that are not consumed,
+    WAITS is the age of the oldest of them, and VERSION the one that the table,
+    the database or the topic has. NEXT is the command
     that brings it up to date; the sensor `follow` does it without you.
 
     --json has raw numbers with units in the keys, and every topic partition;
@@ -112,7 +115,7 @@ def text(streams: Sequence[StreamRow], followers: Sequence[FollowerRow], now: da
     """A table for streams and one for followers; after them notes, and every refusal once, in full."""
     rows: list[StatusRow] = [*streams, *followers]
     if not rows:
-        return "no document describes a stream"
+        return "no document describes a table"
     parts = [table_text(HEAD, [stream_cells(one, now) for one in streams], align=ALIGN)] if streams else []
     notes = [
         f"{one.name}: {held:,} offsets are held back by an open transaction"
@@ -151,7 +154,7 @@ def stream_cells(row: StreamRow, now: datetime) -> tuple[str, ...]:
 
 def follower_cells(row: FollowerRow, now: datetime) -> tuple[str, ...]:
     """The line of a refined, served or announced table."""
-    unknown = "?" if row.refusal else "-"
+    unknown = "?" if row.refusal or not row.server_runs else "-"
     return (
         row.name,
         row.kind.value,

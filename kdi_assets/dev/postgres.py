@@ -64,19 +64,31 @@ def start_postgres(data: Path) -> EmbeddedPostgres:
     return EmbeddedPostgres(server.get_uri(), data, psql, server._cleanup)
 
 
+def postgres_runs(data: Path) -> bool:
+    """Whether the server with this folder runs, whoever started it."""
+    return _process(data) is not None
+
+
+def _process(data: Path) -> psutil.Process | None:
+    try:
+        server = psutil.Process(int((data / "postmaster.pid").read_text().split()[0]))
+        return server if str(data.absolute()) in server.cmdline() else None  # an old file, and another's number now
+    except (FileNotFoundError, psutil.NoSuchProcess):
+        return None
+
+
 def stop_postgres(data: Path) -> None:
     """Stop the server with this folder, whoever started it: a process that was killed cannot stop its own.
 
     Raises:
         PostgresDied: It runs on.
     """
+    if (server := _process(data)) is None:
+        return
     try:
-        server = psutil.Process(int((data / "postmaster.pid").read_text().split()[0]))
-        if str(data.absolute()) not in server.cmdline():
-            return  # an old file, and the number belongs to another process now
         server.send_signal(signal.SIGINT)  # PostgreSQL's "fast shutdown": it does not wait for clients
         server.wait(STOP_SECONDS)
-    except (FileNotFoundError, psutil.NoSuchProcess):
+    except psutil.NoSuchProcess:
         return
     except psutil.TimeoutExpired as runs_on:
         raise PostgresDied(data=data, detail=f"it did not end in {STOP_SECONDS:.0f} s") from runs_on

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from kdi_assets.doctor.finding import Finding, fine, warning, wrong
-from kdi_assets.monitoring.follower_rows import FollowedTable, in_embedded_server, read_follower_rows
+from kdi_assets.monitoring.follower_rows import FollowedTable, read_follower_rows
 from kdi_assets.settings import Settings
 from kdi_assets.wording import counted, duration, kind_in_words
 
 
 def follower(table: FollowedTable, settings: Settings) -> Iterator[Finding]:
     """Whether a run of the table would find everything: as `kdi status` reads it, without Spark."""
-    if in_embedded_server(table):
-        yield fine("served", table.name, "in the embedded server; not asked, because a look would start it")
-        return
     (row,) = read_follower_rows([table], lake=settings.lake, home=settings.home, now=datetime.now(UTC))
     examination = row.kind.value
+    if not row.server_runs:
+        yield fine(examination, row.name, "in the embedded server, which does not run; a run starts it")
+        return
     if row.refusal:
         verdict = warning if row.has_not_begun else wrong
         yield verdict(examination, row.name, row.refusal, kind_in_words(row.refusal))

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from kdi_assets.announce.status import AnnouncedStatus, read_announced_statuses
+from kdi_assets.dev.postgres import FOLDER, postgres_runs
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.monitoring.refined_status import first_new_commit, read_refined_status
 from kdi_assets.monitoring.status_row import command_after
@@ -35,6 +36,7 @@ class FollowerRow:
             announced. ``None``: none, or unknown.
         late_share: Of a refined table, as ``RefinedStatus``.
         has_begun: Whether the tables that it is made of exist; otherwise nothing is wrong with it.
+        server_runs: Whether its database can be asked; a look does not start the embedded server.
     """
 
     name: str
@@ -49,9 +51,12 @@ class FollowerRow:
     late_share: float | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
     has_begun: bool = True
+    server_runs: bool = True
 
     @property
     def state(self) -> str:
+        if not self.server_runs:
+            return "not running"
         if self.has_not_begun:
             return "not begun"
         if self.refusal:
@@ -69,19 +74,18 @@ class FollowerRow:
         run = f"kdi {verb} {self.name}"
         if self.refusal:
             return command_after(self.refusal, run=run)
-        return run if self.new else ""
+        return run if self.new or not self.server_runs else ""
 
 
 def watched_tables(
     refined: Iterable[RefinedTableSpec], served: Iterable[ServedTableSpec], streams: Iterable[Stream]
 ) -> tuple[FollowedTable, ...]:
-    """Tables that programs look at all the time: all but those in the embedded server, which a look would start."""
-    return (*refined, *(s for s in served if not in_embedded_server(s)), *announced_streams(streams))
+    """Tables that programs look at all the time: all but those in the embedded server, which may not run."""
+    return (*refined, *(s for s in served if not _in_embedded_server(s)), *announced_streams(streams))
 
 
-def in_embedded_server(table: FollowedTable) -> bool:
-    """Whether a look at the table starts the embedded server."""
-    return isinstance(table, ServedTableSpec) and isinstance(table.into, Postgres) and not table.into.url
+def _in_embedded_server(served: ServedTableSpec) -> bool:
+    return isinstance(served.into, Postgres) and not served.into.url
 
 
 def announced_streams(streams: Iterable[Stream]) -> list[Stream]:
@@ -104,10 +108,10 @@ def read_follower_rows(
     now: datetime,
     known: Iterable[tuple[str, KdiError]] = (),
 ) -> list[FollowerRow]:
-    """Read the state of tables; a refusal is part of it, and is of one row alone.
+    """Read the state of tables; a refusal is part of it, and is of one row alone. Starts no server.
 
     Args:
-        home: Folder of DuckDB files with relative paths.
+        home: Folder of the embedded server, and of DuckDB files with relative paths.
         known: Names of clusters, each with what refused one of its streams just now; brokers that did not answer are
             not asked again.
     """
@@ -157,6 +161,9 @@ def _refined(table: RefinedTableSpec, lake: str, now: datetime) -> FollowerRow:
 
 
 def _served(table: ServedTableSpec, lake: str, home: Path, now: datetime) -> FollowerRow:
+    if _in_embedded_server(table) and not postgres_runs(home / FOLDER):
+        named: dict[str, object] = {"served": table.name, "table": table.table}
+        return FollowerRow(table.name, TableKind.SERVED, limits=table.freshness, server_runs=False, facts=named)
     status = read_served_status(table, lake=lake, home=home)
     behind, waits = None, None
     if status.changes:

@@ -165,7 +165,7 @@ CAPABILITIES: tuple[Capability, ...] = (
         stream=Has("`kdi_stream_up` and the other gauges and counters", "kdi metrics serve", _METRICS),
         refined=Has('`kdi_downstream_…` with `kind="refined"`', "kdi metrics serve", _METRICS),
         served=Has(
-            '`kdi_downstream_…` with `kind="served"`; not for the embedded server, because a look would start it',
+            '`kdi_downstream_…` with `kind="served"`; not for the embedded server, which may not run',
             "kdi metrics serve",
             _METRICS,
         ),
@@ -185,8 +185,7 @@ CAPABILITIES: tuple[Capability, ...] = (
             _FOLLOWS,
         ),
         served=Has(
-            "how long rows wait; `freshness` adds a policy and an alert; not for the embedded server, except that the "
-            "command asks it for a table that is named",
+            "how long rows wait; `freshness` adds a policy and an alert, not for the embedded server",
             "kdi freshness TABLE",
             _ALERTS,
         ),
@@ -216,7 +215,9 @@ CAPABILITIES: tuple[Capability, ...] = (
         "Is everything there that a run needs?",
         stream=Has("brokers, rights, topic, retention, storage, machine", "kdi doctor TABLE"),
         refined=Has("can what is new upstream be read, or what refuses it; storage, machine", "kdi doctor TABLE"),
-        served=Has("the same, and does the database answer; not for the embedded server", "kdi doctor TABLE"),
+        served=Has(
+            "the same, and does the database answer; the embedded server is asked while it runs", "kdi doctor TABLE"
+        ),
         announced=Has(
             "is the topic of the announcements there, and can its bookmark and the table's log be read",
             "kdi doctor TABLE",

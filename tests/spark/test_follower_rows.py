@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kdi_assets.dev.postgres import FOLDER, start_postgres
 from kdi_assets.monitoring.follower_rows import read_follower_rows, watched_tables
 from kdi_assets.monitoring.status_row import freshness_level
 from kdi_assets.serve.serve import serve
@@ -55,7 +56,22 @@ def test_a_table_waits_for_rows_and_not_for_compactions(spark: SparkSession, lak
     assert state.committed_at is not None and state.committed_at < later
 
 
-def test_a_table_that_cannot_be_read_says_why_and_the_embedded_server_is_not_started(tmp_path: Path) -> None:
+def test_a_look_asks_the_embedded_server_while_it_runs(tmp_path: Path) -> None:
+    embedded = ServedTableSpec("gold/daily", Postgres("daily"), ("id",))
+
+    def state() -> str:
+        (row,) = read_follower_rows([embedded], lake=str(tmp_path), home=tmp_path, now=datetime.now(UTC))
+        return row.state
+
+    before = state()
+    server = start_postgres(tmp_path / FOLDER)
+    meanwhile = state()
+    server.stop()
+
+    assert [before, meanwhile, state()] == ["not running", "not begun", "not running"]
+
+
+def test_a_table_that_cannot_be_read_says_why_and_the_embedded_server_is_not_watched(tmp_path: Path) -> None:
     embedded = ServedTableSpec("gold/daily", Postgres("daily"), ("id",))
 
     (state,) = read_follower_rows([COPY], lake=str(tmp_path), home=tmp_path, now=datetime.now(UTC))

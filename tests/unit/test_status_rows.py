@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -194,14 +195,25 @@ def test_a_plan_of_a_table_that_is_served_twice_says_both_refusals(every_kind: K
     assert "duckdb/twice" in answer.err and "duckdb/again" in answer.err
 
 
-def test_freshness_does_not_start_the_embedded_server_unless_it_is_named(every_kind: Kdi, tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [(), ("elsewhere_now",)])
+def test_no_look_starts_the_embedded_server(every_kind: Kdi, tmp_path: Path, names: tuple[str, ...]) -> None:
+    """Also if the file of a server that was killed is left, and its number is another process's."""
     written(tmp_path, copy=COPY.replace("duckdb: {file: x.duckdb, table", "postgres: {table"))
+    left = tmp_path / "postgres" / "postmaster.pid"
+    left.parent.mkdir()
+    left.write_text(f"{os.getpid()}\n")
 
-    answer = every_kind("freshness")
+    freshness, shown = every_kind("freshness", *names), every_kind("status", *names)
+    found = every_kind("status", *names, "--json").objects
 
-    assert "not asked: postgres/public/elsewhere_now" in answer.err
-    assert "postgres/public/elsewhere_now  served" in answer.out
-    assert not (tmp_path / "postgres").exists()
+    (line,) = [line for line in shown.out.splitlines() if line.startswith("postgres/public/elsewhere_now")]
+    assert line.split()[1:5] == ["served", "?", "?", "?"]
+    assert " ".join(line.split()).endswith("- not running kdi serve postgres/public/elsewhere_now")
+    (row,) = [one for one in found if one["kind"] == "served"]
+    assert (row["state"], row["behind"], row["error"]) == ("not running", None, None)
+    assert "not asked: postgres/public/elsewhere_now" in freshness.err
+    assert "postgres/public/elsewhere_now  served" in freshness.out
+    assert list(left.parent.iterdir()) == [left]
 
 
 def test_a_table_that_went_back_is_behind_and_not_fresh(every_kind: Kdi, lake: str) -> None:
@@ -296,7 +308,7 @@ def test_the_doctor_does_not_start_the_embedded_server(every_kind: Kdi, tmp_path
     answer = every_kind("doctor", "elsewhere_now", "--json")
 
     (served,) = [one for one in answer.objects if one["examination"] == "served"]
-    assert served["verdict"] == "ok" and "not asked" in served["found"]
+    assert served["verdict"] == "ok" and "does not run" in served["found"]
     assert not (tmp_path / "postgres").exists()
 
 
