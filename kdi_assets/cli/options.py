@@ -123,27 +123,15 @@ def selected_of_all_kinds(names: Sequence[str], defs: Path | None) -> list[Table
 
 
 def of_all_kinds(loaded: LoadedFolder, names: Sequence[str]) -> list[TableOfAnyKind]:
-    """The same, of documents that are read already.
-
-    The last part of a path is looked for among streams first, then among refined and then served tables: tables that
-    are made of a stream's often have its name.
-    """
+    """The same, of documents that are read already; a served table has a name that no other table has."""
     from kdi_assets.config.errors import UnknownStream
-    from kdi_assets.config.loader import select_streams, select_table
+    from kdi_assets.config.loader import select_table
     from kdi_assets.config.served_documents import select_served
 
     if not names:
-        every: list[TableOfAnyKind] = []
-        for tables in (loaded.streams, loaded.refined, loaded.served):
-            every += [tables[name] for name in sorted(tables)]
-        return every
+        return [tables[name] for tables in (loaded.streams, loaded.refined, loaded.served) for name in sorted(tables)]
     found: dict[str, TableOfAnyKind] = {}
     for name in names:
-        if name not in loaded.refined:
-            streams = [one for one in loaded.streams.values() if one.name == name or one.name.endswith(f"/{name}")]
-            if streams:
-                found |= {stream.name: stream for stream in select_streams(loaded.streams, [name])}
-                continue
         try:
             table = select_table(loaded, name)
             found[table.name] = table

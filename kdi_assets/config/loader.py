@@ -109,7 +109,13 @@ def select_refined(tables: Mapping[str, RefinedTableSpec], names: Iterable[str])
 
 
 def select_table(loaded: LoadedFolder, name: str) -> Stream | RefinedTableSpec:
-    """The stream or the refined table with a name; raises like ``select_streams``."""
+    """The stream or the refined table with a name; raises like ``select_streams``.
+
+    The last part of a path is looked for among streams first, because tables that are made of a stream's often have
+    its name. A topic comes after them, together with refined tables.
+    """
+    if name not in loaded.refined and any(f"/{stream}".endswith(f"/{name}") for stream in loaded.streams):
+        return _select(loaded.streams, name, "stream")
     tables: dict[str, Stream | RefinedTableSpec] = {**loaded.streams, **loaded.refined}
     return _select(tables, name, "stream or refined table")
 

@@ -18,7 +18,7 @@ from kdi_assets.doctor import kafka, machine
 from kdi_assets.doctor.catalog import catalog
 from kdi_assets.doctor.disk import disk, places
 from kdi_assets.doctor.finding import Finding, Trouble, Unanswered, Verdict, fine, warning, wrong
-from kdi_assets.doctor.followers import follower
+from kdi_assets.doctor.followers import followers
 from kdi_assets.doctor.instance import dagster
 from kdi_assets.doctor.storage import storage
 from kdi_assets.errors import KdiError
@@ -29,6 +29,7 @@ from kdi_assets.monitoring.follower_rows import FollowedTable, announced_streams
 from kdi_assets.runtime.driver.control import uses_warm_driver
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.settings import Settings
+from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.connections import Registry
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec
@@ -59,8 +60,8 @@ def examine(
         At least one finding for every examination; if a cluster does not answer, only that.
     """
     streams = [stream for stream in streams if stream.status != "retired"]  # their topics may be deleted
-    told = announced_streams(streams)
-    clusters = {c.name: c for c in (*(s.cluster for s in streams), *(announcing_cluster(s) for s in told))}
+    announced = announced_streams(streams)
+    clusters = {c.name: c for c in (*(s.cluster for s in streams), *(announcing_cluster(s) for s in announced))}
     delta: list[Stream | RefinedTableSpec] = [
         *streams,
         *(table for table in others if isinstance(table, RefinedTableSpec)),
@@ -69,8 +70,8 @@ def examine(
     alone = side_by_side([*_of_machine(settings), *servers], seconds=ALONE_SECONDS)
     silent = {f.of for f in alone if f.examination == "brokers" and f.verdict is not Verdict.OK}
     answering = [cluster for name, cluster in clusters.items() if name not in silent]
-    followers = [*others, *(stream for stream in told if announcing_cluster(stream).name not in silent)]
-    second = [*_by_brokers(answering, streams, settings.lake), *_followers(followers, settings)]
+    tables = [*others, *(stream for stream in announced if announcing_cluster(stream).name not in silent)]
+    second = [*_by_brokers(answering, streams, settings.lake), *_followers(tables, settings)]
     by_brokers = side_by_side(second, seconds=BROKERS_SECONDS)
     room = partial(disk, places(settings), needed_bytes=kafka.backlog_bytes(by_brokers))
     return [
@@ -164,8 +165,14 @@ def _by_brokers(clusters: Iterable[Cluster], streams: Sequence[Stream], lake: st
 
 
 def _followers(tables: Iterable[FollowedTable], settings: Settings) -> Iterator[Examination]:
+    announced: dict[str, list[FollowedTable]] = {}
     for table in tables:
-        yield Examination(kind_of(table).value, table.name, partial(follower, table, settings))
+        if isinstance(table, Stream):
+            announced.setdefault(announcing_cluster(table).name, []).append(table)
+        else:
+            yield Examination(kind_of(table).value, table.name, partial(followers, [table], settings))
+    for cluster, own in announced.items():  # asked once, not once for each table
+        yield Examination(TableKind.ANNOUNCED.value, cluster, partial(followers, own, settings))
 
 
 @dataclass(frozen=True, slots=True)

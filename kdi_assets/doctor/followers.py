@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from kdi_assets.doctor.finding import Finding, fine, warning, wrong
-from kdi_assets.monitoring.follower_rows import FollowedTable, read_follower_rows
+from kdi_assets.monitoring.follower_rows import FollowedTable, FollowerRow, read_follower_rows
 from kdi_assets.settings import Settings
 from kdi_assets.wording import counted, duration, kind_in_words
 
 
-def follower(table: FollowedTable, settings: Settings) -> Iterator[Finding]:
-    """Whether a run of the table would find everything: as `kdi status` reads it, without Spark."""
-    (row,) = read_follower_rows([table], lake=settings.lake, home=settings.home, now=datetime.now(UTC))
+def followers(tables: Sequence[FollowedTable], settings: Settings) -> Iterator[Finding]:
+    """Whether runs of the tables would find everything: as `kdi status` reads it, without Spark."""
+    for row in read_follower_rows(tables, lake=settings.lake, home=settings.home, now=datetime.now(UTC)):
+        yield _finding(row)
+
+
+def _finding(row: FollowerRow) -> Finding:
     examination = row.kind.value
     if not row.server_runs:
-        yield fine(examination, row.name, "in the embedded server, which does not run; a run starts it")
-        return
+        return fine(examination, row.name, "in the embedded server, which does not run; a run starts it")
     if row.refusal:
         verdict = warning if row.has_not_begun else wrong
-        yield verdict(examination, row.name, row.refusal, kind_in_words(row.refusal))
-        return
+        return verdict(examination, row.name, row.refusal, kind_in_words(row.refusal))
     waits = f", the oldest for {duration(row.waiting_seconds)}" if row.behind and row.waiting_seconds else ""
     found = f"{counted(row.behind, 'version')} behind{waits}" if row.behind else f"behind: {row.new}"
     if not row.new:
         found = "not begun: there is no table yet" if row.has_not_begun else "up to date"
-    yield fine(examination, row.name, found, behind=row.behind, waiting_seconds=row.waiting_seconds)
+    return fine(examination, row.name, found, behind=row.behind, waiting_seconds=row.waiting_seconds)

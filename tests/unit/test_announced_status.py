@@ -19,8 +19,12 @@ from kdi_assets.announce.bookmark import bookmark_to_json
 from kdi_assets.announce.errors import BookmarksNotKept, BookmarksScattered, BookmarkUnreadable, NotLookedAtInTime
 from kdi_assets.announce.status import AnnouncedStatus, is_outage_of_stream, read_announced_statuses
 from kdi_assets.announce.table_changes import LastAnnounced
+from kdi_assets.config.loader import LoadedFolder
+from kdi_assets.doctor import doctor, kafka
+from kdi_assets.doctor.finding import fine, wrong
 from kdi_assets.errors import KdiError
-from kdi_assets.monitoring.follower_rows import FollowerRow
+from kdi_assets.monitoring.follower_rows import FollowerRow, watched_tables
+from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing, TopicUnanswered
 from kdi_assets.sources.kafka.messages import VisibleMessage
 from kdi_assets.sources.source import BrokerOffsets, TopicState
@@ -248,3 +252,33 @@ def test_the_sensor_leaves_an_outage_of_the_streams_own_brokers_to_the_lag_senso
         downstream_alerts.alert_sensor([ORDERS, elsewhere]).evaluate_tick(context)
 
     assert sent == ["unreachable:a/clicks"]
+
+
+def test_nobody_looks_at_the_announcements_of_a_retired_stream() -> None:
+    """Its topics may be deleted."""
+    retired, silent = replace(CLICKS, status="retired"), replace(CLICKS, announce=None)
+
+    assert watched_tables([], [], [ORDERS, retired, silent]) == (ORDERS,)
+
+
+def test_the_doctor_asks_a_cluster_once_for_all_of_its_announced_tables(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Pass: each table has its finding; a cluster that only has announcements is asked, a silent one is not."""
+    down = BrokerUnreachable(**BROKER, detail="timed out")
+    answers = {"main": fine("brokers", "main", ""), "other": fine("brokers", "other", "")}
+    monkeypatch.setattr(kafka, "brokers", lambda of: [answers.get(of.name) or wrong("brokers", of.name, down)])
+    for name in ("rights", "streams"):
+        monkeypatch.setattr(kafka, name, lambda *_, **__: [])
+    elsewhere, unheard = announced("a/elsewhere", "other", "localhost:2"), announced("a/unheard", "down", "localhost:3")
+    streams = [ORDERS, CLICKS, elsewhere, unheard]
+    for stream in streams:
+        brokers.commit(stream)
+    brokers.announce(ORDERS)
+
+    settings = replace(Settings.from_environment(), home=tmp_path, lake=str(brokers.lake))
+    found = doctor.examine(settings, LoadedFolder(), tmp_path, streams=streams)
+
+    looks = {finding.of: finding.found.partition(",")[0] for finding in found if finding.examination == "announced"}
+    assert looks == {"a/orders": "up to date"} | dict.fromkeys(("a/clicks", "a/elsewhere"), "1 version behind")
+    assert len(brokers.batches) == 2

@@ -205,8 +205,8 @@ def test_commands_find_a_refined_table_by_its_path_or_the_last_part(tmp_path: Pa
     assert select_table(loaded, "bronze/web") is loaded.streams["bronze/web"]
     with pytest.raises(AmbiguousStream, match="daily may be any of gold/daily, silver/daily"):
         select_refined(loaded.refined, ["daily"])
-    with pytest.raises(AmbiguousStream, match="web may be any of bronze/web, silver/web"):
-        select_table(loaded, "web")
+    assert select_table(loaded, "web") is loaded.streams["bronze/web"]
+    assert select_table(loaded, "silver/web") is loaded.refined["silver/web"]
     with pytest.raises(UnknownStream, match="no refined table is called dayly: did you mean silver/daily"):
         select_refined(loaded.refined, ["dayly"])
 
