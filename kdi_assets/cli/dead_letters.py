@@ -205,7 +205,7 @@ def view(
     from kdi_assets.ledger.letters_view import entries_with_dead_letters, select_sql, view_sql
 
     chosen, lake = selected_stream(stream, defs), Settings.from_environment().lake
-    with refusal_in_json(chosen.name, as_json=as_json):
+    with refusal_in_json(stream=chosen.name, as_json=as_json):
         history = live_history(chosen.table_uri(lake), chosen.app_id, archive_uri=chosen.archive_uri(lake))
         commits = entries_with_dead_letters(history) if history else ()
         statement = view_sql(

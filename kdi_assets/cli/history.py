@@ -46,7 +46,7 @@ def history(
     if isinstance(chosen, RefinedTableSpec):
         print_refined_history(chosen, count=count, decisions=decisions, as_json=as_json)
         return
-    with refusal_in_json(chosen.name, as_json=as_json):
+    with refusal_in_json(stream=chosen.name, as_json=as_json):
         newest = commit_history(chosen, Settings.from_environment().lake)
         events = list(islice((e for e in newest if not (decisions and e.operation == "drain")), count))
     text = history_text(events) if events else f"{chosen.name}: no commit yet; the table does not exist"

@@ -52,7 +52,7 @@ def import_kdi(
 
     if not (arguments or command or dockerfile or env_file or environment):
         raise typer.BadParameter("give a command line after --, or one of the options that read one")
-    with refusal_in_json("", as_json=as_json):
+    with refusal_in_json(as_json=as_json):
         call = _read_call(arguments or [], command, dockerfile, env_file, environment=environment)
         plan, refused = _plan(call, table_log, defs)
         if yes and not refused:

@@ -52,7 +52,7 @@ def new(
     from kdi_assets.scaffold.document import document, document_file, write_document
 
     table = table or f"bronze/{re.sub(r'^[^A-Za-z0-9]+', '', topic) or 'topic'}"
-    with refusal_in_json(table, as_json=as_json):
+    with refusal_in_json(stream=table, as_json=as_json):
         folder, now = defs or defs_folder(), datetime.now(UTC)
         loaded = read_streams(folder)  # mistakes in other documents do not prevent a new one
         source = _named_or_default(cluster, loaded.clusters, "cluster")

@@ -56,13 +56,17 @@ def _code(refusal: KdiError) -> int:
 
 
 @contextmanager
-def refusal_in_json(stream: str, *, as_json: bool) -> Iterator[None]:
-    """With ``--json``, print a refusal of the body as an object with ``error``; then raise it, as without."""
+def refusal_in_json(*, as_json: bool, **of: str) -> Iterator[None]:
+    """With ``--json``, print a refusal of the body as an object with ``error``; then raise it, as without.
+
+    Args:
+        of: What was refused, under the key that it has in the command's result: ``stream``, ``table``, …
+    """
     try:
         yield
     except KdiError as refusal:
         if as_json:
-            print_json({"stream": stream, "error": refusal})
+            print_json({**of, "error": refusal})
         raise
 
 

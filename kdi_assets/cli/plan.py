@@ -54,7 +54,7 @@ def plan(table: NameOfAnyKind, defs: Defs = None, as_json: AsJson = False) -> No
             raise typer.Exit(exit_code(refusals))
         return
     lake = Settings.from_environment().lake
-    with refusal_in_json(chosen.name, as_json=as_json):
+    with refusal_in_json(stream=chosen.name, as_json=as_json):
         snapshot = take_snapshot(chosen, lake)
         plan = None if snapshot.position_commit else _plan(chosen, lake, snapshot)
         if snapshot.ledger and (plan is None or plan.ranges):

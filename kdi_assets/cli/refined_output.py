@@ -36,7 +36,7 @@ def print_refined_plan(table: RefinedTableSpec, *, as_json: bool) -> None:
     """Show what `kdi refine` would do."""
     from kdi_assets.monitoring.refined_status import plan_of
 
-    with refusal_in_json(table.name, as_json=as_json):
+    with refusal_in_json(table=table.name, as_json=as_json):
         plan = plan_of(table, Settings.from_environment().lake)
     fields = {
         "table": table.name,
@@ -67,7 +67,7 @@ def print_refined_history(table: RefinedTableSpec, *, count: int, decisions: boo
     """Show the newest commits of a refined table; with ``decisions``, those that are no plain refinement."""
     from kdi_assets.monitoring.refined_history import refined_history
 
-    with refusal_in_json(table.name, as_json=as_json):
+    with refusal_in_json(table=table.name, as_json=as_json):
         commits = refined_history(table, Settings.from_environment().lake)
         plain = (c for c in commits if not (decisions and c.entry and c.entry.kind == "changes"))
         newest = list(islice(plain, count))
@@ -120,7 +120,7 @@ def _audit(table: RefinedTableSpec, *, everything: bool, bounds: Sequence[date],
 
     dates = days_between(*bounds) if bounds else None
     lake = Settings.from_environment().lake
-    with refusal_in_json(table.name, as_json=as_json), lazy_session("audit") as session, session.watched():
+    with refusal_in_json(table=table.name, as_json=as_json), lazy_session("audit") as session, session.watched():
         found = audit_refined(table, lake=lake, session=session, everything=everything, dates=dates)
     print_result(_audit_text(found), {**asdict(found), "equal": found.equal}, as_json=as_json)
     return found

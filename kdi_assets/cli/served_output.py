@@ -19,7 +19,7 @@ def print_served_plan(served: ServedTableSpec, *, as_json: bool) -> None:
     from kdi_assets.serve.status import read_served_status
 
     settings = Settings.from_environment()
-    with refusal_in_json(served.name, as_json=as_json):
+    with refusal_in_json(served=served.name, as_json=as_json):
         status = read_served_status(served, lake=settings.lake, home=settings.home)
         if status.refusal:
             raise status.refusal

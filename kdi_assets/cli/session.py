@@ -149,7 +149,7 @@ def stream_session(stream: Stream, command: str, *, as_json: bool) -> Iterator[L
         DriverGone: The warm driver ended.
         SparkFailed: The body failed in Spark, or lost the connection to it.
     """
-    with refusal_in_json(stream.name, as_json=as_json), lazy_session(command) as session, session.watched():
+    with refusal_in_json(stream=stream.name, as_json=as_json), lazy_session(command) as session, session.watched():
 
         def error_of(failure: SparkFailure) -> KdiError | None:
             from pyspark.errors import AnalysisException

@@ -41,7 +41,7 @@ def sql(
 
     Exit codes: 0 done; 1 someone must decide; 75 a retry helps.
     """
-    with refusal_in_json(statement, as_json=as_json), lazy_session("sql") as session, session.watched():
+    with refusal_in_json(statement=statement, as_json=as_json), lazy_session("sql") as session, session.watched():
         with translated(_error_of):
             result = session().sql(statement)
             _print_rows(result, as_json=as_json)

@@ -276,7 +276,17 @@ def test_a_plan_of_a_served_table_without_its_delta_table_is_a_refusal(every_kin
 
     answer = every_kind("plan", "elsewhere_now", "--json")
 
-    assert (answer.code, answer.objects[0]["error"]["type"]) == (75, "SourceMissing")
+    (refused,) = answer.objects
+    assert (answer.code, refused["served"], refused["error"]["type"]) == (75, "duckdb/elsewhere_now", "SourceMissing")
+    assert "stream" not in refused
+
+
+def test_a_refusal_has_the_name_under_the_key_of_the_kind(every_kind: Kdi, lake: str) -> None:
+    Path(lake, "made/elsewhere/_delta_log/00000000000000000000.json").write_text("{ this is no commit")
+
+    (refused,) = every_kind("plan", "silver/daily", "--json").objects
+
+    assert (refused["table"], refused.get("stream"), bool(refused["error"])) == ("silver/daily", None, True)
 
 
 def test_the_doctor_examines_tables_that_follow(every_kind: Kdi, tmp_path: Path) -> None:
