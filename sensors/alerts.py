@@ -21,7 +21,7 @@ from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.monitoring.table_facts import HOUR, TableFacts, TableWatch
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
-from sensors.incidents import CurrentIncidents, Notice, current_incidents, mark_told, notices, track
+from sensors.incidents import CurrentIncidents, Notice, after_delivery, current_incidents, notices, track
 from sensors.memory import Memory, TrackedIncident
 from sensors.policy import join_limited
 
@@ -82,7 +82,7 @@ def send_new(
         post(webhook, message(due, cluster=cluster, now=now))
     except WebhookFailed as failed:
         return tracked, [f"alerts: {len(due)} not sent, next try at the next tick: {failed}"]
-    return mark_told(tracked, due), [f"alerts: sent {len(due)}"]
+    return after_delivery(tracked, due), [f"alerts: sent {len(due)}"]
 
 
 def message(due: Sequence[Notice], *, cluster: str, now: datetime) -> dict[str, Any]:

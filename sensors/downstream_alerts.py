@@ -57,10 +57,9 @@ def alert_sensor(
         if not settings.alert_webhook:
             return dg.SensorResult(skip_reason="KDI_ALERT_WEBHOOK is not set", cursor="{}")
         rows = read_follower_rows(tables, lake=settings.lake, home=settings.home, now=moment)
-        told = {row.name: row for row in rows}
         # An outage of a stream's own brokers is the lag sensor's incident, and one is enough.
-        twice = {t.name for t in tables if isinstance(t, Stream) and is_outage_of_stream(t, told[t.name].refusal)}
-        current = {key: incident for row in rows if row.name not in twice for key, incident in incidents_of(row)}
+        own = [row for table, row in zip(tables, rows, strict=True) if not _is_of_lag_sensor(table, row)]
+        current = {key: incident for row in own for key, incident in incidents_of(row)}
         names = {table.name for table in tables}
         known = read_json(_CURSOR, context.cursor)
         tracked = track(known, current, streams=names, now=moment.timestamp())
@@ -70,6 +69,10 @@ def alert_sensor(
         return dg.SensorResult(skip_reason=said, cursor=cursor)
 
     return alerts
+
+
+def _is_of_lag_sensor(table: FollowedTable, row: FollowerRow) -> bool:
+    return isinstance(table, Stream) and is_outage_of_stream(table, row.refusal)
 
 
 def incidents_of(row: FollowerRow) -> Iterator[tuple[str, Incident | None]]:

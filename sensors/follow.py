@@ -23,6 +23,7 @@ from kdi_assets.components.refined_groups import RefinedGroup, refined_groups
 from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.config.refined_documents import upstream_first
 from kdi_assets.delta.versions import LatestVersions, LogCache
+from kdi_assets.monitoring.follower_rows import announced_streams
 from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec
@@ -56,7 +57,7 @@ def follow_sensors(
     """The sensor of all refined and served tables, and of streams that announce; an empty list without any."""
     followers: list[RefinedFollower | ServedFollower] = [RefinedFollower(table) for table in upstream_first(refined)]
     followers += [ServedFollower(table) for table in served]
-    return [follow_sensor(followers, streams)] if followers or _announcing(streams) else []
+    return [follow_sensor(followers, streams)] if followers or announced_streams(streams) else []
 
 
 def follow_sensor(
@@ -87,10 +88,6 @@ def follow_sensor(
     return follow
 
 
-def _announcing(streams: Iterable[Stream]) -> list[Stream]:
-    return [stream for stream in streams if stream.announce and stream.status != "retired"]
-
-
 class _Tick:
     """One evaluation of the sensor, with the caches that the process keeps between ticks."""
 
@@ -105,7 +102,7 @@ class _Tick:
         self._groups = refined_groups(self._refined, streams)
         self._partitions = {table.name: group.partitions for group in self._groups for table in group.tables}
         self._read, self._announcers = StatusReader(versions), Announcers(versions)
-        self._announcing = _announcing(streams)
+        self._announcing = announced_streams(streams)
         own = {*(table.table for table in self._refined), *(stream.table for stream in self._announcing)}
         self._idle = IdleTables(versions, own.union(*(follower.upstreams for follower in followers)))
         self._reconciled: LogCache[int] = LogCache(versions)

@@ -196,7 +196,7 @@ def notices(tracked: Mapping[str, TrackedIncident], current: CurrentIncidents, *
     return due
 
 
-def mark_told(tracked: Mapping[str, TrackedIncident], delivered: Sequence[Notice]) -> dict[str, TrackedIncident]:
+def after_delivery(tracked: Mapping[str, TrackedIncident], delivered: Sequence[Notice]) -> dict[str, TrackedIncident]:
     """The incidents to keep after these notices were delivered."""
     ended = {one.key for one in delivered if one.incident is None}
     began = {one.key for one in delivered if one.incident is not None}

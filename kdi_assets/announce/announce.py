@@ -16,6 +16,7 @@ from functools import partial
 
 from kdi_assets.announce.bookmark import bookmark_to_json, bookmark_topic, ensure_bookmark_topic, read_bookmark
 from kdi_assets.announce.errors import AnotherAnnouncerActive, NotAnnounced
+from kdi_assets.announce.status import announcing_cluster
 from kdi_assets.announce.table_changes import LastAnnounced, TableChanges, announced_version
 from kdi_assets.delta.errors import CommitUnreadable, unreadable_commit
 from kdi_assets.errors import KdiError
@@ -76,7 +77,7 @@ def announce(
     """
     if stream.announce is None:
         return Announced()
-    topic, cluster = stream.announce.topic, stream.announce.cluster or stream.cluster
+    topic, cluster = stream.announce.topic, announcing_cluster(stream)
     bookmarks = bookmark_topic(topic)
     read_topic(cluster, topic)  # refuses a topic that is missing: a producer would wait for it, or create it
     ensure_bookmark_topic(stream, cluster, bookmarks)

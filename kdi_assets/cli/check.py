@@ -198,7 +198,7 @@ def _print_mistakes(mistakes: Iterable[DocumentMistake]) -> None:
 
 def _print_summary(loaded: LoadedFolder, *, mistakes: int, unchecked: int) -> None:
     if not (loaded.streams or loaded.refined or loaded.served or mistakes):
-        typer.echo("no document describes a stream")
+        typer.echo("no document describes a table")
         return
     skipped = f", not checked, a registry or the lake did not answer: {unchecked}" if unchecked else ""
     refined = f", refined tables: {len(loaded.refined)}" if loaded.refined else ""

@@ -13,7 +13,7 @@ from kdi_assets.monitoring.backlog import Backlog, State
 from kdi_assets.monitoring.table_facts import TableFacts
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
 from kdi_assets.stream.stream import Cluster, Status, Stream, TopicPartition
-from sensors.incidents import MOMENT_SECONDS, IncidentKind, current_incidents, mark_told, notices, track
+from sensors.incidents import MOMENT_SECONDS, IncidentKind, after_delivery, current_incidents, notices, track
 from sensors.memory import Memory, TrackedIncident
 from sensors.policy import progress_digest
 from tests.unit.test_backlog import waits
@@ -64,7 +64,7 @@ class Watcher:
         self.known = track(self.known, current, streams={NAME}, now=1e9 + at)
         fresh = notices(self.known, current, now=1e9 + at)
         if self.delivers:
-            self.known = mark_told(self.known, fresh)
+            self.known = after_delivery(self.known, fresh)
         return [f"{'' if n.incident else '!'}{n.kind}" for n in fresh]
 
 
