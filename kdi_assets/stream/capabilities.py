@@ -148,7 +148,7 @@ CAPABILITIES: tuple[Capability, ...] = (
         "Who is told when it stands still?",
         stream=Has("the lag sensor sends to `KDI_ALERT_WEBHOOK`", page=_ALERTS),
         refined=Has("the sensor `downstream_alerts` sends to `KDI_ALERT_WEBHOOK`", page=_ALERTS),
-        served=Has("the same, except for tables in the embedded server", page=_ALERTS),
+        served=Has("the same, except for tables in the embedded server, which may not run", page=_ALERTS),
         announced=Has("the same, also with the limit of the stream's `freshness`", page=_ALERTS),
     ),
     Capability(
@@ -185,7 +185,8 @@ CAPABILITIES: tuple[Capability, ...] = (
             _FOLLOWS,
         ),
         served=Has(
-            "how long rows wait; `freshness` adds a policy and an alert, not for the embedded server",
+            "how long rows wait; `freshness` adds a policy and an alert, except in the embedded server, which may not "
+            "run",
             "kdi freshness TABLE",
             _ALERTS,
         ),
@@ -211,6 +212,32 @@ CAPABILITIES: tuple[Capability, ...] = (
         announced=Lacks("the topic is the history: each message has version, time and operation"),
     ),
     Capability(
+        "audit",
+        "Is it known that no row is missing or there twice?",
+        stream=Has("accounts for every offset", "kdi audit TABLE", "how-it-works.md#the-audit"),
+        refined=Has("compares the rows of some dates, or all, with a recomputation", "kdi audit TABLE"),
+        served=Lacks(
+            "no command compares without changing anything; `kdi serve TABLE --rebuild` compares all rows, and changes "
+            "those that differ"
+        ),
+        announced=Lacks("no message has rows; the stream's audit accounts for those of the table"),
+    ),
+    Capability(
+        "again",
+        "How are rows made again, after a change of the document or a mistake?",
+        stream=Has(
+            "reads the messages of some dates again from Kafka, and replaces their rows",
+            "kdi replay TABLE --from DATE --to DATE",
+            "replay.md",
+        ),
+        refined=Has("computes all rows again; `kdi replay` those of some dates", "kdi refine TABLE --rebuild"),
+        served=Has(
+            "PostgreSQL: compares all rows, or loads them into a new table; DuckDB: replaces them",
+            "kdi serve TABLE --rebuild",
+        ),
+        announced=Lacks("a version is announced once; consumers read the topic again, or the table as it is"),
+    ),
+    Capability(
         "doctor",
         "Is everything there that a run needs?",
         stream=Has("brokers, rights, topic, retention, storage, machine", "kdi doctor TABLE"),
@@ -231,7 +258,7 @@ CAPABILITIES: tuple[Capability, ...] = (
             "OpenLineage events of each run, without columns; Dagster's materializations have the column lineage",
             page="lineage-and-catalogs.md#openlineage",
         ),
-        served=Lacks("no OpenLineage events; Dagster's graph has the table in the database"),
+        served=Lacks("its runs send no OpenLineage events yet; Dagster's graph has the table in the database"),
         announced=Lacks("a message has the URI of the table, and the table's stream sends the events"),
     ),
     Capability(
