@@ -61,8 +61,8 @@ def status(
 
     Of these tables, BEHIND counts the versions upstream that are not consumed,
     WAITS is the age of the oldest of them, and VERSION the one that the table,
-    the database or the topic has. NEXT is the command
-    that brings it up to date; the sensor `follow` does it without you.
+    the database or the topic has. NEXT is the command that brings it up to
+    date; the sensor `follow` does it without you.
 
     --json has raw numbers with units in the keys, and every topic partition;
     null is unknown or infinite. With --watch, every repetition prints its
