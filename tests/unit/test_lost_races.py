@@ -79,6 +79,10 @@ def test_a_step_that_wins_ends_the_count_of_those_in_a_row() -> None:
             races.add(Lost())
         races.end()
 
+    with pytest.raises(Lost, match=f"race {WORK_ATTEMPTS}"):
+        for race in range(1, WORK_ATTEMPTS + 2):
+            races.add(Lost(f"race {race}"))
+
 
 def test_a_replay_begins_from_one_version_whatever_is_committed_while_it_looks(
     lake: str, monkeypatch: pytest.MonkeyPatch
