@@ -14,6 +14,7 @@ from kdi_assets.dev.kinesis.wire import ApiTimestamp
 
 MOST_CONSUMERS, MOST_CREATING = 20, 5
 PAGE_CONSUMERS = 100
+NEXT_CONSUMERS = "NextToken of ListStreamConsumers"
 TAKEOVER_MS = 5_000  # before, a second subscription is refused; later, it ends the first
 SUBSCRIPTION_MS = 300_000
 IDLE_MS = 1_000  # between two events without records
@@ -44,7 +45,7 @@ def register_consumer(state: KinesisState, request: ApiRequest) -> ApiAnswer:
 def deregister_consumer(state: KinesisState, request: ApiRequest) -> None:
     """DeregisterStreamConsumer: it is gone at once, and its subscriptions end."""
     stream, consumer = _consumer_of(state, request)
-    del stream.consumers[consumer.name]
+    state.deregister(stream, consumer.name)
 
 
 def describe_consumer(state: KinesisState, request: ApiRequest) -> ApiAnswer:
@@ -55,13 +56,13 @@ def describe_consumer(state: KinesisState, request: ApiRequest) -> ApiAnswer:
 
 def list_consumers(state: KinesisState, request: ApiRequest) -> ApiAnswer:
     """ListStreamConsumers, in pages."""
-    stream, begin = state.stream_of(request), 0
+    stream, after = state.stream_of(request), ""
     if token := request.get("NextToken"):
-        begin = from_token(token, parts=1, name="NextToken")[0]
-    every = sorted(stream.consumers.values(), key=lambda consumer: consumer.name)
-    end = begin + min(request.get("MaxResults", PAGE_CONSUMERS), PAGE_CONSUMERS)
-    answer: ApiAnswer = {"Consumers": [_described(state, consumer) for consumer in every[begin:end]]}
-    return {**answer, "NextToken": to_token(end)} if end < len(every) else answer
+        after = from_token(token, NEXT_CONSUMERS, parts=1)[0]
+    left = sorted(name for name in stream.consumers if name > after)
+    page = left[: min(request.get("MaxResults", PAGE_CONSUMERS), PAGE_CONSUMERS)]
+    answer: ApiAnswer = {"Consumers": [_described(state, stream.consumers[name]) for name in page]}
+    return {**answer, "NextToken": to_token(NEXT_CONSUMERS, page[-1])} if len(page) < len(left) else answer
 
 
 class StreamEvent(NamedTuple):
@@ -122,11 +123,11 @@ class Subscription:
             self._state.changed.wait(LOOK_SECONDS)
 
     def _ended(self) -> StreamEvent | None:
-        if self._state.subscriptions.get(self._key, (None, 0))[0] is not self:
-            return _exception("ResourceInUseException", f"Another subscription to {self._shard.id} took over.")
         registered = self._state.streams.get(self._stream.name) is self._stream
         if not registered or self._stream.consumers.get(self._consumer.name) is not self._consumer:
             return _exception("ResourceNotFoundException", f"Consumer {self._consumer.arn} not found.")
+        if self._state.subscriptions.get(self._key, (None, 0))[0] is not self:
+            return _exception("ResourceInUseException", f"Another subscription to {self._shard.id} took over.")
         return None
 
     def _next(self) -> StreamEvent | None:

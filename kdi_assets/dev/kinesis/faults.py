@@ -49,18 +49,24 @@ class Behaviour:
     newest_shards_first: bool = False
 
 
+SHARD_OPERATIONS = frozenset({"GetRecords", "GetShardIterator", "SubscribeToShard"})
+
+
 @dataclass
 class Fault:
     """What goes wrong with the next calls of an operation.
 
+    It does one of four things: ``code``, ``entries``, ``cut_after`` or ``repeats``.
+
     Attributes:
         shard: Only calls about this shard; "": all.
         times: Number of calls.
-        skip: So many calls go well before.
+        skip: So many calls that it could meet go well before.
         code: The call is refused with this error and ``status``; nothing else happens.
         entries: PutRecords throttles so many of its first records, and keeps the others.
-        cut_after: The connection ends after so many bytes of the answer's body; the call did happen.
-        repeats: GetRecords answers the same records once more to the next call.
+        cut_after: The connection ends after so many bytes of the answer's body, at the latest before its last one; the
+            call did happen.
+        repeats: GetRecords answers the same records once more to the next call; calls without records do not count.
     """
 
     operation: str
@@ -74,6 +80,23 @@ class Fault:
     cut_after: int | None = None
     repeats: bool = False
 
+    @property
+    def is_for_records(self) -> bool:
+        """Whether it happens only once a call has records: other calls pass it by."""
+        return self.repeats or self.entries > 0
+
+    def check(self) -> None:
+        """Raise ``ValueError`` if it could never happen."""
+        effects = [bool(self.code), self.entries > 0, self.cut_after is not None, self.repeats]
+        if sum(effects) != 1 or self.times < 1:
+            raise ValueError(f"{self} must do one thing, at least once")
+        if self.entries and self.operation != "PutRecords":
+            raise ValueError(f"only PutRecords has entries, not {self.operation}")
+        if self.repeats and self.operation != "GetRecords":
+            raise ValueError(f"only GetRecords repeats, not {self.operation}")
+        if self.shard and self.operation not in SHARD_OPERATIONS:
+            raise ValueError(f"{self.operation} names no shard")
+
 
 class ApiCall(NamedTuple):
     """What calls are counted by; a part that a call does not name is empty."""
@@ -84,10 +107,16 @@ class ApiCall(NamedTuple):
     consumer: str = ""
 
 
-def take_fault(faults: list[Fault], call: ApiCall) -> Fault | None:
-    """The fault that this call meets; a fault that has happened often enough leaves the list."""
+def take_fault(faults: list[Fault], call: ApiCall, *, of_records: bool = False) -> Fault | None:
+    """The fault that this call meets; a fault that has happened often enough leaves the list.
+
+    Args:
+        of_records: Asked once the call has records, for the faults of these; otherwise for the others.
+    """
     for fault in faults:
         if fault.operation != call.operation or fault.shard not in ("", call.shard):
+            continue
+        if fault.is_for_records != of_records:
             continue
         if fault.skip > 0:
             fault.skip -= 1

@@ -11,7 +11,6 @@ from kdi_assets.dev.kinesis.refusals import ApiRefusal
 SHARD_BYTES = 2 << 20  # that a shard gives to all its readers in a second
 PAGE_BYTES = 10 << 20
 PAGE_RECORDS = 10_000
-MOST_WINDOWS = 20_000
 SECOND = 1000
 
 
@@ -33,53 +32,44 @@ RATE_LIMITS = {
     "DescribeStreamConsumer": RateLimit(20, "stream"),
     "ListStreamConsumers": RateLimit(5, "stream"),
 }
-"""Source: botocore's service model of Kinesis, documentation of the operations."""
+"""Not SubscribeToShard's one call a second of a consumer and shard: its rule of five seconds is narrower.
+
+Source: botocore's service model of Kinesis, documentation of the operations.
+"""
 
 
 class Limits:
-    """Counts calls and bytes of the last seconds; the caller holds the server's lock."""
+    """Counts calls and bytes of the last seconds, of a shard, a stream or the account; the caller holds the lock."""
 
     def __init__(self) -> None:
-        self._windows: dict[ApiCall, deque[int]] = {}
-        self._bytes: dict[ApiCall, deque[tuple[int, int]]] = {}
-        self._busy_until: dict[ApiCall, int] = {}
+        self._calls: dict[str, deque[int]] = {}
+        self._bytes: deque[tuple[int, int]] = deque(maxlen=RATE_LIMITS["GetRecords"].calls)
+        self._busy_until = 0
 
     def admit(self, call: ApiCall, now: int) -> None:
         """Count a call; raises the operation's error if it is one too many in this second."""
-        if (limit := RATE_LIMITS.get(call.operation)) is None:
-            return
-        key = _key(call, limit.of)
-        times = self._windows.setdefault(key, deque(maxlen=limit.calls))
-        read = self._bytes.get(key, ())
-        if (
-            (len(times) == limit.calls and now - times[0] < SECOND)
-            or now < self._busy_until.get(key, 0)
-            or sum(size for at, size in read if now - at < SECOND) >= SHARD_BYTES
-        ):
-            raise ApiRefusal(limit.code, f"Rate exceeded for {_named(key)} in this account.")
+        limit = RATE_LIMITS[call.operation]
+        times = self._calls.setdefault(call.operation, deque(maxlen=limit.calls))
+        too_many = len(times) == limit.calls and now - times[0] < SECOND
+        if too_many or (call.operation == "GetRecords" and self._is_read_out(now)):
+            raise ApiRefusal(limit.code, f"Rate exceeded for {_named(call, limit.of)} in this account.")
         times.append(now)
-        if len(self._windows) > MOST_WINDOWS:
-            self._forget(now)
 
-    def note_bytes(self, call: ApiCall, size: int, now: int) -> None:
+    def note_bytes(self, size: int, now: int) -> None:
         """Count what a call of GetRecords read: a whole page of 10 MiB keeps the shard busy for five seconds."""
-        key = _key(call, "shard")
-        self._bytes.setdefault(key, deque(maxlen=RATE_LIMITS["GetRecords"].calls)).append((now, size))
+        self._bytes.append((now, size))
         if size > SHARD_BYTES:
-            self._busy_until[key] = now + size * SECOND // SHARD_BYTES
+            self._busy_until = now + size * SECOND // SHARD_BYTES
 
-    def _forget(self, now: int) -> None:
-        idle = [key for key, times in self._windows.items() if now - times[-1] > 10 * SECOND]
-        for key in idle:
-            for kept in (self._windows, self._bytes, self._busy_until):
-                kept.pop(key, None)
+    def _is_read_out(self, now: int) -> bool:
+        read = sum(size for at, size in self._bytes if now - at < SECOND)
+        return now < self._busy_until or read >= SHARD_BYTES
 
 
-def _key(call: ApiCall, of: str) -> ApiCall:
-    stream = "" if of == "account" else call.stream
-    return ApiCall(call.operation, stream, call.shard if of == "shard" else "")
-
-
-def _named(key: ApiCall) -> str:
-    shard = f"shard {key.shard} in " if key.shard else ""
-    return f"{shard}stream {key.stream}" if key.stream else key.operation
+def _named(call: ApiCall, of: str) -> str:
+    match of:
+        case "shard":
+            return f"shard {call.shard} in stream {call.stream}"
+        case "stream":
+            return f"stream {call.stream}"
+    return call.operation

@@ -19,6 +19,10 @@ from kdi_assets.dev.kinesis.streams import HOUR, MOST_SHARDS, DataStream, Shard,
 from kdi_assets.dev.kinesis.wire import ApiTimestamp
 
 PAGE_SHARDS = 1000
+NEXT_SHARDS = "NextToken of ListShards"
+SHARD_FILTERS = frozenset(
+    {"AFTER_SHARD_ID", "AT_TRIM_HORIZON", "FROM_TRIM_HORIZON", "AT_LATEST", "AT_TIMESTAMP", "FROM_TIMESTAMP"}
+)
 TOKEN_MS = 300_000
 ON_DEMAND_SHARDS = 4
 LEAST_HOURS, MOST_HOURS = 24, 8760
@@ -26,10 +30,13 @@ LEAST_HOURS, MOST_HOURS = 24, 8760
 
 def create_stream(state: KinesisState, request: ApiRequest) -> None:
     """CreateStream: the stream is ACTIVE at once."""
-    name, mode = request["StreamName"], (request.get("StreamModeDetails") or {}).get("StreamMode", "PROVISIONED")
+    name, mode = request["StreamName"], request.get("StreamModeDetails", {}).get("StreamMode", "PROVISIONED")
+    distributes = request.get("RecordDistributionStrategy") == "AUTO"
     shards = request.get("ShardCount", ON_DEMAND_SHARDS if mode == "ON_DEMAND" else 1)
     if not re.fullmatch(r"[a-zA-Z0-9_.-]{1,128}", name):
         raise ApiRefusal("ValidationException", f"{name!r} is not a stream's name: [a-zA-Z0-9_.-]+, at most 128.")
+    if distributes and mode != "ON_DEMAND":
+        raise ApiRefusal("InvalidArgumentException", "RecordDistributionStrategy AUTO needs StreamMode ON_DEMAND.")
     if name in state.streams:
         raise ApiRefusal("ResourceInUseException", f"Stream {name} under account {ACCOUNT} already exists.")
     if len(state.streams) >= MOST_STREAMS or not 0 < shards <= MOST_SHARDS:
@@ -41,7 +48,8 @@ def create_stream(state: KinesisState, request: ApiRequest) -> None:
         shards=shards,
         first_shard=state.behaviour.first_shard,
         most_record_bytes=request.get("MaxRecordSizeInKiB", 1024) << 10,
-        distributes=request.get("RecordDistributionStrategy") == "AUTO",
+        mode=mode,
+        distributes=distributes,
     )
 
 
@@ -50,7 +58,7 @@ def delete_stream(state: KinesisState, request: ApiRequest) -> None:
     stream = state.stream_of(request)
     if stream.consumers and not request.get("EnforceConsumerDeletion"):
         raise ApiRefusal("ResourceInUseException", f"Stream {stream.name} has registered consumers.")
-    del state.streams[stream.name]
+    state.delete(stream)
 
 
 def describe_stream_summary(state: KinesisState, request: ApiRequest) -> ApiAnswer:
@@ -60,7 +68,7 @@ def describe_stream_summary(state: KinesisState, request: ApiRequest) -> ApiAnsw
         "StreamName": stream.name,
         "StreamARN": stream.arn,
         "StreamStatus": "ACTIVE",
-        "StreamModeDetails": {"StreamMode": "ON_DEMAND" if stream.distributes else "PROVISIONED"},
+        "StreamModeDetails": {"StreamMode": stream.mode},
         "RetentionPeriodHours": stream.retention_hours,
         "StreamCreationTimestamp": ApiTimestamp(stream.created),
         "EnhancedMonitoring": [{"ShardLevelMetrics": []}],
@@ -77,23 +85,27 @@ def list_shards(state: KinesisState, request: ApiRequest) -> ApiAnswer:
     if token := request.get("NextToken"):
         if request.get("StreamName") or request.get("StreamCreationTimestamp") or request.get("ShardFilter"):
             raise ApiRefusal("InvalidArgumentException", "NextToken and StreamName cannot be provided together.")
-        name, created, issued, begin, kind, shard, moment = from_token(token, parts=7, name="NextToken")
+        name, created, issued, last, kind, shard, moment = from_token(token, NEXT_SHARDS, parts=7)
         if state.now() - issued > TOKEN_MS:
             raise ApiRefusal("ExpiredNextTokenException", "The pagination token has expired.")
         stream = state.stream_named(name, created=created)
     else:
-        stream, begin = state.stream_of(request), 0
+        stream, last = state.stream_of(request), ""
         filtered = request.get("ShardFilter") or {}
-        kind = filtered.get("Type", "FROM_TRIM_HORIZON")
+        if (kind := filtered.get("Type", "FROM_TRIM_HORIZON")) not in SHARD_FILTERS:
+            raise ApiRefusal("ValidationException", f"{kind} is not a type of shard filters.")
         shard = request.get("ExclusiveStartShardId") or filtered.get("ShardId", "")
         moment = round(float(filtered.get("Timestamp") or 0) * 1000)
-    found = [s for s in stream.shards(state.now()) if s.id > shard and _passes(s, stream, state.now(), kind, moment)]
-    if state.behaviour.newest_shards_first:
-        found.reverse()
-    end = begin + min(request.get("MaxResults", PAGE_SHARDS), PAGE_SHARDS)
-    answer: ApiAnswer = {"Shards": [_described(one) for one in found[begin:end]]}
-    if end < len(found):
-        answer["NextToken"] = to_token(stream.name, stream.created, state.now(), end, kind, shard, moment)
+    left = [s for s in stream.shards(state.now()) if s.id > shard and _passes(s, stream, state.now(), kind, moment)]
+    if newest_first := state.behaviour.newest_shards_first:
+        left.reverse()
+    if last:
+        left = [one for one in left if (one.id < last if newest_first else one.id > last)]
+    page = left[: min(request.get("MaxResults", PAGE_SHARDS), PAGE_SHARDS)]
+    answer: ApiAnswer = {"Shards": [_described(one) for one in page]}
+    if len(page) < len(left):
+        parts = (stream.name, stream.created, state.now(), page[-1].id, kind, shard, moment)
+        answer["NextToken"] = to_token(NEXT_SHARDS, *parts)
     return answer
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
+from kdi_assets.dev.kinesis.faults import take_fault
 from kdi_assets.dev.kinesis.limits import PAGE_BYTES, PAGE_RECORDS
 from kdi_assets.dev.kinesis.manage_streams import hash_range
 from kdi_assets.dev.kinesis.refusals import ApiRefusal
@@ -15,6 +16,7 @@ from kdi_assets.dev.kinesis.state import ApiAnswer, ApiRequest, KinesisState, fr
 from kdi_assets.dev.kinesis.streams import HOUR, DataStream, Shard, StoredRecord, parse_hash_key, shard_id
 from kdi_assets.dev.kinesis.wire import ApiTimestamp
 
+ITERATOR = "ShardIterator"
 ITERATOR_MS = 300_000
 PUT_RECORDS, PUT_BYTES = 500, 10 << 20
 
@@ -46,7 +48,7 @@ class NewRecord:
 
 def put_record(state: KinesisState, request: ApiRequest) -> ApiAnswer:
     """PutRecord."""
-    stream = _stream_to_fill(state, request)
+    stream = state.stream_of(request)
     record = _checked(stream, request.fields)
     refuse_dry_run(request)
     answer = _put(state, stream, record)
@@ -57,12 +59,13 @@ def put_record(state: KinesisState, request: ApiRequest) -> ApiAnswer:
 
 def put_records(state: KinesisState, request: ApiRequest) -> ApiAnswer:
     """PutRecords: a record that is not valid refuses all of them, a limit only those that it meets."""
-    stream = _stream_to_fill(state, request)
+    stream = state.stream_of(request)
     records = [_checked(stream, entry) for entry in request["Records"]]
     if not 0 < len(records) <= PUT_RECORDS or sum(len(record.data) for record in records) > PUT_BYTES:
         raise ApiRefusal("InvalidArgumentException", f"PutRecords takes 1 to {PUT_RECORDS} records, at most 10 MiB.")
     refuse_dry_run(request)
-    refused = request.fault.entries if request.fault else 0
+    fault = take_fault(state.faults, request.call, of_records=True)
+    refused = fault.entries if fault else 0
     answers = [_refused("ProvisionedThroughputExceededException", "Rate exceeded.") for _ in records[:refused]]
     answers += [_put(state, stream, record) for record in records[refused:]]
     return {"FailedRecordCount": sum("ErrorCode" in answer for answer in answers), "Records": answers}
@@ -89,12 +92,12 @@ def get_records(state: KinesisState, request: ApiRequest) -> ApiAnswer:
         following = _iterator(state, stream, shard, after, empty_pages - 1)
         return {"Records": [], "NextShardIterator": following, "MillisBehindLatest": 1000 * empty_pages}
     page = read_page(state, stream, shard, after, most_records=limit, most_bytes=PAGE_BYTES)
-    state.limits.note_bytes(request.call, sum(record.size for record in page.records), state.now())
+    shard.limits.note_bytes(sum(record.size for record in page.records), state.now())
     answer: ApiAnswer = {
         "Records": [described_record(record) for record in page.records],
         "MillisBehindLatest": page.behind_ms,
     }
-    if request.fault and request.fault.repeats:
+    if page.records and take_fault(state.faults, request.call, of_records=True):
         return {**answer, "NextShardIterator": _iterator(state, stream, shard, after, 0)}
     if page.ended:
         return {**answer, "ChildShards": described_children(stream, shard)}
@@ -183,16 +186,10 @@ def refuse_dry_run(request: ApiRequest) -> None:
 def stream_and_shard(iterator: object) -> tuple[str, str]:
     """Names of the stream and the shard of an iterator; empty if it is not one."""
     try:
-        name, _, shard, *_ = from_token(iterator, parts=7, name="ShardIterator")
+        name, _, shard, *_ = from_token(iterator, ITERATOR, parts=7)
         return name, shard
     except ApiRefusal:
         return "", ""
-
-
-def _stream_to_fill(state: KinesisState, request: ApiRequest) -> DataStream:
-    stream = state.stream_of(request)
-    stream.shards(state.now())  # removes what retention has passed: also a stream that nobody reads must not grow
-    return stream
 
 
 def _checked(stream: DataStream, fields: Any) -> NewRecord:
@@ -209,7 +206,7 @@ def _checked(stream: DataStream, fields: Any) -> NewRecord:
 
 
 def _put(state: KinesisState, stream: DataStream, record: NewRecord) -> ApiAnswer:
-    if sum(one.size for one in state.streams.values()) + len(record.data) > state.most_bytes:
+    if not state.has_room(len(record.data)):
         return _refused("LimitExceededException", f"This server keeps at most {state.most_bytes:,} bytes of records.")
     now, jitter = state.now(), state.behaviour.arrival_jitter_ms
     early = crc32(record.data) % jitter if jitter else 0
@@ -246,11 +243,11 @@ def _before_moment(state: KinesisState, shard: Shard, moment: Any) -> int:
 def _iterator(state: KinesisState, stream: DataStream, shard: Shard, after: int | None, empty_pages: int) -> str:
     state.iterators += 1
     number = after if after is None else str(after)
-    return to_token(stream.name, stream.created, shard.id, number, state.now(), state.iterators, empty_pages)
+    return to_token(ITERATOR, stream.name, stream.created, shard.id, number, state.now(), state.iterators, empty_pages)
 
 
 def _read_iterator(state: KinesisState, token: object) -> tuple[DataStream, Shard, int | None, int]:
-    name, created, shard, after, issued, number, empty_pages = from_token(token, parts=7, name="ShardIterator")
+    name, created, shard, after, issued, number, empty_pages = from_token(token, ITERATOR, parts=7)
     stream = state.stream_named(name, created=created)
     if (age := state.now() - issued) > ITERATOR_MS or number <= state.iterators_from:
         raise ApiRefusal(

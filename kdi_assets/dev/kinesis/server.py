@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import SHUT_RDWR
 from threading import Thread
 from typing import Any
 from uuid import uuid4
@@ -89,9 +91,30 @@ class KinesisServer:
             self._state.changed.notify_all()
 
     def order(self, fault: Fault) -> None:
-        """Let calls fail; of several faults of one operation, the first one ordered comes first."""
+        """Let calls fail; of several faults of one operation, the first one ordered comes first.
+
+        Raises:
+            ValueError: It could never happen.
+        """
+        if fault.operation not in OPERATIONS and fault.operation != "SubscribeToShard":
+            raise ValueError(f"this server does not know {fault.operation}")
+        fault.check()
         with self._state.changed:
             self._state.faults.append(fault)
+
+    def unmet_faults(self) -> list[Fault]:
+        """Withdraw the faults that were ordered and have not happened, or not often enough; returns them."""
+        with self._state.changed:
+            unmet = list(self._state.faults)
+            self._state.faults.clear()
+        return unmet
+
+    def failures(self) -> list[BaseException]:
+        """Exceptions that ended a call and should not have, since this was asked last."""
+        with self._state.changed:
+            failures = list(self._state.failures)
+            self._state.failures.clear()
+        return failures
 
     def expire_iterators(self) -> None:
         """Every iterator that was given out until now has expired."""
@@ -109,13 +132,14 @@ class KinesisServer:
             )
 
     def stop(self) -> None:
-        """End it and its subscriptions."""
+        """End it, its subscriptions and all connections."""
         with self._state.changed:
             self._state.stopped = True
             self._state.changed.notify_all()
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
+        self._http.end_connections()
 
 
 def start_kinesis(
@@ -155,9 +179,31 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
     state: KinesisState
 
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._connections: set[Any] = set()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Remember the connection: a client may keep it for many calls."""
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def end_connections(self) -> None:
+        """Let the open connections end; each is closed by its own thread."""
+        for connection in list(self._connections):
+            with suppress(OSError):  # its client has gone
+                connection.shutdown(SHUT_RDWR)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of clients that have gone; what else goes wrong is a bug."""
-        if not isinstance(sys.exception(), ConnectionError):
+        failed = sys.exception()
+        if failed and not isinstance(failed, ConnectionError):
+            self.state.failures.append(failed)
             super().handle_error(request, client_address)
 
 
@@ -210,8 +256,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_headers(content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body[:cut_after])
-        self.close_connection = self.close_connection or cut_after is not None
+        if cut_after is not None:
+            body = body[: min(cut_after, len(body) - 1)]
+            self.close_connection = True
+        self.wfile.write(body)
 
     def _push(self, subscription: Subscription, fault: Fault | None) -> None:
         left = fault.cut_after if fault else None
@@ -222,14 +270,15 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             for name, payload, is_exception, _ in subscription.events():
                 frame = event_frame(name, payload, is_exception=is_exception)
-                part = frame[:left]
-                self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
-                self.wfile.flush()
-                left = left and left - len(part)
-                if left == 0:
-                    self.close_connection = True  # without the last chunk: for the client the connection broke
-                    return
-            self.wfile.write(b"0\r\n\r\n")
+                if part := frame[:left]:  # a chunk without bytes would be the last one
+                    self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
+                    self.wfile.flush()
+                if left is not None and (left := left - len(part)) == 0:
+                    break
+            if left is None:
+                self.wfile.write(b"0\r\n\r\n")
+            else:
+                self.close_connection = True  # without the last chunk: for the client the connection broke
         except OSError:
             self.close_connection = True  # the client has gone
 
@@ -256,10 +305,11 @@ def _admitted(state: KinesisState, operation: str, fields: dict[str, Any]) -> Ap
         if operation not in OPERATIONS and operation != "SubscribeToShard":
             raise ApiRefusal("UnknownOperationException", f"This server does not know {operation}.")
         state.count(call)
+        if limits := state.limits_of(call):
+            limits.admit(call, state.now())
         fault = take_fault(state.faults, call)
         if fault and fault.code:
             raise ApiRefusal(fault.code, "Ordered by a test.", status=fault.status)
-        state.limits.admit(call, state.now())
     return ApiRequest(call, fields, fault)
 
 

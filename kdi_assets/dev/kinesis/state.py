@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import Condition
 from typing import Any
 
 from kdi_assets.dev.kinesis.faults import ApiCall, Behaviour, Fault, ServerClock
-from kdi_assets.dev.kinesis.limits import Limits
+from kdi_assets.dev.kinesis.limits import RATE_LIMITS, Limits
 from kdi_assets.dev.kinesis.refusals import ApiRefusal
 from kdi_assets.dev.kinesis.streams import DataStream
 
@@ -29,7 +29,7 @@ class ApiRequest:
 
     Attributes:
         fields: Of the request, by their names in the API.
-        fault: What goes wrong with it.
+        fault: What goes wrong with it, apart from its records.
     """
 
     call: ApiCall
@@ -55,6 +55,7 @@ class KinesisState:
         most_bytes: Memory that records may take; then puts are refused.
         subscriptions: The one that a consumer now has of a shard, and when it was made, by ARN and shard.
         iterators_from: Iterators with a lower running number have expired.
+        failures: The last exceptions that no operation should raise.
     """
 
     def __init__(self, clock: ServerClock, *, most_bytes: int) -> None:
@@ -64,6 +65,7 @@ class KinesisState:
         self.behaviour = Behaviour()
         self.limits = Limits()
         self.faults: list[Fault] = []
+        self.failures: deque[BaseException] = deque(maxlen=100)
         self.calls: Counter[ApiCall] = Counter()
         self.streams: dict[str, DataStream] = {}
         self.subscriptions: dict[tuple[str, str], tuple[object, int]] = {}
@@ -79,6 +81,38 @@ class KinesisState:
         """Create a stream; the options are those of ``DataStream``."""
         arn = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/{name}"
         self.streams[name] = DataStream(arn, now=self.new_second(arn), **options)
+
+    def delete(self, stream: DataStream) -> None:
+        """Delete a stream, its consumers and their subscriptions."""
+        for name in list(stream.consumers):
+            self.deregister(stream, name)
+        del self.streams[stream.name]
+
+    def deregister(self, stream: DataStream, consumer: str) -> None:
+        """Remove a consumer, and its subscriptions, which hold the stream."""
+        arn = stream.consumers.pop(consumer).arn
+        for key in [key for key in self.subscriptions if key[0] == arn]:
+            del self.subscriptions[key]
+
+    def has_room(self, size: int) -> bool:
+        """Whether a record of so many bytes may be kept; removes what retention has passed before it says no."""
+        if self._kept() + size > self.most_bytes:
+            for stream in self.streams.values():
+                stream.shards(self.now())
+        return self._kept() + size <= self.most_bytes
+
+    def _kept(self) -> int:
+        return sum(stream.size for stream in self.streams.values())
+
+    def limits_of(self, call: ApiCall) -> Limits | None:
+        """The limits that the call counts towards; None: there is none, or nothing of that name."""
+        if (limit := RATE_LIMITS.get(call.operation)) is None:
+            return None
+        if limit.of == "account":
+            return self.limits
+        if (stream := self.streams.get(call.stream)) is None:
+            return None
+        return stream.limits if limit.of == "stream" else stream.limits_of_shard(call.shard)
 
     def new_second(self, arn: str) -> int:
         """The time, in another second than when something of this ARN was created last.
@@ -101,14 +135,22 @@ class KinesisState:
         name = stream_name(request.fields)
         if not name:
             raise ApiRefusal("InvalidArgumentException", "Either StreamName or StreamARN must be given.")
-        return self.stream_named(name)
+        stream = self.stream_named(name)
+        created = request.get("StreamCreationTimestamp")  # boto3 sends whole seconds
+        if created is not None and int(float(created)) != stream.created // 1000:
+            raise _not_found(name)
+        return stream
 
     def stream_named(self, name: str, *, created: int | None = None) -> DataStream:
         """The stream of this name, and of this creation if one is given; raises ResourceNotFoundException."""
         stream = self.streams.get(name)
         if stream is None or created not in (None, stream.created):
-            raise ApiRefusal("ResourceNotFoundException", f"Stream {name} under account {ACCOUNT} not found.")
+            raise _not_found(name)
         return stream
+
+
+def _not_found(name: str) -> ApiRefusal:
+    return ApiRefusal("ResourceNotFoundException", f"Stream {name} under account {ACCOUNT} not found.")
 
 
 def stream_name(fields: Mapping[str, Any]) -> str:
@@ -117,17 +159,17 @@ def stream_name(fields: Mapping[str, Any]) -> str:
     return fields.get("StreamName") or arn.partition("stream/")[2].partition("/")[0]
 
 
-def to_token(*parts: object) -> str:
+def to_token(kind: str, *parts: object) -> str:
     """Opaque text for an iterator or the next page."""
-    return urlsafe_b64encode(json.dumps(parts).encode()).decode()
+    return urlsafe_b64encode(json.dumps([kind, *parts]).encode()).decode()
 
 
-def from_token(text: object, *, parts: int, name: str) -> list[Any]:
-    """What ``to_token`` wrote; raises InvalidArgumentException if it is anything else."""
+def from_token(text: object, kind: str, *, parts: int) -> list[Any]:
+    """The parts that ``to_token`` wrote for this kind; raises InvalidArgumentException if it is anything else."""
     try:
         found = json.loads(urlsafe_b64decode(str(text)))
-        if isinstance(found, list) and len(found) == parts:
-            return found
     except ValueError:
-        pass
-    raise ApiRefusal("InvalidArgumentException", f"Invalid {name}.")
+        found = None
+    if not isinstance(found, list) or found[:1] != [kind] or len(found) != 1 + parts:
+        raise ApiRefusal("InvalidArgumentException", f"Invalid {kind}.")
+    return found[1:]

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from hashlib import md5
 
+from kdi_assets.dev.kinesis.limits import Limits
 from kdi_assets.dev.kinesis.refusals import ApiRefusal
 
 HASH_KEYS = 1 << 128
@@ -34,6 +35,11 @@ class StoredRecord:
         """Bytes that count towards the limits."""
         return len(self.data) + len((self.partition_key or "").encode())
 
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that it takes."""
+        return self.size + RECORD_OVERHEAD
+
 
 @dataclass
 class Shard:
@@ -54,8 +60,8 @@ class Shard:
     end: int | None = None
     closed: int | None = None
     trimmed: int = 0
-    size: int = 0
     records: list[StoredRecord] = field(default_factory=list)
+    limits: Limits = field(default_factory=Limits)
 
     @property
     def id(self) -> str:
@@ -71,18 +77,14 @@ class Shard:
         """Index of the first record behind a sequence number."""
         return bisect_right(self.records, sequence, key=lambda record: record.sequence)
 
-    def append(self, record: StoredRecord) -> None:
-        """Add a record."""
-        self.records.append(record)
-        self.size += record.size + RECORD_OVERHEAD
-
-    def trim(self, horizon: int) -> None:
-        """Remove the records before the first one that arrived at or after the horizon."""
+    def trim(self, horizon: int) -> int:
+        """Remove the records before the first one that arrived at or after the horizon; returns their memory."""
         kept = next((i for i, record in enumerate(self.records) if record.arrived >= horizon), len(self.records))
-        if kept:
-            self.trimmed = self.records[kept - 1].sequence
-            self.size -= sum(record.size + RECORD_OVERHEAD for record in self.records[:kept])
+        removed = self.records[:kept]
+        if removed:
+            self.trimmed = removed[-1].sequence
             del self.records[:kept]
+        return sum(record.memory for record in removed)
 
 
 @dataclass
@@ -98,8 +100,10 @@ class DataStream:
     """A stream; the caller holds the server's lock and hands in the time.
 
     Attributes:
+        mode: ``PROVISIONED`` or ``ON_DEMAND``.
+        distributes: Records need no partition key, and one that they have does not choose the shard.
         retention_hours: Change it with ``retain``.
-        distributes: Records need no partition key.
+        size: Bytes of memory that its records take.
         consumers: By name.
     """
 
@@ -111,6 +115,7 @@ class DataStream:
         shards: int,
         first_shard: int = 0,
         most_record_bytes: int = 1 << 20,
+        mode: str = "PROVISIONED",
         distributes: bool = False,
     ) -> None:
         self.arn = arn
@@ -118,7 +123,10 @@ class DataStream:
         self.created = now
         self.retention_hours = 24
         self.most_record_bytes = most_record_bytes
+        self.mode = mode
         self.distributes = distributes
+        self.size = 0
+        self.limits = Limits()
         self.consumers: dict[str, StreamConsumer] = {}
         self._numbers = 0
         self._next_shard = first_shard
@@ -130,7 +138,7 @@ class DataStream:
         """The shards that have not expired, by their numbers; removes what retention has passed."""
         horizon = now - self.retention_hours * HOUR
         for shard in list(self._shards.values()):
-            shard.trim(horizon)
+            self.size -= shard.trim(horizon)
             if shard.closed is not None and shard.closed < horizon:
                 del self._shards[shard.number]
         return list(self._shards.values())
@@ -149,10 +157,9 @@ class DataStream:
         """The shards that a shard was split or merged into."""
         return [child for child in self._shards.values() if shard.number in child.parents]
 
-    @property
-    def size(self) -> int:
-        """Bytes of memory that its records take."""
-        return sum(shard.size for shard in self._shards.values())
+    def limits_of_shard(self, name: str) -> Limits | None:
+        """The limits of a shard; None: it is missing."""
+        return next((shard.limits for shard in self._shards.values() if shard.id == name), None)
 
     def next_number(self, shard: Shard, now: int) -> int:
         """A sequence number above all others of the shard; 56 decimal digits.
@@ -182,11 +189,14 @@ class DataStream:
 
     def put(self, data: bytes, key: str | None, hash_key: int | None, *, now: int, arrived: int) -> tuple[Shard, int]:
         """Append a record to the open shard of its hash key; returns the shard and the sequence number."""
-        if hash_key is None:
-            hash_key = int.from_bytes(md5(str(key or self._numbers).encode(), usedforsecurity=False).digest())
+        if self.distributes or hash_key is None:
+            spread = str(self._numbers) if self.distributes else key or ""
+            hash_key = int.from_bytes(md5(spread.encode(), usedforsecurity=False).digest())
         shard = next(s for s in self._shards.values() if s.end is None and s.first_hash <= hash_key <= s.last_hash)
         number = self.next_number(shard, now)
-        shard.append(StoredRecord(number, arrived, data, key))
+        record = StoredRecord(number, arrived, data, key)
+        shard.records.append(record)
+        self.size += record.memory
         return shard, number
 
     def retain(self, hours: int, now: int) -> None:
