@@ -19,7 +19,9 @@ def broker() -> None:
 
 @app.command()
 def run(
-    port: Annotated[int | None, typer.Option(help="Preferred port; if it is in use, a free one is taken.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Preferred port; if it is in use, a free one is taken.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder of the broker's data; default: broker in KDI_HOME.")] = None,
 ) -> None:
     """Run a broker on localhost until Ctrl-C; its data stays."""

@@ -15,7 +15,9 @@ app = typer.Typer(no_args_is_help=True, help="A Kinesis server for tests on this
 
 @app.command()
 def run(
-    port: Annotated[int | None, typer.Option(help="Preferred port; if it is in use, a free one is taken.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Preferred port; if it is in use, a free one is taken.")
+    ] = None,
 ) -> None:
     """Run a Kinesis server on localhost until Ctrl-C; its streams are only in memory.
 

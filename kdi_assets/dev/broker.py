@@ -6,7 +6,6 @@ import os
 import random
 import socket
 import subprocess
-import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +13,10 @@ from pathlib import Path
 from shutil import rmtree
 
 from kdi_assets.dev.errors import BrokerDied
+from kdi_assets.dev.foreground import run_until_stopped
 from kdi_assets.runtime.jars import jar_paths
 from kdi_assets.runtime.java import find_java
-from kdi_assets.runtime.processes import Child, stop_signals
+from kdi_assets.runtime.processes import Child
 from kdi_assets.runtime.whole_files import replace_file
 from kdi_assets.settings import Settings
 
@@ -201,16 +201,18 @@ def run_broker(data: Path, *, home: Path, port: int, report: Callable[[str], Non
     Raises:
         BrokerDied: It does not come up, or ended by itself.
     """
-    asked: list[bool] = []  # not an Event: a signal may interrupt while its lock is held
-    with stop_signals(lambda: asked.append(True)):
+
+    def start() -> Broker:
         taken = "" if is_free(port) else f" (port {port} is taken)"
         broker = start_broker(data, port=port, home=home)
         report(f"Kafka answers on {broker.bootstrap_servers}{taken}, data in {broker.data}")
-        while not asked:
-            if (code := broker.exit_code()) is not None:
-                raise broker.refusal(f"ended with exit code {code}")
-            time.sleep(0.2)
-        broker.stop()
+        return broker
+
+    def check(broker: Broker) -> None:
+        if (code := broker.exit_code()) is not None:
+            raise broker.refusal(f"ended with exit code {code}")
+
+    run_until_stopped(start, check=check)
 
 
 def _answers(port: int) -> bool:

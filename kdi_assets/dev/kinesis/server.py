@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from email.utils import formatdate
@@ -14,13 +13,13 @@ from typing import Any
 from uuid import uuid4
 
 from kdi_assets.dev.broker import free_port, is_free
+from kdi_assets.dev.foreground import run_until_stopped
 from kdi_assets.dev.kinesis import consumers, manage_streams, records
 from kdi_assets.dev.kinesis.consumers import Subscription
 from kdi_assets.dev.kinesis.faults import ApiCall, Behaviour, Fault, ServerClock, take_fault
 from kdi_assets.dev.kinesis.refusals import ApiRefusal
 from kdi_assets.dev.kinesis.state import REGION, ApiAnswer, ApiRequest, KinesisState, stream_name
 from kdi_assets.dev.kinesis.wire import CBOR, EVENT_STREAM, JSON, decode, encode, event_frame
-from kdi_assets.runtime.processes import stop_signals
 
 USUAL_PORT = 14566
 ACCESS_KEY = "kdi-loopback"
@@ -161,16 +160,16 @@ def run_kinesis(*, port: int, report: Callable[[str], None]) -> None:
     Args:
         report: Called with each line about how to reach the server, once it answers.
     """
-    asked: list[bool] = []  # not an Event: a signal may interrupt while its lock is held
-    with stop_signals(lambda: asked.append(True)):
+
+    def start() -> KinesisServer:
         taken = "" if is_free(port) else f" (port {port} is taken)"
         server = start_kinesis(port=port)
         report(f"Kinesis answers on {server.endpoint}{taken}, its streams are only in memory")
         for name, value in server.environment().items():
             report(f"export {name}={value}")
-        while not asked:
-            time.sleep(0.2)
-        server.stop()
+        return server
+
+    run_until_stopped(start)
 
 
 class _Server(ThreadingHTTPServer):
