@@ -1,24 +1,27 @@
-"""A Kinesis endpoint as the contract's tests use it: our own server, another one, or AWS."""
+"""A Kinesis endpoint as tests use it: our own server, another one, or AWS."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import boto3
+import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from kdi_assets.dev.kinesis.faults import ServerClock
+from kdi_assets.dev.kinesis.faults import Behaviour, ServerClock
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 
 Shard = Mapping[str, Any]
 Record = Mapping[str, Any]
 HASH_KEYS = 1 << 128
+SHARD = "shardId-000000000000"  # the first one of a new stream
+HOUR = 3600
 PAUSE_SECONDS = 0.25  # between two calls about a shard: five a second are allowed
 CALLS = 60  # after which a reader gives up
 
@@ -48,8 +51,14 @@ class KinesisEndpoint:
 
     client: Any
     server: KinesisServer | None = None
-    made: list[str] = field(default_factory=list)
+    made: set[str] = field(default_factory=set)
     subscribed: list[Any] = field(default_factory=list)
+
+    @property
+    def ours(self) -> KinesisServer:
+        """The server, of which a test orders something."""
+        assert self.server
+        return self.server
 
     def wait(self, seconds: float) -> None:
         """Let the endpoint's clock go on."""
@@ -62,9 +71,32 @@ class KinesisEndpoint:
         """Create a stream."""
         name = name or f"kdi-contract-{uuid.uuid4().hex[:12]}"
         self.client.create_stream(StreamName=name, ShardCount=shards, **options)
-        self.made.append(name)
+        self.made.add(name)
         self.settle(name)
         return name
+
+    def delete(self, stream: str, **options: Any) -> None:
+        """Delete a stream, and wait until its name is free."""
+        self.client.delete_stream(StreamName=stream, **options)
+        self.wait_until_gone(lambda: self.client.describe_stream_summary(StreamName=stream))
+        self.made.discard(stream)
+
+    def wait_until_gone(self, look: Callable[[], object]) -> None:
+        """Wait until what a call looks at is missing: on AWS it is DELETING for a while."""
+        for _ in range(CALLS):
+            self.wait(2)
+            try:
+                look()
+            except self.client.exceptions.ResourceNotFoundException:
+                return
+        raise AssertionError("it was not deleted")
+
+    def split(self, stream: str, shard: Shard) -> None:
+        """Split a shard in the middle."""
+        first, last = hash_range(shard)
+        middle = str((first + last + 1) // 2)
+        self.client.split_shard(StreamName=stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=middle)
+        self.settle(stream)
 
     def summary(self, stream: str) -> Mapping[str, Any]:
         """What DescribeStreamSummary says."""
@@ -107,6 +139,11 @@ class KinesisEndpoint:
         answer = self.client.get_shard_iterator(StreamName=stream, ShardId=shard, ShardIteratorType=kind, **more)
         return str(answer["ShardIterator"])
 
+    def page(self, iterator: str) -> Mapping[str, Any]:
+        """One answer of GetRecords, without a pause before it."""
+        answer: Mapping[str, Any] = self.client.get_records(ShardIterator=iterator)
+        return answer
+
     def pages(self, iterator: str, *, limit: int = 10_000) -> Iterator[Mapping[str, Any]]:
         """Answers of GetRecords, until nothing is left or the shard ends."""
         following: str | None = iterator
@@ -143,7 +180,7 @@ class KinesisEndpoint:
         return iter(answer["EventStream"])
 
     def clean_up(self) -> None:
-        """End the subscriptions, and delete the streams that were made."""
+        """End the subscriptions, delete the streams, and see that our server did all that was ordered, and no more."""
         while self.subscribed:
             self.subscribed.pop().close()
         while self.made:
@@ -153,6 +190,11 @@ class KinesisEndpoint:
                 self.client.delete_stream(StreamName=name, EnforceConsumerDeletion=True)
             except ClientError as gone:
                 assert gone.response["Error"]["Code"] == "ResourceNotFoundException"
+        if self.server:
+            for name, usual in asdict(Behaviour()).items():
+                setattr(self.server.behaviour, name, usual)
+            wrong = self.server.unmet_faults(), self.server.failures()
+            assert wrong == ([], [])
 
 
 @dataclass(frozen=True)
@@ -178,6 +220,27 @@ def refusal(error: Any) -> str:
     return str(error.value.response["Error"]["Code"])
 
 
+@contextmanager
+def refused_with(*codes: str) -> Iterator[None]:
+    """The call in the body is refused with one of these codes."""
+    with pytest.raises(ClientError) as error:
+        yield
+    assert refusal(error) in codes
+
+
+def received(events: Any, count: int) -> list[Mapping[str, Any]]:
+    """The events of a subscription, until so many records came."""
+    got: list[Mapping[str, Any]] = []
+    while sum(len(event["Records"]) for event in got) < count:
+        got.append(next(events)["SubscribeToShardEvent"])
+    return got
+
+
+def values(events: Sequence[Mapping[str, Any]]) -> list[bytes]:
+    """The data of all records of some events or pages."""
+    return [record["Data"] for event in events for record in event["Records"]]
+
+
 def hash_range(shard: Shard) -> tuple[int, int]:
     """First and last hash key."""
     span = shard["HashKeyRange"]
@@ -190,6 +253,8 @@ def frozen_kinesis(**options: Any) -> Iterator[KinesisEndpoint]:
     server = start_kinesis(clock=ServerClock(frozen=True), **options)
     try:
         with closing(kinesis_client(server.endpoint)) as client:
-            yield KinesisEndpoint(client, server)
+            endpoint = KinesisEndpoint(client, server)
+            yield endpoint
+            endpoint.clean_up()
     finally:
         server.stop()

@@ -73,32 +73,37 @@ class KinesisStreamMissing(Terminal):
 
     stream: str
     endpoint: str
+    command: str
 
     what_happened = "{endpoint} has no Kinesis stream {stream!r}."
     what_is_safe = "nothing was put."
-    what_to_run = "kdi kinesis put {stream} --records 1000 --shards 2    (it creates the stream)"
+    what_to_run = "{command}    (it creates the stream)"
 
 
 class KinesisRefused(Terminal):
     """Kinesis refuses the request, or there are no credentials, or no region."""
 
     stream: str
+    put: int
     reason: str
+    command: str
 
     what_happened = "Kinesis does not take records for the stream {stream!r}: {reason}"
-    what_is_safe = "records that were put before stay in the stream."
-    what_to_run = "kdi kinesis run    (a server on this machine; it prints the variables to set)"
+    what_is_safe = "{put:,} messages were acknowledged before."
+    what_to_run = "{command}    (with region, credentials and rights; kdi kinesis run prints those of a local server)"
 
 
 class KinesisDidNotAnswer(Transient):
     """Kinesis did not answer, or only with a passing error."""
 
     stream: str
+    put: int
     reason: str
+    command: str
 
     what_happened = "Kinesis does not answer for the stream {stream!r}: {reason}"
-    what_is_safe = "records that were put before stay in the stream; some may be in it although no answer came."
-    what_to_run = "kdi kinesis put {stream} --records 1000    (when it answers again)"
+    what_is_safe = "{put:,} messages were acknowledged before; others may be in the stream although no answer came."
+    what_to_run = "{command}    (when it answers again)"
 
 
 class RecordsNotPut(Transient):
@@ -108,7 +113,8 @@ class RecordsNotPut(Transient):
     put: int
     refused: int
     reason: str
+    command: str
 
     what_happened = "{stream}: {refused:,} records were refused again and again: {reason}"
-    what_is_safe = "{put:,} records were acknowledged and are in the stream."
-    what_to_run = "kdi kinesis put {stream} --records {refused}    (later, or after more shards were added)"
+    what_is_safe = "{put:,} messages were acknowledged and are in the stream."
+    what_to_run = "{command}    (later, or after more shards were added)"

@@ -9,10 +9,14 @@ import pytest
 
 from kdi_assets.dev.s3_server import start_s3_server
 from tests.kinesis import KinesisEndpoint, kinesis_client
-from tests.unit.test_kinesis_contract import *  # noqa: F403
+from tests.unit.kinesis_contract.conftest import kinesis  # noqa: F401
+from tests.unit.kinesis_contract.test_contract_of_consumers import *  # noqa: F403
+from tests.unit.kinesis_contract.test_contract_of_records import *  # noqa: F403
+from tests.unit.kinesis_contract.test_contract_of_shards import *  # noqa: F403
+from tests.unit.kinesis_contract.test_contract_of_streams import *  # noqa: F403
 
 
-@pytest.fixture(scope="module")  # type: ignore[no-redef]
+@pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, KinesisEndpoint]]:
     """The server of ministack; its known differences are expected failures."""
     server = start_s3_server(tmp_path_factory.mktemp("ministack"), services=("kinesis",))

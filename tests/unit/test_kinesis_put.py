@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from hashlib import md5
 from typing import Any
 
+import boto3
 import pytest
 
 from kdi_assets.dev.kinesis import producer
 from kdi_assets.dev.kinesis.aggregates import MAGIC, to_aggregate
 from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.dev.kinesis.server import run_kinesis
-from tests.kinesis import KinesisEndpoint, frozen_kinesis, hash_range
+from tests.kinesis import SHARD, KinesisEndpoint, frozen_kinesis, hash_range
 from tests.typed import Kdi
 
 
@@ -22,8 +23,7 @@ from tests.typed import Kdi
 def kinesis(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisEndpoint]:
     """A server that `kdi` finds by its environment."""
     with frozen_kinesis() as endpoint:
-        assert endpoint.server
-        for name, value in endpoint.server.environment().items():
+        for name, value in endpoint.ours.environment().items():
             monkeypatch.setenv(name, value)
         yield endpoint
 
@@ -79,7 +79,7 @@ def test_each_message_is_put_once(kdi: Kdi, kinesis: KinesisEndpoint) -> None:
     keys = sorted(int(record["PartitionKey"]) for records in read.values() for record in records)
     assert (answer.code, answer.objects[0]["records"]) == (0, 1200)
     assert keys == list(range(1200))
-    assert all(read.values()) and all(b'"uuid"' in record["Data"] for record in read["shardId-000000000000"])
+    assert all(read.values()) and all(b'"uuid"' in record["Data"] for record in read[SHARD])
 
 
 def test_each_message_is_in_an_aggregate_of_the_shard_of_its_key(kdi: Kdi, kinesis: KinesisEndpoint) -> None:
@@ -102,13 +102,12 @@ def test_records_that_are_throttled_are_put_again(
     kdi: Kdi, kinesis: KinesisEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(producer, "FIRST_PAUSE_SECONDS", 0.0)
-    assert kinesis.server
     kinesis.stream(name="orders")
-    kinesis.server.order(Fault("PutRecords", times=2, entries=3))
+    kinesis.ours.order(Fault("PutRecords", times=2, entries=3))
 
     answer = kdi("kinesis", "put", "orders", "--records", "10")
 
-    keys = [int(record["PartitionKey"]) for record in read_all(kinesis, "orders")["shardId-000000000000"]]
+    keys = [int(record["PartitionKey"]) for record in read_all(kinesis, "orders")[SHARD]]
     assert answer.code == 0
     assert sorted(keys) == list(range(10))
 
@@ -117,24 +116,55 @@ def test_records_that_are_refused_again_and_again_are_counted(
     kdi: Kdi, kinesis: KinesisEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(producer, "FIRST_PAUSE_SECONDS", 0.0)
-    assert kinesis.server
     kinesis.stream(name="orders")
-    kinesis.server.order(Fault("PutRecords", times=100, entries=3))
+    kinesis.ours.order(Fault("PutRecords", skip=1, times=8, entries=3))
 
-    answer = kdi("kinesis", "put", "orders", "--records", "10")
+    answer = kdi("kinesis", "put", "orders", "--records", "1200")
 
+    read = kinesis.read("orders", SHARD).records
     assert answer.code == 75
     assert "orders: 3 records were refused again and again: ProvisionedThroughputExceededException" in answer.err
-    assert "7 records were acknowledged" in answer.err
+    assert "997 messages were acknowledged" in answer.err and len(read) == 997
+    assert "kdi kinesis put orders --records 203 " in answer.err
+
+
+def test_of_aggregates_that_are_refused_the_messages_are_counted(
+    kdi: Kdi, kinesis: KinesisEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer, "FIRST_PAUSE_SECONDS", 0.0)
+    kinesis.stream(name="orders")
+    kinesis.ours.order(Fault("PutRecords", times=8, entries=1))
+
+    answer = kdi("kinesis", "put", "orders", "--records", "1000", "--aggregate")
+
+    put = sum(len(parse_aggregate(record["Data"])) for record in kinesis.read("orders", SHARD).records)
+    assert answer.code == 75 and 0 < put < 1000
+    assert f"{put} messages were acknowledged" in answer.err
+    assert f"kdi kinesis put orders --records {1000 - put} --aggregate " in answer.err
+
+
+def test_what_was_put_before_kinesis_stopped_answering_is_counted(
+    kdi: Kdi, kinesis: KinesisEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer, "FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    kinesis.ours.order(Fault("PutRecords", entries=3))
+    kinesis.ours.order(Fault("PutRecords", skip=1, code="InternalFailureException", status=500))
+
+    answer = kdi("kinesis", "put", "orders", "--records", "10", "--shards", "1")
+
+    assert answer.code == 75
+    assert "7 messages were acknowledged before" in answer.err
+    assert "kdi kinesis put orders --records 3 --shards 1 " in answer.err
 
 
 def test_a_stream_is_created_only_if_it_is_asked_for(kdi: Kdi, kinesis: KinesisEndpoint) -> None:
-    refused = kdi("kinesis", "put", "orders", "--records", "1")
+    refused = kdi("kinesis", "put", "orders", "--records", "1", "--aggregate")
     created = kdi("kinesis", "put", "orders", "--records", "1", "--shards", "3")
 
     assert refused.code == 1
     assert "has no Kinesis stream 'orders'" in refused.err
-    assert "kdi kinesis put orders --records 1000 --shards 2" in refused.err
+    assert "kdi kinesis put orders --records 1 --aggregate --shards 2 " in refused.err
     assert (created.code, len(kinesis.shards("orders"))) == (0, 3)
 
 
@@ -150,6 +180,32 @@ def test_without_region_or_server_the_refusal_says_what_to_run(
 
     assert silent.code == 75 and "Kinesis does not answer for the stream 'orders'" in silent.err
     assert nowhere.code == 1 and "You must specify a region" in nowhere.err and "kdi kinesis run" in nowhere.err
+    assert all("kdi kinesis put orders --records 1 " in answer.err for answer in (silent, nowhere))
+
+
+def test_without_credentials_a_retry_does_not_help(
+    kdi: Kdi, kinesis: KinesisEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, "/dev/null")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it remembers the credentials of the tests before
+
+    answer = kdi("kinesis", "put", "orders", "--records", "10")
+
+    assert answer.code == 1
+    assert "Unable to locate credentials" in answer.err and "kdi kinesis put orders --records 10 " in answer.err
+
+
+@pytest.mark.parametrize("command", ["broker", "kinesis"])
+@pytest.mark.parametrize("port", ["0", "-1", "65536"])
+def test_a_port_that_does_not_exist_is_refused(kdi: Kdi, command: str, port: str) -> None:
+    answer = kdi(command, "run", "--port", port)
+
+    assert answer.code == 2
+    assert "--port" in answer.err
 
 
 def test_the_server_in_the_foreground_says_how_to_reach_it_and_ends_with_ctrl_c() -> None:

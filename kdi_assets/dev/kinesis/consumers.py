@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from kdi_assets.dev.kinesis.records import described_children, described_record, read_page, refuse_dry_run, start_after
 from kdi_assets.dev.kinesis.refusals import ApiRefusal
 from kdi_assets.dev.kinesis.state import ApiAnswer, ApiRequest, KinesisState, from_token, to_token
-from kdi_assets.dev.kinesis.streams import DataStream, StreamConsumer
+from kdi_assets.dev.kinesis.streams import DataStream, StreamConsumer, refuse_bad_name
 from kdi_assets.dev.kinesis.wire import ApiTimestamp
 
 MOST_CONSUMERS, MOST_CREATING = 20, 5
@@ -25,8 +24,7 @@ LOOK_SECONDS = 0.25  # of the machine's time: nothing wakes a subscription when 
 def register_consumer(state: KinesisState, request: ApiRequest) -> ApiAnswer:
     """RegisterStreamConsumer: it is CREATING at first."""
     stream, name, now = state.stream_of(request), request["ConsumerName"], state.now()
-    if not re.fullmatch(r"[a-zA-Z0-9_.-]{1,128}", name):
-        raise ApiRefusal("ValidationException", f"{name!r} is not a consumer's name: [a-zA-Z0-9_.-]+, at most 128.")
+    refuse_bad_name(name)
     if name in stream.consumers:
         raise ApiRefusal("ResourceInUseException", f"Consumer {name} of stream {stream.name} already exists.")
     creating = sum(_status(state, one) == "CREATING" for one in stream.consumers.values())

@@ -24,7 +24,7 @@ class ServerClock:
         self._ahead += seconds
 
 
-@dataclass
+@dataclass(slots=True)  # a name that it does not have is an error
 class Behaviour:
     """What differs between real streams, or is reported of some; may be changed at any time.
 
@@ -52,7 +52,7 @@ class Behaviour:
 SHARD_OPERATIONS = frozenset({"GetRecords", "GetShardIterator", "SubscribeToShard"})
 
 
-@dataclass
+@dataclass(slots=True)
 class Fault:
     """What goes wrong with the next calls of an operation.
 

@@ -32,7 +32,7 @@ RATE_LIMITS = {
     "DescribeStreamConsumer": RateLimit(20, "stream"),
     "ListStreamConsumers": RateLimit(5, "stream"),
 }
-"""Not SubscribeToShard's one call a second of a consumer and shard: its rule of five seconds is narrower.
+"""Without SubscribeToShard's one call a second of a consumer and shard; it has only its rule of five seconds.
 
 Source: botocore's service model of Kinesis, documentation of the operations.
 """

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
 from kdi_assets.dev.kinesis.refusals import ApiRefusal
 from kdi_assets.dev.kinesis.state import (
     ACCOUNT,
@@ -15,7 +12,15 @@ from kdi_assets.dev.kinesis.state import (
     from_token,
     to_token,
 )
-from kdi_assets.dev.kinesis.streams import HOUR, MOST_SHARDS, DataStream, Shard, parse_hash_key, shard_id
+from kdi_assets.dev.kinesis.streams import (
+    HOUR,
+    MOST_SHARDS,
+    DataStream,
+    Shard,
+    parse_hash_key,
+    refuse_bad_name,
+    shard_id,
+)
 from kdi_assets.dev.kinesis.wire import ApiTimestamp
 
 PAGE_SHARDS = 1000
@@ -33,8 +38,7 @@ def create_stream(state: KinesisState, request: ApiRequest) -> None:
     name, mode = request["StreamName"], request.get("StreamModeDetails", {}).get("StreamMode", "PROVISIONED")
     distributes = request.get("RecordDistributionStrategy") == "AUTO"
     shards = request.get("ShardCount", ON_DEMAND_SHARDS if mode == "ON_DEMAND" else 1)
-    if not re.fullmatch(r"[a-zA-Z0-9_.-]{1,128}", name):
-        raise ApiRefusal("ValidationException", f"{name!r} is not a stream's name: [a-zA-Z0-9_.-]+, at most 128.")
+    refuse_bad_name(name)
     if distributes and mode != "ON_DEMAND":
         raise ApiRefusal("InvalidArgumentException", "RecordDistributionStrategy AUTO needs StreamMode ON_DEMAND.")
     if name in state.streams:
@@ -77,6 +81,8 @@ def describe_stream_summary(state: KinesisState, request: ApiRequest) -> ApiAnsw
         "ConsumerCount": len(stream.consumers),
         "MaxRecordSizeInKiB": stream.most_record_bytes >> 10,
     }
+    if stream.mode == "ON_DEMAND":
+        summary["RecordDistributionStrategy"] = "AUTO" if stream.distributes else "USER_PARTITION_KEY"
     return {"StreamDescriptionSummary": summary}
 
 
@@ -111,20 +117,20 @@ def list_shards(state: KinesisState, request: ApiRequest) -> ApiAnswer:
 
 def split_shard(state: KinesisState, request: ApiRequest) -> None:
     """SplitShard: the children take records at once."""
-    stream, now = state.stream_of(request), state.now()
+    stream, now = _provisioned(state, request), state.now()
     stream.split(stream.shard(request["ShardToSplit"], now), parse_hash_key(request["NewStartingHashKey"]), now)
 
 
 def merge_shards(state: KinesisState, request: ApiRequest) -> None:
     """MergeShards: the child takes records at once."""
-    stream, now = state.stream_of(request), state.now()
+    stream, now = _provisioned(state, request), state.now()
     adjacent = stream.shard(request["AdjacentShardToMerge"], now)
     stream.merge(stream.shard(request["ShardToMerge"], now), adjacent, now)
 
 
 def update_shard_count(state: KinesisState, request: ApiRequest) -> ApiAnswer:
     """UpdateShardCount: at least half as many and at most twice as many shards as now."""
-    stream, target = state.stream_of(request), request["TargetShardCount"]
+    stream, target = _provisioned(state, request), request["TargetShardCount"]
     now_open = len(stream.open_shards())
     if request["ScalingType"] != "UNIFORM_SCALING":
         raise ApiRefusal("ValidationException", "ScalingType must be UNIFORM_SCALING.")
@@ -144,26 +150,32 @@ def update_shard_count(state: KinesisState, request: ApiRequest) -> ApiAnswer:
 
 def increase_retention(state: KinesisState, request: ApiRequest) -> None:
     """IncreaseStreamRetentionPeriod: what is removed stays removed."""
-    stream, hours = state.stream_of(request), request["RetentionPeriodHours"]
-    if not stream.retention_hours <= hours <= MOST_HOURS:
-        raise _bad_retention(stream, hours)
-    stream.retain(hours, state.now())
+    stream = state.stream_of(request)
+    _retain(state, stream, request["RetentionPeriodHours"], least=stream.retention_hours, most=MOST_HOURS)
 
 
 def decrease_retention(state: KinesisState, request: ApiRequest) -> None:
     """DecreaseStreamRetentionPeriod: what is too old then is removed at once."""
-    stream, hours = state.stream_of(request), request["RetentionPeriodHours"]
-    if not LEAST_HOURS <= hours <= stream.retention_hours:
-        raise _bad_retention(stream, hours)
+    stream = state.stream_of(request)
+    _retain(state, stream, request["RetentionPeriodHours"], least=LEAST_HOURS, most=stream.retention_hours)
+
+
+def _retain(state: KinesisState, stream: DataStream, hours: int, *, least: int, most: int) -> None:
+    if not least <= hours <= most:
+        raise ApiRefusal(
+            "InvalidArgumentException",
+            f"Requested retention period ({hours} hours) is not possible for stream {stream.name}: {least} to {most}"
+            " hours are.",
+        )
     stream.retain(hours, state.now())
 
 
-def _bad_retention(stream: DataStream, hours: Any) -> ApiRefusal:
-    return ApiRefusal(
-        "InvalidArgumentException",
-        f"Requested retention period ({hours} hours) is not possible for stream {stream.name}: it is"
-        f" {stream.retention_hours} hours now; {LEAST_HOURS} to {MOST_HOURS} are allowed.",
-    )
+def _provisioned(state: KinesisState, request: ApiRequest) -> DataStream:
+    """The stream, which its owner reshards; raises ValidationException if AWS does that."""
+    stream = state.stream_of(request)
+    if stream.mode == "ON_DEMAND":
+        raise ApiRefusal("ValidationException", f"Stream {stream.name} under account {ACCOUNT} is in ON_DEMAND mode.")
+    return stream
 
 
 def _passes(shard: Shard, stream: DataStream, now: int, kind: str, moment: int) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import md5
-from typing import Any
+from typing import Any, NamedTuple
 
 from kdi_assets.aws import is_transient
 from kdi_assets.dev.errors import KinesisDidNotAnswer, KinesisRefused, KinesisStreamMissing, RecordsNotPut
@@ -15,11 +16,17 @@ from kdi_assets.dev.generator import Traffic, WebRequests
 from kdi_assets.dev.kinesis.aggregates import to_aggregate
 
 BATCH = 500  # entries of PutRecords
-AGGREGATE_BYTES = 50_000  # of data: the KPL's default
-ATTEMPTS, FIRST_PAUSE_SECONDS = 8, 0.1  # of entries that are refused; then some 25 seconds have passed
+AGGREGATE_BYTES = 51_200  # of data, with which an aggregate is full; the KPL's default for a whole aggregate
+ATTEMPTS, FIRST_PAUSE_SECONDS = 8, 0.1  # of entries that are refused; the pauses are 12.7 seconds in all
+USUAL_SHARDS = 2
 ACTIVE_SECONDS = 60.0
 
-Entry = Mapping[str, Any]
+
+class Entry(NamedTuple):
+    """An entry of PutRecords, and how many messages are in it."""
+
+    fields: Mapping[str, Any]
+    messages: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,30 @@ class PutCount:
     seconds: float
 
 
+@dataclass(slots=True)
+class Order:
+    """What was asked for, and how much of it was acknowledged.
+
+    Attributes:
+        count: Messages that were asked for.
+        messages, records: Acknowledged.
+    """
+
+    stream: str
+    count: int
+    aggregate: bool
+    shards: int | None
+    messages: int = 0
+    records: int = 0
+
+    def command(self, *, shards: int | None = None) -> str:
+        """The command that puts what is left; with shards, it also creates the stream."""
+        words = ["kdi", "kinesis", "put", self.stream, "--records", str(self.count - self.messages)]
+        words += ["--aggregate"] if self.aggregate else []
+        words += ["--shards", str(made)] if (made := self.shards or shards) else []
+        return shlex.join(words)
+
+
 def put_web_requests(stream: str, traffic: Traffic, *, count: int, aggregate: bool, shards: int | None) -> PutCount:
     """Put messages; their partition keys are running numbers, which spread over all shards.
 
@@ -51,36 +82,41 @@ def put_web_requests(stream: str, traffic: Traffic, *, count: int, aggregate: bo
         RecordsNotPut: Some records were refused again and again.
     """
     import boto3
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
-    begin = time.monotonic()
+    begin, order = time.monotonic(), Order(stream, count, aggregate, shards)
     try:
         client = boto3.client("kinesis")
-        ranges = _open_shards(client, stream, shards)
-        put = 0
+        ranges = _open_shards(client, order)
         for entries in _batches(_entries(traffic, count, ranges if aggregate else None)):
-            _put_all(client, stream, entries, put_before=put)
-            put += len(entries)
+            _put_all(client, order, entries)
     except (BotoCoreError, ClientError) as failed:
-        if is_transient(failed):
-            raise KinesisDidNotAnswer(stream=stream, reason=str(failed)) from failed
-        raise KinesisRefused(stream=stream, reason=str(failed)) from failed
-    return PutCount(stream, count, put, time.monotonic() - begin)
+        # Without credentials in its environment, a command has none later either; a service may get them from its role.
+        passing = is_transient(failed) and not isinstance(failed, NoCredentialsError)
+        error = KinesisDidNotAnswer if passing else KinesisRefused
+        raise error(stream=stream, put=order.messages, reason=str(failed), command=order.command()) from failed
+    return PutCount(stream, order.messages, order.records, time.monotonic() - begin)
 
 
-def _open_shards(client: Any, stream: str, shards: int | None) -> list[tuple[int, int]]:
+def _open_shards(client: Any, order: Order) -> list[tuple[int, int]]:
     """The ranges of hash keys of the open shards, both ends inclusive; creates the stream if asked."""
+    stream = order.stream
     try:
-        listed = client.get_paginator("list_shards").paginate(StreamName=stream, ShardFilter={"Type": "AT_LATEST"})
-        ranges = [shard["HashKeyRange"] for page in listed for shard in page["Shards"]]
+        return _listed_ranges(client, stream)
     except client.exceptions.ResourceNotFoundException as missing:
-        if shards is None:
-            raise KinesisStreamMissing(stream=stream, endpoint=client.meta.endpoint_url) from missing
-        client.create_stream(StreamName=stream, ShardCount=shards)
-        deadline = time.monotonic() + ACTIVE_SECONDS
-        while _status(client, stream) != "ACTIVE" and time.monotonic() < deadline:
-            time.sleep(1)
-        return _open_shards(client, stream, None)
+        if order.shards is None:
+            endpoint, command = client.meta.endpoint_url, order.command(shards=USUAL_SHARDS)
+            raise KinesisStreamMissing(stream=stream, endpoint=endpoint, command=command) from missing
+    client.create_stream(StreamName=stream, ShardCount=order.shards)
+    deadline = time.monotonic() + ACTIVE_SECONDS
+    while _status(client, stream) != "ACTIVE" and time.monotonic() < deadline:
+        time.sleep(1)
+    return _listed_ranges(client, stream)
+
+
+def _listed_ranges(client: Any, stream: str) -> list[tuple[int, int]]:
+    listed = client.get_paginator("list_shards").paginate(StreamName=stream, ShardFilter={"Type": "AT_LATEST"})
+    ranges = [shard["HashKeyRange"] for page in listed for shard in page["Shards"]]
     return [(int(one["StartingHashKey"]), int(one["EndingHashKey"])) for one in ranges]
 
 
@@ -98,7 +134,7 @@ def _entries(traffic: Traffic, count: int, ranges: list[tuple[int, int]] | None)
             key, data = str(number), value or b""
             number += 1
             if ranges is None:
-                yield {"PartitionKey": key, "Data": data}
+                yield Entry({"PartitionKey": key, "Data": data})
                 continue
             span = _span_of(key, ranges)
             waiting[span].append((key, data))
@@ -115,7 +151,8 @@ def _span_of(key: str, ranges: Iterable[tuple[int, int]]) -> tuple[int, int]:
 
 def _aggregated(span: tuple[int, int], records: list[tuple[str, bytes]]) -> Entry:
     # The key of the aggregate may belong to another shard than its user records: the hash key decides.
-    return {"PartitionKey": records[0][0], "ExplicitHashKey": str(span[0]), "Data": to_aggregate(records)}
+    fields = {"PartitionKey": records[0][0], "ExplicitHashKey": str(span[0]), "Data": to_aggregate(records)}
+    return Entry(fields, messages=len(records))
 
 
 def _batches(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
@@ -124,7 +161,7 @@ def _batches(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
     size = 0
     for entry in entries:
         batch.append(entry)
-        size += len(entry["Data"])
+        size += len(entry.fields["Data"])
         if len(batch) == BATCH or size >= 4_000_000:
             yield batch
             batch, size = [], 0
@@ -132,17 +169,20 @@ def _batches(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
         yield batch
 
 
-def _put_all(client: Any, stream: str, entries: list[Entry], *, put_before: int) -> None:
+def _put_all(client: Any, order: Order, entries: list[Entry]) -> None:
     """Put them, and those that are refused again; raises ``RecordsNotPut`` if some are refused to the end."""
     left, reason = entries, ""
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
-        answers = client.put_records(StreamName=stream, Records=left)["Records"]
+        answers = client.put_records(StreamName=order.stream, Records=[entry.fields for entry in left])["Records"]
         refused = [(entry, answer) for entry, answer in zip(left, answers, strict=True) if "ErrorCode" in answer]
+        order.records += len(left) - len(refused)
+        order.messages += sum(entry.messages for entry in left) - sum(entry.messages for entry, _ in refused)
         if not refused:
             return
         left = [entry for entry, _ in refused]
         reason = f"{refused[0][1]['ErrorCode']}: {refused[0][1].get('ErrorMessage', '')}"
-    put = put_before + len(entries) - len(left)
-    raise RecordsNotPut(stream=stream, put=put, refused=len(left), reason=reason)
+    raise RecordsNotPut(
+        stream=order.stream, put=order.messages, refused=len(left), reason=reason, command=order.command()
+    )

@@ -264,7 +264,7 @@ class DataStream:
     def _refuse_closed(self, shard: Shard) -> None:
         if shard.end is not None:
             raise ApiRefusal(
-                "ResourceInUseException",
+                "InvalidArgumentException",
                 f"Shard {shard.id} in stream {self.name} has already been merged or split, and thus is not eligible"
                 " for merging or splitting.",
             )
@@ -277,6 +277,12 @@ class DataStream:
 def shard_id(number: int) -> str:
     """``shardId-000000000007``."""
     return f"shardId-{number:012d}"
+
+
+def refuse_bad_name(name: str) -> None:
+    """Raise ValidationException if a stream or a consumer cannot have this name."""
+    if not re.fullmatch(r"[a-zA-Z0-9_.-]{1,128}", name):
+        raise ApiRefusal("ValidationException", f"{name!r} is not a name: [a-zA-Z0-9_.-]+, at most 128 characters.")
 
 
 def parse_hash_key(text: str) -> int:

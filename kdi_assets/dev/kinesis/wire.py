@@ -27,7 +27,7 @@ class ApiTimestamp:
 
 
 def encode(value: object, content_type: str) -> bytes:
-    """Write an answer: maps, lists, text, bytes, integers, ``ApiTimestamp``."""
+    """Write an answer: maps, lists, text, bytes, integers from 0, ``ApiTimestamp``."""
     return _to_cbor(value) if content_type == CBOR else json.dumps(value, default=_json_value).encode()
 
 
@@ -74,12 +74,8 @@ def _json_value(value: object) -> object:
 
 def _to_cbor(value: object) -> bytes:
     match value:
-        case None:
-            return b"\xf6"
-        case bool():
-            return b"\xf5" if value else b"\xf4"
         case int():
-            return _cbor_head(0, value) if value >= 0 else _cbor_head(1, -1 - value)
+            return _cbor_head(0, value)
         case bytes():
             return _cbor_head(2, len(value)) + value
         case str():
