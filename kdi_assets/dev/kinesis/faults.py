@@ -90,6 +90,8 @@ class Fault:
         effects = [bool(self.code), self.entries > 0, self.cut_after is not None, self.repeats]
         if sum(effects) != 1 or self.times < 1:
             raise ValueError(f"{self} must do one thing, at least once")
+        if self.skip < 0 or (self.cut_after or 0) < 0:
+            raise ValueError(f"{self} has a number below 0")
         if self.entries and self.operation != "PutRecords":
             raise ValueError(f"only PutRecords has entries, not {self.operation}")
         if self.repeats and self.operation != "GetRecords":

@@ -67,6 +67,7 @@ def test_faults_of_records_wait_for_a_call_with_records(kinesis: KinesisEndpoint
         Fault("GetRecords"),
         Fault("GetRecords", code="InternalFailureException", times=0),
         Fault("GetRecords", code="InternalFailureException", repeats=True),
+        Fault("GetRecords", cut_after=-1),
         Fault("SubscribeToShard", repeats=True),
         Fault("PutRecord", entries=1),
         Fault("ListShards", shard=SHARD, code="InternalFailureException"),
