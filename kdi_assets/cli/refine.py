@@ -77,17 +77,15 @@ def refine_and_print(
 ) -> KdiError | None:
     """Refine one table, print the result, and return its refusal."""
     from kdi_assets.refine.refine import refine as refine_table
-    from kdi_assets.refine.report import heard_by_listeners
 
     report: RefineReport | None = None
     refusal: KdiError | None = None
     lake = Settings.from_environment().lake
     try:
-        with session.watched(), heard_by_listeners(table, lake, session) as heard:
+        with session.watched():
             report = refine_table(
                 table, lake=lake, session=session, dates=dates, rebuild=rebuild, report=print_progress
             )
-            heard(report)
     except KdiError as refused:
         refusal = refused
         print_refusal(refused)

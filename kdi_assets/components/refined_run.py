@@ -23,7 +23,7 @@ from kdi_assets.components.table_run import BACKFILL_TAG, RunDates, log_unchange
 from kdi_assets.errors import KdiError, Terminal
 from kdi_assets.monitoring.refined_status import RefinedStatus
 from kdi_assets.refine.entry import RefineEntry
-from kdi_assets.refine.report import RefineReport, heard_by_listeners
+from kdi_assets.refine.report import RefineReport
 from kdi_assets.stream.refined_table import RefinedTableSpec
 
 if TYPE_CHECKING:
@@ -97,16 +97,14 @@ class RefinedRun:
     def _refine(self, table: RefinedTableSpec, dates: RunDates) -> None:
         context = self.context
         options: dict[str, Any] = {"dates": dates.replays} if dates.replays else {}
-        with heard_by_listeners(table, self.lake, self.session, run_id=context.run.run_id) as heard:
-            report = self.engine.refine(
-                table,
-                lake=self.lake,
-                session=self.session,
-                run_id=context.run.run_id,
-                report=context.log.info,
-                **options,
-            )
-            heard(report)
+        report = self.engine.refine(
+            table,
+            lake=self.lake,
+            session=self.session,
+            run_id=context.run.run_id,
+            report=context.log.info,
+            **options,
+        )
         if report.entry:
             self.entries[table.name] = report.entry
             self._log_commit(table, report.entry)

@@ -29,7 +29,11 @@ def served_asset(served: ServedTableSpec, *, serve: Serve = serve) -> dg.AssetsD
     def published(context: dg.AssetExecutionContext, spark: SparkResource) -> dg.MaterializeResult[None]:
         with refusals_as_failures(context), spark.watched():
             report = serve(
-                served, lake=Settings.from_environment().lake, session=spark.session, report=context.log.info
+                served,
+                lake=Settings.from_environment().lake,
+                session=spark.session,
+                run_id=context.run.run_id,
+                report=context.log.info,
             )
         context.log.info(serve_summary(report))
         return dg.MaterializeResult(

@@ -11,7 +11,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from kdi_assets.ledger.entry import FieldCounts, LedgerEntry
-from kdi_assets.settings import Settings
+from kdi_assets.listeners.listening import listening
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -161,29 +161,4 @@ def heard_by_listeners(
             from kdi_assets.announce.announce import announced_after
 
             hearing.enter_context(announced_after(stream, lake, report))
-        yield hearing.enter_context(_listening(kind, stream, lake, session, run_id=run_id, kept_failure=kept_failure))
-
-
-@contextmanager
-def _listening(
-    kind: str,
-    stream: Stream,
-    lake: str,
-    session: Callable[[], SparkSession],
-    *,
-    run_id: str,
-    kept_failure: Callable[[], BaseException | None],
-) -> Iterator[Callable[[LedgerEntry], None]]:
-    settings = Settings.from_environment()
-    if not settings.has_listeners:
-        yield lambda entry: None
-        return
-    from kdi_assets.listeners.run_listener import RunListener  # a plain drain enters none of it
-
-    listener = RunListener(settings, kind, stream, lake, session, run_id=run_id)
-    try:
-        yield listener.committed
-    except BaseException as failure:
-        listener.ended(failure)
-        raise
-    listener.ended(kept_failure())
+        yield hearing.enter_context(listening(kind, stream, lake, session, run_id=run_id, kept_failure=kept_failure))

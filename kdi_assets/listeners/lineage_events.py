@@ -1,5 +1,5 @@
 """The events of OpenLineage: a run of a stream reads its topic and writes its table and its dead letters; a refinement
-reads its upstream tables and writes its table.
+reads its upstream tables and writes its table; a run of a served table reads its Delta table and writes a database.
 
 Source: OpenLineage, "Naming" for namespaces and names, "Facets & Extensibility" for facets.
 """
@@ -36,6 +36,8 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.listeners.column_lineage import InputFields
 from kdi_assets.listeners.heard import HeardCommit, HeardTable
+from kdi_assets.settings import Settings
+from kdi_assets.stream.served_table import DuckDb, ServedTableSpec
 from kdi_assets.stream.stream import Stream
 
 PRODUCER = f"urn:kdi-assets:{metadata.version('kdi-assets')}"
@@ -89,12 +91,47 @@ def _datasets(
         drained = [commit for commit in commits if isinstance(commit, LedgerEntry)]
         return [_topic(table, drained)], _outputs(table, lake, drained, columns)
     uri = table.table_uri(lake)
+    if isinstance(table, ServedTableSpec):
+        return _served(table, uri, commits)
     # Each once: a table may be joined to itself.
     read = dict.fromkeys(dataset_name(upstream.uri(lake)) for upstream in table.upstreams)
     inputs = [InputDataset(*name) for name in read]
     if not commits:
         return inputs, [OutputDataset(*dataset_name(uri))]
     return inputs, [_written(uri, version=commits[-1].version, rows=sum(commit.rows for commit in commits))]
+
+
+def _served(
+    served: ServedTableSpec, uri: str, commits: Sequence[HeardCommit]
+) -> tuple[list[InputDataset], list[OutputDataset]]:
+    source, target = InputDataset(*dataset_name(uri)), OutputDataset(*_database_table(served))
+    for commit in commits:
+        source.facets = {"version": _version(commit.version)}
+        target.outputFacets = {"outputStatistics": _statistics(commit.rows)}
+    return [source], [target]
+
+
+def _database_table(served: ServedTableSpec) -> tuple[str, str]:
+    """Namespace and name of the table in the database; the embedded server has the host ``localhost``.
+
+    Source: OpenLineage, "Naming", "Postgres"; for DuckDB, which it does not have, the names of its integration of dbt.
+    """
+    into = served.into
+    if isinstance(into, DuckDb):
+        file = Settings.from_environment().home / into.file
+        return f"duckdb://{file}", f"{file.stem}.main.{into.table}"
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        given = conninfo_to_dict(into.properties.get("url", ""))
+    except psycopg.Error:  # its text may quote a password
+        raise ValueError("the database's address is not that of PostgreSQL") from None
+    of = {name: str(value).split(",")[0] for name, value in given.items() if value}
+    host = of.get("host") or of.get("hostaddr") or ""
+    server = "localhost" if not host or host.startswith("/") else host
+    database = of.get("dbname") or of.get("user") or "postgres"
+    return f"postgres://{server}:{of.get('port', '5432')}", f"{database}.{into.schema}.{into.table}"
 
 
 def dataset_name(uri: str) -> tuple[str, str]:
@@ -165,15 +202,24 @@ def _outputs(
 
 
 def _written(uri: str, *, version: int, rows: int, size: int | None = None) -> OutputDataset:
-    statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rows, size, producer=PRODUCER)
     return OutputDataset(
         *dataset_name(uri),
         facets={
             "schema": schema_dataset.SchemaDatasetFacet([_field(f) for f in table_fields(uri)], producer=PRODUCER),
-            "version": dataset_version_dataset.DatasetVersionDatasetFacet(str(version), producer=PRODUCER),
+            "version": _version(version),
         },
-        outputFacets={"outputStatistics": statistics},
+        outputFacets={"outputStatistics": _statistics(rows, size)},
     )
+
+
+def _version(version: int) -> dataset_version_dataset.DatasetVersionDatasetFacet:
+    return dataset_version_dataset.DatasetVersionDatasetFacet(str(version), producer=PRODUCER)
+
+
+def _statistics(
+    rows: int, size: int | None = None
+) -> output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet:
+    return output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rows, size, producer=PRODUCER)
 
 
 def _field(field: Mapping[str, Any]) -> schema_dataset.SchemaDatasetFacetFields:

@@ -14,6 +14,7 @@ from kdi_assets.delta.log import TableLog
 from kdi_assets.listeners.catalog import CatalogSetting, catalog_table
 from kdi_assets.listeners.heard import HeardCommit, HeardTable
 from kdi_assets.settings import Settings
+from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
@@ -25,10 +26,10 @@ log = logging.getLogger(__name__)
 
 
 class RunListener:
-    """Hears of one run of a stream or a refined table.
+    """Hears of one run of a stream, a refined or a served table.
 
     Args:
-        kind: ``drain``, ``replay``, ``discard`` or ``refine``.
+        kind: ``drain``, ``replay``, ``discard``, ``refine`` or ``serve``.
         session: Gives the Spark session; called only after a commit.
         run_id: Dagster's run, if there is one.
     """
@@ -44,7 +45,9 @@ class RunListener:
         run_id: str = "",
     ) -> None:
         self._table, self._lake, self._session = table, lake, session
-        self._catalog = CatalogSetting.parse(settings.catalog) if settings.catalog else None
+        # A served table has the catalog of its database.
+        in_catalog = settings.catalog and not isinstance(table, ServedTableSpec)
+        self._catalog = CatalogSetting.parse(settings.catalog) if in_catalog else None
         self._commits: list[HeardCommit] = []
         self._sender: LineageSender | None = None
         if settings.lineage:

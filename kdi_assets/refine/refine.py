@@ -13,6 +13,8 @@ from kdi_assets.delta.errors import OvertakenCommit, PlannedTableGone, StagedFil
 from kdi_assets.delta.files import TableAt
 from kdi_assets.delta.lost_races import until_won
 from kdi_assets.delta.single_commit import CommitRequest, commit_behind
+from kdi_assets.listeners.heard import FollowerWrite
+from kdi_assets.listeners.listening import listening
 from kdi_assets.refine.bookmarks import bookmark_transactions, follow_harmless
 from kdi_assets.refine.columns import HasOtherColumns, other_columns, refuse_frozen_columns
 from kdi_assets.refine.compute import Computed, compute
@@ -101,7 +103,10 @@ def refine(
             return attempt()
 
     lost = (OvertakenCommit, StagedFilesGone, PlannedTableGone, TableBusy)
-    done = until_won(attempt, lost=lost, gives_up=partial(another_active, table.name))
+    with listening("refine", table, lake, session, run_id=run_id) as heard:
+        done = until_won(attempt, lost=lost, gives_up=partial(another_active, table.name))
+        if done.version is not None:
+            heard(FollowerWrite(done.version, done.rows_added))
     return replace(done, seconds=time.monotonic() - started)
 
 

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import TYPE_CHECKING
 
 from kdi_assets.refine.entry import Consumed, RefineEntry, RefineKind
-from kdi_assets.settings import Settings
-from kdi_assets.stream.refined_table import RefinedTableSpec
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,33 +43,3 @@ class RefineReport:
     unknown_values: int = 0
     seconds: float = 0.0
     entry: RefineEntry | None = None
-
-
-@contextmanager
-def heard_by_listeners(
-    table: RefinedTableSpec, lake: str, session: Callable[[], SparkSession], *, run_id: str = ""
-) -> Iterator[Callable[[RefineReport], None]]:
-    """Let OpenLineage and the catalog hear of a refinement, if one of them is configured. They never make it fail.
-
-    Yields:
-        What to call with the report of the refinement.
-    """
-    settings = Settings.from_environment()
-    if not settings.has_listeners:
-        yield lambda report: None
-        return
-    from kdi_assets.listeners.heard import RefinedWrite  # a plain refinement enters none of it
-    from kdi_assets.listeners.run_listener import RunListener
-
-    listener = RunListener(settings, "refine", table, lake, session, run_id=run_id)
-
-    def heard(report: RefineReport) -> None:
-        if report.version is not None:
-            listener.committed(RefinedWrite(report.version, report.rows_added))
-
-    try:
-        yield heard
-    except BaseException as failure:
-        listener.ended(failure)
-        raise
-    listener.ended(None)

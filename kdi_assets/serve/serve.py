@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kdi_assets.listeners.heard import FollowerWrite
+from kdi_assets.listeners.listening import listening
 from kdi_assets.serve.report import ServeReport
 from kdi_assets.settings import Settings
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
@@ -20,6 +22,7 @@ def serve(
     lake: str,
     session: Callable[[], SparkSession],
     home: Path | None = None,
+    run_id: str = "",
     rebuild: bool = False,
     report: Callable[[str], None] = lambda line: None,
     at: Callable[[str], None] = lambda point: None,
@@ -33,6 +36,7 @@ def serve(
         lake: Root of the Delta tables.
         session: Gives the Spark session; called only if rows must be read.
         home: Folder of embedded databases; ``KDI_HOME`` by default.
+        run_id: Dagster's run, if there is one.
         rebuild: Compare all rows, or load them into a new table if the columns or keys differ.
         report: Takes lines for a log.
         at: Called at each point that is reached; see the engines.
@@ -41,12 +45,18 @@ def serve(
         KdiError: One of ``kdi_assets.serve.errors``, or of the ledger if the Delta table's log cannot be read.
     """
     folder = home or Settings.from_environment().home
-    if isinstance(served.into, Postgres):
-        from kdi_assets.serve.postgres.connection import database_of
-        from kdi_assets.serve.postgres.serve import PostgresServing
+    with listening("serve", served, lake, session, run_id=run_id) as heard:
+        if isinstance(served.into, Postgres):
+            from kdi_assets.serve.postgres.connection import database_of
+            from kdi_assets.serve.postgres.serve import PostgresServing
 
-        database = database_of(served.into, home=folder)
-        return PostgresServing(served, served.into, database, lake, session, report, at).run(rebuild=rebuild)
-    from kdi_assets.serve.duckdb_file import DuckDbServing
+            database = database_of(served.into, home=folder)
+            serving = PostgresServing(served, served.into, database, lake, session, report, at)
+            done = serving.run(rebuild=rebuild)
+        else:
+            from kdi_assets.serve.duckdb_file import DuckDbServing
 
-    return DuckDbServing(served, served.into, folder, lake, report, at).run(rebuild=rebuild)
+            done = DuckDbServing(served, served.into, folder, lake, report, at).run(rebuild=rebuild)
+        if done.kind != "nothing":
+            heard(FollowerWrite(done.version, done.upserted))
+    return done

@@ -258,7 +258,10 @@ CAPABILITIES: tuple[Capability, ...] = (
             "OpenLineage events of each run, without columns; Dagster's materializations have the column lineage",
             page="lineage-and-catalogs.md#openlineage",
         ),
-        served=Lacks("its runs send no OpenLineage events yet; Dagster's graph has the table in the database"),
+        served=Has(
+            "OpenLineage events of each run, without columns; Dagster's graph has the table in the database",
+            page="lineage-and-catalogs.md#openlineage",
+        ),
         announced=Lacks("a message has the URI of the table, and the table's stream sends the events"),
     ),
     Capability(

@@ -21,10 +21,11 @@ from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.listeners import run_listener
 from kdi_assets.listeners.catalog import catalog_table
 from kdi_assets.listeners.glue import glue_client, glue_type
-from kdi_assets.refine.report import RefineReport
-from kdi_assets.refine.report import heard_by_listeners as refinement_heard
+from kdi_assets.listeners.heard import FollowerWrite
+from kdi_assets.listeners.listening import listening
 from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
+from kdi_assets.stream.served_table import DuckDb, ServedTableSpec
 from kdi_assets.stream.stream import Stream
 from tests.table_by_hand import TableByHand, orders
 
@@ -129,8 +130,8 @@ def test_a_refinement_registers_its_table(glue: Any, table: TableByHand, tmp_pat
     silver = RefinedTableSpec("bronze/orders", (Upstream("made/elsewhere"),), description="one row an order")
     before = list(catalog("glue", [silver], lake=str(tmp_path)))
 
-    with refinement_heard(silver, str(tmp_path), no_session) as heard:
-        heard(RefineReport(silver.name, "changes", version=1, rows_added=96))
+    with listening("refine", silver, str(tmp_path), no_session) as heard:
+        heard(FollowerWrite(version=1, rows=96))
 
     found = glue.get_table(DatabaseName="bronze", Name="orders")["Table"]
     assert (found["Description"], found["StorageDescriptor"]["Location"]) == (
@@ -141,6 +142,17 @@ def test_a_refinement_registers_its_table(glue: Any, table: TableByHand, tmp_pat
         Verdict.WARNING,
         Verdict.OK,
     ]
+
+
+def test_a_served_table_is_in_no_catalog_but_that_of_its_database(
+    glue: Any, table: TableByHand, tmp_path: Path
+) -> None:
+    served = ServedTableSpec("bronze/orders", DuckDb("orders.duckdb", "orders"), ("id",))
+
+    with listening("serve", served, str(tmp_path), no_session) as heard:
+        heard(FollowerWrite(version=1, rows=96))
+
+    assert glue.get_tables(DatabaseName="bronze")["TableList"] == []
 
 
 def test_the_doctor_names_a_table_that_is_not_registered(glue: Any, table: TableByHand, tmp_path: Path) -> None:

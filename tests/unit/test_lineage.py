@@ -13,20 +13,25 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from kdi_assets.drain.errors import AnotherDrainActive
 from kdi_assets.drain.report import heard_by_listeners
 from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry, RangeCounts
 from kdi_assets.listeners import lineage
 from kdi_assets.listeners.column_lineage import InputFields, column_lineage
-from kdi_assets.refine.errors import UpstreamMissing
-from kdi_assets.refine.report import RefineReport
-from kdi_assets.refine.report import heard_by_listeners as refinement_heard
+from kdi_assets.listeners.heard import FollowerWrite
+from kdi_assets.listeners.listening import listening
+from kdi_assets.serve.serve import serve
 from kdi_assets.settings import Settings
+from kdi_assets.stream.client_values import FromEnvironment
 from kdi_assets.stream.message_rules import Explode, FieldUse, Mask
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
+from kdi_assets.stream.served_table import DuckDb, Postgres, ServedTableSpec
 from kdi_assets.stream.stream import OffsetRange
+from kdi_assets.upkeep.erase_downstream import Downstream, follow_erasure
 from tests.lineage_receiver import LineageReceiver, receiving
 from tests.table_by_hand import TP, TableByHand, orders
 
@@ -156,7 +161,7 @@ def test_without_openlineages_variables_nothing_is_imported_and_nothing_is_sent(
         "from kdi_assets.drain.report import heard_by_listeners\n"
         "from tests.table_by_hand import orders\n"
         "with heard_by_listeners('drain', orders(), '/lake', None) as heard: heard(None)\n"
-        "print([name for name in sys.modules if 'openlineage' in name or 'boto' in name or 'listeners' in name])\n"
+        "print([name for name in sys.modules if 'openlineage' in name or 'boto' in name or 'run_listener' in name])\n"
     )
 
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
@@ -226,9 +231,8 @@ def test_a_refinement_is_a_run_that_reads_its_upstream_tables_and_writes_its_tab
         "bronze/orders", (Upstream("made/elsewhere"), Upstream("made/names"), Upstream("made/names", name="again"))
     )
 
-    with refinement_heard(silver, str(tmp_path), no_spark, run_id=DAGSTER_RUN) as heard:
-        heard(RefineReport(silver.name, "nothing"))
-        heard(RefineReport(silver.name, "changes", version=1, rows_added=96))
+    with listening("refine", silver, str(tmp_path), no_spark, run_id=DAGSTER_RUN) as heard:
+        heard(FollowerWrite(version=1, rows=96))
 
     start, complete = receiver.events
     assert receiver.states() == ["START", "COMPLETE"]
@@ -241,11 +245,75 @@ def test_a_refinement_is_a_run_that_reads_its_upstream_tables_and_writes_its_tab
     assert rows["facets"]["version"]["datasetVersion"] == "1"
 
 
-def test_a_refused_refinement_fails_its_run(receiver: LineageReceiver, tmp_path: Path) -> None:
-    silver = RefinedTableSpec("silver/orders", (Upstream("made/elsewhere"),))
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServedTableSpec:
+    """A Delta table of three rows, to be served from a DuckDB file in ``KDI_HOME``."""
+    monkeypatch.setenv("KDI_HOME", str(tmp_path))
+    write_deltalake(f"{tmp_path}/gold/daily", pa.table({"id": [1, 2, 3]}))
+    return ServedTableSpec("gold/daily", DuckDb("analysts.duckdb", "daily"), ("id",))
 
-    with pytest.raises(UpstreamMissing), refinement_heard(silver, str(tmp_path), no_spark):
-        raise UpstreamMissing(table=silver.name, upstream="made/elsewhere", uri="/lake")
 
-    assert receiver.states() == ["START", "FAIL"]
+def test_a_run_of_a_served_table_reads_its_delta_table_and_writes_a_database(
+    receiver: LineageReceiver, served: ServedTableSpec, tmp_path: Path
+) -> None:
+    serve(served, lake=str(tmp_path), session=no_spark, run_id=DAGSTER_RUN)
+    serve(served, lake=str(tmp_path), session=no_spark)
+
+    assert receiver.states() == ["START", "COMPLETE"] * 2
+    complete, idle = receiver.events[1], receiver.events[3]
+    assert complete["job"]["name"] == "duckdb/daily.serve"
+    assert complete["run"]["facets"]["parent"]["run"]["runId"] == DAGSTER_RUN
+    (source,), (target,) = complete["inputs"], complete["outputs"]
+    assert (source["namespace"], source["name"]) == ("file", f"{tmp_path}/gold/daily")
+    assert source["facets"]["version"]["datasetVersion"] == "0"
+    assert (target["namespace"], target["name"]) == (f"duckdb://{tmp_path}/analysts.duckdb", "analysts.main.daily")
+    assert _of(target["outputFacets"]["outputStatistics"]) == {"rowCount": 3}
+    assert idle["outputs"][0]["outputFacets"] == {}, "nothing was new"
+
+
+@pytest.mark.parametrize(
+    ("url", "namespace", "name"),
+    [
+        ("postgresql://kdi@db.internal:6432/usage", "postgres://db.internal:6432", "usage.analytics.daily"),
+        ("postgresql://kdi@one:5432,two:5433/usage", "postgres://one:5432", "usage.analytics.daily"),
+        ("", "postgres://localhost:5432", "postgres.analytics.daily"),
+    ],
+)
+def test_a_table_in_postgresql_has_the_name_that_openlineage_gives_it(
+    receiver: LineageReceiver, tmp_path: Path, url: str, namespace: str, name: str
+) -> None:
+    served = ServedTableSpec("gold/daily", Postgres("daily", schema="analytics", url=url), ("id",))
+
+    with listening("serve", served, str(tmp_path), no_spark) as heard:
+        heard(FollowerWrite(version=4, rows=30))
+
+    (target,) = receiver.events[1]["outputs"]
+    assert (target["namespace"], target["name"]) == (namespace, name)
+
+
+def test_an_address_that_is_none_is_a_warning_without_its_password(
+    receiver: LineageReceiver, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVING_URL", "host=db sesame-open")
+    served = ServedTableSpec("gold/daily", Postgres("daily", url=FromEnvironment("SERVING_URL")), ("id",))
+
+    with listening("serve", served, str(tmp_path), no_spark):
+        pass
+
+    assert "postgres/public/daily: OpenLineage has no complete events of this serve" in _warning(caplog)
+    assert "sesame" not in _warning(caplog)
+
+
+def test_what_an_erasure_refines_and_serves_are_runs_too(
+    receiver: LineageReceiver, served: ServedTableSpec, tmp_path: Path
+) -> None:
+    refused = RefinedTableSpec("silver/orders", (Upstream("made/elsewhere"),))
+    downstream = Downstream((refused,), (served,))
+
+    followed = list(follow_erasure(downstream, lake=str(tmp_path), session=no_spark, where="id = 1"))
+
+    assert [table.error is None for table in followed] == [False, True]
+    by_job = [(event["job"]["name"], event["eventType"]) for event in receiver.events]
+    refine, published = "silver/orders.refine", "duckdb/daily.serve"
+    assert by_job == [(refine, "START"), (refine, "FAIL"), (published, "START"), (published, "COMPLETE")]
     assert "made/elsewhere" in receiver.events[1]["run"]["facets"]["errorMessage"]["message"]
