@@ -129,7 +129,7 @@ class Bench:
         meter = Meter()
         report = refine(table, lake=str(self.lake), session=lambda: self.spark, rebuild=rebuild)
         used = meter.read()
-        return Cost(used.wall_seconds, used.cpu_seconds, report.rows_added), report
+        return Cost(used.wall_seconds, used.cpu_seconds, report.entry.rows_added), report
 
     def rounds(self, mode: str, new: int, count: int) -> Iterator[tuple[Cost, Cost]]:
         """The costs of refining new rows and of a rebuild; the first round warms up and does not count."""
@@ -139,7 +139,7 @@ class Bench:
             self.append(new)
             increment, report = self.refined(table)
             rebuild, _ = self.refined(table, rebuild=True)
-            console.print(f"{mode}, round {number}: {report.kind} {increment}, rebuild {rebuild}")
+            console.print(f"{mode}, round {number}: {report.entry.kind} {increment}, rebuild {rebuild}")
             if number:
                 yield increment, rebuild
 

@@ -18,8 +18,8 @@ from kdi_assets.config.refined_documents import upstream_first
 from kdi_assets.dev.publisher import ensure_topic
 from kdi_assets.drain.drain import drain
 from kdi_assets.errors import KdiError
+from kdi_assets.refine.entry import RefineEntry
 from kdi_assets.refine.refine import refine
-from kdi_assets.refine.report import RefineReport
 from kdi_assets.runtime.spark import close_session, open_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
@@ -60,16 +60,16 @@ class Scene:
             raise PartFailed(f"{left} messages are not acknowledged after 60 s")
         say(f"published {count:,} messages to {self.stream.topic}")
 
-    def follow(self) -> dict[str, RefineReport]:
-        """Drain what waits, then refine every table; the reports by table."""
+    def follow(self) -> dict[str, RefineEntry]:
+        """Drain what waits, then refine every table; what was done, by table."""
         drained = drain(self.stream, lake=self.lake, session=lambda: self.spark)
         say(f"{self.stream.name}: {drained.rows_added:,} rows, {drained.tombstones:,} tombstones")
-        reports = {}
+        entries = {}
         for table in upstream_first(self.tables.refined.values()):
-            done = reports[table.name] = refine(table, lake=self.lake, session=lambda: self.spark)
+            done = entries[table.name] = refine(table, lake=self.lake, session=lambda: self.spark).entry
             dates = f" on {', '.join(map(str, done.dates))}" if done.dates else ""
             say(f"{table.name}: {done.rows_added:,} rows added, {done.rows_removed:,} removed{dates}")
-        return reports
+        return entries
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table, as delta-rs reads them: another reader than Spark."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 from pydantic import TypeAdapter
 
+from kdi_assets.refine.entry import RefineEntry
 from kdi_assets.refine.refine import refine
-from kdi_assets.refine.report import RefineReport
 from kdi_assets.stream.refined_table import RefinedTableSpec
 
 if TYPE_CHECKING:
@@ -81,8 +81,9 @@ class Lakeside:
     def uri(self, table: str) -> str:
         return f"{self.lake}/{table}"
 
-    def refine(self, table: RefinedTableSpec, **options: Any) -> RefineReport:
-        return refine(table, lake=self.lake, session=lambda: self.spark, **options)
+    def refine(self, table: RefinedTableSpec, **options: Any) -> RefineEntry:
+        """Refine what is new; the version of the entry is -1 if nothing was."""
+        return refine(table, lake=self.lake, session=lambda: self.spark, **options).entry
 
     def rows(self, table: str) -> Counter[tuple[Any, ...]]:
         """The rows of a table, as delta-rs reads them; without sketches, whose bytes have the order of their values."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, day, refuse_reversed_dates
-from kdi_assets.cli.output import exit_code, print_progress, print_refusal, print_result
+from kdi_assets.cli.output import exit_code, print_progress, print_refusal, print_result, table_text
 from kdi_assets.cli.session import LazySession, lazy_session
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
@@ -18,6 +18,18 @@ from kdi_assets.wording import counted
 if TYPE_CHECKING:
     from kdi_assets.refine.report import RefineReport
     from kdi_assets.stream.refined_table import RefinedTableSpec
+
+_COUNTS = (
+    "dates",
+    "rows_added",
+    "rows_removed",
+    "rows_by_date",
+    "removed_by_date",
+    "changes",
+    "late_changes",
+    "unknown_values",
+)
+"""Fields of an entry, by the same names in JSON."""
 
 Dates = Annotated[
     tuple[str, str] | None,
@@ -95,35 +107,31 @@ def refine_and_print(
 
 
 def _text(report: RefineReport) -> str:
-    if report.version is None:
-        return f"{report.table}: nothing is new upstream ({report.seconds:.1f} s)"
-    facts = [f"{counted(report.rows_added, 'row')} added", f"{report.rows_removed:,} removed", f"v{report.version}"]
-    facts += [f"{unmet:,} not meeting {expected}" for expected, unmet in report.unmet.items() if unmet]
-    if report.late_changes:
-        facts.append(f"{report.late_changes:,} of {report.changes:,} changes older than the rows")
-    if report.unknown_values:
-        facts.append(f"{counted(report.unknown_values, 'row')} with values that no message had")
-    because = f"; {report.kind}: {report.why}" if report.why else ""
-    width = max((len(f"{rows:,}") for rows in report.rows_by_date.values()), default=0)
-    lines = [f"  {day}  {rows:>{width},}" for day, rows in sorted(report.rows_by_date.items())]
-    return "\n".join([f"{report.table}: {', '.join(facts)}, {report.seconds:.1f} s{because}", *lines])
+    did = report.entry
+    if report.committed is None:
+        return f"{did.consumer}: nothing is new upstream ({report.seconds:.1f} s)"
+    facts = [f"{counted(did.rows_added, 'row')} added", f"{did.rows_removed:,} removed", f"v{did.version}"]
+    facts += [f"{unmet:,} not meeting {expected}" for expected, unmet in did.unmet.items() if unmet]
+    if did.late_changes:
+        facts.append(f"{did.late_changes:,} of {did.changes:,} changes older than the rows")
+    if did.unknown_values:
+        facts.append(f"{counted(did.unknown_values, 'row')} with values that no message had")
+    because = f"; {did.kind}: {did.why}" if did.why else ""
+    rows = [(day, did.rows_by_date.get(day, 0), did.removed_by_date.get(day, 0)) for day in did.dates]
+    lines = [table_text(("DATE", "ROWS ADDED", "REMOVED"), rows, align="<>>")] if rows else []
+    return "\n".join([f"{did.consumer}: {', '.join(facts)}, {report.seconds:.1f} s{because}", *lines])
 
 
 def _fields(table: RefinedTableSpec, report: RefineReport | None) -> dict[str, Any]:
-    upstreams = report.upstreams if report else ()
+    did, committed = (report.entry, report.committed) if report else (None, None)
+    upstreams = did.upstreams if did else ()
     return {
         "table": table.name,
-        "refined": report.kind if report else None,
-        "why": report.why if report else None,
-        "version": report.version if report else None,
+        "refined": did.kind if did else None,
+        "why": did.why if did else None,
+        "version": committed.version if committed else None,
         "upstreams": [{"table": c.table, "since": c.since, "version": c.version} for c in upstreams],
-        "dates": report.dates if report else None,
-        "rows_added": report.rows_added if report else None,
-        "rows_removed": report.rows_removed if report else None,
-        "rows_by_date": report.rows_by_date if report else None,
-        "expectations_not_met": report.unmet if report else None,
-        "changes": report.changes if report else None,
-        "late_changes": report.late_changes if report else None,
-        "unknown_values": report.unknown_values if report else None,
+        **{name: getattr(did, name, None) for name in _COUNTS},
+        "expectations_not_met": did.unmet if did else None,
         "seconds": report.seconds if report else None,
     }

@@ -29,7 +29,18 @@ if TYPE_CHECKING:
     from kdi_assets.refine.plan import RefinePlan
     from kdi_assets.stream.refined_table import RefinedTableSpec
 
-_OF_ENTRY = ("kind", "why", "run_id", "upstreams", "dates", "rows_by_date", "changes", "late_changes", "unknown_values")
+_OF_ENTRY = (
+    "kind",
+    "why",
+    "run_id",
+    "upstreams",
+    "dates",
+    "rows_by_date",
+    "removed_by_date",
+    "changes",
+    "late_changes",
+    "unknown_values",
+)
 
 
 def print_refined_plan(table: RefinedTableSpec, *, as_json: bool) -> None:

@@ -162,7 +162,7 @@ def drain_metadata(report: DrainReport, *, lag_after: float | None) -> Metadata:
             "delta_version": report.version,
             "positions_committed_because": "; ".join(report.position_commits) or None,
             "expectations_not_met": dg.MetadataValue.json(report.unmet) if report.unmet else None,
-            "drained_rows_by_date": _by_date(report.rows_by_date),
+            "drained_rows_by_date": rows_by_date(report.rows_by_date),
             "positions": dg.MetadataValue.json({str(tp): offset for tp, offset in sorted(report.positions.items())}),
             **_fields_metadata(report, most=MANY_FIELDS),
             **_freshness_metadata(report.commits),
@@ -188,7 +188,8 @@ def _freshness_metadata(commits: Iterable[Commit]) -> Metadata:
     return known({"freshness_p50_seconds": found.p50, "freshness_p95_seconds": found.p95})
 
 
-def _by_date(rows: Mapping[date, int]) -> dg.JsonMetadataValue:
+def rows_by_date(rows: Mapping[date, int]) -> dg.JsonMetadataValue:
+    """Rows of each date, as one value."""
     return dg.MetadataValue.json({day.isoformat(): count for day, count in sorted(rows.items())})
 
 
@@ -208,8 +209,8 @@ def replay_metadata(report: ReplayReport) -> Metadata:
             "replayed_messages": report.messages,
             "replayed_into": dg.MetadataValue.json(dict(report.outcomes)),
             "replayed_changes": dg.MetadataValue.json({f"rows_{change}": n for change, n in report.changes.items()}),
-            "rows_added_by_date": _by_date(report.rows_by_date),
-            "rows_removed_by_date": _by_date(report.removed_by_date),
+            "rows_added_by_date": rows_by_date(report.rows_by_date),
+            "rows_removed_by_date": rows_by_date(report.removed_by_date),
             "messages_waiting": report.waiting or None,
             "messages_missing": report.missing.messages or None,
             "delta_version": report.commit.version if report.commit else None,

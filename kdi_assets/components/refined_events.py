@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from kdi_assets.components.materializations import Metadata, date_event, known
+from kdi_assets.components.materializations import Metadata, date_event, known, rows_by_date
 from kdi_assets.components.names import table_key
 from kdi_assets.refine.entry import Consumed, RefineEntry
 from kdi_assets.refine.report import RefineReport
@@ -43,7 +43,7 @@ def refined_materialization(
     commit = {"rows_added": entry.rows_added, "rows_removed": entry.rows_removed, "dates": len(entry.dates)}
     event = {
         "rows_added": entry.rows_added if day is None else entry.rows_by_date.get(day, 0),
-        "rows_removed": entry.rows_removed if day is None else None,
+        "rows_removed": _rows_removed(entry, day),
         **metadata,
         "commit": dg.MetadataValue.json(commit),
         "delta_version": entry.version,
@@ -64,32 +64,41 @@ def refinement_metadata(report: RefineReport) -> Metadata:
 
     The names differ from a date's: the UI plots each name, and shows a later run's beside those of an older date.
     """
-    days = {day.isoformat(): rows for day, rows in sorted(report.rows_by_date.items())}
+    did = report.entry
     found = {
-        "refinement": report.kind,
-        "refinement_why": report.why or None,
-        "refined_rows": report.rows_added,
-        "refined_rows_removed": report.rows_removed,
-        "refined_dates": len(report.dates),
-        "refined_changes": report.changes or None,
-        "refined_late_changes": report.late_changes if report.changes else None,
-        "refined_unknown_values": report.unknown_values or None,
-        "refined_rows_by_date": dg.MetadataValue.json(days) if days else None,
-        "refined_upstream_versions": _stretches(report.upstreams),
+        "refinement": did.kind,
+        "refinement_why": did.why or None,
+        "refined_rows": did.rows_added,
+        "refined_rows_removed": did.rows_removed,
+        "refined_dates": len(did.dates),
+        "refined_changes": did.changes or None,
+        "refined_late_changes": did.late_changes if did.changes else None,
+        "refined_unknown_values": did.unknown_values or None,
+        "refined_rows_by_date": rows_by_date(did.rows_by_date) if did.rows_by_date else None,
+        "refined_rows_removed_by_date": rows_by_date(did.removed_by_date) if did.removed_by_date else None,
+        "refined_upstream_versions": _stretches(did.upstreams),
         "seconds": round(report.seconds, 2),
-        "refined_version": report.version,
+        "refined_version": did.version if report.committed else None,
     }
     return known(found)
 
 
 def refinement_summary(report: RefineReport) -> str:
     """The refinement as a line of the run's log."""
-    if report.version is None:
-        return f"{report.table}: nothing is new upstream"
-    rows = f"{report.rows_added:,} rows added, {report.rows_removed:,} removed"
-    on = f" on {len(report.dates):,} dates" if report.dates else ""
-    because = f" ({report.kind}: {report.why})" if report.why else ""
-    return f"{report.table}: v{report.version}, {rows}{on} in {report.seconds:.1f} s{because}"
+    did = report.entry
+    if report.committed is None:
+        return f"{did.consumer}: nothing is new upstream"
+    rows = f"{did.rows_added:,} rows added, {did.rows_removed:,} removed"
+    on = f" on {len(did.dates):,} dates" if did.dates else ""
+    because = f" ({did.kind}: {did.why})" if did.why else ""
+    return f"{did.consumer}: v{did.version}, {rows}{on} in {report.seconds:.1f} s{because}"
+
+
+def _rows_removed(entry: RefineEntry, day: date | None) -> int | None:
+    """Of one date, or of all; ``None``: an earlier release did not record it by date."""
+    if day is None:
+        return entry.rows_removed
+    return entry.removed_by_date.get(day, 0) if entry.removed_by_date or not entry.rows_removed else None
 
 
 def _stretches(upstreams: Sequence[Consumed]) -> dg.JsonMetadataValue:

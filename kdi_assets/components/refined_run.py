@@ -105,9 +105,9 @@ class RefinedRun:
             report=context.log.info,
             **options,
         )
-        if report.entry:
-            self.entries[table.name] = report.entry
-            self._log_commit(table, report.entry)
+        if committed := report.committed:
+            self.entries[table.name] = committed
+            self._log_commit(table, committed)
         # An observation, because a run that found nothing new touches no date, and must be visible too.
         day = None if self.group.window is None else context.partition_key_range.end
         context.log_event(dg.AssetObservation(table_key(table), partition=day, metadata=refinement_metadata(report)))

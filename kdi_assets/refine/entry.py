@@ -41,6 +41,9 @@ FORMAT = 1
 """Of entries and bookmarks. A new field needs no new format if older releases can ignore it; any other change does."""
 
 
+BY_DATE = {"rows_by_date", "removed_by_date"}
+
+
 @dataclass(frozen=True, slots=True)
 class RefineEntry:
     """One commit of a refined table.
@@ -53,8 +56,8 @@ class RefineEntry:
         why: For ``dates`` and ``rebuild``: why.
         upstreams: What was consumed.
         dates: Dates whose rows changed, ascending; empty for a table without date partitions.
-        rows_added, rows_removed: Rows of the files that the commit added and removed.
-        rows_by_date: Rows of the added files, by date.
+        rows_added, rows_removed: Rows of the files that the commit added and removed; a changed row counts in both.
+        rows_by_date, removed_by_date: The same, by date. Entries of earlier releases lack the second.
         unmet: By expectation, how many new rows do not meet it.
         changes, late_changes, unknown_values: As ``ChangeCounts``.
         version: The commit's version; known by the log, not written.
@@ -70,6 +73,7 @@ class RefineEntry:
     rows_added: int = 0
     rows_removed: int = 0
     rows_by_date: Mapping[date, int] = field(default_factory=dict)
+    removed_by_date: Mapping[date, int] = field(default_factory=dict)
     unmet: Mapping[str, int] = field(default_factory=dict)
     changes: int = 0
     late_changes: int = 0
@@ -81,7 +85,8 @@ def refine_entry_to_json(entry: RefineEntry) -> str:
     """The form in the log."""
     written = {name: value for name, value in asdict(entry).items() if value and name != "version"}
     written["dates"] = [day.isoformat() for day in entry.dates]
-    written["rows_by_date"] = {day.isoformat(): rows for day, rows in entry.rows_by_date.items()}
+    for name in BY_DATE & written.keys():
+        written[name] = {day.isoformat(): rows for day, rows in written[name].items()}
     return json.dumps({"kdi_refine": FORMAT, **written}, separators=(",", ":"))
 
 
@@ -104,5 +109,6 @@ def parse_refine_entry(user_metadata: str, version: int) -> RefineEntry | None:
     known = {name: written[name] for name in RefineEntry.__dataclass_fields__ if name in written}
     known["upstreams"] = tuple(Consumed(**stretch) for stretch in written.get("upstreams", ()))
     known["dates"] = tuple(date.fromisoformat(day) for day in written.get("dates", ()))
-    known["rows_by_date"] = {date.fromisoformat(day): rows for day, rows in written.get("rows_by_date", {}).items()}
+    for name in BY_DATE & written.keys():
+        known[name] = {date.fromisoformat(day): rows for day, rows in written[name].items()}
     return RefineEntry(**{**known, "version": version})

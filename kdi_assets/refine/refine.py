@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import partial
@@ -25,7 +25,7 @@ from kdi_assets.refine.plan import RefinePlan, date_by_date, plan_refinement
 from kdi_assets.refine.read import one_task
 from kdi_assets.refine.report import RefineReport
 from kdi_assets.refine.spark_errors import spark_failures
-from kdi_assets.refine.stage import StagedChange, create_table, same_columns, stage_change
+from kdi_assets.refine.stage import create_table, same_columns, stage_change
 from kdi_assets.refine.transform import function_source
 from kdi_assets.refine.upsert import counts_of
 from kdi_assets.stream.refined_table import RefinedTableSpec
@@ -88,12 +88,12 @@ def refine(
 
     other_columns = ""
 
-    def attempt() -> RefineReport:
+    def attempt() -> RefineEntry:
         nonlocal other_columns
         plan = plan_refinement(table, lake, definition=definition, rebuild=rebuild)
         plan = _with_dates(plan, dates) if dates else plan
         if plan.kind == "nothing":
-            return RefineReport(table.name, "nothing", upstreams=plan.stretches)
+            return _entry(plan, context)
         plan = _with_all_rows(plan, other_columns) if other_columns else plan
         try:
             return _execute(plan, context, definition)
@@ -105,9 +105,9 @@ def refine(
     lost = (OvertakenCommit, StagedFilesGone, PlannedTableGone, TableBusy)
     with listening("refine", table, lake, session, run_id=run_id) as heard:
         done = until_won(attempt, lost=lost, gives_up=partial(another_active, table.name))
-        if done.version is not None:
+        if done.version >= 0:
             heard(FollowerWrite(done.version, done.rows_added))
-    return replace(done, seconds=time.monotonic() - started)
+    return RefineReport(done, time.monotonic() - started)
 
 
 def _with_dates(plan: RefinePlan, dates: tuple[date, date]) -> RefinePlan:
@@ -128,7 +128,7 @@ def _with_all_rows(plan: RefinePlan, other_columns: str) -> RefinePlan:
     return replace(plan, kind="rebuild", why=why, dates=frozenset(), deletes=None)
 
 
-def _execute(plan: RefinePlan, context: RefineContext, definition: str) -> RefineReport:
+def _execute(plan: RefinePlan, context: RefineContext, definition: str) -> RefineEntry:
     table, spark = context.table, context.session()
     context.report(_log_line(table, plan))
     inputs = Inputs(spark, table, plan, context.uri)
@@ -136,7 +136,7 @@ def _execute(plan: RefinePlan, context: RefineContext, definition: str) -> Refin
         return _execute_planned(plan, context, definition, inputs)
 
 
-def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, inputs: Inputs) -> RefineReport:
+def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, inputs: Inputs) -> RefineEntry:
     table, spark = context.table, inputs.spark
     with spark_failures(table.name, "computing rows"):
         computed = compute(inputs, context.lake)
@@ -156,7 +156,16 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, 
         staged = stage_change(computed.change, at_plan, by_date=table.by_date)
     context.at("files written")
     counts = counts_of(computed.change)
-    entry = replace(_entry(plan, context, staged, unmet), **asdict(counts))
+    entry = replace(
+        _entry(plan, context),
+        dates=staged.dates,
+        rows_added=staged.rows_added,
+        rows_removed=staged.rows_removed,
+        rows_by_date=staged.rows_by_date,
+        removed_by_date=staged.removed_by_date,
+        unmet=unmet,
+        **asdict(counts),
+    )
     transactions = partial(
         bookmark_transactions, table.name, plan.consumed, definition=definition, deletes=computed.deletes
     )
@@ -167,20 +176,7 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, 
     with spark_failures(table.name, "committing"):
         version = commit_behind(plan.version, spark, staged.staged, request, follow=follow)
     context.at("committed")
-    return RefineReport(
-        table.name,
-        plan.kind,
-        plan.why,
-        version,
-        plan.stretches,
-        staged.dates,
-        staged.rows_added,
-        staged.rows_removed,
-        staged.rows_by_date,
-        unmet,
-        **asdict(counts),
-        entry=replace(entry, version=version),
-    )
+    return replace(entry, version=version)
 
 
 def _created(plan: RefinePlan, context: RefineContext, computed: Computed) -> RefinePlan:
@@ -194,19 +190,10 @@ def _created(plan: RefinePlan, context: RefineContext, computed: Computed) -> Re
     return replace(plan, version=0, table_id=table_id)
 
 
-def _entry(plan: RefinePlan, context: RefineContext, staged: StagedChange, unmet: Mapping[str, int]) -> RefineEntry:
+def _entry(plan: RefinePlan, context: RefineContext) -> RefineEntry:
+    """The entry before anything is written."""
     return RefineEntry(
-        consumer=context.table.name,
-        attempt_id=plan.attempt_id,
-        kind=plan.kind,
-        upstreams=plan.stretches,
-        run_id=context.run_id,
-        why=plan.why,
-        dates=staged.dates,
-        rows_added=staged.rows_added,
-        rows_removed=staged.rows_removed,
-        rows_by_date=staged.rows_by_date,
-        unmet=unmet,
+        context.table.name, plan.attempt_id, plan.kind, plan.stretches, run_id=context.run_id, why=plan.why
     )
 
 

@@ -38,7 +38,7 @@ class StagedChange:
         rows_added: Rows of the new files that are no copies of rows that stay.
         rows_removed: Rows of the table that the commit removes; copies of rows that stay do not count.
         dates: Dates whose rows change, ascending; empty for a table without date partitions.
-        rows_by_date: Rows added, by date.
+        rows_by_date, removed_by_date: Rows added and removed, by date.
     """
 
     staged: Staged
@@ -46,6 +46,7 @@ class StagedChange:
     rows_removed: int
     dates: tuple[date, ...]
     rows_by_date: Mapping[date, int]
+    removed_by_date: Mapping[date, int]
 
 
 def same_columns(rows: DataFrame, table: TableAt) -> bool:
@@ -89,7 +90,7 @@ def stage_change(change: TableChange, table: TableAt, *, by_date: bool | None = 
     match change.replaces:
         case Nothing():
             staged, counted = replace_files(table, _within_years(change.rows), few=change.few)
-            return StagedChange(staged, counted.rows or 0, 0, tuple(counted.by_date), counted.by_date)
+            return StagedChange(staged, counted.rows or 0, 0, tuple(counted.by_date), counted.by_date, {})
         case OfDates(dates):
             return _whole_files(change, table, table.files_of_dates(dates))
         case Everything():
@@ -117,7 +118,7 @@ def _whole_files(
     staged, counted = replace_files(table, _within_years(change.rows), removed=removed, metadata=metadata)
     old = table.counted(removed)
     dates = tuple(sorted({*old.by_date, *counted.by_date}))
-    return StagedChange(staged, counted.rows or 0, old.rows or 0, dates, counted.by_date)
+    return StagedChange(staged, counted.rows or 0, old.rows or 0, dates, counted.by_date, old.by_date)
 
 
 def _rows_of_keys(rows: DataFrame, replaces: OfKeys, table: TableAt) -> DataFrame:
@@ -188,8 +189,10 @@ def _counts(table: TableAt) -> list[Column]:
 def _staged_rows(staged: Staged, counted: Mapping[str, Any]) -> StagedChange:
     """Without a changed row, what was written stays in no version."""
     if not counted["insert"] and not counted["delete"]:
-        return StagedChange(Staged(), 0, 0, (), {})
+        return StagedChange(Staged(), 0, 0, (), {}, {})
     days = {int(bin["x"]): int(bin["y"]) for bin in counted["days"] or ()}
-    by_date = {_EPOCH + timedelta(days=x // 2): rows for x, rows in sorted(days.items()) if x % 2}
-    dates = tuple(sorted({_EPOCH + timedelta(days=x // 2) for x in days}))
-    return StagedChange(staged, counted["insert"], counted["delete"], dates, by_date)
+    removed, added = (
+        {_EPOCH + timedelta(days=x // 2): rows for x, rows in sorted(days.items()) if x % 2 == kind} for kind in (0, 1)
+    )
+    dates = tuple(sorted({*removed, *added}))
+    return StagedChange(staged, counted["insert"], counted["delete"], dates, added, removed)

@@ -109,7 +109,7 @@ def _refine(table: RefinedTableSpec, lake: str, session: Callable[[], SparkSessi
 
     Remembered deletes have keys of the person: those that no row belongs to leave too.
     """
-    removed = refine(table, lake=lake, session=session).rows_removed
+    removed = refine(table, lake=lake, session=session).entry.rows_removed
     if not isinstance(table.mode, Upsert):
         if deletes_are_unused(table, lake):
             delete_all_rows(session(), table.name, table.deletes_uri(lake))

@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.dev.postgres import EmbeddedPostgres
-from kdi_assets.refine.report import RefineReport
+from kdi_assets.refine.entry import RefineEntry
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.serve.report import ServeReport
 from kdi_assets.serve.serve import serve
@@ -96,7 +96,7 @@ class Levels:
     def files_now(self, level: str) -> frozenset[str]:
         return frozenset(DeltaTable(self.lakeside.uri(self.tables[level])).file_uris())
 
-    def catch_up(self) -> tuple[RefineReport, RefineReport, ServeReport]:
+    def catch_up(self) -> tuple[RefineEntry, RefineEntry, ServeReport]:
         """Silver, gold and PostgreSQL, after bronze."""
         refined = [self.lakeside.refine(table) for table in (self.silver, GOLD)]
         lakeside = self.lakeside

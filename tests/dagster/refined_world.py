@@ -66,22 +66,8 @@ class ScriptedRefine:
         if ending := self.endings.get(table.name):
             raise ending
         if table.name not in self.rows:
-            return RefineReport(table.name, "nothing")
-        entry = self.entry(table, "", self.version)
-        return RefineReport(
-            table.name,
-            entry.kind,
-            entry.why,
-            entry.version,
-            entry.upstreams,
-            entry.dates,
-            entry.rows_added,
-            entry.rows_removed,
-            entry.rows_by_date,
-            entry.unmet,
-            seconds=1.5,
-            entry=entry,
-        )
+            return RefineReport(RefineEntry(table.name, "", "nothing"))
+        return RefineReport(self.entry(table, "", self.version), seconds=1.5)
 
     def entry(self, table: RefinedTableSpec, lake: str, version: int) -> RefineEntry:
         return an_entry(table, self.rows[table.name], version=version, unmet=self.unmet)
@@ -100,6 +86,7 @@ def an_entry(table: RefinedTableSpec, rows: Mapping[date, int], *, version: int,
         rows_added=sum(rows.values()),
         rows_removed=1,
         rows_by_date=rows,
+        removed_by_date=dict.fromkeys(sorted(rows)[:1], 1),
         version=version,
         **fields,
     )

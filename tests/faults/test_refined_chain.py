@@ -86,7 +86,7 @@ class Chain:
         kinds: list[str] = []
         for level, table in (("silver", SILVER), ("gold", GOLD)):
             report = refine(table, lake=self.lake, session=lambda: session, at=_of(level, at))
-            kinds.append(report.kind)
+            kinds.append(report.entry.kind)
         into = Postgres(table="sums", schema="test", url=self.url)
         served = ServedTableSpec(table=GOLD.table, into=into, keys=("date", "host"))
         return [*kinds, serve(served, lake=self.lake, session=lambda: session, at=_of("served", at)).kind]

@@ -27,7 +27,9 @@ ENTRY = RefineEntry(
     why="requested",
     dates=(date(2026, 1, 1),),
     rows_added=3,
+    rows_removed=2,
     rows_by_date={date(2026, 1, 1): 3},
+    removed_by_date={date(2026, 1, 1): 2},
     version=7,
 )
 
