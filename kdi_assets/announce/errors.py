@@ -133,6 +133,20 @@ class AnnouncedByAnotherTable(Terminal):
     what_to_run = "kdi drain {stream}   (first give `announce` of one of the two documents another topic)"
 
 
+class AnnouncedTableMissing(Terminal):
+    """The table was announced, and is gone."""
+
+    stream: str
+    uri: str
+    version: int
+
+    what_happened = "{stream}: the table was announced up to version {version}, and there is no table at {uri}."
+    what_is_safe = "what was announced stays in the topic; nothing was changed."
+    what_to_run = (
+        "kdi drain {stream}   (first put the table back; a new table at this place is announced with all its files)"
+    )
+
+
 class FilesAreNotRows(Terminal):
     """The table has a feature by which its files alone are not its rows."""
 

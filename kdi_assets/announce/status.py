@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 
 from kdi_assets.announce.bookmark import bookmark_topic, look_at_bookmark, refuse_bookmark_topic
-from kdi_assets.announce.errors import NotLookedAtInTime
+from kdi_assets.announce.errors import AnnouncedTableMissing, NotLookedAtInTime
 from kdi_assets.announce.table_changes import TableChanges, announced_version
 from kdi_assets.delta.errors import CommitUnreadable, unreadable_commit
 from kdi_assets.delta.log import TableLog, row_actions
+from kdi_assets.delta.storage import storage_uri
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.upstream import open_upstream
 from kdi_assets.runtime.threads import start_in_thread
@@ -27,6 +28,9 @@ from kdi_assets.stream.stream import Cluster, Stream
 LOOK_SECONDS = 25.0
 """A look at any number of announced tables ends after this time, well below the minute of Dagster's sensors. That
 brokers do not answer is known after half of it."""
+
+_LATE: dict[tuple[str, str], Future[None]] = {}
+"""By cluster and lake, the newest look that did not end in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +73,24 @@ def read_announced_statuses(
         known: Names of clusters, each with what refused one of its topics; brokers that did not answer are not asked.
 
     Returns:
-        By the stream's name; what is not known after ``LOOK_SECONDS`` is ``NotLookedAtInTime``.
+        By the stream's name; what is not known after ``LOOK_SECONDS`` is ``NotLookedAtInTime``, and so is what a look
+        that has not ended since an earlier call would read again.
     """
     silent = {cluster: refusal for cluster, refusal in known if no_broker_answered(refusal)}
     found: dict[str, AnnouncedStatus | KdiError] = {}
-    looks, until = [], monotonic() + LOOK_SECONDS
+    looks, until = dict[tuple[str, str], Future[None]](), monotonic() + LOOK_SECONDS
     for name in {announcing_cluster(stream).name for stream in streams}:
         own = [stream for stream in streams if announcing_cluster(stream).name == name]
         if refusal := silent.get(name):
             found |= {stream.name: refusal for stream in own}
             continue
         look = partial(_look, own, lake, found, until)
-        looks.append(start_in_thread(look, name=f"announced-{name}"))
-    for look_done in wait(looks, timeout=LOOK_SECONDS).done:
+        # A look that hangs in the storage never ends: its threads would pile up with each new look.
+        if (name, lake) not in _LATE or _LATE[name, lake].done():
+            looks[name, lake] = start_in_thread(look, name=f"announced-{name}")
+    for look_done in wait(looks.values(), timeout=LOOK_SECONDS).done:
         look_done.result()
+    _LATE.update({place: look for place, look in looks.items() if not look.done()})
     return {stream.name: found.get(stream.name) or _late(stream) for stream in streams}
 
 
@@ -136,6 +144,9 @@ def _status(
         last = look_at_bookmark(stream, cluster, bookmarks)
     found = open_upstream(stream.table_uri(lake), partial(announced_version, last))
     if found is None:
+        uri = storage_uri(stream.table_uri(lake))
+        if last and last.uri == uri:
+            raise AnnouncedTableMissing(stream=stream.name, uri=uri, version=last.version)
         return AnnouncedStatus()
     changes, newest = TableChanges(stream, found.log), found.log.version
     changes.refuse(last, topic)

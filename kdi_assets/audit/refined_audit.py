@@ -91,7 +91,7 @@ def audit_refined(
     bookmarks = _bookmarks(table, lake)
     changes = tuple(_consumed(table, u.table, u.view, u.uri(lake), bookmarks) for u in table.upstreams)
     plan = RefinePlan("", bookmarks.version, bookmarks.log.table_id, changes, "rebuild")
-    chosen = None if everything or not table.by_date else tuple(sorted(dates or _sample(bookmarks.log, seed)))
+    chosen = None if everything or not table.by_date else tuple(sorted(dates or _sample(table, lake, bookmarks, seed)))
     spark = session()
     try:
         rows = Inputs(spark, table, plan, table.table_uri(lake)).all_rows()
@@ -147,8 +147,10 @@ def _consumed(table: RefinedTableSpec, path: str, view: str, uri: str, bookmarks
     return UpstreamChanges(view, path, uri, log.table_id, None, version, "nothing")
 
 
-def _sample(log: TableLog, seed: int | None) -> list[date]:
+def _sample(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks, seed: int | None) -> list[date]:
     """Some dates of the table: the newest one and others by chance."""
+    # Not the log of the bookmarks: after a RESTORE that is an older one, and others may have added dates since.
+    log = TableLog.existing(table.table_uri(lake), bookmarks.version)
     found = {day for day in log.data_files.column("partition.date").to_pylist() if day is not None}
     days = sorted(day if isinstance(day, date) else date.fromisoformat(str(day)) for day in found)
     count = max(0, min(len(days), SAMPLED_DATES) - 1)

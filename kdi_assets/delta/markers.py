@@ -8,7 +8,7 @@ writer's newest commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from kdi_assets.delta.errors import CommitUnreadable, RestoredToBefore
@@ -46,7 +46,7 @@ def live_markers(
     writer: str,
     *,
     first: str,
-    is_older: Callable[[CommitInfo], bool] | None = None,
+    older_ids: Callable[[TableLog], Collection[str]] = lambda log: (),
     check: Callable[[CommitInfo], None] = lambda commit: None,
 ) -> Markers:
     """The writer's markers at the version whose rows a table has now: through all RESTOREs since its newest commit.
@@ -54,8 +54,8 @@ def live_markers(
     Args:
         log: The table at its newest version, or at one whose rows are asked for.
         first: The writer's first commit in words, for the error.
-        is_older: In a log without the writer's version: whether a commit has the state that it takes over. Without
-            this argument, such a log is taken as it is.
+        older_ids: Of a log without the writer's version, the transaction ids that it takes over from another writer.
+            A log without any is taken as it is.
         check: Called with each commit of others that the rows come from, since the writer's newest one; may refuse it.
 
     Raises:
@@ -63,7 +63,8 @@ def live_markers(
         RestoredToBefore: They are older than the writer.
     """
     since = log.transaction_version(version_id(writer))
-    if since is None and is_older is None:
+    older = frozenset(older_ids(log)) if since is None else frozenset()
+    if since is None and not older:
         return Markers(writer, log)
     for version in range(log.version, -1 if since is None else since, -1):
         try:
@@ -77,8 +78,8 @@ def live_markers(
             if since is not None and restored.transaction_version(version_id(writer)) is None:
                 raise RestoredToBefore(log.uri, restored.version, first)
             # A version that is itself a RESTORE has the ids from before it, so ask the same question again.
-            return live_markers(restored, writer, first=first, is_older=is_older, check=check)
-        if since is None and is_older and is_older(commit):
+            return live_markers(restored, writer, first=first, older_ids=older_ids, check=check)
+        if not older.isdisjoint(commit.transactions):
             break
         check(commit)
     return Markers(writer, log)

@@ -223,14 +223,8 @@ class _LedgerReader:
         Raises:
             CommitUnreadable: As ``live_markers``.
         """
-        app_id = self.stream.app_id
-        if not self._transactions(log):
-            return log  # no stream was drained into this table, whatever was restored in it
-
-        def is_taken_over(commit: CommitInfo) -> bool:
-            return any(name.startswith(f"{app_id}-") for name in commit.transactions)
-
-        return live_markers(log, app_id, first="the stream's first ledger commit", is_older=is_taken_over).log
+        first = "the stream's first ledger commit"
+        return live_markers(log, self.stream.app_id, first=first, older_ids=self._transactions).log
 
     def _transactions(self, log: TableLog) -> dict[str, int]:
         return read_transactions(log, self.stream, self.topic_partitions)

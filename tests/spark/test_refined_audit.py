@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from kdi_assets.audit.refined_audit import RefinedAudit, audit_refined
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from tests.interpreted import interpreting
-from tests.refined import Lakeside, refined_table
+from tests.refined import COPY, Lakeside, refined_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,3 +130,15 @@ def test_a_microsecond_is_a_difference_and_so_is_a_null_instead_of_a_missing_fie
     without = audited(lakeside, table)
 
     assert [(found.missing, found.surplus) for found in (later, without)] == [(1, 1), (1, 1)]
+
+
+def test_dates_that_others_added_after_a_restore_are_among_the_sampled_ones(lakeside: Lakeside) -> None:
+    lakeside.append([(0, "a", 1, "i", D1)])
+    lakeside.refine(COPY)
+    lakeside.sql(f"RESTORE {{t}} TO VERSION AS OF {lakeside.version(COPY.table)}", COPY.table)
+    lakeside.append([(1, "b", 2, "i", D1 + timedelta(days=1))], COPY.table)
+
+    found = audit_refined(COPY, lake=lakeside.lake, session=lambda: lakeside.spark)
+
+    assert found.dates == (D1, D1 + timedelta(days=1))
+    assert (found.missing, found.surplus, found.different_dates) == (0, 1, (D1 + timedelta(days=1),))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shutil import rmtree
 from threading import Event
 from typing import Any
 
@@ -16,7 +17,13 @@ from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.announce import bookmark, status
 from kdi_assets.announce.bookmark import bookmark_to_json
-from kdi_assets.announce.errors import BookmarksNotKept, BookmarksScattered, BookmarkUnreadable, NotLookedAtInTime
+from kdi_assets.announce.errors import (
+    AnnouncedTableMissing,
+    BookmarksNotKept,
+    BookmarksScattered,
+    BookmarkUnreadable,
+    NotLookedAtInTime,
+)
 from kdi_assets.announce.status import AnnouncedStatus, is_outage_of_stream, read_announced_statuses
 from kdi_assets.announce.table_changes import LastAnnounced
 from kdi_assets.config.loader import LoadedFolder
@@ -34,6 +41,7 @@ from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 from sensors import downstream_alerts
 from sensors.downstream_alerts import incidents_of
+from tests.waiting import wait_until
 
 KEPT = TopicPartition("files.announced", 0)
 BROKER = {"cluster": "main", "bootstrap_servers": "localhost:1"}
@@ -92,8 +100,9 @@ class Brokers:
         return DeltaTable(uri)
 
     def announce(self, stream: Stream) -> None:
-        table = DeltaTable(stream.table_uri(str(self.lake)))
-        at = LastAnnounced(str(table.metadata().id), table.table_uri, table.version(), table.version(), 1)
+        uri = stream.table_uri(str(self.lake))
+        table = DeltaTable(uri)
+        at = LastAnnounced(str(table.metadata().id), uri, table.version(), table.version(), 1)
         self.bookmarks.append((stream.name, bookmark_to_json(at).encode()))
 
     def look(self, *streams: Stream, known: tuple[str, KdiError] | None = None) -> list[AnnouncedStatus | KdiError]:
@@ -180,6 +189,33 @@ def test_a_look_refuses_a_topic_that_does_not_keep_the_bookmarks(brokers: Broker
     scattered = brokers.look(ORDERS)
 
     assert [type(found) for found in (*deleted, *scattered)] == [BookmarksNotKept, BookmarksScattered]
+
+
+def test_looks_that_hang_do_not_pile_up(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Procedure: a look hangs as in a mount without its server; look twice more; the mount answers; look again."""
+    monkeypatch.setattr(status, "LOOK_SECONDS", 0.2)
+    brokers.commit(ORDERS)
+    answers = Event()
+    monkeypatch.setattr(status, "open_upstream", lambda *_: None if answers.wait(60) else None)
+
+    found = [brokers.look(ORDERS)[0] for _ in range(3)]
+    asked = len(brokers.batches)
+    answers.set()
+    wait_until(lambda: isinstance(brokers.look(ORDERS)[0], AnnouncedStatus))
+
+    assert [type(late) for late in found] == [NotLookedAtInTime] * 3
+    assert asked == 1, "the second and the third look asked nothing"
+
+
+def test_an_announced_table_that_is_gone_is_missing_and_one_that_never_was_has_not_begun(brokers: Brokers) -> None:
+    brokers.commit(ORDERS)
+    brokers.announce(ORDERS)
+    rmtree(ORDERS.table_uri(str(brokers.lake)))
+
+    gone, never = brokers.look(ORDERS, CLICKS)
+
+    assert isinstance(gone, AnnouncedTableMissing) and never == AnnouncedStatus()
+    assert "a/orders: the table was announced up to version 0, and there is no table at" in str(gone)
 
 
 def test_brokers_that_do_not_answer_are_asked_once_for_all_announced_tables(brokers: Brokers) -> None:

@@ -91,7 +91,7 @@ class History:
             TableLog.existing(str(self.table.log.parent)),
             OURS,
             first="our first commit",
-            is_older=lambda commit: OLDER in commit.transactions,
+            older_ids=lambda log: [OLDER] if log.transaction_version(OLDER) is not None else [],
             check=lambda commit: checked.append(commit.version),
         )
         return found, checked

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.drain.errors import RowsWithoutPositions, TableMissing
 from kdi_assets.drain.plan import PositionCommit
 from kdi_assets.drain.snapshot import take_snapshot
@@ -100,6 +101,29 @@ def test_a_restore_before_our_first_commit_brings_the_other_writers_positions_ba
     table.restore(1)
 
     assert (ledger(lake).restored_to, ledger(lake).positions) == (1, {P0: 10})
+
+
+@RESTORES
+def test_a_restore_to_before_the_other_writers_first_positions_reads_no_older_commit(
+    table: Rows, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pass: the table has no positions, so everything is read again; the history before the RESTORE is not walked."""
+    for others in ((), (), (), ((0, 10),), ((0, 20),)):
+        table.append(*others)
+    table.restore(3)
+    read: list[int] = []
+    commit = TableLog.commit
+
+    def counted(log: TableLog, version: int) -> CommitInfo:
+        read.append(version)
+        return commit(log, version)
+
+    monkeypatch.setattr(TableLog, "commit", counted)
+
+    found = ledger(lake)
+
+    assert (found.restored_to, found.positions) == (3, {P0: 0})
+    assert read == [6]
 
 
 def settlement(lake: str) -> PositionCommit | None:
