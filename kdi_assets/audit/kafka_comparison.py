@@ -16,7 +16,7 @@ from kdi_assets.audit.report import Hole
 from kdi_assets.audit.row_hashes import RowHashes
 from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.cached_messages import cached
-from kdi_assets.drain.errors import TopicRecreated
+from kdi_assets.drain.plan_errors import TopicRecreated
 from kdi_assets.drain.rules.records import stream_decoder, with_schemas_of
 from kdi_assets.drain.rules.schema_evolution import evolved
 from kdi_assets.drain.rules.shape import analyse

@@ -13,7 +13,7 @@ import typer
 from kdi_assets.cli.options import AsJson, Defs, StreamName, parse_topic_partition, selected_stream
 from kdi_assets.cli.output import UTC_SQL, print_progress, print_result, text_excerpt, value_excerpt, value_text
 from kdi_assets.cli.session import stream_session
-from kdi_assets.drain.errors import StreamRetired
+from kdi_assets.drain.plan_errors import StreamRetired
 from kdi_assets.settings import Settings
 from kdi_assets.stream.message_rules import TombstonePolicy
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition

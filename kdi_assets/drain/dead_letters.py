@@ -12,13 +12,7 @@ from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.lost_races import until_won
 from kdi_assets.delta.transaction import CHECKPOINT_INTERVAL
-from kdi_assets.drain.errors import (
-    SHOWN,
-    DeadLettersGone,
-    DeadLettersReplaced,
-    ReasonCount,
-    TooManyDeadLetters,
-)
+from kdi_assets.drain.errors import SHOWN, DeadLettersGone, DeadLettersReplaced, ReasonCount, TooManyDeadLetters
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.coordinates import digest_of_columns

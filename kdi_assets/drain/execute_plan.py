@@ -18,8 +18,8 @@ from kdi_assets.drain.dead_letters import (
     letters_replaced,
     refuse_too_many_letters,
 )
-from kdi_assets.drain.errors import TopicRecreated
 from kdi_assets.drain.plan import Plan
+from kdi_assets.drain.plan_errors import TopicRecreated
 from kdi_assets.drain.report import Commit
 from kdi_assets.drain.rules.judge import letters_of
 from kdi_assets.drain.rules.rules import rules_of, with_counts

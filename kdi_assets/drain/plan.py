@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from kdi_assets.drain.errors import (
+from kdi_assets.drain.plan_errors import (
     BrokerEndBelowPosition,
     PositionBelowStart,
     RetentionPassedPosition,

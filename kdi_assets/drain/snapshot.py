@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.dead_letters import check_letters_intact
-from kdi_assets.drain.errors import StreamRetired, TableMissing, TableNotMoved, TopicTruncated
 from kdi_assets.drain.plan import Plan, PositionCommit, needed_position_commit, plan_drain
+from kdi_assets.drain.plan_errors import StreamRetired, TableMissing, TableNotMoved, TopicTruncated
 from kdi_assets.ledger.entry import LastRead
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.ledger.recent_commits import bytes_to_expect, recent_commits

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.errors import StreamRetired, TableNotMoved
+from kdi_assets.drain.plan_errors import StreamRetired, TableNotMoved
 from kdi_assets.drain.snapshot import fresh_ledger
 from kdi_assets.ledger.recent_commits import recent_commits
 from kdi_assets.monitoring import ledger_cache

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from kdi_assets.audit.audit import AuditReport
 from kdi_assets.delta.errors import OvertakenCommit, PlannedTableGone
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.errors import RowsWithoutPositions
+from kdi_assets.drain.plan_errors import RowsWithoutPositions
 from kdi_assets.monitoring.commit_history import commit_history
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.resolve import Decision

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import ResourceType
 
 from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
-from kdi_assets.drain.errors import RetentionPassedPosition
+from kdi_assets.drain.plan_errors import RetentionPassedPosition
 from kdi_assets.monitoring.backlog_reader import BacklogReader
 from kdi_assets.settings import Settings
 from sensors.alerts import Alerts

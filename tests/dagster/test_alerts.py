@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance
 
-from kdi_assets.drain.errors import RetentionPassedPosition
+from kdi_assets.drain.plan_errors import RetentionPassedPosition
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog, State
 from kdi_assets.monitoring.follower_rows import FollowerRow

@@ -20,7 +20,7 @@ from kdi_assets.components.asset_checks import freshness_policy
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.components.table_asset import table_asset
 from kdi_assets.downstream import on_new_upstream_data
-from kdi_assets.drain.errors import RetentionPassedPosition
+from kdi_assets.drain.plan_errors import RetentionPassedPosition
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.monitoring.checks import subject

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.errors import RetentionPassedPosition
+from kdi_assets.drain.plan_errors import RetentionPassedPosition
 from kdi_assets.drain.rules import tally
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.recovery.resolve import Decision

@@ -9,7 +9,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as RdPartition
 from deltalake import DeltaTable
 
-from kdi_assets.drain.errors import DeadLettersReplaced, TopicRecreated
+from kdi_assets.drain.errors import DeadLettersReplaced
+from kdi_assets.drain.plan_errors import TopicRecreated
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.resolve import Action

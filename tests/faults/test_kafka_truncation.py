@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from kdi_assets.dev.broker import Broker
-from kdi_assets.drain.errors import BrokerEndBelowPosition, TopicTruncated
+from kdi_assets.drain.plan_errors import BrokerEndBelowPosition, TopicTruncated
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.replay.replay_dates import replay_dates

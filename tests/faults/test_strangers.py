@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from kdi_assets.delta.errors import NotADeltaTable, PlannedTableGone
-from kdi_assets.drain.errors import RowsWithoutPositions, TableReplaced
+from kdi_assets.drain.plan_errors import RowsWithoutPositions, TableReplaced
 from kdi_assets.recovery.errors import NothingToResolve
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once

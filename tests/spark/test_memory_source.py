@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from kdi_assets.audit.audit import audit
 from kdi_assets.audit.kafka_comparison import compare
 from kdi_assets.drain.drain import drain
-from kdi_assets.drain.errors import AccountingMismatch, TopicTruncated, UnexplainedGap
+from kdi_assets.drain.errors import AccountingMismatch, UnexplainedGap
+from kdi_assets.drain.plan_errors import TopicTruncated
 from kdi_assets.drain.shared_read import drain_together
 from kdi_assets.recovery.resolve import commit_decision, decide
 from kdi_assets.replay.replay_dates import replay_dates

@@ -14,7 +14,7 @@ import pytest
 from kdi_assets.cli.output import to_json
 from kdi_assets.cli.status import HEAD, stream_cells, text
 from kdi_assets.delta.errors import NotADeltaTable
-from kdi_assets.drain.errors import RetentionPassedPosition
+from kdi_assets.drain.plan_errors import RetentionPassedPosition
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import BUCKETS_PER_OCTAVE, HIGHEST_BUCKET, LOWEST_BUCKET
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.errors import RetentionPassedPosition
+from kdi_assets.drain.plan_errors import RetentionPassedPosition
 from kdi_assets.monitoring.backlog import Backlog, State
 from kdi_assets.monitoring.table_facts import TableFacts
 from kdi_assets.sources.kafka.errors import BrokerUnreachable

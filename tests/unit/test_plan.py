@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.errors import (
+from kdi_assets.drain.plan import Plan, needed_position_commit, plan_drain
+from kdi_assets.drain.plan_errors import (
     BrokerEndBelowPosition,
     PositionBelowStart,
     RetentionPassedPosition,
@@ -17,7 +18,6 @@ from kdi_assets.drain.errors import (
     TopicPartitionVanished,
     TopicRecreated,
 )
-from kdi_assets.drain.plan import Plan, needed_position_commit, plan_drain
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.source import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition

@@ -13,8 +13,8 @@ import pytest
 from deltalake import write_deltalake
 
 from kdi_assets.delta.log import CommitInfo, TableLog
-from kdi_assets.drain.errors import RowsWithoutPositions, TableMissing
 from kdi_assets.drain.plan import PositionCommit
+from kdi_assets.drain.plan_errors import RowsWithoutPositions, TableMissing
 from kdi_assets.drain.snapshot import take_snapshot
 from kdi_assets.ledger.entry import Kind
 from kdi_assets.ledger.errors import LedgerGap

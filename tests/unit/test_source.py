@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.errors import BrokerEndBelowPosition, RetentionPassedPosition, TopicRecreated, TopicTruncated
+from kdi_assets.drain.plan_errors import BrokerEndBelowPosition, RetentionPassedPosition, TopicRecreated, TopicTruncated
 from kdi_assets.drain.snapshot import check_last_read, expected_offset_bytes, take_snapshot
 from kdi_assets.ledger.entry import LastRead
 from kdi_assets.monitoring.backlog_reader import read_backlog

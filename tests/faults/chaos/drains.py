@@ -13,7 +13,8 @@ from py4j.protocol import Py4JNetworkError
 
 from kdi_assets.delta import single_commit
 from kdi_assets.delta import transaction as delta_transaction
-from kdi_assets.drain.errors import AnotherDrainActive, RetentionPassedPosition
+from kdi_assets.drain.errors import AnotherDrainActive
+from kdi_assets.drain.plan_errors import RetentionPassedPosition
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.snapshot import take_snapshot
 from kdi_assets.errors import KdiError, Transient

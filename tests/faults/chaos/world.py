@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.dev.broker import Broker
-from kdi_assets.drain.errors import RetentionPassedPosition
+from kdi_assets.drain.plan_errors import RetentionPassedPosition
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.snapshot import take_snapshot
 from kdi_assets.sources.kafka.topic import read_topic
