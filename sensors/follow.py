@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import dagster as dg
@@ -88,6 +88,25 @@ def follow_sensor(
     return follow
 
 
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What a tick has read before it decides.
+
+    Attributes:
+        memories: By the follower's name; what the cursor is at the end of the tick.
+        in_flight: The assets of unfinished runs.
+    """
+
+    instance: dg.DagsterInstance
+    lake: str
+    now: datetime
+    memories: dict[str, FollowerMemory]
+    in_flight: Mapping[dg.AssetKey, dg.RunRecord]
+
+    def memory(self, name: str) -> FollowerMemory:
+        return self.memories.get(name, FollowerMemory())
+
+
 class _Tick:
     """One evaluation of the sensor, with the caches that the process keeps between ticks."""
 
@@ -126,18 +145,18 @@ class _Tick:
                 # From now on, not at once.
                 memories[follower.name] = replace(memory, looked_at=round(now.timestamp(), 1))
         # Runs are read before the logs: a run that ends in between has committed what the logs then show.
-        in_flight = assets_in_flight(instance)
-        self._idle.update(instance, in_flight, lake)
-        missing = self._missing_events(instance, lake, memories, in_flight)
-        decisions = self._decisions(instance, lake, memories, in_flight, now)
+        moment = _Moment(instance, lake, now, memories, assets_in_flight(instance))
+        self._idle.update(instance, moment.in_flight, lake)
+        missing = self._missing_events(moment)
+        decisions = self._decisions(moment)
         requests = list(self._requests(decisions, now))
         requested = {key for request in requests for key in request.asset_selection or ()}
         for follower in self._followers:
             name = follower.name
-            memories[name] = remembered(follower, decisions[name], memories.get(name, FollowerMemory()), requested, now)
+            memories[name] = remembered(follower, decisions[name], moment.memory(name), requested, now)
             if follower.key in requested:
                 self._read.forget(follower)  # the run may end before the next tick
-        announced = self._announcers.catch_up(self._announcing, lake=lake, in_flight=in_flight)
+        announced = self._announcers.catch_up(self._announcing, lake=lake, in_flight=moment.in_flight)
         late = [f"logged {len(missing)} events of commits that no run logged"] if missing else []
         told = [f"{name}: {decision.text}" for name, decision in decisions.items() if decision.text]
         reason = "\n".join([*told, *late, *announced])
@@ -150,70 +169,50 @@ class _Tick:
             asset_events=missing,
         )
 
-    def _missing_events(
-        self,
-        instance: dg.DagsterInstance,
-        lake: str,
-        memories: dict[str, FollowerMemory],
-        in_flight: Collection[dg.AssetKey],
-    ) -> list[dg.AssetMaterialization]:
+    def _missing_events(self, of: _Moment) -> list[dg.AssetMaterialization]:
         """The events that Dagster lacks; the memories are set to what they are once these are logged."""
         missing = []
         for table in self._refined:
-            memory, uri = memories.get(table.name, FollowerMemory()), table.table_uri(lake)
+            memory, uri = of.memory(table.name), table.table_uri(of.lake)
             # An unfinished run may be about to log events of its commit.
-            if table_key(table) not in in_flight and self._reconciled.current(uri) != memory.reconciled:
+            if table_key(table) not in of.in_flight and self._reconciled.current(uri) != memory.reconciled:
                 partitions = self._partitions[table.name]
-                events, memory = missing_refined_events(table, lake, instance, memory, partitions=partitions)
+                events, memory = missing_refined_events(table, of.lake, of.instance, memory, partitions=partitions)
                 self._reconciled.keep(uri, memory.reconciled, version=memory.reconciled)
                 missing += events
-            memories[table.name] = memory
+            of.memories[table.name] = memory
         return missing
 
-    def _decisions(
-        self,
-        instance: dg.DagsterInstance,
-        lake: str,
-        memories: Mapping[str, FollowerMemory],
-        in_flight: Collection[dg.AssetKey],
-        now: datetime,
-    ) -> dict[str, FollowDecision]:
+    def _decisions(self, of: _Moment) -> dict[str, FollowDecision]:
         decisions = {}
         for follower in self._followers:
-            memory = memories.get(follower.name, FollowerMemory())
-            if follower.key in in_flight:
+            memory = of.memory(follower.name)
+            if follower.key in of.in_flight:
                 self._read.forget(follower)
                 decisions[follower.name] = FollowDecision("a run is in flight", waits=True, looked=False)
-            elif is_time(follower, memory, now):
-                decisions[follower.name] = self._decide(follower, lake, memory, instance, now)
-            elif memory.progress and wait_seconds(memory, now) <= 0:
-                decisions[follower.name] = between_times(self._decide(follower, lake, memory, instance, now), memory)
+            elif is_time(follower, memory, of.now):
+                decisions[follower.name] = self._decide(follower, memory, of)
+            elif memory.progress and wait_seconds(memory, of.now) <= 0:
+                decisions[follower.name] = between_times(self._decide(follower, memory, of), memory)
             else:
                 decisions[follower.name] = FollowDecision("", looked=False)
         return decisions
 
-    def _decide(
-        self,
-        follower: Follower,
-        lake: str,
-        memory: FollowerMemory,
-        instance: dg.DagsterInstance,
-        now: datetime,
-    ) -> FollowDecision:
+    def _decide(self, follower: Follower, memory: FollowerMemory, of: _Moment) -> FollowDecision:
         """What to do about a follower. Of one that may not run, nothing is read, however much is new upstream."""
         known = self._read.last(follower)
         wanted = known is None or known.is_behind or known.refusal is not None
-        if wanted and (by := self._held_by(follower, instance)):
+        if wanted and (by := self._held_by(follower, of.instance)):
             return held(by)
         # The last run committed nothing, unless someone else has.
         if known and wanted and memory.progress == known.progress:
-            left = wait_seconds(memory, now)
-            if left > 0 and not self._read.has_committed(follower, lake):
+            left = wait_seconds(memory, of.now)
+            if left > 0 and not self._read.has_committed(follower, of.lake):
                 return rests(left)
             if left <= 0:
                 self._read.forget(follower)  # someone may have mended what no log shows, such as a right in a database
-        decision = decide(follower, self._read(follower, lake), memory, now)
-        if decision.due and not wanted and (by := self._held_by(follower, instance)):
+        decision = decide(follower, self._read(follower, of.lake), memory, of.now)
+        if decision.due and not wanted and (by := self._held_by(follower, of.instance)):
             return held(by)
         return decision
 
