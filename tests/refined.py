@@ -78,6 +78,11 @@ class Lakeside:
         """Run a statement, with ``{t}`` for the table."""
         self.spark.sql(statement.format(t=f"delta.`{self.uri(table)}`"))
 
+    def gain_column(self) -> None:
+        """Add a column to the events, and a row that has it."""
+        self.sql("ALTER TABLE {t} ADD COLUMNS (more string)")
+        self.sql("INSERT INTO {t} VALUES (8, 'e', 80, 'i', DATE'2026-01-02', 'x')")
+
     def uri(self, table: str) -> str:
         return f"{self.lake}/{table}"
 

@@ -162,7 +162,7 @@ def _same_rows(log: TableLog, version: int) -> int:
                 break
             version = commit.version
     except CommitUnreadable:
-        pass  # the rows of the version itself are read, and may be gone
+        pass  # the version found so far has the same rows; if its files are gone, reading them fails by name
     return version
 
 
