@@ -71,7 +71,7 @@ def follow_sensor(
     Args:
         followers: Refined tables before those that are made of them.
     """
-    tick = _Tick(followers, streams, versions or LatestVersions())
+    tick = _FollowTick(followers, streams, versions or LatestVersions())
 
     @dg.sensor(
         name=NAME,
@@ -107,7 +107,7 @@ class _Moment:
         return self.memories.get(name, FollowerMemory())
 
 
-class _Tick:
+class _FollowTick:
     """One evaluation of the sensor, with the caches that the process keeps between ticks."""
 
     def __init__(

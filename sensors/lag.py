@@ -61,7 +61,7 @@ def lag_sensor(
         wait_seconds: How long a tick may wait for the end of a run that keeps it from requesting another.
         versions: Those of ``read_backlogs``: what it looked at is not looked at again.
     """
-    tick = _Tick(cluster, streams, read_backlogs, wait_seconds, versions or LatestVersions())
+    tick = _LagTick(cluster, streams, read_backlogs, wait_seconds, versions or LatestVersions())
 
     @dg.sensor(
         name=f"lag_{identifier(cluster)}",
@@ -88,7 +88,7 @@ class _Evaluation:
     decision: TickDecision
 
 
-class _Tick:
+class _LagTick:
     """One evaluation of the sensor, with the caches that the process keeps between ticks."""
 
     def __init__(

@@ -110,7 +110,7 @@ def changes_since(log: TableLog, since: int | None, *, view: str = "", table: st
             base, kind="lost", dates=None, why=f"it ends before version {since}, up to which it was consumed"
         )
     try:
-        return _Reader(log, since).changes(base)
+        return _ChangeReader(log, since).changes(base)
     except CommitUnreadable as unread:
         if not unread.gone:  # its rows are not lost: someone can put the file back
             raise unreadable_commit(log.uri, unread) from unread
@@ -119,7 +119,7 @@ def changes_since(log: TableLog, since: int | None, *, view: str = "", table: st
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _ChangeReader:
     log: TableLog
     since: int
 

@@ -35,9 +35,9 @@ def _bookmark_without_rows(patch: MonkeyPatch) -> None:
 
 
 def _inclusive_bound(patch: MonkeyPatch) -> None:
-    real = looking._Reader.changes
+    real = looking._ChangeReader.changes
     patch.setattr(
-        looking._Reader, "changes", lambda self, base: real(replace(self, since=max(0, self.since - 1)), base)
+        looking._ChangeReader, "changes", lambda self, base: real(replace(self, since=max(0, self.since - 1)), base)
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_no_two_public_classes_or_types_of_the_package_share_a_name() -> None:
+def test_no_two_classes_or_types_of_the_package_share_a_name() -> None:
     modules = [file for folder in ("kdi_assets", "sensors", "resources") for file in (ROOT / folder).rglob("*.py")]
 
     names = Counter(name for module in modules for name in _type_names(ast.parse(module.read_text())))
@@ -20,7 +20,7 @@ def test_no_two_public_classes_or_types_of_the_package_share_a_name() -> None:
 
 
 def _type_names(module: ast.Module) -> Iterator[str]:
-    """Public classes, and what is assigned to a name like a class's: aliases of types."""
+    """Classes, private ones too, and what is assigned to a name like a class's: aliases of types."""
     for statement in module.body:
         if isinstance(statement, ast.ClassDef):
             named = [statement.name]
@@ -30,4 +30,4 @@ def _type_names(module: ast.Module) -> Iterator[str]:
             named = [statement.target.id]
         else:
             continue
-        yield from (name for name in named if name[0].isupper() and not name.isupper())
+        yield from (name for name in named if name.lstrip("_")[:1].isupper() and not name.isupper())

@@ -67,12 +67,12 @@ def readable(text: str, uses: FieldUses) -> str:
         known = dict(definitions(schema))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return text  # the parser says what is wrong
-    reader = _Reader(known, uses)
-    found = reader.of(schema, (), ())
-    return json.dumps(found, ensure_ascii=False) if reader.changes and found is not None else text
+    writer = _SchemaWriter(known, uses)
+    found = writer.of(schema, (), ())
+    return json.dumps(found, ensure_ascii=False) if writer.changes and found is not None else text
 
 
-class _Reader:
+class _SchemaWriter:
     """Writes the schema again, each record at each of its places: one place may lack what another has."""
 
     def __init__(self, known: Mapping[str, Any], uses: FieldUses) -> None:

@@ -35,7 +35,7 @@ class NamedFiles:
         return not (self.uris or self.reason)
 
 
-class _Refused(ValueError):
+class _RefusedMessage(ValueError):
     """The message is a dead letter, with this reason and detail."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
@@ -48,7 +48,7 @@ def named_files(value: bytes, format_: Files) -> NamedFiles:
     try:
         found = _NAMES[format_.names](value)
         return NamedFiles(tuple(_allowed(path, format_.root) for path in found))
-    except _Refused as refused:
+    except _RefusedMessage as refused:
         return NamedFiles((), refused.reason, refused.detail)
 
 
@@ -78,23 +78,23 @@ def _allowed(path: str, roots: Sequence[str]) -> str:
     """The file as ``canonical`` spells it.
 
     Raises:
-        _Refused: It lies outside of all roots, nobody knows where, or Spark does not read files of such a name.
+        _RefusedMessage: It lies outside of all roots, nobody knows where, or Spark does not read files of such a name.
     """
     if len(roots) == 1 and "://" not in path and not path.startswith(("/", "file:")):
         path = f"{roots[0].rstrip('/')}/{path}"
     if ".." in path.split("/") or "\0" in path:
-        raise _Refused("outside_root", path)
+        raise _RefusedMessage("outside_root", path)
     try:
         uri = canonical(path)
         within = [canonical(f"{root.rstrip('/')}/_")[:-1] for root in roots]
     except ValueError as wrong:
-        raise _Refused("no_address", path) from wrong
+        raise _RefusedMessage("no_address", path) from wrong
     parts = uri.partition("://")[2].split("/") if "://" in uri else uri[1:].split("/")
     # Spark leaves out files with such names, and Hadoop's paths have no empty part and no ".".
     if parts[-1].startswith(("_", ".")) or parts[-1].endswith("._COPYING_") or {"", "."} & set(parts):
-        raise _Refused("no_address", path)
+        raise _RefusedMessage("no_address", path)
     if not uri.startswith(tuple(within)):
-        raise _Refused("outside_root", path)
+        raise _RefusedMessage("outside_root", path)
     return uri
 
 
@@ -102,9 +102,9 @@ def _paths(value: bytes) -> list[str]:
     try:
         lines = [line.strip() for line in value.decode("utf-8").splitlines()]
     except UnicodeDecodeError as wrong:
-        raise _Refused("invalid_utf8") from wrong
+        raise _RefusedMessage("invalid_utf8") from wrong
     if not (paths := [line for line in lines if line]):
-        raise _Refused("names_no_file")
+        raise _RefusedMessage("names_no_file")
     return paths
 
 
@@ -112,14 +112,16 @@ def _of_announcement(value: bytes) -> list[str]:
     try:
         said = parse_announcement(value)
     except NotAnAnnouncement as wrong:
-        raise _Refused("not_an_announcement", str(wrong)) from wrong
+        raise _RefusedMessage("not_an_announcement", str(wrong)) from wrong
     if not said.data_change:
         return []  # rows moved to other files
     # Releases before this one announced a RESTORE that only takes files back as one that only adds.
     if not said.only_adds or said.removed or said.operation == "RESTORE":
         # Rows of the added files are in others that were announced before, and would be in the table twice; rows of the
         # removed files are in the table, and would stay.
-        raise _Refused("listed_again" if said.kind == "listing" else "replaces_rows", f"{said.table} v{said.version}")
+        raise _RefusedMessage(
+            "listed_again" if said.kind == "listing" else "replaces_rows", f"{said.table} v{said.version}"
+        )
     return [file.path for file in said.added]
 
 
@@ -130,7 +132,7 @@ def _of_s3_events(value: bytes) -> list[str]:
             return []  # S3 sends it once, when notifications are switched on
         records = [_of_record(record) for record in said["Records"]]
     except (ValueError, KeyError, TypeError, AttributeError) as wrong:
-        raise _Refused("not_an_s3_event", str(wrong)) from wrong
+        raise _RefusedMessage("not_an_s3_event", str(wrong)) from wrong
     return [uri for uri in records if uri]
 
 

@@ -95,7 +95,7 @@ def decoding(payloads: Payloads) -> Callable[..., pa.StructArray]:
 _WITHOUT_FIELD = (("invalid_utf8", ""), (MALFORMED, ""))
 
 
-class _Refused(Exception):
+class _RefusedPayload(Exception):
     """A payload becomes no record, by this rule."""
 
     def __init__(self, rule: int) -> None:
@@ -152,7 +152,7 @@ class _BatchDecoder:
         for row, payload in enumerate(payloads):
             try:
                 if payload is None:
-                    raise _Refused(self._rules[MALFORMED, ""])
+                    raise _RefusedPayload(self._rules[MALFORMED, ""])
                 body = payload if schema_ids is None else self._after_index(payload, schema_ids[row])
                 parsed = parse(body)
                 discard(parsed)
@@ -162,7 +162,7 @@ class _BatchDecoder:
                     found = self._unknown.of(body, known, schema_ids[row] if schema_ids is not None else None)
                     if found:
                         numbers[row] = found
-            except _Refused as refusal:
+            except _RefusedPayload as refusal:
                 refused[row] = refusal.rule
                 good.append(b"")
             except broken:
@@ -174,18 +174,18 @@ class _BatchDecoder:
         """The message after the message index."""
         index = split_message_index(payload)
         if not isinstance(index, MessageIndex):
-            raise _Refused(self._rules[index, ""])
+            raise _RefusedPayload(self._rules[index, ""])
         at = schema_id, index.path
         if at not in self._names:
             self._names[at] = self._name_at(*at)
         if self._names[at] != self._name:
-            raise _Refused(self._rules["other_message" if self._names[at] else "bad_message_index", ""])
+            raise _RefusedPayload(self._rules["other_message" if self._names[at] else "bad_message_index", ""])
         return payload[index.end :]
 
     def _name_at(self, schema_id: int | None, path: tuple[int, ...]) -> str | None:
         writer = (self._writers or {}).get(schema_id) if schema_id is not None else None
         if writer is None:
-            raise _Refused(self._rules["unknown_schema", ""])
+            raise _RefusedPayload(self._rules["unknown_schema", ""])
         return Descriptors(writer).message_at(path)
 
     def _read(self, good: Sequence[bytes], start: int, refused: dict[int, int]) -> list[pa.StructArray]:

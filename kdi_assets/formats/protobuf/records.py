@@ -125,7 +125,7 @@ class Field:
 
 def record_of(message: Descriptor) -> Record:
     """The tree of a message; raises ``DescriptorMistake`` if no table can hold any of it."""
-    reader = _Reader()
+    reader = _MessageReader()
     try:
         record = reader.record(message, "", ())
     except _LeftOut as reason:
@@ -139,7 +139,7 @@ class _LeftOut(Exception):
     """No column can hold a field, for this reason."""
 
 
-class _Reader:
+class _MessageReader:
     """Reads one message and counts its fields; a nested type counts at each of its places."""
 
     def __init__(self) -> None:
