@@ -65,20 +65,15 @@ def drain(
         AnotherDrainActive: Other commits came first too often in a row.
         KdiError: Every refusal of ``take_snapshot`` and ``execute_plan``.
     """
-    with heard_by_listeners(
-        "drain",
-        stream,
-        options["lake"],
-        options["session"],
-        run_id=options.get("run_id", ""),
-        report=options.get("report", lambda line: None),
-    ) as heard:
+    context = DrainContext(stream=stream, at=at, **options)
+    lake, session = context.lake, context.session
+    with heard_by_listeners("drain", stream, lake, session, run_id=context.run_id, report=context.report) as heard:
 
         def committed(commit: Commit) -> None:
             heard(commit)
             on_commit(commit)
 
-        draining = Draining(DrainContext(stream=stream, at=at, **options), on_commit=committed)
+        draining = Draining(context, on_commit=committed)
         while step := draining.next_step():
             draining.take(step)
         return draining.report()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 
 from kdi_assets.delta.errors import CommitUnreadable
@@ -59,6 +59,23 @@ class RefinePlan:
         """The same for the report."""
         everything = self.kind == "rebuild"
         return tuple(Consumed(u.table, u.table_id, None if everything else u.since, u.version) for u in self.upstreams)
+
+    def with_dates(self, dates: Collection[date]) -> RefinePlan:
+        """The plan with some dates computed again, besides all that is new."""
+        if self.kind == "rebuild":
+            return self
+        if any(upstream.dates is None for upstream in self.upstreams):
+            why = "dates were requested, and it is unknown which other dates changed"
+            return replace(self, kind="rebuild", why=why)
+        new = {day for upstream in self.upstreams for day in upstream.dates or ()}
+        return replace(self, kind="dates", why="requested", dates=frozenset({*dates, *new}))
+
+    def with_all_rows(self, other_columns: str) -> RefinePlan:
+        """The plan with all rows computed again, because they have columns that the table has not."""
+        if self.kind == "rebuild":
+            return self
+        why = f"the rows have other columns: {other_columns}"
+        return replace(self, kind="rebuild", why=why, dates=frozenset(), deletes=None)
 
 
 def plan_refinement(table: RefinedTableSpec, lake: str, *, definition: str, rebuild: bool) -> RefinePlan:

@@ -91,10 +91,10 @@ def refine(
     def attempt() -> RefineEntry:
         nonlocal other_columns
         plan = plan_refinement(table, lake, definition=definition, rebuild=rebuild)
-        plan = _with_dates(plan, dates) if dates else plan
+        plan = plan.with_dates(days_between(*dates)) if dates else plan
         if plan.kind == "nothing":
             return _entry(plan, context)
-        plan = _with_all_rows(plan, other_columns) if other_columns else plan
+        plan = plan.with_all_rows(other_columns) if other_columns else plan
         try:
             return _execute(plan, context, definition)
         except HasOtherColumns as found:
@@ -108,24 +108,6 @@ def refine(
         if done.version >= 0:
             heard(FollowerWrite(done.version, done.rows_added))
     return RefineReport(done, time.monotonic() - started)
-
-
-def _with_dates(plan: RefinePlan, dates: tuple[date, date]) -> RefinePlan:
-    """The plan with some dates computed again, besides all that is new."""
-    if plan.kind == "rebuild":
-        return plan
-    new = {day for upstream in plan.upstreams for day in upstream.dates or ()}
-    if any(upstream.dates is None for upstream in plan.upstreams):
-        return replace(plan, kind="rebuild", why="dates were requested, and it is unknown which other dates changed")
-    return replace(plan, kind="dates", why="requested", dates=frozenset({*days_between(*dates), *new}))
-
-
-def _with_all_rows(plan: RefinePlan, other_columns: str) -> RefinePlan:
-    """The plan with all rows computed again, because they have columns that the table has not."""
-    if plan.kind == "rebuild":
-        return plan
-    why = f"the rows have other columns: {other_columns}"
-    return replace(plan, kind="rebuild", why=why, dates=frozenset(), deletes=None)
 
 
 def _execute(plan: RefinePlan, context: RefineContext, definition: str) -> RefineEntry:
