@@ -12,9 +12,10 @@ from deltalake import write_deltalake
 
 from kdi_assets.monitoring.checks.finding import Level
 from kdi_assets.monitoring.refined_status import RefinedStatus, up_to_date
-from kdi_assets.refine.entry import RefineKind
+from kdi_assets.refine.entry import RefineEntry, RefineKind
 from kdi_assets.refine.errors import ChangedByOthers
 from kdi_assets.refine.plan import RefinePlan
+from kdi_assets.refine.report import RefineReport
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
 from tests.documents import refined, written
@@ -93,6 +94,39 @@ def test_the_first_refinement_is_planned_without_spark(kdi: Kdi, lake: str) -> N
         }
     ]
     assert [(o.get("stream"), o.get("table"), o["state"]) for o in status.objects][1] == (None, "gold/daily", "behind")
+
+
+def test_a_refinement_shows_the_rows_that_came_and_went_by_date(kdi: Kdi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a date that only lost rows; a run that finds nothing new has no version."""
+    first, second = date(2026, 1, 1), date(2026, 1, 2)
+    entry = RefineEntry(
+        "gold/daily",
+        "a",
+        "changes",
+        dates=(first, second),
+        rows_added=1200,
+        rows_removed=3,
+        rows_by_date={second: 1200},
+        removed_by_date={first: 2, second: 1},
+        version=7,
+    )
+    reports = [RefineReport(entry), RefineReport(entry), RefineReport(RefineEntry("gold/daily", "b", "nothing"))]
+    monkeypatch.setattr("kdi_assets.refine.refine.refine", lambda table, **_: reports.pop(0))
+
+    shown, in_json, idle = kdi("refine", "daily"), kdi("refine", "daily", "--json"), kdi("refine", "daily", "--json")
+
+    assert shown.out == (
+        "gold/daily: 1,200 rows added, 3 removed, v7, 0.0 s\n"
+        "DATE        ROWS ADDED  REMOVED\n"
+        "2026-01-01           0        2\n"
+        "2026-01-02       1,200        1\n"
+    )
+    assert in_json.objects[0]["removed_by_date"] == {"2026-01-01": 2, "2026-01-02": 1}
+    assert (in_json.objects[0]["version"], idle.objects[0]["version"], idle.objects[0]["refined"]) == (
+        7,
+        None,
+        "nothing",
+    )
 
 
 @pytest.mark.parametrize(
