@@ -20,6 +20,7 @@ from kdi_assets.delta.transaction import Staged, start_table
 from kdi_assets.ledger.entry import (
     BELOW_POSITIONS,
     REPLAY_PREFIX,
+    Bookmark,
     DeadLettersAt,
     Kind,
     LedgerEntry,
@@ -57,6 +58,7 @@ def next_entry(
     kind: Kind,
     topic_id: str,
     positions: Mapping[TopicPartition, int] | None = None,
+    bookmarks: Mapping[TopicPartition, Bookmark] | None = None,
     attempt_id: str = "",
     **fields: Any,
 ) -> LedgerEntry:
@@ -69,15 +71,17 @@ def next_entry(
         ledger: The newest state of the ledger; ``None`` if the commit creates the table.
         topic_id: Of the topic that the positions belong to: the ledger's own, or one that a decision changes to.
         positions: Next offsets that the commit sets; other topic partitions keep theirs.
+        bookmarks: The same of Kinesis, whose positions mean nothing without them.
         attempt_id: By default a new one.
         fields: Of ``LedgerEntry``. Dead letters, routes and the messages read last are carried over if not named here.
     """
     newest = ledger.entry if ledger else None
     after = {**(known_positions(ledger, stream) if ledger else {}), **(positions or {})}
+    same_topic = newest if newest and newest.topic_id == topic_id else None
     carried_over = {
         "dead_letters_at": ledger.dead_letters_at if ledger else None,
         "routes": ledger.routes if ledger else None,
-        "last_read": unmoved_last_read(newest, after) if newest and newest.topic_id == topic_id else {},
+        "last_read": unmoved_last_read(same_topic, after),
     }
     return LedgerEntry(
         version=-1,
@@ -88,6 +92,7 @@ def next_entry(
         topic_id=topic_id,
         table_id=ledger.table_id if ledger else "",
         positions=after,
+        bookmarks={**(same_topic.bookmarks if same_topic else {}), **(bookmarks or {})},
         **{**carried_over, **fields},
     )
 
@@ -100,7 +105,8 @@ def may_follow(entry: LedgerEntry, other: LedgerEntry | None) -> bool:
 def rebase(entry: LedgerEntry, other: LedgerEntry) -> LedgerEntry:
     """The entry as it must be after another entry: what it does not change itself is taken from the other."""
     if entry.kind in BELOW_POSITIONS:
-        entry = replace(entry, positions=other.positions, routes=other.routes, last_read=other.last_read)
+        moved = {name: getattr(other, name) for name in ("positions", "bookmarks", "routes", "last_read")}
+        entry = replace(entry, **moved)
     return replace(entry, dead_letters_at=_newer(entry.dead_letters_at, other.dead_letters_at))
 
 

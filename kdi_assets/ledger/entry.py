@@ -94,6 +94,42 @@ class LastRead:
 
 
 @dataclass(frozen=True, slots=True)
+class Bookmark:
+    """After which record of a Kinesis shard reading goes on: its position is only the number of this record, plus one.
+
+    Attributes:
+        sequence: The sequence number of the last record read; empty without one.
+        at: Without one, the arrival to begin at; ``None``: the oldest record. Times are milliseconds since 1970.
+        arrived: When the last record arrived.
+        digest: Of its partition key and data, in hexadecimal.
+        seen_at: Every record that arrived before was read; 0 if nothing was.
+        ended: The shard is closed, and was read to its end.
+    """
+
+    sequence: str = ""
+    at: int | None = None
+    arrived: int = 0
+    digest: str = ""
+    seen_at: int = 0
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Records of a Kinesis shard that one commit read: the way from numbers back to sequence numbers.
+
+    Attributes:
+        first, last: Sequence numbers, both inclusive.
+        digest: ``bit_xor(xxhash64(sequence number))`` of all.
+    """
+
+    first: str
+    last: str
+    records: int
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
 class FieldCounts:
     """Fields of messages that are not in their rows.
 
@@ -188,6 +224,8 @@ class LedgerEntry:
         withdrawn: Of a replay of dates, by topic partition: messages whose rows it removed without replacement.
         withdrawn_digest: ``bit_xor(xxhash64(partition, offset))`` of these.
         erasure: Of an erasure: what it erased.
+        bookmarks: Of Kinesis: where each position is in its shard.
+        spans: Of Kinesis: what the commit read of each shard.
     """
 
     version: int
@@ -230,6 +268,8 @@ class LedgerEntry:
     withdrawn_digest: int = 0
     erasure: Erasure | None = None
     last_read: Mapping[TopicPartition, LastRead] = field(default_factory=dict)
+    bookmarks: Mapping[TopicPartition, Bookmark] = field(default_factory=dict)
+    spans: Mapping[TopicPartition, Span] = field(default_factory=dict)
     decided_by: str = ""
     because: str = ""
 
