@@ -9,10 +9,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.ledger.entry import LastRead
+from kdi_assets.ledger.entry import Bookmark, LastRead
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.of_stream import source_at
 from kdi_assets.sources.source import MESSAGES_DDL, AtPosition, BrokerOffsets, Held, Retention, Source, TopicState
+from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -84,6 +85,9 @@ class MemorySource:
             for tp, held in topic.partitions.items()
         }
 
+    def first_bookmarks(self, topic: TopicState, start: StartPolicy) -> Mapping[TopicPartition, Bookmark]:
+        return {}
+
     def around(
         self,
         positions: Mapping[TopicPartition, int],
@@ -107,7 +111,9 @@ class MemorySource:
         return sum(sizes) / len(sizes) if sizes else None
 
     @contextmanager
-    def hold(self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState) -> Iterator[Held]:
+    def hold(
+        self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState, *, most: int
+    ) -> Iterator[Held]:
         copied = replace(self, log={tp: dict(messages) for tp, messages in self.log.items()})
         ahead = Held(copied.topic(topic.topic), lambda ranges: copied.read(session(), ranges))
         self.holds += 1

@@ -25,12 +25,12 @@ from kdi_assets.drain.execute_plan import DrainContext, execute_plan
 from kdi_assets.drain.plan import Plan, PositionCommit
 from kdi_assets.drain.position_commit import commit_positions
 from kdi_assets.drain.report import Commit, DrainReport, heard_by_listeners
-from kdi_assets.drain.snapshot import Snapshot, check_last_read, expected_offset_bytes, take_snapshot
+from kdi_assets.drain.snapshot import check_last_read, expected_offset_bytes, take_snapshot
 from kdi_assets.drain.spark_errors import jvm_loss_named
 from kdi_assets.errors import Transient
 from kdi_assets.runtime.spark_internals import jvm_cpu_seconds
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import ReadMessages, TopicState
+from kdi_assets.sources.source import Held, ReadMessages, TopicState
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -110,7 +110,9 @@ class Draining:
         with self._clock.running():
             self._snapshot = take_snapshot(context.stream, context.lake, topic)
         self._backlog_before = self._snapshot.backlog()
-        self._until = {tp: offsets.end for tp, offsets in self._snapshot.topic.partitions.items()}
+        first = self._snapshot.topic
+        self._as_of = first.as_of
+        self._until = {} if first.as_of else {tp: offsets.end for tp, offsets in first.partitions.items()}
 
     @property
     def stream(self) -> Stream:
@@ -128,7 +130,8 @@ class Draining:
         stream = self.stream
         with self._clock.running(), ExitStack() as unless_planned:
             unless_planned.callback(self._until_taken.close)
-            snapshot = self._held_snapshot()
+            held = self._hold()
+            snapshot = replace(self._snapshot, topic=held.topic)
             expected = expected_offset_bytes(stream, snapshot)
             plan = snapshot.plan(stream, self._until, offset_bytes=expected)
             if plan and plan.ranges:
@@ -137,8 +140,9 @@ class Draining:
                 if timestamps and self._lag is None:
                     self._lag = max(0.0, (datetime.now(UTC) - min(timestamps)).total_seconds())
                 read = source_of(stream).last_messages(plan.ranges)
+                planned = replace(plan, last_read={**plan.last_read, **read}, marks=held.marks(plan.ranges))
                 unless_planned.pop_all()
-                return replace(plan, last_read={**plan.last_read, **read})
+                return planned
         if self._undrainable:
             raise self._undrainable
         return None
@@ -195,15 +199,15 @@ class Draining:
             taken_by_another=self._overtaken and not self._commits,
         )
 
-    def _held_snapshot(self) -> Snapshot:
-        """The snapshot with what the source holds until the next plan is taken."""
-        snapshot = self._snapshot
-        if snapshot.ledger is None:
-            return snapshot
-        hold = source_of(self.stream).hold(self._context.session, snapshot.topic, snapshot.ledger)
+    def _hold(self) -> Held:
+        """What the source holds until the next plan is taken."""
+        topic, ledger = replace(self._snapshot.topic, as_of=self._as_of), self._snapshot.ledger
+        if ledger is None:
+            return Held(topic)
+        hold = source_of(self.stream).hold(self._context.session, topic, ledger, most=self.stream.offsets_per_plan)
         held = self._until_taken.enter_context(hold)
         self._read_held = held.read
-        return replace(snapshot, topic=held.topic)
+        return held
 
     def _commit_positions(self, step: PositionCommit) -> None:
         context, snapshot = self._context, self._snapshot
