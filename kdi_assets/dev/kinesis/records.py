@@ -87,7 +87,9 @@ def get_records(state: KinesisState, request: ApiRequest) -> ApiAnswer:
     refuse_dry_run(request)
     if empty_pages:
         following = _iterator(state, stream, shard, after, empty_pages - 1)
-        return {"Records": [], "NextShardIterator": following, "MillisBehindLatest": 1000 * empty_pages}
+        unread = read_page(state, stream, shard, after, most_records=0, most_bytes=0)
+        behind = max(1000 * empty_pages, unread.behind_ms)  # no answer is ahead of a record that comes after it
+        return {"Records": [], "NextShardIterator": following, "MillisBehindLatest": behind}
     page = read_page(state, stream, shard, after, most_records=limit, most_bytes=PAGE_BYTES)
     state.limits.note_bytes(request.call, sum(record.size for record in page.records), state.now())
     answer: ApiAnswer = {
