@@ -18,7 +18,8 @@ from kdi_assets.drain.errors import (
     TopicRecreated,
 )
 from kdi_assets.drain.route_change import routes_to_drain_by
-from kdi_assets.ledger.entry import Bookmark, Kind, LastRead, unmoved_last_read
+from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.ledger.entry import Kind, LastRead, unmoved_last_read
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.sources.of_stream import source_of

@@ -17,10 +17,10 @@ from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.delta.markers import version_id
 from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind, commit_once, refuse_conflicts
 from kdi_assets.delta.transaction import Staged, start_table
+from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import (
     BELOW_POSITIONS,
     REPLAY_PREFIX,
-    Bookmark,
     DeadLettersAt,
     Kind,
     LedgerEntry,

@@ -9,8 +9,8 @@ from datetime import date, datetime
 from typing import Any
 
 from kdi_assets.delta.log import metadata_with
+from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.entry import (
-    Bookmark,
     DeadLettersAt,
     Erasure,
     FieldCounts,
@@ -18,7 +18,6 @@ from kdi_assets.ledger.entry import (
     LedgerEntry,
     RangeCounts,
     RowlessCounts,
-    Span,
 )
 from kdi_assets.ledger.errors import WrittenByNewerRelease
 from kdi_assets.ledger.routes import Routes

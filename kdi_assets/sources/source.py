@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import Bookmark, LastRead, Span
+from kdi_assets.ledger.bookmarks import Bookmark, Span
+from kdi_assets.ledger.entry import LastRead
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.stream import OffsetRange, TopicPartition

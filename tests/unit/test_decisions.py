@@ -11,8 +11,9 @@ import pytest
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.snapshot import truncation
+from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.commit import may_follow, next_entry, rebase
-from kdi_assets.ledger.entry import Bookmark, DeadLettersAt, LastRead, LedgerEntry
+from kdi_assets.ledger.entry import DeadLettersAt, LastRead, LedgerEntry
 from kdi_assets.ledger.positions import RETIRED, LedgerState, read_ledger
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.recovery.adopt import adopt, adopt_dead_letters

@@ -8,8 +8,8 @@ from datetime import date
 
 import pytest
 
+from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.entry import (
-    Bookmark,
     DeadLettersAt,
     Erasure,
     FieldCounts,
@@ -17,7 +17,6 @@ from kdi_assets.ledger.entry import (
     LedgerEntry,
     RangeCounts,
     RowlessCounts,
-    Span,
 )
 from kdi_assets.ledger.entry_json import FORMAT, FORMAT_OF_BOOKMARKS, entry_to_json, parse_entry
 from kdi_assets.ledger.errors import WrittenByNewerRelease

@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import Bookmark, LastRead
+from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.ledger.entry import LastRead
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.kafka import messages, reader, topic_config
 from kdi_assets.sources.kafka import topic as kafka
