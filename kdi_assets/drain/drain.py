@@ -26,7 +26,7 @@ from kdi_assets.drain.plan import Plan, PositionCommit
 from kdi_assets.drain.position_commit import commit_positions
 from kdi_assets.drain.report import Commit, DrainReport, heard_by_listeners
 from kdi_assets.drain.snapshot import check_last_read, expected_offset_bytes, take_snapshot
-from kdi_assets.drain.spark_errors import jvm_loss_named
+from kdi_assets.drain.spark_errors import jvm_loss_named, spark_failures
 from kdi_assets.errors import Transient
 from kdi_assets.runtime.spark_internals import jvm_cpu_seconds
 from kdi_assets.sources.of_stream import source_of
@@ -140,7 +140,9 @@ class Draining:
                 if timestamps and self._lag is None:
                     self._lag = max(0.0, (datetime.now(UTC) - min(timestamps)).total_seconds())
                 read = source_of(stream).last_messages(plan.ranges)
-                planned = replace(plan, last_read={**plan.last_read, **read}, marks=held.marks(plan.ranges))
+                with spark_failures(stream, "looking for the end of the plan"):
+                    marks = held.marks(plan.ranges)
+                planned = replace(plan, last_read={**plan.last_read, **read}, marks=marks)
                 unless_planned.pop_all()
                 return planned
         if self._undrainable:
@@ -205,7 +207,8 @@ class Draining:
         if ledger is None:
             return Held(topic)
         hold = source_of(self.stream).hold(self._context.session, topic, ledger, most=self.stream.offsets_per_plan)
-        held = self._until_taken.enter_context(hold)
+        with spark_failures(self.stream, "reading messages before a plan"):
+            held = self._until_taken.enter_context(hold)
         self._read_held = held.read
         return held
 
