@@ -76,7 +76,7 @@ def announce(
     """
     if stream.announce is None:
         return Announced()
-    topic, cluster = stream.announce.topic, stream.announce.cluster or stream.cluster
+    topic, cluster = stream.announce.topic, stream.announce.cluster or stream.kafka
     bookmarks = bookmark_topic(topic)
     read_topic(cluster, topic)  # refuses a topic that is missing: a producer would wait for it, or create it
     ensure_bookmark_topic(stream, cluster, bookmarks)

@@ -47,7 +47,7 @@ def read_announced_status(stream: Stream, lake: str) -> AnnouncedStatus:
     """
     if stream.announce is None:
         return AnnouncedStatus()
-    topic, cluster = stream.announce.topic, stream.announce.cluster or stream.cluster
+    topic, cluster = stream.announce.topic, stream.announce.cluster or stream.kafka
     read_topic(cluster, topic)
     last = _bookmark(stream, cluster, topic)
     found = open_upstream(stream.table_uri(lake), partial(announced_version, last))

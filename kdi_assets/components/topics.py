@@ -29,9 +29,9 @@ def _topic_asset(key: dg.AssetKey, readers: Sequence[Stream]) -> dg.AssetsDefini
     cluster, topic = readers[0].cluster, readers[0].topic
     spec = dg.AssetSpec(
         key,
-        description=f"Kafka topic {topic} of cluster {cluster.name} ({cluster.bootstrap_servers}).",
-        group_name="kafka",
-        kinds={"kafka"},
+        description=f"{cluster.system.title()} topic {topic} of cluster {cluster.name} ({cluster.address}).",
+        group_name=cluster.system,
+        kinds={cluster.system},
         metadata={"topic": topic, "cluster": cluster.name},
     )
     with warnings.catch_warnings():

@@ -59,7 +59,8 @@ def examine(
     """
     streams = [stream for stream in streams if stream.status != "retired"]  # their topics may be deleted
     told = announced_streams(streams)
-    clusters = {c.name: c for c in (*(s.cluster for s in streams), *(announcing_cluster(s) for s in told))}
+    used = (*(s.cluster for s in streams), *(announcing_cluster(s) for s in told))
+    clusters = {c.name: c for c in used if isinstance(c, Cluster)}
     delta: list[Stream | RefinedTableSpec] = [
         *streams,
         *(table for table in others if isinstance(table, RefinedTableSpec)),

@@ -80,7 +80,7 @@ def announced_streams(streams: Iterable[Stream]) -> list[Stream]:
 
 def announcing_cluster(stream: Stream) -> Cluster:
     """The cluster of the topic of a stream's announcements."""
-    return (stream.announce and stream.announce.cluster) or stream.cluster
+    return (stream.announce and stream.announce.cluster) or stream.kafka
 
 
 def kind_of(table: FollowedTable) -> TableKind:
