@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from kdi_assets.sources.source import Source
+from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import Cluster, Stream
 
 
@@ -24,3 +25,10 @@ def _kafka(connection: Cluster) -> Source:
     from kdi_assets.sources.kafka.source import KafkaSource  # a second source must not load the client of this one
 
     return KafkaSource(connection)
+
+
+@source_at.register
+def _kinesis(connection: KinesisRegion) -> Source:
+    from kdi_assets.sources.kinesis.source import KinesisSource
+
+    return KinesisSource(connection)

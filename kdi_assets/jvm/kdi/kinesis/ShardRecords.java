@@ -36,7 +36,8 @@ import software.amazon.awssdk.services.kinesis.model.ShardIteratorType;
  * array<string>, digest: string}. Records have only the first of these. The last row is the only one with {@code stop}:
  * {@code ended} if the shard is closed and was read to its end, {@code reached} if nothing else arrived in time, {@code
  * most} if there may be more. It has the number after the last record as its offset; arrival, sequence number and digest
- * of the last record; the sequence number of the first, and those after which the reader began again by itself.
+ * of the last record; the sequence number of the first; and where the reader began again by itself, the sequence numbers
+ * before and after that, with a blank between.
  */
 final class ShardRecords implements Iterator<InternalRow> {
   private static final int PAGE = 10_000;
@@ -50,6 +51,8 @@ final class ShardRecords implements Iterator<InternalRow> {
   private final UTF8String stream;
   private final ShardRange range;
   private final List<UTF8String> resumed = new ArrayList<>();
+  /** Where the reader began again, until the next record comes. */
+  private BigInteger resumedAfter;
   private BigInteger last;
   private Record first;
   private Record read;
@@ -57,6 +60,7 @@ final class ShardRecords implements Iterator<InternalRow> {
   private Iterator<Record> page = Collections.emptyIterator();
   /** Null once the shard was read to its end: the only proof of it; a closed shard may still have records. */
   private String iterator;
+  private boolean fetched;
   private boolean reached;
   private String stop;
   private boolean told;
@@ -112,13 +116,22 @@ final class ShardRecords implements Iterator<InternalRow> {
       stop = "reached";
       return;
     }
+    if (resumedAfter != null) {
+      resumed.add(UTF8String.fromString(resumedAfter + " " + number));
+      resumedAfter = null;
+    }
     next = record;
     first = first == null ? record : first;
     last = number;
   }
 
   private void fetch() {
-    GetRecordsResponse answer = answered(() -> kinesis.getRecords(r -> r.shardIterator(iterator).limit(PAGE)));
+    if (fetched) {
+      sleep(PAUSE_MILLIS); // a shard takes five calls a second, from all its readers together
+    }
+    fetched = true;
+    int limit = (int) Math.min(PAGE, range.offset() + range.most() - offset);
+    GetRecordsResponse answer = answered(() -> kinesis.getRecords(r -> r.shardIterator(iterator).limit(limit)));
     page = answer.records().iterator();
     iterator = answer.nextShardIterator();
     long behind = answer.millisBehindLatest();
@@ -161,13 +174,13 @@ final class ShardRecords implements Iterator<InternalRow> {
           throw expired;
         }
         iterator = answered(this::startingIterator);
-        resumed.add(UTF8String.fromString(last == null ? "" : last.toString()));
+        resumedAfter = first == null ? null : last; // before the first record, the edge is the range's own
       } catch (SdkException failed) {
         if (!mayPass(failed, tries)) {
           throw failed;
         }
       }
-      pause();
+      sleep(PAUSE_MILLIS + ThreadLocalRandom.current().nextInt(PAUSE_MILLIS));
     }
   }
 
@@ -179,9 +192,9 @@ final class ShardRecords implements Iterator<InternalRow> {
     return passes && tries < TRIES_WITHOUT_ANSWER;
   }
 
-  private static void pause() {
+  private static void sleep(int millis) {
     try {
-      Thread.sleep(PAUSE_MILLIS + ThreadLocalRandom.current().nextInt(PAUSE_MILLIS));
+      Thread.sleep(millis);
     } catch (InterruptedException killed) {
       Thread.currentThread().interrupt();
       throw new IllegalStateException("the task was killed", killed);

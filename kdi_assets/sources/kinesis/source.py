@@ -1,0 +1,207 @@
+"""Kinesis as a source: a record's offset is its number in this table's reading of its shard, so reading comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from kdi_assets.errors import KdiError
+from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.ledger.entry import LastRead
+from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.sources.kinesis.capture import Capture, captured
+from kdi_assets.sources.kinesis.client import kinesis_client, milliseconds, server_time, translated
+from kdi_assets.sources.kinesis.errors import BookmarkMissing, KinesisUnanswered, ReadAgainUnknown, SeamOpen
+from kdi_assets.sources.kinesis.look import Ahead, look_ahead, refuse_hole, refuse_other_last
+from kdi_assets.sources.kinesis.reader import ShardStart
+from kdi_assets.sources.kinesis.shards import id_of, list_shards, ready
+from kdi_assets.sources.source import (
+    LEADER_SECONDS,
+    REQUEST_SECONDS,
+    AtPosition,
+    BrokerOffsets,
+    Held,
+    Marks,
+    Retention,
+    TopicState,
+)
+from kdi_assets.stream.fields import StartPolicy
+from kdi_assets.stream.kinesis import KinesisRegion
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOUR = 3600
+UNREAD = BrokerOffsets(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class KinesisSource:
+    """The streams of a connection; the methods are those of ``Source``, and a topic is a stream."""
+
+    connection: KinesisRegion
+
+    def topic(self, name: str) -> TopicState:
+        client = kinesis_client(self.connection)
+        with translated(self.connection, name):
+            answer = client.describe_stream_summary(StreamName=name)
+            shards = list_shards(client, name)
+        # The server tells whole seconds: of the second that has begun, records may have arrived already.
+        as_of = server_time(answer) + timedelta(seconds=1)
+        unread = {TopicPartition(name, shard.number): UNREAD for shard in shards}
+        return TopicState(name, _identity(answer["StreamDescriptionSummary"]), unread, as_of)
+
+    def topics(
+        self, names: Collection[str], *, leader_seconds: float = LEADER_SECONDS
+    ) -> dict[str, TopicState | KdiError]:
+        found: dict[str, TopicState | KdiError] = {}
+        for name in names:
+            try:
+                found[name] = self.topic(name)
+            except KdiError as refused:
+                found[name] = refused
+        return found
+
+    def topic_id(self, name: str) -> str:
+        with translated(self.connection, name):
+            answer = kinesis_client(self.connection).describe_stream_summary(StreamName=name)
+        return _identity(answer["StreamDescriptionSummary"])
+
+    def offsets_at(self, topic: TopicState, moment: datetime) -> dict[TopicPartition, int]:
+        return dict.fromkeys(topic.partitions, 0)  # numbers begin where reading begins: `first_bookmarks` says where
+
+    def first_bookmarks(self, topic: TopicState, start: StartPolicy) -> Mapping[TopicPartition, Bookmark]:
+        if start == "latest" and topic.as_of:
+            start = topic.as_of - timedelta(seconds=1)
+        at = milliseconds(start) if isinstance(start, datetime) else None
+        return dict.fromkeys(topic.partitions, Bookmark(at=at))
+
+    def around(
+        self,
+        positions: Mapping[TopicPartition, int],
+        *,
+        before: Mapping[TopicPartition, LastRead] | None = None,
+        seconds: float = REQUEST_SECONDS,
+        committed: bool = True,
+    ) -> dict[TopicPartition, AtPosition]:
+        return {}  # numbers do not say where a record is; `hold` has looked at the bookmark
+
+    def last_messages(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, LastRead]:
+        return {}  # the bookmark has the fingerprint
+
+    def sampled_bytes(self, positions: Mapping[TopicPartition, int]) -> float | None:
+        return None
+
+    @contextmanager
+    def hold(
+        self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState, *, most: int
+    ) -> Iterator[Held]:
+        client, name = kinesis_client(self.connection), topic.topic
+        until = milliseconds(topic.as_of) if topic.as_of else 0
+        before = _bookmarks(ledger, topic)
+        with translated(self.connection, name):
+            ahead = self._ahead(client, topic, before, until)
+        ended = {tp: replace(before[tp], ended=True) for tp, found in ahead.items() if found.ended}
+        starts = [
+            ShardStart(tp, ledger.positions.get(tp, 0), before[tp], found.horizon)
+            for tp, found in sorted(ahead.items())
+            if found.first
+        ]
+        nothing = topic.without_backlog(ledger.positions)
+        if not starts:
+            yield Held(nothing)
+            return
+        access = _access(self.connection, client)
+        with captured(session(), access, name, starts, until=until, most=most) as capture:
+            with translated(self.connection, name):
+                _refuse_open_seams(client, capture, ahead)
+            ends = {tp: BrokerOffsets(r.range.start, r.range.end, r.range.end) for tp, r in capture.shards.items()}
+
+            def marks(ranges: Sequence[OffsetRange]) -> Marks:
+                of_ranges = capture.marks(ranges)
+                return replace(of_ranges, bookmarks={**ended, **of_ranges.bookmarks})
+
+            yield Held(replace(nothing, partitions={**nothing.partitions, **ends}), capture.read, marks)
+
+    def _ahead(
+        self, client: Any, topic: TopicState, bookmarks: Mapping[TopicPartition, Bookmark], until: int
+    ) -> dict[TopicPartition, Ahead]:
+        """What follows the bookmark of each shard that may be read; also of the children of those that end so."""
+        name, found = topic.topic, dict[TopicPartition, Ahead]()
+        summary = client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
+        shards = [s for s in list_shards(client, name) if TopicPartition(name, s.number) in topic.partitions]
+        while True:
+            ended = {tp for tp, ahead in found.items() if ahead.ended}
+            now = {tp.partition: replace(mark, ended=mark.ended or tp in ended) for tp, mark in bookmarks.items()}
+            new = [tp for shard in ready(shards, now) if (tp := TopicPartition(name, shard.number)) not in found]
+            if not new:
+                return found
+            for tp in new:
+                seconds = HOUR * summary["RetentionPeriodHours"]
+                shard = id_of(tp.partition)
+                found[tp] = look_ahead(client, name, shard, bookmarks[tp], until=until, retention_seconds=seconds)
+
+    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> NoReturn:
+        raise ReadAgainUnknown(stream=ranges[0].topic_partition.topic)
+
+    def can_have_gaps(self, topic: str) -> bool:
+        return False  # the reading counts the records that it gets
+
+    def message_in(
+        self, ranges: Mapping[TopicPartition, Iterable[OffsetRange]], *, seconds: float = REQUEST_SECONDS
+    ) -> tuple[TopicPartition, int] | None:
+        return None  # a number that no record has is no place in a shard
+
+    def first_unreadable(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, int]:
+        return {}
+
+    def retention(self, names: Collection[str]) -> dict[str, Retention]:
+        client, found = kinesis_client(self.connection), dict[str, Retention]()
+        for name in names:
+            with translated(self.connection, name):
+                summary = client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
+            found[name] = Retention(HOUR * summary["RetentionPeriodHours"], None)
+        return found
+
+    def unanswered(self, detail: str) -> KdiError:
+        return KinesisUnanswered(connection=self.connection.name, detail=detail)
+
+
+def _identity(summary: Mapping[str, Any]) -> str:
+    """A stream that is deleted and created again has the same ARN."""
+    return f"{summary['StreamARN']}@{milliseconds(summary['StreamCreationTimestamp'])}"
+
+
+def _bookmarks(ledger: LedgerState, topic: TopicState) -> dict[TopicPartition, Bookmark]:
+    """The bookmark of every shard; a shard that appeared later begins at its oldest record."""
+    known = ledger.entry.bookmarks if ledger.entry else {}
+    found = {tp: known.get(tp, Bookmark()) for tp in topic.partitions}
+    for tp, mark in found.items():
+        if ledger.positions.get(tp) and not mark.sequence:
+            raise BookmarkMissing(stream=topic.topic, shard=id_of(tp.partition))
+    return found
+
+
+def _access(connection: KinesisRegion, client: Any) -> tuple[str, ...]:
+    """What the reader on the executors needs: one address and one set of keys for both clients."""
+    import boto3
+
+    credentials = boto3.Session().get_credentials()
+    keys = credentials.get_frozen_credentials()
+    return connection.region, client.meta.endpoint_url, keys.access_key, keys.secret_key, keys.token or ""
+
+
+def _refuse_open_seams(client: Any, capture: Capture, ahead: Mapping[TopicPartition, Ahead]) -> None:
+    """Refuse unless the second client sees the edges of each shard, and where the reader began again, as the reader."""
+    for tp, read in capture.shards.items():
+        first, shard = ahead[tp].first, id_of(tp.partition)
+        if first is None or read.span.first != first.sequence:
+            detail = f"the second client sees {first}, the first record read is {read.span}"
+            raise SeamOpen(stream=tp.topic, shard=shard, detail=detail)
+        refuse_other_last(client, tp.topic, shard, read.bookmark)
+        for before, after in read.resumed:
+            refuse_hole(client, tp.topic, shard, before, after)

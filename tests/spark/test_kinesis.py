@@ -1,0 +1,262 @@
+"""Whole drains of a Kinesis stream, by polling."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kdi_assets.dev.kinesis.faults import Fault
+from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
+from kdi_assets.drain.drain import drain
+from kdi_assets.drain.errors import ReadOrWriteFailed, TopicRecreated
+from kdi_assets.sources.kinesis.errors import ShardTrimmed
+from kdi_assets.sources.kinesis.shards import id_of
+from kdi_assets.stream.kinesis import KinesisRegion
+from kdi_assets.stream.stream import Stream
+from tests.driven import AS_DECODED
+from tests.kinesis import kinesis_client
+from tests.oracle import entries, read_back
+
+BATCH = 500
+HOUR = 3600
+
+
+class Put:
+    """A stream of a server of ours, its table, and what was put into it."""
+
+    def __init__(self, spark: SparkSession, lake: str, server: KinesisServer, *, shards: int, **fields: Any) -> None:
+        self.spark, self.lake, self.server = spark, lake, server
+        self.client = kinesis_client(server.endpoint)
+        self.client.create_stream(StreamName="orders", ShardCount=shards)
+        server.advance(60)
+        connection = KinesisRegion("main", "us-east-1", server.endpoint)
+        self.stream = Stream(
+            "orders", "bronze/orders", cluster=connection, **AS_DECODED | {"record_ddl": "id bigint"} | fields
+        )
+        self.ids: list[int] = []
+
+    def put(self, count: int) -> None:
+        """Put more records, each with an id of its own."""
+        for start in range(len(self.ids), len(self.ids) + count, BATCH):
+            ids = range(start, min(start + BATCH, start + count))
+            records = [{"Data": json.dumps({"id": i}).encode(), "PartitionKey": f"key {i}"} for i in ids]
+            answer = self.client.put_records(StreamName="orders", Records=records)
+            assert answer["FailedRecordCount"] == 0
+            self.ids += ids
+            self.server.advance(1)
+
+    def drain(self, at: Callable[[str], None] = lambda point: None) -> int:
+        """The number of plans that a drain commits."""
+        return len(drain(self.stream, lake=self.lake, session=lambda: self.spark, at=at).commits)
+
+    def drained(self) -> list[int]:
+        return sorted(row["id"] for row in read_back(self.stream, self.lake).rows)
+
+    def entries(self) -> list[Any]:
+        return entries(self.stream.table_uri(self.lake), self.stream.app_id)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisServer]:
+    """A server that both clients reach with the keys of the environment."""
+    server = start_kinesis()
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    yield server
+    server.stop()
+
+
+class Crash(Exception):
+    """The end of a drain, where a test wants it."""
+
+
+def crash_at(wanted: str) -> Callable[[str], None]:
+    def at(point: str) -> None:
+        if point == wanted:
+            raise Crash
+
+    return at
+
+
+def test_each_record_is_a_row_once_through_a_crash_and_a_split(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    """Purpose: the way of a record, from its shard to its row, with positions, bookmarks and spans that agree.
+    Procedure: put 2,000 records into 2 shards and drain; put more, end a drain before its commit, drain; split a shard,
+    put more, and drain.
+    Pass: every id that was put is in the table once; positions count the records of each shard.
+    """
+    orders = Put(spark, lake, server, shards=2)
+    orders.put(2_000)
+    assert (orders.drain(), orders.drain()) == (1, 0)
+    assert orders.drained() == orders.ids
+
+    orders.put(700)
+    with pytest.raises(Crash):
+        orders.drain(crash_at("accounted for"))
+    assert len(orders.drained()) == 2_000
+    assert orders.drain() == 1
+    assert orders.drained() == orders.ids
+
+    orders.put(100)
+    orders.client.split_shard(StreamName="orders", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 126))
+    server.advance(60)
+    orders.put(300)
+    assert orders.drain() == 2, "the parent, then its children"
+
+    assert orders.drained() == orders.ids
+    last = orders.entries()[-1]
+    assert sum(last.positions.values()) == len(orders.ids)
+    assert {tp.partition: mark.ended for tp, mark in last.bookmarks.items()} == {0: True, 1: False, 2: False, 3: False}
+    spans = [span for entry in orders.entries() for span in entry.spans.values()]
+    assert sum(span.records for span in spans) == len(orders.ids)
+
+
+FAULTS = {
+    "throttled": [Fault("GetRecords", times=4, code="ProvisionedThroughputExceededException")],
+    "iterator expired": [Fault("GetRecords", times=2, code="ExpiredIteratorException")],
+    "server error": [Fault("GetRecords", code="InternalFailure", status=500)],
+    "cut off": [Fault("GetRecords", cut_after=200)],
+    "answered twice": [Fault("GetRecords", times=2, repeats=True)],
+}
+
+
+@pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
+def test_requests_that_fail_neither_lose_nor_double_a_record(
+    spark: SparkSession, lake: str, server: KinesisServer, faults: list[Fault]
+) -> None:
+    """Procedure: the faults hit the reader on the executors, after the second client looked at both shards."""
+    orders = Put(spark, lake, server, shards=2)
+    orders.put(600)
+    server.behaviour.empty_pages = 1
+    server.behaviour.arrival_jitter_ms = 300
+    for fault in faults:
+        server.order(replace(fault, skip=4))
+
+    orders.drain()
+
+    assert orders.drained() == orders.ids
+
+
+def test_what_the_executors_are_refused_stops_a_drain_before_it_commits(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    orders = Put(spark, lake, server, shards=1)
+    orders.put(10)
+    server.order(Fault("GetRecords", skip=1, code="AccessDeniedException"))
+
+    with pytest.raises(ReadOrWriteFailed, match="AccessDenied"):
+        orders.drain()
+    assert orders.drained() == []
+    orders.drain()
+
+    assert orders.drained() == orders.ids
+
+
+def test_a_drain_takes_its_records_in_plans_of_max_records(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    orders = Put(spark, lake, server, shards=2, max_records=400)
+    orders.put(1_000)
+
+    assert orders.drain() == 3
+
+    assert orders.drained() == orders.ids
+    assert [entry.messages for entry in orders.entries() if entry.kind == "drain"][:2] == [400, 400]
+
+
+def test_latest_is_the_moment_of_the_first_commit(spark: SparkSession, lake: str, server: KinesisServer) -> None:
+    orders = Put(spark, lake, server, shards=1, start="latest")
+    orders.put(10)
+    server.advance(5)
+
+    assert orders.drain() == 0
+    orders.put(20)
+    assert orders.drain() == 1
+
+    assert orders.drained() == orders.ids[10:]
+
+
+@pytest.mark.parametrize("behaviour", ["horizon", "refused", "empty"])
+def test_a_record_that_retention_passed_after_it_was_read_is_no_loss(
+    spark: SparkSession, lake: str, server: KinesisServer, behaviour: Any
+) -> None:
+    server.behaviour.trimmed_position = behaviour
+    orders = Put(spark, lake, server, shards=1)
+    orders.put(10)
+    server.advance(10 * HOUR)
+    orders.drain()
+    orders.put(20)
+    server.advance(15 * HOUR)
+
+    orders.drain()
+
+    assert orders.drained() == orders.ids
+
+
+def test_retention_that_may_have_passed_unread_records_is_refused(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    orders = Put(spark, lake, server, shards=1)
+    orders.put(10)
+    orders.drain()
+    orders.put(20)
+    server.advance(30 * HOUR)
+
+    with pytest.raises(ShardTrimmed):
+        orders.drain()
+
+    assert orders.drained() == orders.ids[:10]
+
+
+def test_a_stream_that_was_created_again_is_refused(spark: SparkSession, lake: str, server: KinesisServer) -> None:
+    orders = Put(spark, lake, server, shards=1)
+    orders.put(10)
+    orders.drain()
+    orders.client.delete_stream(StreamName="orders")
+    server.advance(60)
+    orders.client.create_stream(StreamName="orders", ShardCount=1)
+    server.advance(60)
+
+    with pytest.raises(TopicRecreated):
+        orders.drain()
+
+
+def test_shards_that_were_closed_before_they_were_read_are_read_before_their_children(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    """Procedure: split an empty shard and merge its children while nothing is drained; then put records."""
+    orders = Put(spark, lake, server, shards=1)
+    orders.drain()
+    orders.client.split_shard(StreamName="orders", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    server.advance(60)
+    orders.put(40)
+    orders.client.merge_shards(StreamName="orders", ShardToMerge=id_of(1), AdjacentShardToMerge=id_of(2))
+    server.advance(60)
+    orders.put(50)
+
+    assert orders.drain() == 2, "the empty one needs no plan, its children and their child need one each"
+
+    assert orders.drained() == orders.ids
+    assert {tp.partition: mark.ended for tp, mark in orders.entries()[-1].bookmarks.items()} == {
+        **dict.fromkeys((0, 1, 2), True),
+        3: False,
+    }
+
+
+def test_a_plan_of_a_part_of_what_was_read_ends_at_a_record(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    """Procedure: limit the bytes of a plan; of a stream without drains, 10 kB are expected of each record."""
+    orders = Put(spark, lake, server, shards=2, max_bytes=1_500_000)
+    orders.put(400)
+
+    assert orders.drain() == 2
+
+    assert orders.drained() == orders.ids
+    assert [entry.messages for entry in orders.entries() if entry.kind == "drain"] == [150, 250]
