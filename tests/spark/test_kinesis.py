@@ -17,7 +17,7 @@ from kdi_assets.drain.errors import ReadOrWriteFailed, TopicRecreated
 from kdi_assets.sources.kinesis.errors import ShardTrimmed
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.kinesis import KinesisRegion
-from kdi_assets.stream.stream import Stream
+from kdi_assets.stream.stream import Stream, TopicPartition
 from tests.driven import AS_DECODED
 from tests.kinesis import kinesis_client
 from tests.oracle import entries, read_back
@@ -212,6 +212,22 @@ def test_retention_that_may_have_passed_unread_records_is_refused(
         orders.drain()
 
     assert orders.drained() == orders.ids[:10]
+
+
+def test_a_shard_may_expire_once_it_was_read_to_its_end(spark: SparkSession, lake: str, server: KinesisServer) -> None:
+    orders = Put(spark, lake, server, shards=1)
+    orders.put(10)
+    orders.client.split_shard(StreamName="orders", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    server.advance(60)
+    for hours in (0, 20, 10):
+        server.advance(hours * HOUR)
+        orders.put(20)
+        orders.drain()
+    listed = [shard["ShardId"] for shard in orders.client.list_shards(StreamName="orders")["Shards"]]
+
+    assert orders.drained() == orders.ids
+    assert listed == [id_of(1), id_of(2)]
+    assert orders.entries()[-1].positions[TopicPartition("orders", 0)] == 10
 
 
 def test_a_stream_that_was_created_again_is_refused(spark: SparkSession, lake: str, server: KinesisServer) -> None:
