@@ -145,6 +145,9 @@ class Draining:
                 planned = replace(plan, last_read={**plan.last_read, **read}, marks=marks)
                 unless_planned.pop_all()
                 return planned
+            if held.renewal and snapshot.ledger:
+                reason = "nothing arrived for a quarter of the retention"
+                return PositionCommit("renewal", snapshot.ledger.positions, reason, held.renewal)
         if self._undrainable:
             raise self._undrainable
         return None

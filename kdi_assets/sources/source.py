@@ -118,11 +118,14 @@ class Held:
         topic: The offsets that can be planned.
         read: Gives the messages of any ranges of them, if they are read already; ``None``: ``Source.read`` does.
         marks: What the entry keeps of the ranges of a plan.
+        renewal: Bookmarks to commit if there is nothing to plan: retention would pass them otherwise, and nobody could
+            tell whether it passed messages as well.
     """
 
     topic: TopicState
     read: ReadMessages | None = None
     marks: Callable[[Sequence[OffsetRange]], Marks] = no_marks
+    renewal: Mapping[TopicPartition, Bookmark] = field(default_factory=dict)
 
 
 class Source(Protocol):

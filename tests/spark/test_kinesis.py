@@ -8,13 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.errors import ReadOrWriteFailed, TopicRecreated
-from kdi_assets.sources.kinesis.errors import ShardTrimmed
+from kdi_assets.sources.kinesis import capture
+from kdi_assets.sources.kinesis.errors import SeamOpen, ShardTrimmed
+from kdi_assets.sources.kinesis.reader import read_shards
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import Stream, TopicPartition
@@ -40,15 +42,18 @@ class Put:
         )
         self.ids: list[int] = []
 
-    def put(self, count: int) -> None:
-        """Put more records, each with an id of its own."""
+    def put(self, count: int) -> list[str]:
+        """Put more records, each with an id of its own; their sequence numbers."""
+        put: list[str] = []
         for start in range(len(self.ids), len(self.ids) + count, BATCH):
             ids = range(start, min(start + BATCH, start + count))
             records = [{"Data": json.dumps({"id": i}).encode(), "PartitionKey": f"key {i}"} for i in ids]
             answer = self.client.put_records(StreamName="orders", Records=records)
             assert answer["FailedRecordCount"] == 0
             self.ids += ids
+            put += [record["SequenceNumber"] for record in answer["Records"]]
             self.server.advance(1)
+        return put
 
     def drain(self, at: Callable[[str], None] = lambda point: None) -> int:
         """The number of plans that a drain commits."""
@@ -214,6 +219,22 @@ def test_retention_that_may_have_passed_unread_records_is_refused(
     assert orders.drained() == orders.ids[:10]
 
 
+def test_a_shard_that_is_idle_for_longer_than_retention_is_no_loss_while_it_is_drained(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    orders = Put(spark, lake, server, shards=2)
+    orders.put(10)
+    orders.drain()
+    for _ in range(4):
+        server.advance(8 * HOUR)
+        assert orders.drain() == 0
+    orders.put(20)
+    orders.drain()
+
+    assert orders.drained() == orders.ids
+    assert [entry.kind for entry in orders.entries()] == ["start", "drain", *["renewal"] * 4, "drain"]
+
+
 def test_a_shard_may_expire_once_it_was_read_to_its_end(spark: SparkSession, lake: str, server: KinesisServer) -> None:
     orders = Put(spark, lake, server, shards=1)
     orders.put(10)
@@ -228,6 +249,46 @@ def test_a_shard_may_expire_once_it_was_read_to_its_end(spark: SparkSession, lak
     assert orders.drained() == orders.ids
     assert listed == [id_of(1), id_of(2)]
     assert orders.entries()[-1].positions[TopicPartition("orders", 0)] == 10
+
+
+def test_after_a_restore_the_records_since_that_version_are_drained_again(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    orders = Put(spark, lake, server, shards=2)
+    orders.put(30)
+    orders.drain()
+    orders.put(40)
+    orders.drain()
+    version = orders.entries()[-2].version
+    spark.sql(f"RESTORE TABLE delta.`{orders.stream.table_uri(lake)}` TO VERSION AS OF {version}")
+    assert orders.drained() == orders.ids[:30]
+
+    orders.drain()
+
+    assert orders.drained() == orders.ids
+
+
+def test_a_reader_that_begins_too_late_stops_a_drain(
+    spark: SparkSession, lake: str, server: KinesisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: the reader goes on after a record that nobody has read."""
+    orders = Put(spark, lake, server, shards=1)
+    orders.put(10)
+    orders.drain()
+    (skipped,) = orders.put(1)
+    orders.put(5)
+
+    def late(session: SparkSession, access: Any, stream: str, starts: Any, **options: Any) -> DataFrame:
+        passed_over = [replace(start, bookmark=replace(start.bookmark, sequence=skipped)) for start in starts]
+        return read_shards(session, access, stream, passed_over, **options)
+
+    with monkeypatch.context() as mutated:
+        mutated.setattr(capture, "read_shards", late)
+        with pytest.raises(SeamOpen, match="first record"):
+            orders.drain()
+    orders.drain()
+
+    assert orders.drained() == orders.ids
 
 
 def test_a_stream_that_was_created_again_is_refused(spark: SparkSession, lake: str, server: KinesisServer) -> None:

@@ -13,8 +13,10 @@ from py4j.java_gateway import JavaPackage
 from kdi_assets.dev.kinesis.faults import ServerClock
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.kinesis import reader
-from kdi_assets.sources.kinesis.client import digest_of
+from kdi_assets.sources.kinesis.client import LATE_MS, digest_of
 from kdi_assets.sources.kinesis.errors import (
     BookmarkDiffers,
     EndlessAnswers,
@@ -182,6 +184,28 @@ def test_a_session_without_the_reader_is_refused_with_the_command_that_fetches_i
 
     with pytest.raises(KinesisReaderMissing, match="kdi jars --kinesis"):
         reader.read_shards(cast("Any", None), (), "s", [], until=0, most=1)
+
+
+def nobody() -> Any:
+    raise AssertionError("no session is needed")
+
+
+@pytest.mark.parametrize(("hours", "renewed"), [(1, False), (7, True)])
+def test_a_shard_on_which_nothing_arrives_is_seen_again_in_time(shard: OneShard, hours: int, renewed: bool) -> None:
+    """Procedure: hold what follows a bookmark after some hours; a quarter of the retention is six."""
+    tp, source = TopicPartition("s", 0), KinesisSource(KinesisRegion("main", "us-east-1", shard.server.endpoint))
+    (a,) = shard.put("a")
+    mark = shard.bookmark(a, "a")
+    entry = LedgerEntry(1, "drain", "s", "v1", "s", "topic", "table", {tp: 1}, bookmarks={tp: mark})
+    ledger = LedgerState("/lake/s", 1, "table", 1, {tp: 1}, {}, None, True, True, entry)
+    shard.server.advance(hours * 3600)
+    topic = source.topic("s")
+
+    with source.hold(nobody, topic, ledger, most=10) as held:
+        assert topic.as_of
+        at = round(topic.as_of.timestamp() * 1000) - LATE_MS
+        assert held.renewal == ({tp: replace(mark, seen_at=at)} if renewed else {})
+        assert held.topic.partitions[tp].end == 1
 
 
 def parts(state: Any) -> Sequence[TopicPartition]:

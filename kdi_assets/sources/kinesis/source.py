@@ -13,7 +13,7 @@ from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import LastRead
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.kinesis.capture import Capture, captured
-from kdi_assets.sources.kinesis.client import kinesis_client, milliseconds, server_time, translated
+from kdi_assets.sources.kinesis.client import LATE_MS, kinesis_client, milliseconds, server_time, translated
 from kdi_assets.sources.kinesis.errors import BookmarkMissing, KinesisUnanswered, ReadAgainUnknown, SeamOpen
 from kdi_assets.sources.kinesis.look import Ahead, look_ahead, refuse_hole, refuse_other_last
 from kdi_assets.sources.kinesis.reader import ShardStart
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOUR = 3600
+RENEWALS = 4
+"""How often in its retention an idle shard is said to be seen."""
 UNREAD = BrokerOffsets(0, 0, 0)
 
 
@@ -102,10 +104,15 @@ class KinesisSource:
     ) -> Iterator[Held]:
         client, name = kinesis_client(self.connection), topic.topic
         until = milliseconds(topic.as_of) if topic.as_of else 0
-        before = _bookmarks(ledger, topic)
+        before, retention = _bookmarks(ledger, topic), self._retention_seconds(client, name)
         with translated(self.connection, name):
-            ahead = self._ahead(client, topic, before, until)
-        ended = {tp: replace(before[tp], ended=True) for tp, found in ahead.items() if found.ended}
+            ahead = _ahead(client, topic, before, until=until, retention_seconds=retention)
+        seen_at = until - LATE_MS
+        seen = {
+            tp: replace(before[tp], seen_at=seen_at, ended=found.ended)
+            for tp, found in ahead.items()
+            if not found.first
+        }
         starts = [
             ShardStart(tp, ledger.positions.get(tp, 0), before[tp], found.horizon)
             for tp, found in sorted(ahead.items())
@@ -113,7 +120,9 @@ class KinesisSource:
         ]
         nothing = topic.without_backlog(ledger.positions)
         if not starts:
-            yield Held(nothing)
+            due = seen_at - 1000 * retention / RENEWALS
+            is_due = any(before[tp].sequence and max(before[tp].seen_at, before[tp].arrived) < due for tp in seen)
+            yield Held(nothing, renewal=seen if is_due else {})
             return
         access = _access(self.connection, client)
         with captured(session(), access, name, starts, until=until, most=most) as capture:
@@ -123,27 +132,9 @@ class KinesisSource:
 
             def marks(ranges: Sequence[OffsetRange]) -> Marks:
                 of_ranges = capture.marks(ranges)
-                return replace(of_ranges, bookmarks={**ended, **of_ranges.bookmarks})
+                return replace(of_ranges, bookmarks={**seen, **of_ranges.bookmarks})
 
             yield Held(replace(nothing, partitions={**nothing.partitions, **ends}), capture.read, marks)
-
-    def _ahead(
-        self, client: Any, topic: TopicState, bookmarks: Mapping[TopicPartition, Bookmark], until: int
-    ) -> dict[TopicPartition, Ahead]:
-        """What follows the bookmark of each shard that may be read; also of the children of those that end so."""
-        name, found = topic.topic, dict[TopicPartition, Ahead]()
-        summary = client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
-        shards = [s for s in list_shards(client, name) if TopicPartition(name, s.number) in topic.partitions]
-        while True:
-            ended = {tp for tp, ahead in found.items() if ahead.ended}
-            now = {tp.partition: replace(mark, ended=mark.ended or tp in ended) for tp, mark in bookmarks.items()}
-            new = [tp for shard in ready(shards, now) if (tp := TopicPartition(name, shard.number)) not in found]
-            if not new:
-                return found
-            for tp in new:
-                seconds = HOUR * summary["RetentionPeriodHours"]
-                shard = id_of(tp.partition)
-                found[tp] = look_ahead(client, name, shard, bookmarks[tp], until=until, retention_seconds=seconds)
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> NoReturn:
         raise ReadAgainUnknown(stream=ranges[0].topic_partition.topic)
@@ -160,15 +151,16 @@ class KinesisSource:
         return {}
 
     def retention(self, names: Collection[str]) -> dict[str, Retention]:
-        client, found = kinesis_client(self.connection), dict[str, Retention]()
-        for name in names:
-            with translated(self.connection, name):
-                summary = client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
-            found[name] = Retention(HOUR * summary["RetentionPeriodHours"], None)
-        return found
+        client = kinesis_client(self.connection)
+        return {name: Retention(self._retention_seconds(client, name), None) for name in names}
 
     def unanswered(self, detail: str) -> KdiError:
         return KinesisUnanswered(connection=self.connection.name, detail=detail)
+
+    def _retention_seconds(self, client: Any, name: str) -> float:
+        with translated(self.connection, name):
+            summary = client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
+        return float(HOUR * summary["RetentionPeriodHours"])
 
 
 def _identity(summary: Mapping[str, Any]) -> str:
@@ -184,6 +176,28 @@ def _bookmarks(ledger: LedgerState, topic: TopicState) -> dict[TopicPartition, B
         if ledger.positions.get(tp) and not mark.sequence:
             raise BookmarkMissing(stream=topic.topic, shard=id_of(tp.partition))
     return found
+
+
+def _ahead(
+    client: Any,
+    topic: TopicState,
+    bookmarks: Mapping[TopicPartition, Bookmark],
+    *,
+    until: int,
+    retention_seconds: float,
+) -> dict[TopicPartition, Ahead]:
+    """What follows the bookmark of each shard that may be read; also of the children of those that end so."""
+    name, found = topic.topic, dict[TopicPartition, Ahead]()
+    shards = [s for s in list_shards(client, name) if TopicPartition(name, s.number) in topic.partitions]
+    while True:
+        ended = {tp for tp, ahead in found.items() if ahead.ended}
+        now = {tp.partition: replace(mark, ended=mark.ended or tp in ended) for tp, mark in bookmarks.items()}
+        new = [tp for shard in ready(shards, now) if (tp := TopicPartition(name, shard.number)) not in found]
+        if not new:
+            return found
+        for tp in new:
+            shard = id_of(tp.partition)
+            found[tp] = look_ahead(client, name, shard, bookmarks[tp], until=until, retention_seconds=retention_seconds)
 
 
 def _access(connection: KinesisRegion, client: Any) -> tuple[str, ...]:
