@@ -80,6 +80,8 @@ def test_a_mistake_has_the_line_of_its_field(tmp_path: Path, document: str, said
         ("{name: eu}", "region: is missing; e.g. region: eu-central-1"),
         ("{name: eu, region: eu-central-1, endpoint: kinesis}", "endpoint: 'kinesis' is not the address of an"),
         ("{name: eu, region: eu-central-1, access_key: AKIA}", "access_key: no such field"),
+        ("{name: eu, region: eu-central-1, role_arn: kdi}", "role_arn: 'kdi' is not the ARN of a role"),
+        ("{name: eu, region: eu-central-1, sts_endpoint: https://sts}", "sts_endpoint: is given, and no role"),
     ],
 )
 def test_a_wrong_connection_is_the_only_mistake_of_its_streams(tmp_path: Path, fields: str, said: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,11 +13,12 @@ from py4j.java_gateway import JavaPackage
 
 from kdi_assets.dev.kinesis.faults import ServerClock
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
+from kdi_assets.dev.s3_server import start_s3_server
 from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.kinesis import reader
-from kdi_assets.sources.kinesis.client import LATE_MS, digest_of
+from kdi_assets.sources.kinesis.client import LATE_MS, digest_of, reader_access
 from kdi_assets.sources.kinesis.errors import (
     BookmarkDiffers,
     EndlessAnswers,
@@ -184,6 +186,24 @@ def test_a_session_without_the_reader_is_refused_with_the_command_that_fetches_i
 
     with pytest.raises(KinesisReaderMissing, match="kdi jars --kinesis"):
         reader.read_shards(cast("Any", None), (), "s", [], until=0, most=1)
+
+
+def test_both_clients_have_the_keys_of_a_role(tmp_path: Path, shard: OneShard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # the server of roles has its own clock
+    for name, value in shard.server.environment().items():
+        monkeypatch.setenv(name, value)
+    role, roles = "arn:aws:iam::123456789012:role/kdi", start_s3_server(tmp_path, services=("sts",))
+    own = KinesisRegion("main", "us-east-1", shard.server.endpoint)
+    try:
+        taken = reader_access(replace(own, role_arn=role, role_external_id="4711", sts_endpoint=roles.endpoint))
+        source = KinesisSource(replace(own, role_arn=role, sts_endpoint=roles.endpoint))
+        assert source.topic("s").partitions.keys() == {TopicPartition("s", 0)}
+    finally:
+        roles.stop()
+
+    assert reader_access(own) == ("us-east-1", own.endpoint, "kdi-loopback", "kdi-loopback-secret", "")
+    assert taken[2] != "kdi-loopback"
+    assert all(taken)
 
 
 def nobody() -> Any:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache, partial
 from hashlib import sha256
 from typing import Any
 
@@ -64,11 +65,51 @@ class RecordsPage:
 
 def kinesis_client(connection: KinesisRegion) -> Any:
     """boto3's client of the connection."""
-    import boto3
     from botocore.config import Config
 
     endpoint = connection.endpoint or None
-    return boto3.client("kinesis", region_name=connection.region, endpoint_url=endpoint, config=Config(**_LIMITS))
+    options = {"region_name": connection.region, "endpoint_url": endpoint, "config": Config(**_LIMITS)}
+    with translated(connection, ""):
+        return _session(connection).client("kinesis", **options)
+
+
+def reader_access(connection: KinesisRegion) -> tuple[str, ...]:
+    """The arguments of ``kdi.kinesis.Access``: one address and one set of keys for both clients."""
+    keys = _session(connection).get_credentials().get_frozen_credentials()
+    endpoint = kinesis_client(connection).meta.endpoint_url
+    return connection.region, endpoint, keys.access_key, keys.secret_key, keys.token or ""
+
+
+@lru_cache
+def _session(connection: KinesisRegion) -> Any:
+    """boto3's session; one is kept, because each reads the model of the service anew, for 60 ms and more."""
+    import boto3
+
+    return _session_in_role(connection) if connection.role_arn else boto3.Session()
+
+
+def _session_in_role(connection: KinesisRegion) -> Any:
+    """A session with the role's keys; botocore asks for others before they end."""
+    import boto3
+    from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+    from botocore.exceptions import NoCredentialsError
+    from botocore.session import get_session
+
+    own, in_role = get_session(), get_session()
+    if (keys := own.get_credentials()) is None:
+        raise NoCredentialsError
+    endpoint = connection.sts_endpoint or None
+    fetcher = AssumeRoleCredentialFetcher(
+        client_creator=partial(own.create_client, region_name=connection.region, endpoint_url=endpoint),
+        source_credentials=keys,
+        role_arn=connection.role_arn,
+        extra_args={
+            "RoleSessionName": connection.role_session_name,
+            **({"ExternalId": connection.role_external_id} if connection.role_external_id else {}),
+        },
+    )
+    in_role._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, method="assume-role")
+    return boto3.Session(botocore_session=in_role)
 
 
 @contextmanager

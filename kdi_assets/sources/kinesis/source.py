@@ -13,7 +13,14 @@ from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import LastRead
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.kinesis.capture import Capture, captured
-from kdi_assets.sources.kinesis.client import LATE_MS, kinesis_client, milliseconds, server_time, translated
+from kdi_assets.sources.kinesis.client import (
+    LATE_MS,
+    kinesis_client,
+    milliseconds,
+    reader_access,
+    server_time,
+    translated,
+)
 from kdi_assets.sources.kinesis.errors import BookmarkMissing, KinesisUnanswered, ReadAgainUnknown, SeamOpen
 from kdi_assets.sources.kinesis.look import Ahead, look_ahead, refuse_hole, refuse_other_last
 from kdi_assets.sources.kinesis.reader import ShardStart
@@ -124,8 +131,7 @@ class KinesisSource:
             is_due = any(before[tp].sequence and max(before[tp].seen_at, before[tp].arrived) < due for tp in seen)
             yield Held(nothing, renewal=seen if is_due else {})
             return
-        access = _access(self.connection, client)
-        with captured(session(), access, name, starts, until=until, most=most) as capture:
+        with captured(session(), reader_access(self.connection), name, starts, until=until, most=most) as capture:
             with translated(self.connection, name):
                 _refuse_open_seams(client, capture, ahead)
             ends = {tp: BrokerOffsets(r.range.start, r.range.end, r.range.end) for tp, r in capture.shards.items()}
@@ -198,15 +204,6 @@ def _ahead(
         for tp in new:
             shard = id_of(tp.partition)
             found[tp] = look_ahead(client, name, shard, bookmarks[tp], until=until, retention_seconds=retention_seconds)
-
-
-def _access(connection: KinesisRegion, client: Any) -> tuple[str, ...]:
-    """What the reader on the executors needs: one address and one set of keys for both clients."""
-    import boto3
-
-    credentials = boto3.Session().get_credentials()
-    keys = credentials.get_frozen_credentials()
-    return connection.region, client.meta.endpoint_url, keys.access_key, keys.secret_key, keys.token or ""
 
 
 def _refuse_open_seams(client: Any, capture: Capture, ahead: Mapping[TopicPartition, Ahead]) -> None:
