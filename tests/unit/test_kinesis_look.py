@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -27,7 +28,14 @@ from kdi_assets.sources.kinesis.errors import (
     SeamOpen,
     ShardTrimmed,
 )
-from kdi_assets.sources.kinesis.look import Ahead, look_ahead, refuse_hole, refuse_other_last
+from kdi_assets.sources.kinesis.look import (
+    SHARDS_AT_ONCE,
+    Ahead,
+    look_ahead,
+    of_each,
+    refuse_hole,
+    refuse_other_last,
+)
 from kdi_assets.sources.kinesis.shards import ListedShard, id_of, ready
 from kdi_assets.sources.kinesis.source import KinesisSource
 from kdi_assets.stream.kinesis import KinesisRegion
@@ -262,3 +270,21 @@ def test_a_start_is_the_bookmark_of_every_shard(shard: OneShard, start: Any, at:
 
     expected = None if at is None else round((topic.as_of.timestamp() + at) * 1000)
     assert marks == {TopicPartition("s", 0): Bookmark(at=expected)}
+
+
+def test_many_shards_are_asked_at_once_and_an_error_of_one_is_raised() -> None:
+    shards, together = [TopicPartition("s", number) for number in range(20)], Barrier(SHARDS_AT_ONCE, timeout=20)
+
+    def ask(tp: TopicPartition) -> int:
+        if tp.partition < SHARDS_AT_ONCE:
+            together.wait()  # passes only if that many ask at the same time
+        return tp.partition
+
+    def refuse(tp: TopicPartition) -> None:
+        if tp.partition == 13:
+            raise SeamOpen(stream="s", shard=id_of(13), detail="a hole")
+
+    assert of_each(shards, ask) == {tp: tp.partition for tp in shards}
+    assert of_each([], ask) == {}
+    with pytest.raises(SeamOpen, match="shardId-000000000013"):
+        of_each(shards, refuse)

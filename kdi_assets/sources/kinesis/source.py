@@ -22,7 +22,7 @@ from kdi_assets.sources.kinesis.client import (
     translated,
 )
 from kdi_assets.sources.kinesis.errors import BookmarkMissing, KinesisUnanswered, ReadAgainUnknown, SeamOpen
-from kdi_assets.sources.kinesis.look import Ahead, look_ahead, refuse_hole, refuse_other_last
+from kdi_assets.sources.kinesis.look import Ahead, look_ahead, of_each, refuse_hole, refuse_other_last
 from kdi_assets.sources.kinesis.reader import ShardStart
 from kdi_assets.sources.kinesis.shards import id_of, list_shards, ready
 from kdi_assets.sources.source import (
@@ -195,24 +195,30 @@ def _ahead(
     """What follows the bookmark of each shard that may be read; also of the children of those that end so."""
     name, found = topic.topic, dict[TopicPartition, Ahead]()
     shards = [s for s in list_shards(client, name) if TopicPartition(name, s.number) in topic.partitions]
+
+    def look(tp: TopicPartition) -> Ahead:
+        shard, mark = id_of(tp.partition), bookmarks[tp]
+        return look_ahead(client, name, shard, mark, until=until, retention_seconds=retention_seconds)
+
     while True:
         ended = {tp for tp, ahead in found.items() if ahead.ended}
         now = {tp.partition: replace(mark, ended=mark.ended or tp in ended) for tp, mark in bookmarks.items()}
         new = [tp for shard in ready(shards, now) if (tp := TopicPartition(name, shard.number)) not in found]
         if not new:
             return found
-        for tp in new:
-            shard = id_of(tp.partition)
-            found[tp] = look_ahead(client, name, shard, bookmarks[tp], until=until, retention_seconds=retention_seconds)
+        found |= of_each(new, look)
 
 
 def _refuse_open_seams(client: Any, capture: Capture, ahead: Mapping[TopicPartition, Ahead]) -> None:
     """Refuse unless the second client sees the edges of each shard, and where the reader began again, as the reader."""
-    for tp, read in capture.shards.items():
-        first, shard = ahead[tp].first, id_of(tp.partition)
+
+    def refuse(tp: TopicPartition) -> None:
+        read, first, shard = capture.shards[tp], ahead[tp].first, id_of(tp.partition)
         if first is None or read.span.first != first.sequence:
-            detail = f"the second client sees {first}, the first record read is {read.span}"
+            detail = f"the second client sees {first}, the first record read is {read.span.first}"
             raise SeamOpen(stream=tp.topic, shard=shard, detail=detail)
         refuse_other_last(client, tp.topic, shard, read.bookmark)
         for before, after in read.resumed:
             refuse_hole(client, tp.topic, shard, before, after)
+
+    of_each(sorted(capture.shards), refuse)
