@@ -75,8 +75,7 @@ def fresh_ledger(stream: Stream, lake: str, topic: TopicState) -> LedgerState | 
         TableMissing: The table is gone, and its dead letters or the archive of its ledger are not.
         KdiError: As ``read_ledger``; or the dead letters were restored, replaced or dropped.
     """
-    numbers = 1 + max(tp.partition for tp in topic.partitions)  # those of shards have holes where some expired
-    ledger = read_ledger(stream, lake, topic_id=topic.topic_id, topic_partitions=numbers)
+    ledger = read_ledger(stream, lake, topic_id=topic.topic_id, topic_partitions=topic.numbers_end)
     if ledger:
         # Another table or topic is refused first: its decision may bring new dead letters.
         if ledger.table_id_matches and ledger.topic_id_matches and ledger.dead_letters_at:

@@ -27,6 +27,7 @@ from kdi_assets.ledger.entry import (
     unmoved_last_read,
 )
 from kdi_assets.ledger.entry_json import entry_to_json, parse_entry
+from kdi_assets.ledger.errors import PositionWithoutBookmark
 from kdi_assets.ledger.positions import (
     LedgerState,
     known_positions,
@@ -74,8 +75,12 @@ def next_entry(
         bookmarks: The same of Kinesis, whose positions mean nothing without them.
         attempt_id: By default a new one.
         fields: Of ``LedgerEntry``. Dead letters, routes and the messages read last are carried over if not named here.
+
+    Raises:
+        PositionWithoutBookmark: As ``refuse_unmarked``.
     """
     newest = ledger.entry if ledger else None
+    refuse_unmarked(stream, newest, topic_id, positions or {}, bookmarks or {})
     after = {**(known_positions(ledger, stream) if ledger else {}), **(positions or {})}
     same_topic = newest if newest and newest.topic_id == topic_id else None
     carried_over = {
@@ -95,6 +100,25 @@ def next_entry(
         bookmarks={**(same_topic.bookmarks if same_topic else {}), **(bookmarks or {})},
         **{**carried_over, **fields},
     )
+
+
+def refuse_unmarked(
+    stream: Stream,
+    newest: LedgerEntry | None,
+    topic_id: str,
+    positions: Mapping[TopicPartition, int],
+    bookmarks: Mapping[TopicPartition, Bookmark],
+) -> None:
+    """Refuse to move a position of Kinesis and to leave its bookmark: later records would get the wrong numbers.
+
+    Raises:
+        PositionWithoutBookmark: The newest entry has a bookmark of it, and there is no new one.
+    """
+    if newest is None or newest.topic_id != topic_id:
+        return
+    for tp in sorted(newest.bookmarks.keys() & positions.keys() - bookmarks.keys()):
+        if positions[tp] != newest.positions.get(tp):
+            raise PositionWithoutBookmark(stream=stream.name, topic_partition=tp, position=positions[tp])
 
 
 def may_follow(entry: LedgerEntry, other: LedgerEntry | None) -> bool:

@@ -65,6 +65,11 @@ class TopicState:
     partitions: Mapping[TopicPartition, BrokerOffsets]
     as_of: datetime | None = None
 
+    @property
+    def numbers_end(self) -> int:
+        """The end of its numbers, exclusive: those of shards have holes, and begin anywhere."""
+        return 1 + max(tp.partition for tp in self.partitions)
+
     def without_backlog(self, positions: Mapping[TopicPartition, int]) -> TopicState:
         """The same, as it is known before its messages are read: nothing follows the positions."""
         found = {tp: positions.get(tp, 0) for tp in self.partitions}

@@ -14,6 +14,8 @@ from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.errors import ReadOrWriteFailed, TopicRecreated
+from kdi_assets.errors import KdiError
+from kdi_assets.recovery.resolve import decide
 from kdi_assets.sources.kinesis import capture
 from kdi_assets.sources.kinesis.errors import SeamOpen, ShardTrimmed
 from kdi_assets.sources.kinesis.reader import read_shards
@@ -265,6 +267,23 @@ def test_after_a_restore_the_records_since_that_version_are_drained_again(
 
     orders.drain()
 
+    assert orders.drained() == orders.ids
+
+
+def test_a_decision_moves_no_position_that_is_only_a_number(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    orders = Put(spark, lake, server, shards=1)
+    orders.put(30)
+    orders.drain()
+    shard = TopicPartition("orders", 0)
+
+    for action, numbers in (("rewind", {"to": 10}), ("accept-loss", {"until": 40})):
+        with pytest.raises(KdiError):
+            decide(orders.stream, lake, action, topic_partition=shard, session=lambda: spark, **numbers)  # type: ignore[arg-type]
+
+    orders.put(5)
+    orders.drain()
     assert orders.drained() == orders.ids
 
 
