@@ -89,6 +89,9 @@ class MemorySource:
     def first_bookmarks(self, topic: TopicState, start: StartPolicy) -> Mapping[TopicPartition, Bookmark]:
         return {}
 
+    def first_after(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, datetime]:
+        return {}
+
     def around(
         self,
         positions: Mapping[TopicPartition, int],

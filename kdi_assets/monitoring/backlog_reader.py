@@ -120,11 +120,28 @@ class BacklogReader:
         try:
             snapshot = take_snapshot(stream, lake, topic, ledger=self._ledgers)
             snapshot.plan(stream)  # raises what a drain would raise
+            if topic.as_of:
+                snapshot = self._with_first_messages(stream, snapshot)
         except KdiError as error:
             refusal = error
-        seen = _StreamNow(stream, topic, snapshot, refusal)
+        seen = _StreamNow(stream, snapshot.topic if snapshot else topic, snapshot, refusal)
         self._ledgers.set_idle(stream, lake, topic, idle=seen.is_idle)
         return replace(seen, recent=self._ledgers.recent(stream, lake)) if seen.waiting else seen
+
+    def _with_first_messages(self, stream: Stream, snapshot: Snapshot) -> Snapshot:
+        """The snapshot of a source that knows no offsets, with one after each position that a message follows."""
+        if snapshot.ledger is None or snapshot.position_commit:
+            return snapshot
+        positions, cluster = snapshot.positions(), stream.cluster.name
+        places = {tp: _Place(cluster, tp, at, None) for tp, at in positions.items()}
+        waiting = {tp for tp, place in places.items() if place in self._next}
+        if not waiting:  # while one waits, the source is not asked again: all calls of a shard share one limit
+            found = source_of(stream).first_after(snapshot.topic, snapshot.ledger)
+            self._next |= {places[tp]: _NextMessage(AtPosition(next_at=at), math.inf) for tp, at in found.items()}
+            waiting = set(found)
+        ends = {tp: at + (tp in waiting) for tp, at in positions.items()}
+        known = {tp: BrokerOffsets(at, ends[tp], ends[tp]) for tp, at in positions.items()}
+        return replace(snapshot, topic=replace(snapshot.topic, partitions=known))
 
     def _read_next_messages(self, cluster: str, source: Source, waiting: Collection[_StreamNow]) -> None:
         """Read the next message of each topic partition with a backlog; once for each position."""

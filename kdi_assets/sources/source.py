@@ -166,6 +166,17 @@ class Source(Protocol):
         """Where a stream without positions begins, if an offset cannot say it; else empty."""
         ...
 
+    def first_after(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, datetime]:
+        """When the first message after each position arrived, where the offsets of a topic are not known.
+
+        Args:
+            topic: With ``as_of``; messages that arrived later do not count.
+
+        Returns:
+            Absent without a message.
+        """
+        ...
+
     def around(
         self,
         positions: Mapping[TopicPartition, int],

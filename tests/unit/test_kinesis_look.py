@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Barrier
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from kdi_assets.dev.s3_server import start_s3_server
 from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.monitoring.backlog_reader import BacklogReader
 from kdi_assets.sources.kinesis import reader
 from kdi_assets.sources.kinesis.client import LATE_MS, digest_of, reader_access
 from kdi_assets.sources.kinesis.errors import (
@@ -41,6 +43,7 @@ from kdi_assets.sources.kinesis.source import KinesisSource
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import TopicPartition
 from tests.kinesis import kinesis_client
+from tests.table_by_hand import TOPIC, TP, TableByHand, orders
 
 DAY = 86_400
 
@@ -234,6 +237,30 @@ def test_a_shard_on_which_nothing_arrives_is_seen_again_in_time(shard: OneShard,
         at = round(topic.as_of.timestamp() * 1000) - LATE_MS
         assert held.renewal == ({tp: replace(mark, seen_at=at)} if renewed else {})
         assert held.topic.partitions[tp].end == 1
+
+
+def test_a_backlog_shows_that_a_record_waits_and_since_when(shard: OneShard, lake: str) -> None:
+    shard.client.create_stream(StreamName=TOPIC, ShardCount=1)
+    shard.server.advance(60)
+    connection = KinesisRegion("main", "us-east-1", shard.server.endpoint)
+    topic = KinesisSource(connection).topic(TOPIC)
+    stream = replace(orders(), cluster=connection)
+    TableByHand(lake).ledger_commit("start", at={TP: 0}, topic_id=topic.topic_id, bookmarks={TP: Bookmark()})
+    look = BacklogReader(clock=lambda: datetime.fromtimestamp(shard.server.now(), UTC))
+
+    (idle,) = look([stream], lake=lake)
+    shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a")
+    shard.server.advance(3600)
+    (waits,) = look([stream], lake=lake)
+    calls = shard.server.calls("GetRecords")
+    (still,) = look([stream], lake=lake)
+
+    assert (idle.refusal, idle.offsets, idle.lag_seconds) == (None, 0, None)
+    assert (waits.refusal, waits.offsets) == (None, 1)
+    assert waits.lag_seconds == pytest.approx(3600, abs=5)
+    assert waits.topic_partitions[TP].time_to_loss_seconds == pytest.approx(DAY - 3600, abs=5)
+    assert still.offsets == 1
+    assert shard.server.calls("GetRecords") == calls, "the record waits until the position moves"
 
 
 def parts(state: Any) -> Sequence[TopicPartition]:

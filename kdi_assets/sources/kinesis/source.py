@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kdi_assets.errors import KdiError
@@ -89,6 +89,10 @@ class KinesisSource:
         at = milliseconds(start) if isinstance(start, datetime) else None
         return dict.fromkeys(topic.partitions, Bookmark(at=at))
 
+    def first_after(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, datetime]:
+        ahead, _, _ = self._ahead(topic, ledger)
+        return {tp: datetime.fromtimestamp(a.first.arrived / 1000, UTC) for tp, a in ahead.items() if a.first}
+
     def around(
         self,
         positions: Mapping[TopicPartition, int],
@@ -110,10 +114,8 @@ class KinesisSource:
         self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState, *, most: int
     ) -> Iterator[Held]:
         client, name = kinesis_client(self.connection), topic.topic
-        until = milliseconds(topic.as_of) if topic.as_of else 0
-        before, retention = _bookmarks(ledger, topic), self._retention_seconds(client, name)
-        with translated(self.connection, name):
-            ahead = _ahead(client, topic, before, until=until, retention_seconds=retention)
+        ahead, before, retention = self._ahead(topic, ledger)
+        until = _until(topic)
         seen_at = until - LATE_MS
         seen = {
             tp: replace(before[tp], seen_at=seen_at, ended=found.ended)
@@ -163,6 +165,15 @@ class KinesisSource:
     def unanswered(self, detail: str) -> KdiError:
         return KinesisUnanswered(connection=self.connection.name, detail=detail)
 
+    def _ahead(
+        self, topic: TopicState, ledger: LedgerState
+    ) -> tuple[dict[TopicPartition, Ahead], dict[TopicPartition, Bookmark], float]:
+        """What follows the bookmarks of the shards that may be read, all bookmarks, and the seconds of retention."""
+        client, bookmarks = kinesis_client(self.connection), _bookmarks(ledger, topic)
+        retention = self._retention_seconds(client, topic.topic)
+        with translated(self.connection, topic.topic):
+            return _ahead(client, topic, bookmarks, retention_seconds=retention), bookmarks, retention
+
     def _retention_seconds(self, client: Any, name: str) -> float:
         with translated(self.connection, name):
             summary = client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
@@ -172,6 +183,11 @@ class KinesisSource:
 def _identity(summary: Mapping[str, Any]) -> str:
     """A stream that is deleted and created again has the same ARN."""
     return f"{summary['StreamARN']}@{milliseconds(summary['StreamCreationTimestamp'])}"
+
+
+def _until(topic: TopicState) -> int:
+    """The arrival of the last record that counts, in milliseconds since 1970."""
+    return milliseconds(topic.as_of) if topic.as_of else 0
 
 
 def _bookmarks(ledger: LedgerState, topic: TopicState) -> dict[TopicPartition, Bookmark]:
@@ -189,7 +205,6 @@ def _ahead(
     topic: TopicState,
     bookmarks: Mapping[TopicPartition, Bookmark],
     *,
-    until: int,
     retention_seconds: float,
 ) -> dict[TopicPartition, Ahead]:
     """What follows the bookmark of each shard that may be read; also of the children of those that end so."""
@@ -198,7 +213,7 @@ def _ahead(
 
     def look(tp: TopicPartition) -> Ahead:
         shard, mark = id_of(tp.partition), bookmarks[tp]
-        return look_ahead(client, name, shard, mark, until=until, retention_seconds=retention_seconds)
+        return look_ahead(client, name, shard, mark, until=_until(topic), retention_seconds=retention_seconds)
 
     while True:
         ended = {tp for tp, ahead in found.items() if ahead.ended}
