@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pyspark.sql import DataFrame, SparkSession
 
+from kdi_assets.audit.audit import audit
+from kdi_assets.config.loader import load_streams
 from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.drain.drain import drain
@@ -20,14 +24,26 @@ from kdi_assets.sources.kinesis import capture
 from kdi_assets.sources.kinesis.errors import SeamOpen, ShardTrimmed
 from kdi_assets.sources.kinesis.reader import read_shards
 from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import Stream, TopicPartition
-from tests.driven import AS_DECODED
+from tests.documents import written
 from tests.kinesis import kinesis_client
 from tests.oracle import entries, read_back
 
 BATCH = 500
 HOUR = 3600
+
+
+def described(folder: Path, server: KinesisServer, fields: Mapping[str, Any]) -> Stream:
+    """The stream of a document; ``fields`` are further ones of its table."""
+    window = {"start": "2020-01-01", "ahead": "9 days"}  # tests advance the server's clock
+    table = {"stream_name": "orders", "connection": "main", "table": "bronze/orders", "schema": "id bigint", **fields}
+    documents = {
+        "KinesisConnection": {"name": "main", "region": "us-east-1", "endpoint": server.endpoint},
+        "KinesisTable": {**table, "date": "to_date(kafka.timestamp)", "date_window": window},
+    }
+    components = [{"type": f"kdi_assets.components.{type_}", "attributes": a} for type_, a in documents.items()]
+    (only,) = load_streams(written(folder, kinesis=yaml.safe_dump_all(components))).values()
+    return only
 
 
 class Put:
@@ -38,10 +54,7 @@ class Put:
         self.client = kinesis_client(server.endpoint)
         self.client.create_stream(StreamName="orders", ShardCount=shards)
         server.advance(60)
-        connection = KinesisRegion("main", "us-east-1", server.endpoint)
-        self.stream = Stream(
-            "orders", "bronze/orders", cluster=connection, **AS_DECODED | {"record_ddl": "id bigint"} | fields
-        )
+        self.stream = described(Path(lake).parent / "defs", server, fields)
         self.ids: list[int] = []
 
     def put(self, count: int) -> list[str]:
@@ -96,7 +109,7 @@ def test_each_record_is_a_row_once_through_a_crash_and_a_split(
     """Purpose: the way of a record, from its shard to its row, with positions, bookmarks and spans that agree.
     Procedure: put 2,000 records into 2 shards and drain; put more, end a drain before its commit, drain; split a shard,
     put more, and drain.
-    Pass: every id that was put is in the table once; positions count the records of each shard.
+    Pass: every id that was put is in the table once; positions count the records of each shard; the audit agrees.
     """
     orders = Put(spark, lake, server, shards=2)
     orders.put(2_000)
@@ -122,6 +135,7 @@ def test_each_record_is_a_row_once_through_a_crash_and_a_split(
     assert {tp.partition: mark.ended for tp, mark in last.bookmarks.items()} == {0: True, 1: False, 2: False, 3: False}
     spans = [span for entry in orders.entries() for span in entry.spans.values()]
     assert sum(span.records for span in spans) == len(orders.ids)
+    assert audit(orders.stream, lake=lake, session=lambda: spark).complete
 
 
 FAULTS = {
