@@ -24,6 +24,7 @@ from kdi_assets.sources.kinesis import reader
 from kdi_assets.sources.kinesis.client import LATE_MS, digest_of, reader_access
 from kdi_assets.sources.kinesis.errors import (
     BookmarkDiffers,
+    BookmarkMissing,
     EndlessAnswers,
     KinesisReaderMissing,
     NoSuchKinesisStream,
@@ -237,6 +238,16 @@ def test_a_shard_on_which_nothing_arrives_is_seen_again_in_time(shard: OneShard,
         at = round(topic.as_of.timestamp() * 1000) - LATE_MS
         assert held.renewal == ({tp: replace(mark, seen_at=at)} if renewed else {})
         assert held.topic.partitions[tp].end == 1
+
+
+@pytest.mark.parametrize("entry", [None, LedgerEntry(1, "drain", "s", "v1", "s", "topic", "table", {})])
+def test_a_position_without_a_bookmark_is_refused(shard: OneShard, entry: LedgerEntry | None) -> None:
+    source = KinesisSource(KinesisRegion("main", "us-east-1", shard.server.endpoint))
+    positions = {} if entry is None else {TopicPartition("s", 0): 3}
+    ledger = LedgerState("/lake/s", 1, "table", 1, positions, {}, None, True, True, entry)
+
+    with pytest.raises(BookmarkMissing, match=id_of(0)), source.hold(nobody, source.topic("s"), ledger, most=10):
+        pass
 
 
 def test_a_backlog_shows_that_a_record_waits_and_since_when(shard: OneShard, lake: str) -> None:

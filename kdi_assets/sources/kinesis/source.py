@@ -191,11 +191,15 @@ def _until(topic: TopicState) -> int:
 
 
 def _bookmarks(ledger: LedgerState, topic: TopicState) -> dict[TopicPartition, Bookmark]:
-    """The bookmark of every shard; a shard that appeared later begins at its oldest record."""
+    """The bookmark of every shard; a shard that appeared later begins at its oldest record.
+
+    Raises:
+        BookmarkMissing: The entry is gone, or has no bookmark of a shard that was read.
+    """
     known = ledger.entry.bookmarks if ledger.entry else {}
     found = {tp: known.get(tp, Bookmark()) for tp in topic.partitions}
     for tp, mark in found.items():
-        if ledger.positions.get(tp) and not mark.sequence:
+        if ledger.entry is None or (ledger.positions.get(tp) and not mark.sequence):
             raise BookmarkMissing(stream=topic.topic, shard=id_of(tp.partition))
     return found
 
