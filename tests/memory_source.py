@@ -13,7 +13,16 @@ from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import LastRead
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.of_stream import source_at
-from kdi_assets.sources.source import MESSAGES_DDL, AtPosition, BrokerOffsets, Held, Retention, Source, TopicState
+from kdi_assets.sources.source import (
+    MESSAGES_DDL,
+    AtPosition,
+    BrokerOffsets,
+    Held,
+    Retention,
+    Source,
+    TopicState,
+    Waiting,
+)
 from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 
@@ -89,8 +98,8 @@ class MemorySource:
     def first_bookmarks(self, topic: TopicState, start: StartPolicy) -> Mapping[TopicPartition, Bookmark]:
         return {}
 
-    def first_after(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, datetime]:
-        return {}
+    def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
+        return Waiting()
 
     def around(
         self,

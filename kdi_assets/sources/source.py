@@ -133,6 +133,19 @@ class Held:
     renewal: Mapping[TopicPartition, Bookmark] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What follows the positions of a topic whose offsets are not known.
+
+    Attributes:
+        first_at: When the first message after each position arrived; absent without one.
+        needs_renewal: Nothing waits, and a drain commits ``Held.renewal``.
+    """
+
+    first_at: Mapping[TopicPartition, datetime] = field(default_factory=dict)
+    needs_renewal: bool = False
+
+
 class Source(Protocol):
     """What one connection leads to: topics whose messages have offsets that only grow.
 
@@ -166,14 +179,11 @@ class Source(Protocol):
         """Where a stream without positions begins, if an offset cannot say it; else empty."""
         ...
 
-    def first_after(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, datetime]:
-        """When the first message after each position arrived, where the offsets of a topic are not known.
+    def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
+        """What waits after the positions, where the offsets of a topic are not known.
 
         Args:
             topic: With ``as_of``; messages that arrived later do not count.
-
-        Returns:
-            Absent without a message.
         """
         ...
 

@@ -270,8 +270,26 @@ def test_a_backlog_shows_that_a_record_waits_and_since_when(shard: OneShard, lak
     assert (waits.refusal, waits.offsets) == (None, 1)
     assert waits.lag_seconds == pytest.approx(3600, abs=5)
     assert waits.topic_partitions[TP].time_to_loss_seconds == pytest.approx(DAY - 3600, abs=5)
+    assert not any(backlog.needs_position_commit for backlog in (idle, waits, still))
     assert still.offsets == 1
     assert shard.server.calls("GetRecords") == calls, "the record waits until the position moves"
+
+
+def test_the_backlog_of_an_idle_shard_asks_for_a_run_that_renews_its_bookmark(shard: OneShard, lake: str) -> None:
+    shard.client.create_stream(StreamName=TOPIC, ShardCount=1)
+    shard.server.advance(60)
+    sequence = shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a")["SequenceNumber"]
+    connection = KinesisRegion("main", "us-east-1", shard.server.endpoint)
+    topic, mark = KinesisSource(connection).topic(TOPIC), shard.bookmark(sequence, "a")
+    TableByHand(lake).ledger_commit("drain", at={TP: 1}, topic_id=topic.topic_id, bookmarks={TP: mark})
+
+    needs = []
+    for hours in (1, 6):
+        shard.server.advance(hours * 3600)
+        (found,) = BacklogReader()([replace(orders(), cluster=connection)], lake=lake)
+        needs.append((found.offsets, found.needs_position_commit))
+
+    assert needs == [(0, False), (0, True)]
 
 
 def parts(state: Any) -> Sequence[TopicPartition]:

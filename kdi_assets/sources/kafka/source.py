@@ -16,7 +16,7 @@ from kdi_assets.sources.kafka import messages, reader, topic_config
 from kdi_assets.sources.kafka import topic as kafka
 from kdi_assets.sources.kafka.client import broker_unreachable
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
-from kdi_assets.sources.source import LEADER_SECONDS, REQUEST_SECONDS, AtPosition, Held, Retention, TopicState
+from kdi_assets.sources.source import LEADER_SECONDS, REQUEST_SECONDS, AtPosition, Held, Retention, TopicState, Waiting
 from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 
@@ -50,8 +50,8 @@ class KafkaSource:
     def first_bookmarks(self, topic: TopicState, start: StartPolicy) -> Mapping[TopicPartition, Bookmark]:
         return {}
 
-    def first_after(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, datetime]:
-        return {}
+    def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
+        return Waiting()
 
     def around(
         self,

@@ -34,6 +34,7 @@ from kdi_assets.sources.source import (
     Marks,
     Retention,
     TopicState,
+    Waiting,
 )
 from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.kinesis import KinesisRegion
@@ -46,6 +47,38 @@ HOUR = 3600
 RENEWALS = 4
 """How often in its retention an idle shard is said to be seen."""
 UNREAD = BrokerOffsets(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What follows the bookmarks of a stream.
+
+    Attributes:
+        bookmarks: Of all shards.
+        ahead: Of the shards that may be read.
+        seen_at: In milliseconds since 1970; of the shards on which nothing follows, all before was read.
+    """
+
+    bookmarks: Mapping[TopicPartition, Bookmark]
+    ahead: Mapping[TopicPartition, Ahead]
+    seen_at: int
+    retention_seconds: float
+
+    @property
+    def seen(self) -> dict[TopicPartition, Bookmark]:
+        """New bookmarks of the shards on which nothing follows."""
+        return {
+            tp: replace(self.bookmarks[tp], seen_at=self.seen_at, ended=found.ended)
+            for tp, found in self.ahead.items()
+            if not found.first
+        }
+
+    @property
+    def renewal(self) -> dict[TopicPartition, Bookmark]:
+        """The same, if one of them was not seen for a part of the retention; else empty."""
+        due, seen = self.seen_at - 1000 * self.retention_seconds / RENEWALS, self.seen
+        before = (self.bookmarks[tp] for tp in seen)
+        return seen if any(mark.sequence and max(mark.seen_at, mark.arrived) < due for mark in before) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +122,11 @@ class KinesisSource:
         at = milliseconds(start) if isinstance(start, datetime) else None
         return dict.fromkeys(topic.partitions, Bookmark(at=at))
 
-    def first_after(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, datetime]:
-        ahead, _, _ = self._ahead(topic, ledger)
-        return {tp: datetime.fromtimestamp(a.first.arrived / 1000, UTC) for tp, a in ahead.items() if a.first}
+    def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
+        look = self._look(topic, ledger)
+        arrived = {tp: found.first.arrived for tp, found in look.ahead.items() if found.first}
+        first_at = {tp: datetime.fromtimestamp(at / 1000, UTC) for tp, at in arrived.items()}
+        return Waiting(first_at, needs_renewal=not first_at and bool(look.renewal))
 
     def around(
         self,
@@ -113,34 +148,25 @@ class KinesisSource:
     def hold(
         self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState, *, most: int
     ) -> Iterator[Held]:
-        client, name = kinesis_client(self.connection), topic.topic
-        ahead, before, retention = self._ahead(topic, ledger)
-        until = _until(topic)
-        seen_at = until - LATE_MS
-        seen = {
-            tp: replace(before[tp], seen_at=seen_at, ended=found.ended)
-            for tp, found in ahead.items()
-            if not found.first
-        }
+        client, name, look = kinesis_client(self.connection), topic.topic, self._look(topic, ledger)
         starts = [
-            ShardStart(tp, ledger.positions.get(tp, 0), before[tp], found.horizon)
-            for tp, found in sorted(ahead.items())
+            ShardStart(tp, ledger.positions.get(tp, 0), look.bookmarks[tp], found.horizon)
+            for tp, found in sorted(look.ahead.items())
             if found.first
         ]
         nothing = topic.without_backlog(ledger.positions)
         if not starts:
-            due = seen_at - 1000 * retention / RENEWALS
-            is_due = any(before[tp].sequence and max(before[tp].seen_at, before[tp].arrived) < due for tp in seen)
-            yield Held(nothing, renewal=seen if is_due else {})
+            yield Held(nothing, renewal=look.renewal)
             return
-        with captured(session(), reader_access(self.connection), name, starts, until=until, most=most) as capture:
+        access, until = reader_access(self.connection), _until(topic)
+        with captured(session(), access, name, starts, until=until, most=most) as capture:
             with translated(self.connection, name):
-                _refuse_open_seams(client, capture, ahead)
+                _refuse_open_seams(client, capture, look.ahead)
             ends = {tp: BrokerOffsets(r.range.start, r.range.end, r.range.end) for tp, r in capture.shards.items()}
 
             def marks(ranges: Sequence[OffsetRange]) -> Marks:
                 of_ranges = capture.marks(ranges)
-                return replace(of_ranges, bookmarks={**seen, **of_ranges.bookmarks})
+                return replace(of_ranges, bookmarks={**look.seen, **of_ranges.bookmarks})
 
             yield Held(replace(nothing, partitions={**nothing.partitions, **ends}), capture.read, marks)
 
@@ -165,14 +191,12 @@ class KinesisSource:
     def unanswered(self, detail: str) -> KdiError:
         return KinesisUnanswered(connection=self.connection.name, detail=detail)
 
-    def _ahead(
-        self, topic: TopicState, ledger: LedgerState
-    ) -> tuple[dict[TopicPartition, Ahead], dict[TopicPartition, Bookmark], float]:
-        """What follows the bookmarks of the shards that may be read, all bookmarks, and the seconds of retention."""
+    def _look(self, topic: TopicState, ledger: LedgerState) -> _Look:
         client, bookmarks = kinesis_client(self.connection), _bookmarks(ledger, topic)
         retention = self._retention_seconds(client, topic.topic)
         with translated(self.connection, topic.topic):
-            return _ahead(client, topic, bookmarks, retention_seconds=retention), bookmarks, retention
+            ahead = _ahead(client, topic, bookmarks, retention_seconds=retention)
+        return _Look(bookmarks, ahead, _until(topic) - LATE_MS, retention)
 
     def _retention_seconds(self, client: Any, name: str) -> float:
         with translated(self.connection, name):
