@@ -20,7 +20,7 @@ from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.monitoring.backlog_reader import BacklogReader
-from kdi_assets.sources.kinesis import reader
+from kdi_assets.sources.kinesis import client, reader
 from kdi_assets.sources.kinesis.client import LATE_MS, digest_of, reader_access
 from kdi_assets.sources.kinesis.errors import (
     BookmarkDiffers,
@@ -83,11 +83,11 @@ class OneShard:
         self.server.advance(1)
         return [record["SequenceNumber"] for record in made]
 
-    def look(self, mark: Bookmark, *, until: int | None = None) -> Ahead:
+    def look(self, mark: Bookmark, *, until: int | None = None, days: int = 1) -> Ahead:
         now = int(self.server.now() * 1000)
         self.server.advance(1)  # more than five calls a second are refused
         return look_ahead(
-            self.client, "s", id_of(0), mark, until=now if until is None else until, retention_seconds=DAY
+            self.client, "s", id_of(0), mark, until=now if until is None else until, retention_seconds=days * DAY
         )
 
     def bookmark(self, sequence: str, data: str) -> Bookmark:
@@ -144,11 +144,14 @@ def test_a_shard_ends_where_it_is_closed_and_has_nothing_more(shard: OneShard, e
     assert shard.look(shard.bookmark(b, "b")) == Ahead(ended=True)
 
 
-def test_a_shard_that_answers_without_an_end_is_not_taken_for_empty(shard: OneShard) -> None:
+def test_a_shard_that_answers_without_an_end_is_not_taken_for_empty(
+    shard: OneShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "MOST_PAGES", 50)
     shard.put("a")
-    shard.server.behaviour.empty_pages = 10_000
+    shard.server.behaviour.empty_pages = 60
 
-    with pytest.raises(EndlessAnswers, match="1000 answers"):
+    with pytest.raises(EndlessAnswers, match="50 answers"):
         shard.look(Bookmark())
 
 
@@ -238,6 +241,21 @@ def test_a_shard_on_which_nothing_arrives_is_seen_again_in_time(shard: OneShard,
         at = round(topic.as_of.timestamp() * 1000) - LATE_MS
         assert held.renewal == ({tp: replace(mark, seen_at=at)} if renewed else {})
         assert held.topic.partitions[tp].end == 1
+
+
+def test_a_bookmark_that_a_shorter_retention_hid_is_a_loss_although_the_shard_was_seen(shard: OneShard) -> None:
+    """Procedure: shorten the retention until the record is hidden, and lengthen it: that brings nothing back."""
+    shard.client.increase_stream_retention_period(StreamName="s", RetentionPeriodHours=48)
+    (a,) = shard.put("a")
+    mark = shard.bookmark(a, "a")
+    shard.server.advance(30 * 3600)
+    shard.client.decrease_stream_retention_period(StreamName="s", RetentionPeriodHours=24)
+    shard.server.advance(60)
+    shard.client.increase_stream_retention_period(StreamName="s", RetentionPeriodHours=48)
+    shard.put("b")
+
+    with pytest.raises(ShardTrimmed):
+        shard.look(replace(mark, seen_at=int(shard.server.now() * 1000) - 3_600_000), days=2)
 
 
 @pytest.mark.parametrize("entry", [None, LedgerEntry(1, "drain", "s", "v1", "s", "topic", "table", {})])

@@ -67,7 +67,9 @@ def look_ahead(
         return _first_after(client, stream, shard, bookmark, until, start_of(bookmark))
     if _is_there(client, stream, shard, bookmark):
         return _first_after(client, stream, shard, bookmark, until, at_record(bookmark))
-    if bookmark.seen_at < until - 1000 * retention_seconds:
+    horizon = until - 1000 * retention_seconds
+    # A record that is gone before its time was hidden by a shorter retention, and others with it.
+    if bookmark.seen_at < horizon or bookmark.arrived > horizon + LATE_MS:
         since, upto = (_utc(moment).isoformat() for moment in (max(bookmark.seen_at, bookmark.arrived), until))
         raise ShardTrimmed(stream=stream, shard=shard, since=since, until=upto)
     found = _first_after(client, stream, shard, bookmark, until, start_of(Bookmark()))
