@@ -17,11 +17,11 @@ from kdi_assets.config.loader import load_streams
 from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.drain.drain import drain
-from kdi_assets.drain.errors import ReadOrWriteFailed, TopicRecreated
+from kdi_assets.drain.errors import TopicRecreated
 from kdi_assets.errors import KdiError
 from kdi_assets.recovery.resolve import decide
 from kdi_assets.sources.kinesis import capture
-from kdi_assets.sources.kinesis.errors import SeamOpen, ShardTrimmed
+from kdi_assets.sources.kinesis.errors import KinesisRequestRefused, SeamOpen, ShardTrimmed
 from kdi_assets.sources.kinesis.reader import read_shards
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.stream import Stream, TopicPartition
@@ -171,7 +171,7 @@ def test_what_the_executors_are_refused_stops_a_drain_before_it_commits(
     orders.put(10)
     server.order(Fault("GetRecords", skip=1, code="AccessDeniedException"))
 
-    with pytest.raises(ReadOrWriteFailed, match="AccessDenied"):
+    with pytest.raises(KinesisRequestRefused, match="AccessDenied"):
         orders.drain()
     assert orders.drained() == []
     orders.drain()

@@ -27,6 +27,8 @@ from kdi_assets.sources.kinesis.errors import (
     BookmarkMissing,
     EndlessAnswers,
     KinesisReaderMissing,
+    KinesisRequestRefused,
+    KinesisUnanswered,
     NoSuchKinesisStream,
     SeamOpen,
     ShardTrimmed,
@@ -256,6 +258,20 @@ def test_a_bookmark_that_a_shorter_retention_hid_is_a_loss_although_the_shard_wa
 
     with pytest.raises(ShardTrimmed):
         shard.look(replace(mark, seen_at=int(shard.server.now() * 1000) - 3_600_000), days=2)
+
+
+@pytest.mark.parametrize(
+    ("raised", "error"),
+    [
+        ("AccessDeniedException: no (Service: Kinesis, Status Code: 400, Request ID: 1)", KinesisRequestRefused),
+        ("InternalFailureException: oh (Service: Kinesis, Status Code: 500, Request ID: 1)", KinesisUnanswered),
+        ("ProvisionedThroughputExceededException: busy (Service: Kinesis, Status Code: 400)", KinesisUnanswered),
+        ("No space left on device", OSError),
+    ],
+)
+def test_what_kinesis_says_to_the_executors_is_no_failure_of_the_storage(raised: str, error: type[Exception]) -> None:
+    with pytest.raises(error), reader.reader_failures("main"):
+        raise OSError(raised)
 
 
 @pytest.mark.parametrize("entry", [None, LedgerEntry(1, "drain", "s", "v1", "s", "topic", "table", {})])

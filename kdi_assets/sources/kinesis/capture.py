@@ -14,7 +14,7 @@ from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.coordinates import bounds_sql
 from kdi_assets.sources.kinesis.client import LATE_MS, digest_of
 from kdi_assets.sources.kinesis.errors import SeamOpen
-from kdi_assets.sources.kinesis.reader import ShardStart, read_shards
+from kdi_assets.sources.kinesis.reader import ShardStart, read_shards, reader_failures
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.source import Marks
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
@@ -91,6 +91,7 @@ def captured(
     stream: str,
     starts: Sequence[ShardStart],
     *,
+    connection: str,
     until: int,
     most: int,
 ) -> Iterator[Capture]:
@@ -98,11 +99,13 @@ def captured(
 
     Args:
         access: The arguments of ``kdi.kinesis.Access``.
+        connection: Its name.
         until: Records that arrived later are not read, in milliseconds since 1970.
         most: Records of all shards together, at least one of each.
 
     Raises:
         SeamOpen: Spark's cache does not hold what the reader says it read.
+        KinesisUnanswered, KinesisRequestRefused: Kinesis does not answer the reader as it should.
     """
     from py4j.protocol import Py4JError
     from pyspark import StorageLevel
@@ -110,7 +113,9 @@ def captured(
     share = max(1, most // len(starts))
     rows = read_shards(spark, access, stream, starts, until=until, most=share).persist(StorageLevel.DISK_ONLY)
     try:
-        yield Capture(rows, _shards_read(rows, starts, until))
+        with reader_failures(connection):
+            shards = _shards_read(rows, starts, until)
+        yield Capture(rows, shards)
     finally:
         with suppress(Py4JError, ConnectionError):  # the JVM has ended, and its cache with it
             rows.unpersist()

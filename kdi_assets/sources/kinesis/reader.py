@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kdi_assets.errors import KdiError
 from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.runtime.spark_failures import SparkFailure, translated
 from kdi_assets.runtime.spark_internals import frame_of_internal_rows, jvm_context, jvm_type, jvm_view
-from kdi_assets.sources.kinesis.errors import KinesisReaderMissing
+from kdi_assets.sources.kinesis.errors import KinesisReaderMissing, KinesisRequestRefused, KinesisUnanswered
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.source import MESSAGES_DDL
 from kdi_assets.stream.stream import TopicPartition
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 ROWS_DDL = f"{MESSAGES_DDL}, sequence string, stop string, first string, resumed array<string>, digest string"
 """Of ``kdi.kinesis.ShardRecords``: one row a record, and for each shard one more, the only one with ``stop``."""
+_PASSING = ("ProvisionedThroughputExceeded", "LimitExceeded", "ExpiredIterator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +69,20 @@ def read_shards(
     context = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(jvm_context(spark))
     rows = jvm.kdi.kinesis.ShardReader.rows(context, ranges, jvm.kdi.kinesis.Access(*access), stream)
     return frame_of_internal_rows(spark, rows, jvm_type(spark, ROWS_DDL))
+
+
+def reader_failures(connection: str) -> AbstractContextManager[None]:
+    """Translate what Kinesis refuses to the reader, as the second client does; other failures pass unchanged.
+
+    Raises:
+        KinesisUnanswered: The same may succeed later.
+        KinesisRequestRefused: It will not.
+    """
+
+    def error_of(failure: SparkFailure) -> KdiError | None:
+        if "Service: Kinesis" not in failure.root:  # the SDK's text of an answer that is an error
+            return None
+        passes = failure.root.startswith(_PASSING) or "Status Code: 5" in failure.root
+        return (KinesisUnanswered if passes else KinesisRequestRefused)(connection=connection, detail=failure.root)
+
+    return translated(error_of)

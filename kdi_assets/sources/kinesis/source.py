@@ -158,8 +158,8 @@ class KinesisSource:
         if not starts:
             yield Held(nothing, renewal=look.renewal)
             return
-        access, until = reader_access(self.connection), _until(topic)
-        with captured(session(), access, name, starts, until=until, most=most) as capture:
+        access, options = reader_access(self.connection), {"until": _until(topic), "most": most}
+        with captured(session(), access, name, starts, connection=self.connection.name, **options) as capture:
             with translated(self.connection, name):
                 _refuse_open_seams(client, capture, look.ahead)
             ends = {tp: BrokerOffsets(r.range.start, r.range.end, r.range.end) for tp, r in capture.shards.items()}
