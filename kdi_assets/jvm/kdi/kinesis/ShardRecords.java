@@ -41,6 +41,8 @@ import software.amazon.awssdk.services.kinesis.model.ShardIteratorType;
  */
 final class ShardRecords implements Iterator<InternalRow> {
   private static final int PAGE = 10_000;
+  /** A shard with few records may answer some 250 times without one. */
+  private static final int MOST_EMPTY = 1_000;
   private static final int TRIES = 300;
   private static final int TRIES_WITHOUT_ANSWER = 3;
   private static final int PAUSE_MILLIS = 200;
@@ -60,6 +62,7 @@ final class ShardRecords implements Iterator<InternalRow> {
   private Iterator<Record> page = Collections.emptyIterator();
   /** Null once the shard was read to its end: the only proof of it; a closed shard may still have records. */
   private String iterator;
+  private int empty;
   private boolean fetched;
   private boolean reached;
   private String stop;
@@ -137,6 +140,10 @@ final class ShardRecords implements Iterator<InternalRow> {
     long behind = answer.millisBehindLatest();
     // Some streams are never 0 behind; an answer is as old as the server's time less what it is behind.
     reached = behind == 0 || now(answer) - behind > range.until();
+    empty = page.hasNext() ? 0 : empty + 1;
+    if (empty > MOST_EMPTY && iterator != null && !reached) {
+      throw new IllegalStateException(range.shard() + " gave " + empty + " answers without a record or an end");
+    }
   }
 
   private static long now(GetRecordsResponse answer) {
