@@ -57,13 +57,20 @@ def sql_command(statement: str) -> str:
     return f"kdi sql {shlex.quote(statement)}"
 
 
-def storage_command(verb: Literal["ls", "mv", "rm"], *uris: str) -> str:
-    """The command that lists, moves (from, to) or removes files of the lake: AWS's on S3, else the shell's."""
-    if not any(uri.startswith("s3") for uri in uris):
-        return f"{verb} {' '.join(map(shlex.quote, uris))}"
-    if verb == "rm":
-        return "; then ".join(f"aws s3 rm {shlex.quote(uri)}" for uri in uris)
-    return f"aws s3 {verb}{' --recursive' * (verb == 'mv')} {' '.join(map(shlex.quote, uris))}"
+def storage_command(verb: Literal["ls", "mv"], *uris: str) -> str:
+    """The command that lists a folder of the lake, or moves one (from, to): AWS's on S3, else the shell's."""
+    quoted = " ".join(map(shlex.quote, uris))
+    if any(uri.startswith("s3") for uri in uris):
+        return f"aws s3 {verb}{' --recursive' * (verb == 'mv')} {quoted}"
+    return f"{verb} {quoted}"
+
+
+def removing_command(folder: str, patterns: Iterable[str]) -> str:
+    """The command that removes files of a folder of the lake, by patterns of their names."""
+    if folder.startswith("s3"):
+        chosen = " ".join(f"--include {shlex.quote(pattern)}" for pattern in patterns)
+        return f"aws s3 rm --recursive {shlex.quote(folder)} --exclude '*' {chosen}"
+    return f"rm {' '.join(f'{shlex.quote(folder)}/{pattern}' for pattern in patterns)}"
 
 
 def kind_in_words(thing: object) -> str:

@@ -1,4 +1,4 @@
-"""Alerts: the announcements of a tick as one message to a webhook (``KDI_ALERT_WEBHOOK``), in Slack's form.
+"""Alerts: the notices of a tick as one message to a webhook (``KDI_ALERT_WEBHOOK``), in Slack's form.
 
 A delivery that fails adds a line to the tick and some seconds; the next tick tries it again.
 """
@@ -21,7 +21,7 @@ from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.monitoring.table_facts import HOUR, TableFacts, TableWatch
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
-from sensors.incidents import Announcement, CurrentIncidents, announcements, current_incidents, mark_announced, track
+from sensors.incidents import CurrentIncidents, Notice, current_incidents, mark_told, notices, track
 from sensors.memory import Memory, TrackedIncident
 from sensors.policy import join_limited
 
@@ -74,18 +74,18 @@ class Alerts:
 def send_new(
     webhook: str, tracked: Mapping[str, TrackedIncident], current: CurrentIncidents, *, cluster: str, now: datetime
 ) -> tuple[Mapping[str, TrackedIncident], list[str]]:
-    """Send the announcements that are due; return the incidents for the cursor, and lines for the tick."""
-    due = announcements(tracked, current, now=now.timestamp())
+    """Send the notices that are due; return the incidents for the cursor, and lines for the tick."""
+    due = notices(tracked, current, now=now.timestamp())
     if not due:
         return tracked, []
     try:
         post(webhook, message(due, cluster=cluster, now=now))
     except WebhookFailed as failed:
         return tracked, [f"alerts: {len(due)} not sent, next try at the next tick: {failed}"]
-    return mark_announced(tracked, due), [f"alerts: sent {len(due)}"]
+    return mark_told(tracked, due), [f"alerts: sent {len(due)}"]
 
 
-def message(due: Sequence[Announcement], *, cluster: str, now: datetime) -> dict[str, Any]:
+def message(due: Sequence[Notice], *, cluster: str, now: datetime) -> dict[str, Any]:
     """The webhook's message: ``text`` for people, ``incidents`` for programs."""
     lines: dict[str, list[str]] = {}
     for one in due:
@@ -94,14 +94,14 @@ def message(due: Sequence[Announcement], *, cluster: str, now: datetime) -> dict
     return {"text": text, "cluster": cluster, "incidents": [_fields(one, now) for one in due]}
 
 
-def _line(one: Announcement, now: datetime) -> str:
+def _line(one: Notice, now: datetime) -> str:
     kind = one.kind.replace("_", " ")
     if one.incident is None:
         return f"over: {kind}, after {max(0.0, now.timestamp() - one.since) / 60:,.0f} min"
     return f"{kind}: {one.incident.detail.removeprefix(f'{one.stream}: ')}"
 
 
-def _fields(one: Announcement, now: datetime) -> dict[str, Any]:
+def _fields(one: Notice, now: datetime) -> dict[str, Any]:
     return {
         "stream": one.stream,
         "kind": one.kind,

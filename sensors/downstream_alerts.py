@@ -8,9 +8,12 @@ from datetime import UTC, datetime
 import dagster as dg
 from pydantic import TypeAdapter
 
+from kdi_assets.announce.errors import NotLookedAtInTime
+from kdi_assets.announce.status import is_outage_of_stream
 from kdi_assets.monitoring.follower_rows import FollowedTable, FollowerRow, read_follower_rows, watched_tables
 from kdi_assets.monitoring.status_row import freshness_level
 from kdi_assets.settings import Settings
+from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream
@@ -21,6 +24,8 @@ from sensors.memory import TrackedIncident, read_json
 
 NAME = "downstream_alerts"
 TICK_SECONDS = 60
+LATE_SECONDS = 600.0
+"""How long a table may be missed by every look before someone is told."""
 _CURSOR = TypeAdapter(dict[str, TrackedIncident])
 
 
@@ -52,7 +57,10 @@ def alert_sensor(
         if not settings.alert_webhook:
             return dg.SensorResult(skip_reason="KDI_ALERT_WEBHOOK is not set", cursor="{}")
         rows = read_follower_rows(tables, lake=settings.lake, home=settings.home, now=moment)
-        current = {key: incident for row in rows for key, incident in incidents_of(row)}
+        told = {row.name: row for row in rows}
+        # An outage of a stream's own brokers is the lag sensor's incident, and one is enough.
+        twice = {t.name for t in tables if isinstance(t, Stream) and is_outage_of_stream(t, told[t.name].refusal)}
+        current = {key: incident for row in rows if row.name not in twice for key, incident in incidents_of(row)}
         names = {table.name for table in tables}
         known = read_json(_CURSOR, context.cursor)
         tracked = track(known, current, streams=names, now=moment.timestamp())
@@ -68,8 +76,13 @@ def incidents_of(row: FollowerRow) -> Iterator[tuple[str, Incident | None]]:
     """The incidents of a table by key; what is unknown is left out."""
     if row.has_not_begun:
         return  # its own upstream has to begin first
+    if isinstance(row.refusal, NotLookedAtInTime):
+        # The next look begins with other tables; one that is never reached stands still unseen.
+        yield f"{IncidentKind.UNREACHABLE}:{row.name}", Incident(row.refusal.message_parts()[0], LATE_SECONDS)
+        return
     yield from ((f"{kind}:{row.name}", incident) for kind, incident in of_refusal(row.refusal))
     if (level := freshness_level(row)) and row.limits and row.waiting_seconds is not None:
         waits, limit = duration(row.waiting_seconds), duration(row.limits.fail_seconds)
-        detail = f"new rows upstream wait for {waits}; the limit is {limit}"
+        what = "versions are not announced" if row.kind == TableKind.ANNOUNCED else "new rows upstream wait"
+        detail = f"{what} for {waits}; the limit is {limit}"
         yield f"{IncidentKind.STANDS_STILL}:{row.name}", Incident(detail, MOMENT_SECONDS) if level == "error" else None

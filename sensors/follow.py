@@ -29,7 +29,7 @@ from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream
 from sensors.announcements import Announcers
 from sensors.follow_policy import (
-    Decision,
+    FollowDecision,
     between_times,
     decide,
     held,
@@ -180,19 +180,19 @@ class _Tick:
         memories: Mapping[str, FollowerMemory],
         in_flight: Collection[dg.AssetKey],
         now: datetime,
-    ) -> dict[str, Decision]:
+    ) -> dict[str, FollowDecision]:
         decisions = {}
         for follower in self._followers:
             memory = memories.get(follower.name, FollowerMemory())
             if follower.key in in_flight:
                 self._read.forget(follower)
-                decisions[follower.name] = Decision("a run is in flight", waits=True, looked=False)
+                decisions[follower.name] = FollowDecision("a run is in flight", waits=True, looked=False)
             elif is_time(follower, memory, now):
                 decisions[follower.name] = self._decide(follower, lake, memory, instance, now)
             elif memory.progress and wait_seconds(memory, now) <= 0:
                 decisions[follower.name] = between_times(self._decide(follower, lake, memory, instance, now), memory)
             else:
-                decisions[follower.name] = Decision("", looked=False)
+                decisions[follower.name] = FollowDecision("", looked=False)
         return decisions
 
     def _decide(
@@ -202,7 +202,7 @@ class _Tick:
         memory: FollowerMemory,
         instance: dg.DagsterInstance,
         now: datetime,
-    ) -> Decision:
+    ) -> FollowDecision:
         """What to do about a follower. Of one that may not run, nothing is read, however much is new upstream."""
         known = self._read.last(follower)
         wanted = known is None or known.is_behind or known.refusal is not None
@@ -225,7 +225,7 @@ class _Tick:
         streams = (self._streams[table] for table in follower.upstreams if table in self._streams)
         return next((stream.table for stream in streams if failed_blocking_checks(instance, stream)), "")
 
-    def _requests(self, decisions: Mapping[str, Decision], now: datetime) -> Iterable[dg.RunRequest]:
+    def _requests(self, decisions: Mapping[str, FollowDecision], now: datetime) -> Iterable[dg.RunRequest]:
         """One run for refined tables of the same dates; one for each that may fail again; one for each served table."""
         healthy: dict[object, list[RefinedTableSpec]] = {}
         for group in self._groups:
@@ -244,7 +244,7 @@ class _Tick:
 
 
 def _request(
-    group: RefinedGroup, tables: Sequence[RefinedTableSpec], decisions: Mapping[str, Decision], now: datetime
+    group: RefinedGroup, tables: Sequence[RefinedTableSpec], decisions: Mapping[str, FollowDecision], now: datetime
 ) -> dg.RunRequest:
     # No run key: Dagster never forgets a key, and would drop the second request after a failed run.
     today = now.date().isoformat()
@@ -258,7 +258,7 @@ def _request(
     )
 
 
-def _serve_request(follower: ServedFollower, decision: Decision, now: datetime) -> dg.RunRequest:
+def _serve_request(follower: ServedFollower, decision: FollowDecision, now: datetime) -> dg.RunRequest:
     why = f"{follower.name}: {decision.text}"
     # Drains go first: databases wait longer than retention does.
     tags = {REQUESTED_TAG: now.isoformat(), "kdi/why": why[:1000], "dagster/priority": "-1"}

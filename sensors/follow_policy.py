@@ -20,7 +20,7 @@ from sensors.policy import backoff_seconds, seconds_since
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class FollowDecision:
     """What a tick does about one follower.
 
     Attributes:
@@ -49,38 +49,38 @@ def is_time(follower: Follower, memory: FollowerMemory, now: datetime) -> bool:
     return follower.cron is None or time_has_come(follower.cron, since=memory.looked_at, now=now.timestamp())
 
 
-def held(by: str) -> Decision:
+def held(by: str) -> FollowDecision:
     """A blocking check of an upstream table failed. A time of the cron counts once it passes."""
-    return Decision(f"held: a blocking check of {by} failed", waits=True, looked=False)
+    return FollowDecision(f"held: a blocking check of {by} failed", waits=True, looked=False)
 
 
-def rests(left: float) -> Decision:
+def rests(left: float) -> FollowDecision:
     """The last run committed nothing, a moment ago. A time of the cron counts after the wait."""
-    return Decision(f"the last run committed nothing; the next one in {duration(left)}", waits=True, looked=False)
+    return FollowDecision(f"the last run committed nothing; the next one in {duration(left)}", waits=True, looked=False)
 
 
-def decide(follower: Follower, status: FollowerStatus, memory: FollowerMemory, now: datetime) -> Decision:
+def decide(follower: Follower, status: FollowerStatus, memory: FollowerMemory, now: datetime) -> FollowDecision:
     """What to do about a follower that nothing holds."""
     if isinstance(status.refusal, Transient):
         # A time of its cron counts once the table could be read.
         lacks = status.refusal.upstream if isinstance(status.refusal, UpstreamMissing) else ""
-        return Decision(what_happened(status.refusal, follower.name), waits=not lacks, looked=False, lacks=lacks)
+        return FollowDecision(what_happened(status.refusal, follower.name), waits=not lacks, looked=False, lacks=lacks)
     if not status.refusal and not status.is_behind:
-        return Decision("")
+        return FollowDecision("")
     suspect = memory.requested_at > 0 and memory.progress == status.progress
     if suspect and (left := wait_seconds(memory, now)) > 0:
         return rests(left)
     # A refusal that a retry cannot help makes a run too: it fails, and the UI shows why.
     text = what_happened(status.refusal, follower.name) if status.refusal else status.new
-    return Decision(text, due=True, suspect=suspect, progress=status.progress)
+    return FollowDecision(text, due=True, suspect=suspect, progress=status.progress)
 
 
-def between_times(decision: Decision, memory: FollowerMemory) -> Decision:
+def between_times(decision: FollowDecision, memory: FollowerMemory) -> FollowDecision:
     """What a tick does between two times of a follower's cron: only what the run of the last one left undone."""
     # A run that met a refusal committed nothing, whatever the table's state is now.
     refused = decision.due and any(p.startswith(REFUSED) for p in (memory.progress, decision.progress))
     undone = decision.suspect or refused or not decision.looked
-    return decision if undone else Decision("", looked=False, settled=True)
+    return decision if undone else FollowDecision("", looked=False, settled=True)
 
 
 def wait_seconds(memory: FollowerMemory, now: datetime) -> float:
@@ -93,7 +93,7 @@ def what_happened(refusal: KdiError, name: str) -> str:
     return refusal.message_parts()[0].removeprefix(f"{name}: ")
 
 
-def with_downstream(group: RefinedGroup, decisions: Mapping[str, Decision]) -> list[RefinedTableSpec]:
+def with_downstream(group: RefinedGroup, decisions: Mapping[str, FollowDecision]) -> list[RefinedTableSpec]:
     """The due tables of a group, and those that are made of them and need not wait for their cron."""
     wanted: dict[str, RefinedTableSpec] = {}
     for table in group.tables:  # each after those that it is made of
@@ -109,7 +109,7 @@ def with_downstream(group: RefinedGroup, decisions: Mapping[str, Decision]) -> l
 
 def remembered(
     follower: Follower,
-    decision: Decision,
+    decision: FollowDecision,
     memory: FollowerMemory,
     requested: Collection[dg.AssetKey],
     now: datetime,

@@ -1,4 +1,4 @@
-"""Incidents: what to announce when it begins, and again when it is over. No Dagster, no I/O, no clock."""
+"""Incidents: what to tell when it begins, and again when it is over. No Dagster, no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sensors.policy import loss_near, progress_digest
 LEAST_DEAD_LETTERS = 10
 """With fewer dead letters their share means nothing."""
 MOMENT_SECONDS = 60.0
-"""How long an incident that may heal by itself (a broker restarts, a run is retried) lasts before it is announced; and
-how long an announced incident must be over before its end is announced, so that one that comes and goes is one."""
+"""How long an incident that may heal by itself (a broker restarts, a run is retried) lasts before it is told; and
+how long a told incident must be over before its end is told, so that one that comes and goes is one."""
 RUN_SECONDS, RUN_FACTOR = 600.0, 3.0
 """A run commits at its end, so while one is in flight the positions stand still: at most so long, or so many times the
 run's expected length, that is no incident."""
@@ -40,7 +40,7 @@ class Incident:
 
     Attributes:
         detail: Text; equal for streams that share one cause.
-        patience_seconds: How long it must last before it is announced.
+        patience_seconds: How long it must last before it is told.
     """
 
     detail: str
@@ -48,7 +48,7 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
-class Announcement:
+class Notice:
     """The beginning or the end of an incident.
 
     Attributes:
@@ -132,7 +132,7 @@ def _loss(backlog: Backlog, stream: Stream) -> Incident | None:
         return None
     if stream.status == "paused":
         return Incident(f"{near}, and the stream is paused: {_waiting(backlog)}")
-    # This tick requests a run for the stream; if that helps, there is nothing to announce.
+    # This tick requests a run for the stream; if that helps, there is nothing to tell.
     patience = min(MOMENT_SECONDS, (backlog.time_to_loss_seconds or 0.0) / 2)
     return Incident(f"{near}: {_waiting(backlog)}", patience if backlog.refusal is None else 0.0)
 
@@ -164,7 +164,7 @@ def _waiting(backlog: Backlog) -> str:
 def track(
     known: Mapping[str, TrackedIncident], current: CurrentIncidents, *, streams: Collection[str], now: float
 ) -> dict[str, TrackedIncident]:
-    """The incidents to keep in the cursor: those that begin, go on, or ended and whose end is not announced yet.
+    """The incidents to keep in the cursor: those that begin, go on, or ended and whose end is not told yet.
 
     Args:
         known: The cursor's incidents, by key.
@@ -184,24 +184,20 @@ def track(
     return tracked
 
 
-def announcements(
-    tracked: Mapping[str, TrackedIncident], current: CurrentIncidents, *, now: float
-) -> list[Announcement]:
-    """The announcements that are due now."""
+def notices(tracked: Mapping[str, TrackedIncident], current: CurrentIncidents, *, now: float) -> list[Notice]:
+    """The notices that are due now."""
     due = []
     for key, one in sorted(tracked.items()):
         incident = current.get(key)
         if incident and not one.told and now - one.since >= incident.patience_seconds:
-            due.append(Announcement(key, one.since, incident))
+            due.append(Notice(key, one.since, incident))
         if one.over and now - one.over >= MOMENT_SECONDS:
-            due.append(Announcement(key, one.since))
+            due.append(Notice(key, one.since))
     return due
 
 
-def mark_announced(
-    tracked: Mapping[str, TrackedIncident], announced: Sequence[Announcement]
-) -> dict[str, TrackedIncident]:
-    """The incidents to keep after these announcements were delivered."""
-    ended = {one.key for one in announced if one.incident is None}
-    began = {one.key for one in announced if one.incident is not None}
+def mark_told(tracked: Mapping[str, TrackedIncident], delivered: Sequence[Notice]) -> dict[str, TrackedIncident]:
+    """The incidents to keep after these notices were delivered."""
+    ended = {one.key for one in delivered if one.incident is None}
+    began = {one.key for one in delivered if one.incident is not None}
     return {key: replace(one, told=one.told or key in began) for key, one in tracked.items() if key not in ended}

@@ -55,7 +55,8 @@ class MemorySource:
         log: By topic partition the messages by their offsets; an offset below ``end`` without a message is a gap.
         earliest, ends: By topic partition; by default 0, and the offset after the last message.
         gaps_are_normal: As of a topic that is compacted.
-        reads_ahead: Hold the messages of a plan before it is made, as a source does that knows no offsets before.
+        reads_ahead: Hold the messages of a plan before it is made, as a source does that knows no offsets before: the
+            ends of its topic are those that it held last.
         skipped: Offsets that ``read`` leaves out, as no source should.
         seconds_kept: Its retention.
         silent: No topic partition answers what is at its position.
@@ -75,12 +76,14 @@ class MemorySource:
     silent: bool = False
     reads: int = 0
     holds: int = 0
+    held_ends: dict[TopicPartition, int] = field(default_factory=dict)
 
     def topic(self, name: str) -> TopicState:
         held = {}
         for tp, messages in self.log.items():
-            end = self.ends.get(tp, max(messages, default=-1) + 1)
-            held[tp] = BrokerOffsets(self.earliest.get(tp, 0), end, end)
+            earliest, end = self.earliest.get(tp, 0), self.ends.get(tp, max(messages, default=-1) + 1)
+            end = self.held_ends.get(tp, earliest) if self.reads_ahead else end
+            held[tp] = BrokerOffsets(earliest, end, end)
         return TopicState(name, self.id, held)
 
     def topics(self, names: Collection[str], *, leader_seconds: float = 0.0) -> dict[str, TopicState | KdiError]:
@@ -127,8 +130,9 @@ class MemorySource:
     def hold(
         self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState, *, most: int
     ) -> Iterator[Held]:
-        copied = replace(self, log={tp: dict(messages) for tp, messages in self.log.items()})
+        copied = replace(self, log={tp: dict(messages) for tp, messages in self.log.items()}, reads_ahead=False)
         ahead = Held(copied.topic(topic.topic), lambda ranges: copied.read(session(), ranges))
+        self.held_ends = {tp: offsets.end for tp, offsets in ahead.topic.partitions.items()}
         self.holds += 1
         try:
             yield ahead if self.reads_ahead else Held(topic)

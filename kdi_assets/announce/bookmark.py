@@ -8,18 +8,24 @@ that was idle for that long would be announced once more.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from time import monotonic, sleep
 
-from kdi_assets.announce.errors import BookmarkOfNewerRelease, BookmarksNotKept, BookmarksScattered, TransactionOpen
+from kdi_assets.announce.errors import (
+    BookmarkOfNewerRelease,
+    BookmarksNotKept,
+    BookmarksScattered,
+    BookmarkUnreadable,
+    TransactionOpen,
+)
 from kdi_assets.announce.table_changes import LastAnnounced
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka.errors import TopicMissing
 from kdi_assets.sources.kafka.messages import visible_messages
 from kdi_assets.sources.kafka.topic import read_topic
 from kdi_assets.sources.kafka.topic_config import create_topic, topic_configs
-from kdi_assets.sources.source import BrokerOffsets
+from kdi_assets.sources.source import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 
 SUFFIX = ".announced"
@@ -69,21 +75,51 @@ def read_bookmark(stream: Stream, cluster: Cluster, topic: str) -> LastAnnounced
 
     Raises:
         TransactionOpen: A transaction of another table's announcer does not end.
-        BookmarkOfNewerRelease: This release does not know the bookmark's format.
+        BookmarkOfNewerRelease, BookmarkUnreadable: This release does not know the bookmark's format.
         KdiError: The brokers do not answer or refuse.
     """
     tp = TopicPartition(topic, 0)
     return _newest(stream, cluster, tp, _without_open_transactions(stream, cluster, tp))
 
 
-def look_at_bookmark(stream: Stream, cluster: Cluster, topic: str) -> LastAnnounced | None:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What this process has read of a topic of bookmarks, up to ``end``: by key the newest value."""
+
+    topic_id: str
+    end: int
+    newest: Mapping[bytes | None, bytes | None] = field(default_factory=dict)
+
+
+_SEEN: dict[tuple[str, str], _Seen] = {}
+"""By cluster's addresses and topic."""
+
+
+def look_at_bookmark(stream: Stream, cluster: Cluster, topic: TopicState) -> LastAnnounced | None:
     """The same without a wait, for a look that announces nothing: an open transaction may hide a newer bookmark.
 
+    The first look of a process reads the topic's bookmarks of all tables, later ones what came since.
+
     Raises:
-        KdiError: The topic is missing, the brokers do not answer or refuse, or the bookmark is of a newer release.
+        KdiError: The brokers do not answer or refuse, or the bookmark cannot be read.
     """
-    tp = TopicPartition(topic, 0)
-    return _newest(stream, cluster, tp, read_topic(cluster, topic).partitions[tp])
+    value = _seen(cluster, topic).newest.get(stream.name.encode())
+    return None if value is None else _parse(stream, topic.topic, value)
+
+
+def _seen(cluster: Cluster, topic: TopicState) -> _Seen:
+    tp = TopicPartition(topic.topic, 0)
+    offsets, key = topic.partitions[tp], (cluster.bootstrap_servers, topic.topic)
+    seen = _SEEN.get(key)
+    if seen is None or seen.topic_id != topic.topic_id or seen.end > offsets.end:
+        seen = _Seen(topic.topic_id, offsets.earliest)
+    start = max(seen.end, offsets.earliest)
+    if start < offsets.end:
+        found = {m.offset: m for m in visible_messages(cluster, {tp: [OffsetRange(tp, start, offsets.end)]})}
+        newest = {found[at].key: found[at].value for at in sorted(found)}
+        seen = _Seen(topic.topic_id, offsets.end, {**seen.newest, **newest})
+    _SEEN[key] = seen
+    return seen
 
 
 def _newest(stream: Stream, cluster: Cluster, tp: TopicPartition, offsets: BrokerOffsets) -> LastAnnounced | None:
@@ -124,7 +160,10 @@ def _windows(tp: TopicPartition, offsets: BrokerOffsets) -> Iterator[OffsetRange
 
 
 def _parse(stream: Stream, topic: str, value: bytes) -> LastAnnounced:
-    written = json.loads(value)
-    if written["kdi_announced"] != FORMAT:
-        raise BookmarkOfNewerRelease(stream=stream.name, topic=topic, found=written["kdi_announced"])
-    return LastAnnounced(**{f.name: written[f.name] for f in fields(LastAnnounced)})
+    try:
+        written = json.loads(value)
+        if written["kdi_announced"] != FORMAT:
+            raise BookmarkOfNewerRelease(stream=stream.name, topic=topic, found=written["kdi_announced"])
+        return LastAnnounced(**{f.name: written[f.name] for f in fields(LastAnnounced)})
+    except (ValueError, KeyError, TypeError) as broken:
+        raise BookmarkUnreadable(stream=stream.name, topic=topic, detail=repr(broken)) from broken

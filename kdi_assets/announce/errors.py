@@ -45,6 +45,33 @@ class TransactionOpen(Transient):
     )
 
 
+class NotLookedAtInTime(Transient):
+    """A look at many announced tables took too long, and this one was not reached."""
+
+    stream: str
+    topic: str
+    seconds: float
+
+    what_happened = "{stream}: not looked at in time: how far {topic} has the table was not known after {seconds:g} s."
+    what_is_safe = "nothing was changed; announcers do not depend on it."
+    what_to_run = "kdi status {stream}   (the next look begins with other tables, this one alone)"
+
+
+class BookmarkUnreadable(Terminal):
+    """A message in the topic of the bookmarks is not one that we wrote."""
+
+    stream: str
+    topic: str
+    detail: str
+
+    what_happened = "{stream}: the newest bookmark of the table in {topic} cannot be read ({detail})."
+    what_is_safe = "nothing was announced; the table has all of its commits."
+    what_to_run = (
+        "kdi drain {stream}   (first find who else writes into this topic, and name another topic in `announce`: all "
+        "files are announced there anew)"
+    )
+
+
 class BookmarksNotKept(Terminal):
     """The topic of the bookmarks deletes old messages: a table that is idle for long would be announced again."""
 

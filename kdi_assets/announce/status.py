@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
+from time import monotonic
 
 from kdi_assets.announce.bookmark import bookmark_topic, look_at_bookmark
-from kdi_assets.announce.table_changes import LastAnnounced, TableChanges, announced_version
+from kdi_assets.announce.errors import NotLookedAtInTime
+from kdi_assets.announce.table_changes import TableChanges, announced_version
 from kdi_assets.delta.errors import CommitUnreadable, unreadable_commit
+from kdi_assets.delta.log import TableLog, row_actions
+from kdi_assets.errors import KdiError
 from kdi_assets.follow.upstream import open_upstream
-from kdi_assets.sources.kafka.errors import AdvertisedUnreachable, BrokerUnreachable, TopicMissing
-from kdi_assets.sources.kafka.topic import read_topic
+from kdi_assets.runtime.threads import start_in_thread
+from kdi_assets.sources.kafka.errors import TopicMissing, no_broker_answered
+from kdi_assets.sources.kafka.topic import read_topics
+from kdi_assets.sources.source import TopicState
 from kdi_assets.stream.stream import Cluster, Stream
 
-SILENT = (BrokerUnreachable, AdvertisedUnreachable)
-"""Errors of brokers that do not answer; who looks at many tables does not ask these again."""
+LOOK_SECONDS = 25.0
+"""A look at any number of announced tables ends after this time, well below the minute of Dagster's sensors. That
+brokers do not answer is known after half of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +36,8 @@ class AnnouncedStatus:
         through: The version up to which it is announced, inclusive; ``None``: nothing of it is.
         newest: The table's version; ``None``: there is no table.
         behind: Versions that changed files and are not announced.
-        waiting_since: When the oldest of them was committed; ``None``: none waits, or it is unknown.
+        waiting_since: When the oldest of them was committed; of a table that never was announced, its first rows, or
+            the table itself if its log no longer has them. ``None``: none waits, or it is unknown.
         why: Why the next announcement lists all files; empty if it has changes.
     """
 
@@ -37,19 +48,98 @@ class AnnouncedStatus:
     why: str = ""
 
 
+def announcing_cluster(stream: Stream) -> Cluster:
+    """The cluster of the topic of a stream's announcements."""
+    return (stream.announce and stream.announce.cluster) or stream.kafka
+
+
+def is_outage_of_stream(stream: Stream, refusal: KdiError | None) -> bool:
+    """Whether a look is refused because no broker of the stream itself answers, as a look at the stream is."""
+    own = announcing_cluster(stream).name == stream.cluster.name
+    return own and refusal is not None and no_broker_answered(refusal)
+
+
 def read_announced_status(stream: Stream, lake: str) -> AnnouncedStatus:
-    """Read the bookmark first and the table's log after it, as announcers do.
+    """Read how far one table is announced.
 
     Raises:
         TopicMissing: The topic of the announcements does not exist.
         AnnouncedByAnotherTable, FilesAreNotRows: An announcer would refuse the table.
         KdiError: The brokers or the storage do not answer, or refuse.
     """
-    if stream.announce is None:
-        return AnnouncedStatus()
-    topic, cluster = stream.announce.topic, stream.announce.cluster or stream.kafka
-    read_topic(cluster, topic)
-    last = _bookmark(stream, cluster, topic)
+    found = read_announced_statuses([stream], lake)[stream.name]
+    if isinstance(found, KdiError):
+        raise found
+    return found
+
+
+def read_announced_statuses(
+    streams: Sequence[Stream], lake: str, *, known: Iterable[tuple[str, KdiError]] = ()
+) -> dict[str, AnnouncedStatus | KdiError]:
+    """Read how far many tables are announced: one batch of requests a cluster, all clusters at once.
+
+    Args:
+        known: Names of clusters, each with what refused one of its topics; brokers that did not answer are not asked.
+
+    Returns:
+        By the stream's name; what is not known after ``LOOK_SECONDS`` is ``NotLookedAtInTime``.
+    """
+    silent = {cluster: refusal for cluster, refusal in known if no_broker_answered(refusal)}
+    found: dict[str, AnnouncedStatus | KdiError] = {}
+    looks, until = [], monotonic() + LOOK_SECONDS
+    for name in {announcing_cluster(stream).name for stream in streams}:
+        own = [stream for stream in streams if announcing_cluster(stream).name == name]
+        if refusal := silent.get(name):
+            found |= {stream.name: refusal for stream in own}
+            continue
+        look = partial(_look, own, lake, found, until)
+        looks.append(start_in_thread(look, name=f"announced-{name}"))
+    for look_done in wait(looks, timeout=LOOK_SECONDS).done:
+        look_done.result()
+    return {stream.name: found.get(stream.name) or _late(stream) for stream in streams}
+
+
+def _late(stream: Stream) -> NotLookedAtInTime:
+    return NotLookedAtInTime(stream=stream.name, topic=_topics(stream)[0], seconds=LOOK_SECONDS)
+
+
+def _topics(stream: Stream) -> tuple[str, str]:
+    """The topics of the announcements and of the bookmarks."""
+    topic = stream.announce.topic if stream.announce else stream.topic
+    return topic, bookmark_topic(topic)
+
+
+def _look(streams: Sequence[Stream], lake: str, found: dict[str, AnnouncedStatus | KdiError], until: float) -> None:
+    """Put what is known of one cluster's streams into ``found``."""
+    cluster = announcing_cluster(streams[0])
+    try:
+        topics = read_topics(cluster, {topic for stream in streams for topic in _topics(stream)})
+    except KdiError as refusal:
+        found.update({stream.name: refusal for stream in streams})
+        return
+    # In another order each time: if the time is short, no table is always the last one.
+    for stream in random.sample(streams, len(streams)):
+        if monotonic() > until:
+            return
+        try:
+            found[stream.name] = _status(stream, cluster, lake, topics)
+        except KdiError as refusal:
+            found[stream.name] = refusal
+
+
+def _status(
+    stream: Stream, cluster: Cluster, lake: str, topics: Mapping[str, TopicState | KdiError]
+) -> AnnouncedStatus:
+    """Read the bookmark first and the table's log after it, as announcers do."""
+    topic, beside = _topics(stream)
+    found_topic, bookmarks = topics[topic], topics[beside]
+    if isinstance(found_topic, KdiError):
+        raise found_topic
+    last = None
+    if not isinstance(bookmarks, TopicMissing):  # the first announcer creates it
+        if isinstance(bookmarks, KdiError):
+            raise bookmarks
+        last = look_at_bookmark(stream, cluster, bookmarks)
     found = open_upstream(stream.table_uri(lake), partial(announced_version, last))
     if found is None:
         return AnnouncedStatus()
@@ -57,7 +147,7 @@ def read_announced_status(stream: Stream, lake: str) -> AnnouncedStatus:
     changes.refuse(last, topic)
     why = changes.why_listing(last)
     if last is None or why:
-        return AnnouncedStatus(found.since, newest, newest + 1, why=why)
+        return AnnouncedStatus(found.since, newest, newest + 1, _first_rows(found.log), why)
     try:
         waiting = [announcement for _, announcement in changes.since(last) if announcement]
     except CommitUnreadable as unread:
@@ -69,8 +159,9 @@ def read_announced_status(stream: Stream, lake: str) -> AnnouncedStatus:
     return AnnouncedStatus(last.version, newest, len(waiting), waiting[0].committed_at if waiting else None)
 
 
-def _bookmark(stream: Stream, cluster: Cluster, topic: str) -> LastAnnounced | None:
+def _first_rows(log: TableLog) -> datetime | None:
+    """When the table got its first rows; if its log no longer has that commit, when the table was created."""
     try:
-        return look_at_bookmark(stream, cluster, bookmark_topic(topic))
-    except TopicMissing:
-        return None  # the first announcer creates it
+        return next((c.committed_at for c in log.commits(after=-1) if row_actions(log.actions(c.version))), None)
+    except CommitUnreadable:
+        return datetime.fromtimestamp(log.created_time / 1000, UTC) if log.created_time else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, NamesOfAllKinds, selected_of_all_kinds
-from kdi_assets.cli.output import exit_code, print_json, print_refusal, table_text
+from kdi_assets.cli.output import exit_code, print_json, print_progress, print_refusal, table_text
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
@@ -39,7 +39,8 @@ def freshness(
     P50, P95 and P99 are percentiles over messages, exact to 5 percent of a
     message's age at the beginning of its drain. WAITS is the age of the oldest
     rows upstream that are not refined or served. LIMITS are `freshness` of the
-    document.
+    document. Tables in the embedded server are asked only by name, because a
+    look would start it.
 
     Exit codes: 0 shown; 1 documents are wrong, or a table's log or database
     cannot be read; 75 a retry helps.
@@ -49,7 +50,7 @@ def freshness(
     lines, refusals = _of_streams(streams, hours, as_json=as_json)
     parts = [table_text(HEAD, lines, align="<>>>>><")] if lines else []
     if followers := [table for table in chosen if not isinstance(table, Stream)]:
-        lines, refused = _of_followers(followers, as_json=as_json)
+        lines, refused = _of_followers(followers, by_name=bool(tables), as_json=as_json)
         parts.append(table_text(FOLLOWER_HEAD, lines, align="<<><<"))
         refusals += refused
     if not as_json:
@@ -82,12 +83,17 @@ def _of_streams(
     return lines, refusals
 
 
-def _of_followers(tables: Sequence[FollowedTable], *, as_json: bool) -> tuple[list[tuple[str, ...]], list[KdiError]]:
-    from kdi_assets.monitoring.follower_rows import read_follower_rows
+def _of_followers(
+    tables: Sequence[FollowedTable], *, by_name: bool, as_json: bool
+) -> tuple[list[tuple[str, ...]], list[KdiError]]:
+    from kdi_assets.monitoring.follower_rows import FollowerRow, in_embedded_server, kind_of, read_follower_rows
     from kdi_assets.monitoring.status_row import freshness_level
 
     settings, now = Settings.from_environment(), datetime.now(UTC)
-    rows = read_follower_rows(tables, lake=settings.lake, home=settings.home, now=now)
+    asleep = [] if by_name else [table for table in tables if in_embedded_server(table)]
+    asked = [table for table in tables if table not in asleep]
+    rows = read_follower_rows(asked, lake=settings.lake, home=settings.home, now=now)
+    rows += [FollowerRow(table.name, kind_of(table), limits=table.freshness, has_begun=False) for table in asleep]
     lines: list[tuple[str, ...]] = []
     for row in rows:
         level = freshness_level(row)
@@ -107,6 +113,9 @@ def _of_followers(tables: Sequence[FollowedTable], *, as_json: bool) -> tuple[li
                     "error": row.refusal,
                 }
             )
+    if asleep and not as_json:
+        names = ", ".join(table.name for table in asleep)
+        print_progress(f"not asked: {names}; a look would start the embedded server, and a name asks")
     return lines, [row.refusal for row in rows if row.refusal and not row.has_not_begun]
 
 

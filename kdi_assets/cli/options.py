@@ -125,11 +125,11 @@ def selected_of_all_kinds(names: Sequence[str], defs: Path | None) -> list[Table
 def of_all_kinds(loaded: LoadedFolder, names: Sequence[str]) -> list[TableOfAnyKind]:
     """The same, of documents that are read already.
 
-    The last part of a path is looked for among streams and refined tables first: a served table often has the name of
-    its Delta table.
+    The last part of a path is looked for among streams first, then among refined and then served tables: tables that
+    are made of a stream's often have its name.
     """
     from kdi_assets.config.errors import UnknownStream
-    from kdi_assets.config.loader import select_table
+    from kdi_assets.config.loader import select_streams, select_table
     from kdi_assets.config.served_documents import select_served
 
     if not names:
@@ -139,6 +139,11 @@ def of_all_kinds(loaded: LoadedFolder, names: Sequence[str]) -> list[TableOfAnyK
         return every
     found: dict[str, TableOfAnyKind] = {}
     for name in names:
+        if name not in loaded.refined:
+            streams = [one for one in loaded.streams.values() if one.name == name or one.name.endswith(f"/{name}")]
+            if streams:
+                found |= {stream.name: stream for stream in select_streams(loaded.streams, [name])}
+                continue
         try:
             table = select_table(loaded, name)
             found[table.name] = table

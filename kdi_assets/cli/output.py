@@ -76,7 +76,11 @@ def print_result(text: str, fields: Mapping[str, object], *, as_json: bool, erro
 
 def print_json(fields: Mapping[str, object]) -> None:
     """Print one JSON object on one line; what a terminal would obey, as DEL and C1 controls, is escaped too."""
-    text = json.dumps(to_json(fields), ensure_ascii=False)
+    print_json_text(json.dumps(to_json(fields), ensure_ascii=False))
+
+
+def print_json_text(text: str) -> None:
+    """Print JSON that is text already, escaped likewise."""
     typer.echo("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text))
 
 

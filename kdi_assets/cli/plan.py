@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import typer
+
 from kdi_assets.cli.options import AsJson, Defs, NameOfAnyKind, selected_of_all_kinds
-from kdi_assets.cli.output import print_result, refusal_in_json, table_text
+from kdi_assets.cli.output import exit_code, print_refusal, print_result, refusal_in_json, table_text
 from kdi_assets.cli.place import print_place
 from kdi_assets.cli.refined_output import print_refined_plan
 from kdi_assets.cli.served_output import print_served_plan
 from kdi_assets.cli.session import lazy_session
+from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec
@@ -40,8 +43,15 @@ def plan(table: NameOfAnyKind, defs: Defs = None, as_json: AsJson = False) -> No
         print_refined_plan(chosen, as_json=as_json)
         return
     if isinstance(chosen, ServedTableSpec):
+        refusals: list[KdiError] = []
         for served in (chosen, *(other for other in others if isinstance(other, ServedTableSpec))):
-            print_served_plan(served, as_json=as_json)
+            try:
+                print_served_plan(served, as_json=as_json)
+            except KdiError as refused:
+                print_refusal(refused)
+                refusals.append(refused)
+        if refusals:
+            raise typer.Exit(exit_code(refusals))
         return
     lake = Settings.from_environment().lake
     with refusal_in_json(chosen.name, as_json=as_json):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.cli.output import print_result, refusal_in_json
 from kdi_assets.settings import Settings
+from kdi_assets.stream.served_table import DuckDb
 from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
@@ -37,8 +38,13 @@ def print_served_plan(served: ServedTableSpec, *, as_json: bool) -> None:
 
 def _what(status: ServedStatus) -> str:
     of = f"{status.served.table} v{status.newest}"
-    if not status.is_behind:
+    if not status.is_behind and status.consumed == status.newest:
         return f"nothing to serve; it has {of}"
+    if isinstance(status.served.into, DuckDb):
+        why = status.why_behind or f"it has v{status.consumed}, and no row changed since"
+        return f"would replace all rows with {of}: {why}"
+    if not status.is_behind:
+        return f"would only record {of}: it has v{status.consumed}, and no row changed since"
     changes = status.changes
     if status.consumed is None or not status.same_definition or changes is None or changes.kind == "lost":
         why = changes.why if changes and changes.kind == "lost" and status.consumed is not None else status.why_behind

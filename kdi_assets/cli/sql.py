@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kdi_assets.cli.errors import SparkFailed, StatementRefused
 from kdi_assets.cli.options import AsJson
-from kdi_assets.cli.output import print_json, print_progress, refusal_in_json, table_text, text_excerpt
+from kdi_assets.cli.output import print_json_text, print_progress, refusal_in_json, table_text, text_excerpt
 from kdi_assets.cli.session import lazy_session
 from kdi_assets.runtime.spark_failures import SparkFailure, translated
 from kdi_assets.wording import first_line
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 ROWS, CELL_CHARACTERS = 1_000, 200
 """Of a result, how much is shown."""
+JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+"""Of Spark's ``to_json``, which leaves out nulls and cuts timestamps to milliseconds."""
 
 
 def sql(
@@ -28,7 +35,9 @@ def sql(
 
     For what other commands advise and do not do themselves. A statement that
     writes is a commit like any other writer's: the next drain, refinement and
-    `kdi audit` see it. Of a result, the first 1,000 rows are shown.
+    `kdi audit` see it. Of a result, the first 1,000 rows are shown. --json has
+    raw values; a column whose name is there before has its position too: id,
+    id_2.
 
     Exit codes: 0 done; 1 someone must decide; 75 a retry helps.
     """
@@ -44,16 +53,35 @@ def _print_rows(result: DataFrame, *, as_json: bool) -> None:
     if not result.columns:
         print_progress("done")
         return
+    if as_json:
+        unique = result.toDF(*_unique(result.columns))
+        written = unique.select(F.to_json(F.struct("*"), JSON_OPTIONS)).limit(ROWS + 1).collect()
+        for (text,) in written[:ROWS]:
+            print_json_text(text)  # as Spark wrote it: Python's numbers would lose digits of decimals
+        _say_if_cut(len(written))
+        return
     # Positions, because a result may have two columns of one name.
     named = result.toDF(*(f"c{i}" for i in range(len(result.columns))))
     rows = named.select(*(F.col(name).cast("string") for name in named.columns)).limit(ROWS + 1).collect()
     cells = [[None if cell is None else text_excerpt(cell, CELL_CHARACTERS) for cell in row] for row in rows[:ROWS]]
-    if as_json:
-        for row in rows[:ROWS]:
-            print_json(dict(zip(result.columns, row, strict=True)))
-    else:
-        typer.echo(table_text(result.columns, cells, align="<" * len(result.columns)))
-    if len(rows) > ROWS:
+    typer.echo(table_text(result.columns, cells, align="<" * len(result.columns)))
+    _say_if_cut(len(rows))
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """The names; one that is there before, in any case, gets its position: ``id``, ``id_2``."""
+    lowered = [name.lower() for name in names]
+    unique = list(names)
+    for at, name in enumerate(names):
+        if name.lower() in lowered[:at]:
+            unique[at] = f"{name}_{at + 1}"
+            while unique[at].lower() in lowered:
+                unique[at] += "_"
+    return unique
+
+
+def _say_if_cut(rows: int) -> None:
+    if rows > ROWS:
         print_progress(f"the first {ROWS:,} rows; LIMIT and ORDER BY choose others")
 
 

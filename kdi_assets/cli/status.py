@@ -54,7 +54,7 @@ def status(
     positions went back; STALL: drains commit, but the position of a topic
     partition stays; STOP: there is a backlog and no commit; paused or retired:
     by the document; refused: someone must decide; unreachable: the broker or
-    the storage.
+    the storage; not begun: a table that it is made of does not exist yet.
 
     Of refined, served and announced tables, BEHIND counts the versions upstream
     that are not consumed, WAITS is the age of the oldest of them, and VERSION
@@ -92,8 +92,8 @@ def _reader(tables: Sequence[FollowedTable], settings: Settings) -> _ReadRows:
 
         rows, lake, home = read_streams(), settings.lake, settings.home
         followers = [*(t for t in tables if not isinstance(t, Stream)), *announced_streams(streams)]
-        refusals = {row.stream.cluster.name: row.refusal for row in rows if row.refusal}
-        return rows, read_follower_rows(followers, lake=lake, home=home, now=datetime.now(UTC), known=refusals)
+        known = [(row.stream.cluster.name, row.refusal) for row in rows if row.refusal]
+        return rows, read_follower_rows(followers, lake=lake, home=home, now=datetime.now(UTC), known=known)
 
     return read
 
@@ -156,7 +156,7 @@ def follower_cells(row: FollowerRow, now: datetime) -> tuple[str, ...]:
         row.name,
         row.kind.value,
         unknown if row.behind is None else f"{row.behind:,}",
-        _duration(row.waiting_seconds) if row.behind else unknown,
+        _duration(row.waiting_seconds) if row.new else unknown,
         unknown if row.version is None else f"v{row.version}",
         "-" if row.committed_at is None else _time_or_date(row.committed_at, now),
         f"{row.state}: {row.new}" if row.new else row.state,

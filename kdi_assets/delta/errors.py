@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kdi_assets.delta.lost_races import COMMIT_ATTEMPTS
 from kdi_assets.errors import AGAIN, Terminal, Transient
-from kdi_assets.wording import storage_command
+from kdi_assets.wording import removing_command, storage_command
 
 
 class TableBusy(Transient):
@@ -89,6 +89,13 @@ class CommitUnreadable(Exception):
         self.why = why
 
 
+class RestoredToBefore(CommitUnreadable):
+    """The table was restored to a version that is older than the first commit of a writer."""
+
+    def __init__(self, uri: str, version: int, first: str) -> None:
+        super().__init__(uri, version, why=f"is older than {first}, and the table was restored to it")
+
+
 class TableUnreadable(Terminal):
     """The log of a Delta table is damaged, or uses a feature that the reader does not support.
 
@@ -104,7 +111,7 @@ class TableUnreadable(Terminal):
         run = storage_command("ls", f"{self.uri}/_delta_log/")
         run += "   (restore a truncated or missing commit from the storage's older versions)"
         if self.spare:
-            run = storage_command("rm", *(f"{self.uri}/_delta_log/{name}" for name in self.spare))
+            run = removing_command(f"{self.uri}/_delta_log", self.spare)
             run += "   (all commits are there; readers use them until the next checkpoint)"
         return (
             f"{self.uri}: the table's log cannot be read: {self.detail}",

@@ -84,11 +84,12 @@ class CommitInfo:
 
 
 class TableLog:
-    """A Delta table at one version; each property and method reads when it is called."""
+    """A Delta table at one version; each property and method reads when it is called, or called first."""
 
     def __init__(self, uri: str, table: DeltaTable) -> None:
         self.uri = uri
         self._table = table
+        self._transactions: dict[tuple[int, str], int | None] = {}
 
     @classmethod
     def open(cls, uri: str, version: int | None = None) -> TableLog | None:
@@ -192,7 +193,10 @@ class TableLog:
 
     def transaction_version(self, app_id: str) -> int | None:
         """The version of a transaction id; ``None`` if it is absent, which -1 does not mean."""
-        return self._table.transaction_version(app_id)
+        asked = self.version, app_id  # delta-rs moves its table to the version that it writes
+        if asked not in self._transactions:  # it opens each commit since the checkpoint to answer
+            self._transactions[asked] = self._table.transaction_version(app_id)
+        return self._transactions[asked]
 
     def version_at(self, moment: datetime) -> int:
         """The newest version that was committed at or before ``moment``.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.errors import CommitUnreadable, RestoredToBefore
 from kdi_assets.delta.log import CommitInfo, TableLog, restore_target
 
 
@@ -59,7 +59,8 @@ def live_markers(
         check: Called with each commit of others that the rows come from, since the writer's newest one; may refuse it.
 
     Raises:
-        CommitUnreadable: A commit that decides about the rows cannot be read, or they are older than the writer.
+        CommitUnreadable: A commit that decides about the rows cannot be read.
+        RestoredToBefore: They are older than the writer.
     """
     since = log.transaction_version(version_id(writer))
     if since is None and is_older is None:
@@ -74,8 +75,7 @@ def live_markers(
         if commit.is_restore:
             restored = TableLog.existing(log.uri, restore_target(log, commit))
             if since is not None and restored.transaction_version(version_id(writer)) is None:
-                why = f"is older than {first}, and the table was restored to it"
-                raise CommitUnreadable(log.uri, restored.version, why=why)
+                raise RestoredToBefore(log.uri, restored.version, first)
             # A version that is itself a RESTORE has the ids from before it, so ask the same question again.
             return live_markers(restored, writer, first=first, is_older=is_older, check=check)
         if since is None and is_older and is_older(commit):

@@ -81,7 +81,7 @@ def commit_behind(
         The version of the commit.
 
     Raises:
-        TableBusy: Commits that do not conflict came first too often in a row.
+        TableBusy: Commits that do not conflict came first too often in a row; it names the newest.
         StagedFilesGone, PlannedTableGone: As ``commit_after``.
     """
     tried = False
@@ -95,7 +95,7 @@ def commit_behind(
         return commit_after(version, spark, staged, request)
 
     def gives_up(_: VersionTaken) -> TableBusy:
-        return TableBusy(uri=request.uri, version=version)
+        return TableBusy(uri=request.uri, version=newest_version(request).version)
 
     return until_won(attempt, lost=VersionTaken, gives_up=gives_up, most=COMMIT_ATTEMPTS)
 
@@ -118,10 +118,12 @@ def refuse_conflicts(
     for version in range(after + 1, newest.version + 1):
         try:
             found = newest.commit(version)
-            taken = bool(replaces) and not newest.removed_files(version).isdisjoint(replaces)
+            refused = found.is_restore or found.changes_metadata or conflicts(found)
+            if not refused and replaces:
+                refused = not newest.removed_files(version).isdisjoint(replaces)
         except CommitUnreadable:
             raise OvertakenCommit(uri=newest.uri, version=version, operation="unreadable") from None
-        if found.is_restore or found.changes_metadata or taken or conflicts(found):
+        if refused:
             raise OvertakenCommit(uri=newest.uri, version=version, operation=found.operation)
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
+from kdi_assets.announce.status import announcing_cluster
 from kdi_assets.config.folder import display_path
 from kdi_assets.config.loader import LoadedFolder
 from kdi_assets.config.yaml_documents import sorted_mistakes
@@ -24,7 +25,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.formats.errors import RegistryUnavailable
 from kdi_assets.formats.registry.cache import SchemaFiles
 from kdi_assets.formats.registry.client import RegistryClient
-from kdi_assets.monitoring.follower_rows import FollowedTable, announced_streams, announcing_cluster, kind_of
+from kdi_assets.monitoring.follower_rows import FollowedTable, announced_streams, kind_of
 from kdi_assets.runtime.driver.control import uses_warm_driver
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.settings import Settings

@@ -31,7 +31,7 @@ from kdi_assets.errors import Transient
 from kdi_assets.runtime.spark_internals import jvm_cpu_seconds
 from kdi_assets.sources.of_stream import source_of
 from kdi_assets.sources.source import Held, ReadMessages, TopicState
-from kdi_assets.stream.stream import Stream
+from kdi_assets.stream.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,14 +112,20 @@ class Draining:
         self._backlog_before = self._snapshot.backlog()
         first = self._snapshot.topic
         self._as_of = first.as_of
-        self._until = {} if first.as_of else {tp: offsets.end for tp, offsets in first.partitions.items()}
+        # Where a moment ends the drain, no offsets do: what is held first may be only a part of what came before it.
+        self._until, self._has_ends = ({}, True) if first.as_of else (_ends(first), False)
 
     @property
     def stream(self) -> Stream:
         return self._context.stream
 
+    @property
+    def holds_messages(self) -> bool:
+        """Whether the source holds the messages of the next plan, so that they need not be read."""
+        return self._read_held is not None
+
     def next_step(self) -> Plan | PositionCommit | None:
-        """The next step; ``None`` if the table has everything up to the ends of the first snapshot.
+        """The next step; ``None`` if the table has everything up to the ends of the first snapshot, as it was held.
 
         Raises:
             TopicTruncated: Other messages are at the offsets that were read last.
@@ -156,20 +162,20 @@ class Draining:
         """Take the step, then another snapshot.
 
         Args:
-            read: As in ``execute_plan``.
+            read: As in ``execute_plan``; what the source holds for the plan is read instead.
 
         Raises:
             AnotherDrainActive: Other commits came first too often in a row.
             KdiError: What the step refuses.
         """
-        self._context.report(_log_line(self.stream, step))
         with self._clock.running():
             try:
+                self._context.report(_log_line(self.stream, step))
                 with _explained_by_snapshot(self._context, step), jvm_loss_named(self.stream):
                     if isinstance(step, PositionCommit):
                         self._commit_positions(step)
                     else:
-                        read = read or self._read_held
+                        read = self._read_held or read
                         landed = execute_plan(step, self._context, read=read, conflicts=self._conflicts)
                         self._commits.append(landed)
                 if isinstance(step, Plan):
@@ -207,12 +213,15 @@ class Draining:
     def _hold(self) -> Held:
         """What the source holds until the next plan is taken."""
         topic, ledger = replace(self._snapshot.topic, as_of=self._as_of), self._snapshot.ledger
+        self._read_held = None
         if ledger is None:
             return Held(topic)
         hold = source_of(self.stream).hold(self._context.session, topic, ledger, most=self.stream.offsets_per_plan)
         with spark_failures(self.stream, "reading messages before a plan"):
             held = self._until_taken.enter_context(hold)
         self._read_held = held.read
+        if held.read and not self._has_ends:
+            self._until, self._has_ends = _ends(held.topic), True  # a source that reads ahead knows its ends only now
         return held
 
     def _commit_positions(self, step: PositionCommit) -> None:
@@ -249,6 +258,10 @@ def _explained_by_snapshot(context: DrainContext, step: Plan | PositionCommit) -
         with suppress(Transient):  # brokers that do not answer now say less than the failure
             take_snapshot(stream, context.lake).plan(stream)
         raise
+
+
+def _ends(topic: TopicState) -> dict[TopicPartition, int]:
+    return {tp: offsets.end for tp, offsets in topic.partitions.items()}
 
 
 def _log_line(stream: Stream, step: Plan | PositionCommit) -> str:

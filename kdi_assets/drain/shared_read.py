@@ -82,7 +82,7 @@ def drain_together(
 
         members = _members(group, drained, committed, at, options)
         while plans := _plans(members, drained):
-            with _read_once(options["session"], [members[name].stream for name in plans], list(plans.values())) as read:
+            with _read_once(options["session"], [members[name] for name in plans], list(plans.values())) as read:
                 for name, plan in plans.items():
                     with drained[name].keeping_failure():
                         members[name].take(plan, read=read)
@@ -155,14 +155,14 @@ def _plans(members: Mapping[str, Draining], drained: Mapping[str, Drained]) -> d
 
 @contextmanager
 def _read_once(
-    session: Callable[[], SparkSession], streams: Sequence[Stream], plans: Sequence[Plan]
+    session: Callable[[], SparkSession], planned: Sequence[Draining], plans: Sequence[Plan]
 ) -> Iterator[ReadMessages | None]:
     """A cache of the plans' messages; ``None`` where each stream has to read for itself."""
     with ExitStack() as until_done:
         read = None
-        if len(plans) > 1:
+        if len(plans) > 1 and not any(member.holds_messages for member in planned):
             with suppress(Exception):  # each stream fails in the same way on its own, and reports it
-                read = until_done.enter_context(cached_messages(session(), source_of(streams[0]), plans))
+                read = until_done.enter_context(cached_messages(session(), source_of(planned[0].stream), plans))
         yield read
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.errors import CommitUnreadable, OvertakenCommit
 from kdi_assets.delta.log import CommitInfo, TableLog, restore_target
 from kdi_assets.delta.markers import version_id
 from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
+from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.stream.stream import Stream
 
 _REMOVING = ("DELETE", "UPDATE", "MERGE", "TRUNCATE", "REMOVE")
 _REPLACING = ("CREATE OR REPLACE TABLE", "REPLACE TABLE", "CLONE")
@@ -58,13 +60,14 @@ def replaces_table(commit: CommitInfo) -> bool:
     return commit.replaces_rows or commit.operation.startswith(_REPLACING)
 
 
-def live_history(uri: str, app_id: str, *, archive_uri: str = "") -> LiveHistory | None:
+def live_history(uri: str, app_id: str, *, archive_uri: str = "", version: int | None = None) -> LiveHistory | None:
     """Read the live commits of a table; ``None`` if there is no table.
 
     Args:
         archive_uri: The archive with the commits that the log no longer has; empty for none.
+        version: The history up to this version, by default the newest.
     """
-    log = TableLog.open(uri)
+    log = TableLog.open(uri, version)
     if log is None:
         return None
     found: list[LedgerEntry] = []
@@ -87,6 +90,20 @@ def live_history(uri: str, app_id: str, *, archive_uri: str = "") -> LiveHistory
     return LiveHistory(
         log.version, entries, since, others, knows_ledger, tuple(withdrawing[::-1]), _not_repeated(undone, entries)
     )
+
+
+def history_at(ledger: LedgerState, stream: Stream, lake: str) -> LiveHistory:
+    """The live commits up to the version of the stream's ledger.
+
+    Raises:
+        OvertakenCommit: The table was dropped since.
+        CommitUnreadable: Its log was cleaned up since.
+    """
+    archive = stream.archive_uri(lake)
+    history = live_history(ledger.uri, stream.app_id, archive_uri=archive, version=ledger.version)
+    if history is None:
+        raise OvertakenCommit(uri=ledger.uri, version=ledger.version + 1, operation="DROP TABLE")
+    return history
 
 
 def _erasures(commits: Iterable[CommitInfo], app_id: str) -> Iterator[LedgerEntry]:

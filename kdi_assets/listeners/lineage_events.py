@@ -89,7 +89,9 @@ def _datasets(
         drained = [commit for commit in commits if isinstance(commit, LedgerEntry)]
         return [_topic(table, drained)], _outputs(table, lake, drained, columns)
     uri = table.table_uri(lake)
-    inputs = [InputDataset(*dataset_name(upstream.uri(lake))) for upstream in table.upstreams]
+    # Each once: a table may be joined to itself.
+    read = dict.fromkeys(dataset_name(upstream.uri(lake)) for upstream in table.upstreams)
+    inputs = [InputDataset(*name) for name in read]
     if not commits:
         return inputs, [OutputDataset(*dataset_name(uri))]
     return inputs, [_written(uri, version=commits[-1].version, rows=sum(commit.rows for commit in commits))]

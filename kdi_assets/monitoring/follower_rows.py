@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from kdi_assets.announce.status import SILENT, read_announced_status
-from kdi_assets.errors import KdiError
+from kdi_assets.announce.status import AnnouncedStatus, read_announced_statuses
+from kdi_assets.errors import KdiError, Transient
 from kdi_assets.monitoring.refined_status import first_new_commit, read_refined_status
 from kdi_assets.refine.errors import UpstreamMissing
 from kdi_assets.serve.errors import SourceMissing
@@ -17,7 +17,7 @@ from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.stream.stream import Stream
 
 FollowedTable = RefinedTableSpec | ServedTableSpec | Stream
 """What a document describes; of a stream, its announcements."""
@@ -32,6 +32,7 @@ class FollowerRow:
         version: Of the refined table; of the Delta table whose rows the database has, or up to which files are
             announced. ``None``: none, or unknown.
         late_share: Of a refined table, as ``RefinedStatus``.
+        has_begun: Whether the tables that it is made of exist; otherwise nothing is wrong with it.
     """
 
     name: str
@@ -45,17 +46,20 @@ class FollowerRow:
     version: int | None = None
     late_share: float | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
+    has_begun: bool = True
 
     @property
     def state(self) -> str:
+        if self.has_not_begun:
+            return "not begun"
         if self.refusal:
-            return "refused"
+            return "unreachable" if isinstance(self.refusal, Transient) else "refused"
         return "behind" if self.new else "OK"
 
     @property
     def has_not_begun(self) -> bool:
         """Whether a table that it is made of does not exist yet, so that nothing is wrong with it."""
-        return isinstance(self.refusal, UpstreamMissing | SourceMissing)
+        return not self.has_begun or isinstance(self.refusal, UpstreamMissing | SourceMissing)
 
     @property
     def next_command(self) -> str:
@@ -69,18 +73,17 @@ def watched_tables(
     refined: Iterable[RefinedTableSpec], served: Iterable[ServedTableSpec], streams: Iterable[Stream]
 ) -> tuple[FollowedTable, ...]:
     """Tables that programs look at all the time: all but those in the embedded server, which a look would start."""
-    asked = (s for s in served if not (isinstance(s.into, Postgres) and not s.into.url))
-    return (*refined, *asked, *announced_streams(streams))
+    return (*refined, *(s for s in served if not in_embedded_server(s)), *announced_streams(streams))
+
+
+def in_embedded_server(table: FollowedTable) -> bool:
+    """Whether a look at the table starts the embedded server."""
+    return isinstance(table, ServedTableSpec) and isinstance(table.into, Postgres) and not table.into.url
 
 
 def announced_streams(streams: Iterable[Stream]) -> list[Stream]:
     """The streams whose tables are announced."""
     return [stream for stream in streams if stream.announce and stream.status != "retired"]
-
-
-def announcing_cluster(stream: Stream) -> Cluster:
-    """The cluster of the topic of a stream's announcements."""
-    return (stream.announce and stream.announce.cluster) or stream.kafka
 
 
 def kind_of(table: FollowedTable) -> TableKind:
@@ -96,26 +99,28 @@ def read_follower_rows(
     lake: str,
     home: Path,
     now: datetime,
-    known: Mapping[str, KdiError] | None = None,
+    known: Iterable[tuple[str, KdiError]] = (),
 ) -> list[FollowerRow]:
-    """Read the state of tables; a refusal is part of it. Brokers that did not answer are not asked a second time.
+    """Read the state of tables; a refusal is part of it, and is of one row alone.
 
     Args:
         home: Folder of DuckDB files with relative paths.
-        known: By cluster, a refusal that streams of it have already.
+        known: Names of clusters, each with what refused one of its streams just now; brokers that did not answer are
+            not asked again.
     """
-    silent: dict[str, KdiError] = {
-        cluster: refusal for cluster, refusal in (known or {}).items() if isinstance(refusal, SILENT)
-    }
-    return [_row(table, lake, home, now, silent) for table in tables]
+    announced = read_announced_statuses([t for t in tables if isinstance(t, Stream)], lake, known=known)
+    return [_row(table, lake, home, now, announced) for table in tables]
 
 
-def _row(table: FollowedTable, lake: str, home: Path, now: datetime, silent: dict[str, KdiError]) -> FollowerRow:
-    if isinstance(table, RefinedTableSpec):
-        return _refined(table, lake, now)
-    if isinstance(table, ServedTableSpec):
-        return _served(table, lake, home, now)
-    return _announced(table, lake, now, silent)
+def _row(
+    table: FollowedTable, lake: str, home: Path, now: datetime, announced: Mapping[str, AnnouncedStatus | KdiError]
+) -> FollowerRow:
+    if isinstance(table, Stream):
+        return _announced(table, announced[table.name], now)
+    try:
+        return _refined(table, lake, now) if isinstance(table, RefinedTableSpec) else _served(table, lake, home, now)
+    except KdiError as refusal:
+        return FollowerRow(table.name, kind_of(table), limits=table.freshness, refusal=refusal)
 
 
 def _refined(table: RefinedTableSpec, lake: str, now: datetime) -> FollowerRow:
@@ -123,7 +128,7 @@ def _refined(table: RefinedTableSpec, lake: str, now: datetime) -> FollowerRow:
     plan, behind, new, version = status.plan, None, "", None
     if plan:
         changed = [u for u in plan.upstreams if u.kind != "nothing"] if status.is_behind else []
-        behind = sum(u.version - (-1 if u.since is None else u.since) for u in changed)
+        behind = sum(max(0, u.version - (-1 if u.since is None else u.since)) for u in changed)
         new = plan.kind if status.is_behind else ""
         version = plan.version if plan.version >= 0 else None
     return FollowerRow(
@@ -154,7 +159,7 @@ def _served(table: ServedTableSpec, lake: str, home: Path, now: datetime) -> Fol
     if status.changes:
         behind = 0 if status.changes.kind == "nothing" else status.behind
         since = first_new_commit(status.changes)
-        waits = (now - since).total_seconds() if since else (None if behind else 0.0)
+        waits = (now - since).total_seconds() if since else (None if status.why_behind else 0.0)
     return FollowerRow(
         table.name,
         TableKind.SERVED,
@@ -176,18 +181,13 @@ def _served(table: ServedTableSpec, lake: str, home: Path, now: datetime) -> Fol
     )
 
 
-def _announced(stream: Stream, lake: str, now: datetime, silent: dict[str, KdiError]) -> FollowerRow:
-    cluster = announcing_cluster(stream)
+def _announced(stream: Stream, status: AnnouncedStatus | KdiError, now: datetime) -> FollowerRow:
     facts: dict[str, object] = {"announced": stream.name, "topic": stream.announce.topic if stream.announce else None}
     row = FollowerRow(stream.name, TableKind.ANNOUNCED, limits=stream.freshness, facts=facts)
-    try:
-        if refusal := silent.get(cluster.name):
-            raise refusal
-        status = read_announced_status(stream, lake)
-    except KdiError as refusal:
-        if isinstance(refusal, SILENT):
-            silent[cluster.name] = refusal
-        return replace(row, refusal=refusal)
+    if isinstance(status, KdiError):
+        return replace(row, refusal=status)
+    if status.newest is None:
+        return replace(row, has_begun=False)
     waits = (now - status.waiting_since).total_seconds() if status.waiting_since else None
     return replace(
         row,

@@ -45,7 +45,9 @@ class StreamRow:
 
     @property
     def waiting_seconds(self) -> float | None:
-        return self.backlog.lag_seconds if self.behind != 0 else 0.0
+        if self.behind == 0:  # behind an open transaction, messages may wait that nobody can see
+            return None if self.backlog.open_transaction_offsets else 0.0
+        return self.backlog.lag_seconds
 
     @property
     def committed_at(self) -> datetime | None:

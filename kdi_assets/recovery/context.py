@@ -102,8 +102,8 @@ class ResolveContext:
             names = ", ".join(map(str, unknown))
             raise self.refusal(
                 f"some rows of {self.log.uri} have no coordinates, and no row has the position of {names}",
-                then=f"write `start:` with the next offset of {names} into the stream's document, then repeat the "
-                f"command; or {another_table(self.stream)}",
+                then=f"write `start:` with the next offset of {names} into the stream's document, then the same "
+                f"command again; or {another_table(self.stream)}",
             )
         after = {tp: highest[tp] + 1 for tp in partitions.keys() & highest.keys()}
         return {tp: after.get(tp, start.get(tp, offsets.earliest)) for tp, offsets in partitions.items()}

@@ -241,7 +241,7 @@ def new_topic(context: ResolveContext) -> ProposedPositions:
     if not keeps_timestamps(context.log.schema, context.stream):
         why = "the rows have no timestamps, and only these tell rows of the old topic from rows of the new one"
         alter = f"ALTER TABLE delta.`{ledger.uri}` ADD COLUMNS ({context.stream.coordinates}.timestamp timestamp)"
-        raise context.refusal(why, then=f"{sql_command(alter)}; then repeat the command")
+        raise context.refusal(why, then=f"{sql_command(alter)}; then the same command again")
     reason = f"the topic with id {topic_id} is drained from offset 0; the rows of the old one stay"
     after = {**dict.fromkeys(partitions, 0), **dict.fromkeys(vanished, RETIRED)}
     # `since` holds offsets of the old topic: those at which the table changed its route conditions.

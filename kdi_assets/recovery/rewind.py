@@ -197,7 +197,7 @@ def check_rows_to_remove(
         raise context.refusal(
             f"{counts.replaced_letters:,} open dead letters there are the only copies of their messages, whose offsets "
             "the broker gives to others",
-            then=f"kdi dead-letters replay {stream.name} --yes   (or discard; then repeat the command)",
+            then=f"kdi dead-letters replay {stream.name} --yes   (or discard; then the same command again)",
         )
     return counts, {"last_read": last_read}
 

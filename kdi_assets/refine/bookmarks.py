@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.errors import CommitUnreadable, RestoredToBefore
 from kdi_assets.delta.log import CommitInfo, TableLog, row_actions
 from kdi_assets.delta.markers import Markers, live_markers, version_id
 from kdi_assets.delta.single_commit import CommitRequest, refuse_conflicts
@@ -131,7 +131,10 @@ def read_bookmarks(log: TableLog, consumer: str, *, alone: bool = True) -> Bookm
     try:
         live = live_markers(log, consumer, first=f"the first commit of {consumer}", check=check)
     except CommitUnreadable as gone:
-        raise BookmarksUnreadable(table=consumer, uri=log.uri, version=gone.version, why=gone.why) from gone
+        undone = log.transaction_version(version_id(consumer)) if isinstance(gone, RestoredToBefore) else None
+        raise BookmarksUnreadable(
+            table=consumer, uri=log.uri, version=gone.version, why=gone.why, undone=undone
+        ) from gone
     return Bookmarks(log.version, live, bool(altered))
 
 

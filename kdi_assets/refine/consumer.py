@@ -22,6 +22,7 @@ from kdi_assets.refine.bookmarks import Bookmarks, bookmark_transactions, follow
 from kdi_assets.refine.columns import other_columns
 from kdi_assets.refine.entry import Consumed, RefineEntry, RefineKind, metadata_of
 from kdi_assets.refine.errors import (
+    MATERIALIZE_AGAIN,
     BookmarksUnreadable,
     NotPartitionedByDate,
     OtherColumns,
@@ -115,7 +116,7 @@ class NewRows:
                 return commit_behind(version, spark, staged.staged, request, follow=follow)
         except OvertakenCommit as overtaken:
             # No other attempt: only the asset can compute its rows again, from what is new then.
-            raise another_active(self.consumer, overtaken) from overtaken
+            raise another_active(self.consumer, overtaken, run=MATERIALIZE_AGAIN) from overtaken
 
     def _created(self, change: TableChange, attempt_id: str, entry: RefineEntry) -> str:
         """Create the table without rows, and return its id."""
@@ -177,7 +178,7 @@ def _bookmarks(written: TableLog, consumer: str) -> Bookmarks:
     try:
         return read_bookmarks(written, consumer, alone=False)
     except BookmarksUnreadable as unread:
-        unread.restore_to = written.transaction_version(version_id(consumer))
+        unread.by_hand = True
         raise
 
 

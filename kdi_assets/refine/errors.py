@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.errors import AGAIN, KdiError, Terminal, Transient
+from kdi_assets.wording import sql_command
+
+MATERIALIZE_AGAIN = "dagster asset materialize   (the same asset again)"
+"""What to run for a hand-written asset, which no command of ours computes."""
 
 
 class UpstreamMissing(Transient):
@@ -29,42 +33,50 @@ class AnotherRefinementActive(Transient):
 
     table: str
     detail: str
+    run: str
 
     what_happened = (
         "{table}: other commits came first each time, the last one: {detail}. Perhaps another refinement of this table "
         "is active."
     )
     what_is_safe = "this attempt committed nothing; rows and bookmarks are those of the newest commit."
-    what_to_run = "kdi refine {table}"
+    what_to_run = "{run}"
 
 
-def another_active(table: str, race: KdiError) -> AnotherRefinementActive:
-    """The error for the last race that an attempt lost."""
+def another_active(table: str, race: KdiError, *, run: str = "") -> AnotherRefinementActive:
+    """The error for the last race that an attempt lost.
+
+    Args:
+        run: What to run then; by default the refinement of a document.
+    """
+    detail = race.message_parts()[0]
     if isinstance(race, OvertakenCommit):
-        return AnotherRefinementActive(table=table, detail=f"commit {race.version} ({race.operation})")
-    return AnotherRefinementActive(table=table, detail=race.message_parts()[0])
+        detail = f"commit {race.version} of {race.uri} ({race.operation})"
+    return AnotherRefinementActive(table=table, detail=detail, run=run or f"kdi refine {table}")
 
 
 class BookmarksUnreadable(Terminal):
     """Commits that decide about the bookmarks cannot be read, or a RESTORE undid all commits of the consumer.
 
     Attributes:
-        restore_to: For a hand-written asset, which no command computes again: the version of its newest commit.
+        by_hand: Whether the consumer is a hand-written asset, which no command computes again.
+        undone: The version of the consumer's newest commit, if a RESTORE undid all of them.
     """
 
     table: str
     uri: str
     version: int
     why: str
-    restore_to: int | None = None
+    by_hand: bool = False
+    undone: int | None = None
 
     def message_parts(self) -> tuple[str, str, str]:
         run = f"kdi refine {self.table} --rebuild"
-        if self.restore_to is not None:
-            run = (
-                f"RESTORE TABLE delta.`{self.uri}` TO VERSION AS OF {self.restore_to}   (in Spark SQL: the newest "
-                f"commit of {self.table}; the bookmarks of all assets that write there go back with their rows)"
-            )
+        if self.by_hand:
+            run = f"{MATERIALIZE_AGAIN[:-1]}, once {self.uri} is moved away: it makes the table of all rows)"
+        if self.by_hand and self.undone is not None:
+            run = sql_command(f"RESTORE TABLE delta.`{self.uri}` TO VERSION AS OF {self.undone}")
+            run += f"   (the newest commit of {self.table}; the bookmarks of all assets there go back with their rows)"
         return (
             f"{self.table}: commit {self.version} of {self.uri} {self.why}, so it is unknown what the rows come from.",
             "nothing was written; the upstream tables have all rows.",

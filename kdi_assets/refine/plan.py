@@ -61,15 +61,12 @@ class RefinePlan:
         return tuple(Consumed(u.table, u.table_id, None if everything else u.since, u.version) for u in self.upstreams)
 
 
-def plan_refinement(
-    table: RefinedTableSpec, lake: str, *, definition: str, rebuild: bool, other_columns: str = ""
-) -> RefinePlan:
+def plan_refinement(table: RefinedTableSpec, lake: str, *, definition: str, rebuild: bool) -> RefinePlan:
     """Plan the next refinement, or refuse.
 
     Args:
         definition: Of the document, as ``RefinedTableSpec.definition`` gives it.
         rebuild: Compute all rows again, whatever is new, and whatever others did to the table.
-        other_columns: Those that the rows have and the table has not: all rows are computed again, for this reason.
 
     Raises:
         UpstreamMissing: An upstream table does not exist.
@@ -81,9 +78,7 @@ def plan_refinement(
     bookmarks = _bookmarks(table, log, rebuild=rebuild) if log else None
     changes = _upstream_changes(table, lake, bookmarks)
     kind, why, dates = _how(table, bookmarks, changes, definition=definition, rebuild=rebuild)
-    if other_columns and kind != "rebuild":
-        kind, why, dates = "rebuild", f"the rows have other columns: {other_columns}", frozenset()
-    if kind != "rebuild" and bookmarks and (altered := _other_columns(bookmarks)):
+    if kind != "rebuild" and log and bookmarks and (altered := _other_columns(log, bookmarks)):
         kind, why, dates = "rebuild", altered, frozenset()
     if kind != "rebuild" and log and ("date" in log.partition_columns) != table.by_date:
         kind, why, dates = "rebuild", "the table has other partitions than the document", frozenset()
@@ -126,18 +121,21 @@ def _bookmarks(table: RefinedTableSpec, log: TableLog, *, rebuild: bool) -> Book
     return found
 
 
-def _other_columns(bookmarks: Bookmarks) -> str:
+def _other_columns(log: TableLog, bookmarks: Bookmarks) -> str:
     """Why the table's columns do not have the values of our newest commit; empty if they have.
 
     Under column mapping, a column that was dropped can be added again with its name and type, and without its values.
+
+    Args:
+        log: The table at its newest version: after a RESTORE, the one of the bookmarks is an older one.
     """
     if not bookmarks.altered or bookmarks.committed is None:
         return ""
     try:
-        before = TableLog.existing(bookmarks.log.uri, bookmarks.committed)
+        before = TableLog.existing(log.uri, bookmarks.committed)
     except CommitUnreadable:
         return f"its own columns changed, and those of version {bookmarks.committed} are no longer in its log"
-    column = changed_column(before.schema, bookmarks.log.schema)
+    column = changed_column(before.schema, log.schema)
     return f"its own column {column} was dropped, renamed or changed its type" if column else ""
 
 

@@ -84,15 +84,21 @@ def refine(
     definition = table.definition(function_source(table))
     started = time.monotonic()
 
-    def attempt(other_columns: str = "") -> RefineReport:
-        plan = plan_refinement(table, lake, definition=definition, rebuild=rebuild, other_columns=other_columns)
+    other_columns = ""
+
+    def attempt() -> RefineReport:
+        nonlocal other_columns
+        plan = plan_refinement(table, lake, definition=definition, rebuild=rebuild)
         plan = _with_dates(plan, dates) if dates else plan
         if plan.kind == "nothing":
             return RefineReport(table.name, "nothing", upstreams=plan.stretches)
+        plan = _with_all_rows(plan, other_columns) if other_columns else plan
         try:
             return _execute(plan, context, definition)
         except HasOtherColumns as found:
-            return attempt(str(found))  # the definition's text alone does not show it; this plan computes all rows
+            # The definition's text alone does not show it. This plan, and each after a lost race, computes all rows.
+            other_columns = str(found)
+            return attempt()
 
     lost = (OvertakenCommit, StagedFilesGone, PlannedTableGone, TableBusy)
     done = until_won(attempt, lost=lost, gives_up=partial(another_active, table.name))
@@ -107,6 +113,14 @@ def _with_dates(plan: RefinePlan, dates: tuple[date, date]) -> RefinePlan:
     if any(upstream.dates is None for upstream in plan.upstreams):
         return replace(plan, kind="rebuild", why="dates were requested, and it is unknown which other dates changed")
     return replace(plan, kind="dates", why="requested", dates=frozenset({*days_between(*dates), *new}))
+
+
+def _with_all_rows(plan: RefinePlan, other_columns: str) -> RefinePlan:
+    """The plan with all rows computed again, because they have columns that the table has not."""
+    if plan.kind == "rebuild":
+        return plan
+    why = f"the rows have other columns: {other_columns}"
+    return replace(plan, kind="rebuild", why=why, dates=frozenset(), deletes=None)
 
 
 def _execute(plan: RefinePlan, context: RefineContext, definition: str) -> RefineReport:

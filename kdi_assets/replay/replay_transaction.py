@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.errors import OvertakenCommit, StagedFilesGone
-from kdi_assets.delta.lost_races import until_won
+from kdi_assets.delta.lost_races import COMMIT_ATTEMPTS, until_won
 from kdi_assets.delta.transaction import Staged
 from kdi_assets.drain.dead_letters import append_letters, check_letters_intact_or_retry
 from kdi_assets.drain.errors import AccountingMismatch, DeadLettersGone, NotDrainedYet, another_active
@@ -21,7 +21,7 @@ from kdi_assets.drain.snapshot import Snapshot, take_snapshot
 from kdi_assets.drain.spark_errors import jvm_loss_named, refused_to, spark_failures
 from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.entry import Kind, LedgerEntry
-from kdi_assets.ledger.history import LiveHistory, live_history
+from kdi_assets.ledger.history import LiveHistory, history_at
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.rewrite import message_key
 from kdi_assets.replay.report import ReplayReport, Tally
@@ -99,6 +99,9 @@ def run_transaction(
 ) -> ReplayReport:
     """Run the body on a new transaction, and again after each lost commit race.
 
+    Ledger and history are of one version; what is committed after it is met at our commit. After a commit of positions
+    both are read again, which costs no attempt.
+
     Args:
         empty: The answer if nothing was drained yet.
         dry_run: Commit nothing, not even the positions that answer a RESTORE.
@@ -109,19 +112,25 @@ def run_transaction(
     hearing = nullcontext(_nobody) if dry_run else heard_by_listeners(kind, stream, lake, session, run_id=run_id)
     with hearing as heard, refused_to(command):
 
-        def attempt() -> ReplayReport:
+        def look() -> tuple[Snapshot, LedgerState, LiveHistory] | None:
             snapshot = take_snapshot(stream, lake)
             ledger, pending = _drained_ledger(stream, lake, snapshot, kind), snapshot.position_commit
             if ledger is None:
-                return empty
-            with jvm_loss_named(stream):
-                if not pending or dry_run:
-                    report = body(_begin(stream, lake, session(), snapshot.topic, ledger, kind, run_id))
-                    if report.commit:
-                        heard(report.commit)
-                    return report
+                return None
+            if pending and not dry_run:
                 commit_positions(session(), pending, stream, lake, ledger=ledger, topic=snapshot.topic)
-            return attempt()
+                raise OvertakenCommit(uri=ledger.uri, version=ledger.version + 1, operation="our commit of positions")
+            return snapshot, ledger, history_at(ledger, stream, lake)
+
+        def attempt() -> ReplayReport:
+            with jvm_loss_named(stream):
+                looked = until_won(look, lost=OvertakenCommit, most=COMMIT_ATTEMPTS)
+                if looked is None:
+                    return empty
+                report = body(_begin(stream, lake, session(), *looked, kind, run_id))
+            if report.commit:
+                heard(report.commit)
+            return report
 
         lost = (OvertakenCommit, StagedFilesGone, DeadLettersGone)
         return until_won(attempt, lost=lost, gives_up=partial(another_active, stream.name))
@@ -144,11 +153,15 @@ def _nobody(entry: LedgerEntry) -> None:
 
 
 def _begin(
-    stream: Stream, lake: str, spark: SparkSession, topic: TopicState, ledger: LedgerState, kind: Kind, run_id: str
+    stream: Stream,
+    lake: str,
+    spark: SparkSession,
+    snapshot: Snapshot,
+    ledger: LedgerState,
+    history: LiveHistory,
+    kind: Kind,
+    run_id: str,
 ) -> ReplayTransaction:
-    history = live_history(ledger.uri, stream.app_id, archive_uri=stream.archive_uri(lake))
-    if history is None or history.version != ledger.version:
-        raise OvertakenCommit(uri=ledger.uri, version=ledger.version + 1, operation="while it was looked at")
-    now = datetime.now(UTC)
+    now, topic = datetime.now(UTC), snapshot.topic
     entry = next_entry(stream, ledger, kind=kind, topic_id=topic.topic_id, run_id=run_id, planned_at=now)
     return ReplayTransaction(stream, lake, spark, topic, ledger, history, now, entry)

@@ -185,7 +185,7 @@ class DriverRuns(Terminal):
 
     what_happened = "a warm driver of {home} runs already, or is about to start or end."
     what_is_safe = "that driver was not changed."
-    what_to_run = "kdi driver status    (or kdi driver stop, then repeat the command)"
+    what_to_run = "kdi driver status    (or kdi driver stop, then the same command again)"
 
 
 class LakeNotSafe(Terminal):

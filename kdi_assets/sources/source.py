@@ -220,12 +220,12 @@ class Source(Protocol):
         """Hold what the next plan can be made of, until the plan is executed.
 
         A source that looks up offsets holds nothing: it answers ``topic``. One that has to read before it knows what
-        there is reads here.
+        there is reads here: a drain goes up to the ends of the first topic that was held with its messages.
 
         Args:
             session: Called only if messages are read.
             topic: Of the snapshot; ``as_of`` is that of the drain's first one.
-            ledger: Its positions are where the plan begins.
+            ledger: Its positions are where the plan begins; a topic partition without one begins at 0.
             most: Messages of the plan.
         """
         ...

@@ -126,7 +126,9 @@ CAPABILITIES: tuple[Capability, ...] = (
         stream=Has("a materialization for each date that a commit touched; the lag sensor logs those that are missing"),
         refined=Has("the same; the sensor `follow` logs those that are missing", page=_FOLLOWS),
         served=Has("a materialization for each run, with the version that the database has"),
-        announced=Lacks("announcements are part of the stream's run: its log says which versions it announced"),
+        announced=Lacks(
+            "the log of the stream's run, or the tick of the sensor `follow`, says which versions were announced"
+        ),
     ),
     Capability(
         "checks",
@@ -134,8 +136,8 @@ CAPABILITIES: tuple[Capability, ...] = (
         stream=Has("checks of offsets, dates, dead letters, backlog and files", "kdi check-assets TABLE", "checks.md"),
         refined=Has("expectations, order, delay, and a comparison with a recomputation", page=_FOLLOWS),
         served=Lacks(
-            "each run compares the numbers of new and changed keys with the database before it publishes, and "
-            "publishes nothing if they differ"
+            "each run publishes nothing if its rows do not add up: PostgreSQL by the numbers of new and changed keys, "
+            "DuckDB if a key is empty or repeated"
         ),
         announced=Lacks(
             "one Kafka transaction has the announcements and the bookmark, so that no version is left out or repeated"
@@ -182,7 +184,12 @@ CAPABILITIES: tuple[Capability, ...] = (
             "kdi freshness TABLE",
             _FOLLOWS,
         ),
-        served=Has("how long rows wait; `freshness` adds a policy and an alert", "kdi freshness TABLE", _ALERTS),
+        served=Has(
+            "how long rows wait; `freshness` adds a policy and an alert; not for the embedded server, except that the "
+            "command asks it for a table that is named",
+            "kdi freshness TABLE",
+            _ALERTS,
+        ),
         announced=Has("`freshness` of the stream is the limit of the alert", page=_ALERTS),
     ),
     Capability(
@@ -190,7 +197,10 @@ CAPABILITIES: tuple[Capability, ...] = (
         "What would the next run do?",
         stream=Has("the ranges of offsets, or the refusal", "kdi plan TABLE"),
         refined=Has("the versions upstream and the dates, or the refusal", "kdi plan TABLE"),
-        served=Has("the versions and files that it would read, or the refusal", "kdi plan TABLE"),
+        served=Has(
+            "the versions and files that it would read, or that it would compare or replace all rows, or the refusal",
+            "kdi plan TABLE",
+        ),
         announced=Lacks("there is nothing to decide: every version is announced, in order"),
     ),
     Capability(
@@ -206,8 +216,11 @@ CAPABILITIES: tuple[Capability, ...] = (
         "Is everything there that a run needs?",
         stream=Has("brokers, rights, topic, retention, storage, machine", "kdi doctor TABLE"),
         refined=Has("can what is new upstream be read, or what refuses it; storage, machine", "kdi doctor TABLE"),
-        served=Has("the same, and does the database answer", "kdi doctor TABLE"),
-        announced=Has("the same, and are the topics there", "kdi doctor TABLE"),
+        served=Has("the same, and does the database answer; not for the embedded server", "kdi doctor TABLE"),
+        announced=Has(
+            "is the topic of the announcements there, and can its bookmark and the table's log be read",
+            "kdi doctor TABLE",
+        ),
     ),
     Capability(
         "lineage",
@@ -251,7 +264,8 @@ CAPABILITIES: tuple[Capability, ...] = (
         "upstream restored",
         "What if its upstream goes back, or is made again?",
         stream=Has(
-            "a drain refuses a topic that was made again or lost messages, until someone decides",
+            "for a topic that was made again; `accept-loss` or `rewind` for lost messages; until someone decides, a "
+            "drain refuses",
             "kdi resolve TABLE new-topic",
             "operations.md#decisions",
         ),
@@ -259,7 +273,10 @@ CAPABILITIES: tuple[Capability, ...] = (
             "RESTORE upstream counts as rows that were removed and added",
             page="refined-tables.md#exactly-once-by-version",
         ),
-        served=Has("RESTORE is served by the change feed; without one, all rows are compared"),
+        served=Has(
+            "PostgreSQL: RESTORE is served by the change feed; without one, all rows are compared. DuckDB: all rows "
+            "are replaced, as at each version"
+        ),
         announced=Has("RESTORE is announced as a version with `operation: RESTORE`, and `only_adds` is false"),
     ),
     Capability(

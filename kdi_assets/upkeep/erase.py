@@ -24,7 +24,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.erased import append_erased
-from kdi_assets.ledger.history import live_history
+from kdi_assets.ledger.history import LiveHistory, history_at
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.ledger.rewrite import as_deletions, old_rows
 from kdi_assets.runtime.spark_failures import root_cause, spark_exceptions
@@ -90,7 +90,9 @@ def erase(
     """
 
     def attempt() -> EraseReport:
-        with jvm_loss_named(stream), _selected(stream, lake, session(), chosen) as (selection, found):
+        ledger = _newest_ledger(stream, lake)  # what comes after it, the commit meets
+        history = history_at(ledger, stream, lake)
+        with jvm_loss_named(stream), _selected(stream, lake, session(), ledger, history, chosen) as (selection, found):
             report = _report(stream, selection.ledger, found)
             if dry_run or found.is_nothing:
                 return report
@@ -108,12 +110,8 @@ def erase(
 
 @contextmanager
 def _selected(
-    stream: Stream, lake: str, spark: SparkSession, chosen: EraseFilter
+    stream: Stream, lake: str, spark: SparkSession, ledger: LedgerState, history: LiveHistory, chosen: EraseFilter
 ) -> Iterator[tuple[EraseSelection, ErasedMessages]]:
-    ledger = _newest_ledger(stream, lake)
-    history = live_history(ledger.uri, stream.app_id, archive_uri=stream.archive_uri(lake))
-    if history is None or history.version != ledger.version:
-        raise OvertakenCommit(uri=ledger.uri, version=ledger.version + 1, operation="while it was looked at")
     topic_id = history.entries[-1].topic_id
     selection = EraseSelection(spark, stream, lake, ledger, history, topic_id)
     with spark_failures(stream, "selecting the messages"), selection.select(chosen) as found:

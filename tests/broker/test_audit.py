@@ -242,7 +242,7 @@ def test_bounds_cut_ranges_by_offset_and_note_what_is_known_only_by_its_count(dr
         "no offset of": {"only": 0, "start": "8"},
         "needs --partition": {"start": "1"},
         "has no time zone": {"start": "2026-03-01T12:00:00"},
-        "is no timestamp": {"end": "yesterday"},
+        "is not a timestamp": {"end": "yesterday"},
     }.items():
         with pytest.raises(typer.BadParameter, match=said):
             audited(web, **asked)  # type: ignore[arg-type]

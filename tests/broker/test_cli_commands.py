@@ -129,7 +129,7 @@ def test_a_refused_stream_does_not_stop_the_others(kdi: Kdi, orders: DrivenStrea
     assert "has no topic 'there-is-no-such-topic'" in answer.err
     assert status.code == 0
     assert re.search(r"bronze/absent +\? +\? +\? +\? +- +- +- +refused\n", status.out)
-    assert "Run:  kdi doctor   (first correct `topic:`" in status.out
+    assert "Run:  the same command again   (first correct `topic:`" in status.out
 
 
 def test_audit_names_what_is_gone_takes_bounds_and_compares_and_upkeep_copies_what_it_cleans(

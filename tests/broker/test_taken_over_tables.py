@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -260,7 +261,8 @@ def test_a_recreated_topic_needs_timestamps_and_the_refusal_has_the_alter(driven
 
     with pytest.raises(NothingToResolve) as refused:
         web.resolve("new-topic")
-    web.session().sql(refused.value.then.split("   (")[0])
+    *_, statement = shlex.split(refused.value.then.split("; then")[0])
+    web.session().sql(statement)
     web.resolve("new-topic")
     web.drain()
 

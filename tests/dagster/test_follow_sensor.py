@@ -14,28 +14,23 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 from dagster import DagsterInstance
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_checks import refined_check_key
-from kdi_assets.components.served_asset import served_asset
-from kdi_assets.delta.errors import StorageFailed
-from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.downstream import on_new_upstream_data
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.refined_status import RefinedStatus, read_refined_status
-from kdi_assets.refine.entry import RefineKind, refine_entry_to_json
+from kdi_assets.refine.entry import RefineKind
 from kdi_assets.refine.errors import ChangedByOthers, QueryMistake, UpstreamMissing
 from kdi_assets.refine.plan import RefinePlan
 from kdi_assets.refine.transform import function_source
-from kdi_assets.serve.serve import serve
 from kdi_assets.stream.message_rules import Expectation
 from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.served_table import DuckDb, ServedTableSpec
 from kdi_assets.stream.stream import Stream
 from resources.spark import SparkResource
 from sensors.follow import NAME, follow_sensor
-from sensors.followers import RefinedFollower, ServedFollower, StatusReader
+from sensors.followers import RefinedFollower
 from tests.dagster.built_on_bronze import BRONZE as AUDITED
 from tests.dagster.built_on_bronze import World
 from tests.dagster.fakes import events, materialize, today, yesterday
@@ -45,13 +40,13 @@ from tests.dagster.refined_world import (
     SILVER,
     ScriptedRefine,
     a_refined_table,
-    an_entry,
+    committed,
     refined_assets,
     run_refined,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 core = pytest.mark.core
@@ -387,18 +382,6 @@ def test_a_time_of_a_cron_that_meets_a_failed_check_counts_once_the_check_passes
     assert (held, released, sensor.selected()) == ([], [{nightly.name}], [])
 
 
-def committed(lake: str, table: RefinedTableSpec, rows: dict[date, int], *, version: int) -> None:
-    """A commit of ours that nobody logged."""
-    entry = refine_entry_to_json(an_entry(table, rows, version=version))
-    days = pa.array([day for day, count in rows.items() for _ in range(count)], pa.date32())
-    write_deltalake(
-        table.table_uri(lake),
-        pa.table({"date": days}),
-        mode="append",
-        commit_properties=CommitProperties(custom_metadata={"userMetadata": entry}),
-    )
-
-
 @core
 def test_a_commit_without_events_is_told_at_the_next_tick_and_once(
     sensor: Sensor, lake_in_environment: str, instance: DagsterInstance
@@ -471,180 +454,6 @@ def test_a_late_row_requests_its_date_of_an_asset_that_is_built_on_gold_and_no_o
     second = dg.evaluate_automation_conditions(defs, instance, dg.AssetSelection.all(), cursor=first.cursor)
 
     assert set(second.get_requested_partitions(report)) == {OLD.isoformat()}
-
-
-def test_a_status_is_read_again_only_after_a_commit(lake_in_environment: str) -> None:
-    committed(lake_in_environment, SILVER, {OLD: 1}, version=0)
-    reads: list[str] = []
-
-    def read(table: RefinedTableSpec, lake: str) -> RefinedStatus:
-        reads.append(table.name)
-        return RefinedStatus(table, RefinePlan("", len(reads) - 1, "id", (), "nothing"))
-
-    reader, silver = StatusReader(LatestVersions()), RefinedFollower(SILVER, read)
-    for _ in range(3):
-        reader(silver, lake_in_environment)
-    assert len(reads) == 1
-    committed(lake_in_environment, SILVER, {OLD: 1}, version=1)
-
-    for _ in range(3):
-        reader(silver, lake_in_environment)
-
-    assert len(reads) == 2
-
-
-@pytest.mark.parametrize(
-    ("refusal", "kind", "reads"),
-    [
-        (None, "nothing", 1),
-        (None, "changes", 1),
-        (DECIDE, "nothing", 1),
-        (MISSING, "nothing", 9),
-        (StorageFailed(uri="/lake", detail="it does not answer"), "nothing", 3),
-    ],
-    ids=["up to date", "behind", "refused", "upstream missing", "no answer"],
-)
-def test_what_nothing_changes_is_not_read_again_and_what_does_not_answer_after_a_while(
-    lake_in_environment: str, refusal: KdiError | None, kind: RefineKind, reads: int
-) -> None:
-    """Procedure: nine looks, eight seconds apart; the wait doubles from ten seconds."""
-    for table in (SILVER.table, BRONZE.table):
-        write_deltalake(f"{lake_in_environment}/{table}", pa.table({"id": [1]}))
-    asked, now = list[str](), 0.0
-
-    def read(table: RefinedTableSpec, lake: str) -> RefinedStatus:
-        asked.append(table.name)
-        plan = None if refusal else RefinePlan("", 0, "id", (), kind)
-        return RefinedStatus(table, plan, refusal=refusal)
-
-    reader, silver = StatusReader(LatestVersions(), clock=lambda: now), RefinedFollower(SILVER, read)
-    for _ in range(9):
-        reader(silver, lake_in_environment)
-        now += 8
-
-    assert len(asked) == reads
-
-
-def no_spark() -> SparkSession:
-    raise AssertionError("a DuckDB file needs no Spark")
-
-
-@dataclass
-class ServedFile:
-    """A Delta table that is served from a DuckDB file, and the ticks of the sensor."""
-
-    instance: DagsterInstance
-    lake: str
-    home: Path
-    cron: str | None = None
-    cursor: str | None = None
-    said: str | None = None
-
-    def __post_init__(self) -> None:
-        into = DuckDb(file=str(self.home / "usage.duckdb"), table="usage")
-        self.served = ServedTableSpec(table=BRONZE.table, into=into, keys=("id",), cron=self.cron)
-        self.sensor = follow_sensor([ServedFollower(self.served)], (BRONZE,))
-
-    def append(self, *ids: int) -> None:
-        write_deltalake(self.served.table_uri(self.lake), pa.table({"id": pa.array(ids, pa.int64())}), mode="append")
-
-    def serve(self) -> None:
-        serve(self.served, lake=self.lake, session=no_spark, home=self.home)
-
-    def tick(self) -> bool:
-        """Whether a tick requests the table."""
-        defs = dg.Definitions(
-            assets=[served_asset(self.served)], sensors=[self.sensor], resources={"spark": SparkResource()}
-        )
-        context = dg.build_sensor_context(self.instance, cursor=self.cursor, definitions=defs, sensor_name=NAME)
-        result = defs.get_repository_def().get_sensor_def(NAME).evaluate_tick(context)
-        self.cursor, self.said = result.cursor, result.skip_message
-        requested = [key for request in result.run_requests or () for key in request.asset_selection or ()]
-        assert set(requested) <= {dg.AssetKey(self.served.into.path)}
-        return bool(requested)
-
-    def later(self, seconds: float) -> None:
-        memory = json.loads(self.cursor or "{}")
-        memory[self.served.name]["requested_at"] -= seconds
-        self.cursor = json.dumps(memory)
-
-
-@pytest.fixture
-def usage(instance: DagsterInstance, lake_in_environment: str, tmp_path: Path) -> ServedFile:
-    return ServedFile(instance, lake_in_environment, tmp_path)
-
-
-@core
-def test_a_served_table_is_requested_for_what_the_database_lacks_whenever_it_came(usage: ServedFile) -> None:
-    """Rows from before the first tick too, and none for a commit without rows."""
-    missing = usage.tick()
-    usage.append(1)
-    first, again = usage.tick(), usage.tick()
-    usage.serve()
-    usage.later(11)
-    served = usage.tick()
-    usage.append(2)
-    new = usage.tick()
-    usage.serve()
-    usage.later(11)
-    DeltaTable(usage.served.table_uri(usage.lake)).optimize.compact()
-
-    assert (missing, first, again) == (False, True, False)
-    assert (served, new, usage.tick()) == (False, True, False)
-
-
-def test_a_served_table_whose_run_fails_is_requested_after_ten_seconds_and_not_after_an_hour(usage: ServedFile) -> None:
-    usage.append(1)
-
-    at_once = usage.tick(), usage.tick()
-    said = str(usage.said)
-    usage.later(11)
-    second = usage.tick(), usage.tick()
-    usage.later(11)
-
-    assert (at_once, second, usage.tick()) == ((True, False), (True, False), False)
-    assert "the last run committed nothing; the next one in 10 s" in said
-    assert not list(Path(usage.home).glob("*.duckdb")), "to look makes no file"
-
-
-@core
-def test_a_failed_blocking_check_holds_a_served_table_too(instance: DagsterInstance, usage: ServedFile) -> None:
-    usage.append(1)
-    bronze = World(instance, on_new_upstream_data())
-    bronze.audit(complete=False)
-
-    held = usage.tick(), usage.said
-    bronze.audit(complete=True)
-
-    assert held == (False, f"{usage.served.name}: held: a blocking check of {AUDITED.table} failed")
-    assert usage.tick()
-
-
-def test_a_served_table_whose_source_is_damaged_stops_no_other_table(usage: ServedFile) -> None:
-    usage.append(1)
-    for commit in Path(usage.served.table_uri(usage.lake), "_delta_log").glob("*.json"):
-        commit.write_bytes(b"{")
-
-    requested = usage.tick(), usage.tick()
-
-    assert requested == (True, False), "a run shows what someone must mend"
-
-
-def test_a_database_is_asked_again_after_ten_minutes(lake_in_environment: str, tmp_path: Path) -> None:
-    """Someone may have restored it, and no commit of the Delta table shows that."""
-    into, now = DuckDb(file=str(tmp_path / "usage.duckdb"), table="usage"), 0.0
-    served = ServedTableSpec(table=BRONZE.table, into=into, keys=("id",))
-    write_deltalake(served.table_uri(lake_in_environment), pa.table({"id": [1]}))
-    serve(served, lake=lake_in_environment, session=no_spark, home=tmp_path)
-    reader, follower = StatusReader(LatestVersions(), clock=lambda: now), ServedFollower(served)
-    before = reader(follower, lake_in_environment)
-    (tmp_path / "usage.duckdb").unlink()
-
-    soon = reader(follower, lake_in_environment)
-    now = 600.0
-    later = reader(follower, lake_in_environment)
-
-    assert (before.is_behind, soon.is_behind, later.is_behind) == (False, False, True)
 
 
 def test_a_tick_that_dagster_gave_up_is_not_joined_by_another(sensor: Sensor) -> None:

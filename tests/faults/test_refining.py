@@ -87,7 +87,7 @@ def test_a_refinement_that_is_overtaken_each_time_gives_up_and_names_the_other(l
             lakeside.refine(COPY)
             lakeside.append(MORE)  # else the next plan would find nothing to do
 
-    with pytest.raises(AnotherRefinementActive, match=r"came first each time, the last one: commit \d+ \("):
+    with pytest.raises(AnotherRefinementActive, match=r"came first each time, the last one: commit \d+ of \S+ \("):
         lakeside.refine(COPY, at=overtake)
     lakeside.refine(COPY)
 

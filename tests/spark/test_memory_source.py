@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from kdi_assets.audit.audit import audit
 from kdi_assets.audit.kafka_comparison import compare
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.errors import AccountingMismatch, TopicTruncated, UnexplainedGap
+from kdi_assets.drain.shared_read import drain_together
 from kdi_assets.recovery.resolve import commit_decision, decide
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
@@ -40,10 +42,10 @@ class World:
             at = NOON + timedelta(seconds=o)
             self.source.log[tp][o] = MemoryMessage(value or json.dumps({"id": 1000 * tp.partition + o}), at)
 
-    def drain(self, at: Callable[[str], None] = lambda point: None) -> int:
+    def drain(self, at: Callable[[str], None] = lambda point: None, **options: Any) -> int:
         """The number of plans that a drain commits; however it ends, the source holds nothing any more."""
         try:
-            return len(drain(self.stream, lake=self.lake, session=lambda: self.spark, at=at).commits)
+            return len(drain(self.stream, lake=self.lake, session=lambda: self.spark, at=at, **options).commits)
         finally:
             assert self.source.holds == 0
 
@@ -90,6 +92,40 @@ def test_a_plan_is_made_of_the_messages_that_the_source_holds(spark: SparkSessio
     world.drain(at=change)
 
     assert world.ids() == [0, 1, 2]
+
+
+def test_a_drain_goes_up_to_the_ends_that_the_source_held_first(spark: SparkSession, lake: str) -> None:
+    world = World(spark, lake, reads_ahead=True)
+    world.put(P0, 0, 1)
+
+    assert world.drain(at=lambda point: world.put(P0, 2) if point == "before reading" else None) == 1
+    assert world.ids() == [0, 1]
+    assert world.drain() == 1
+    assert world.ids() == [0, 1, 2]
+
+
+def test_streams_that_are_drained_together_read_what_the_source_holds_for_each(spark: SparkSession, lake: str) -> None:
+    world = World(spark, lake, reads_ahead=True)
+    world.put(P0, 0, 1)
+    other = replace(world.stream, table="bronze/orders_too")
+
+    drained = drain_together([world.stream, other], lake=lake, session=lambda: spark)
+
+    assert [len(each.result().commits) for each in drained.values()] == [1, 1]
+    assert world.ids() == [row["id"] for row in read_back(other, lake).rows] == [0, 1]
+    assert (world.source.reads, world.source.holds) == (0, 0)
+
+
+def test_what_the_source_holds_is_released_when_the_report_fails(spark: SparkSession, lake: str) -> None:
+    world = World(spark, lake, reads_ahead=True)
+    world.put(P0, 0)
+
+    def report(line: str) -> None:
+        if "draining" in line:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        world.drain(report=report)
 
 
 def test_a_gap_stops_a_drain_where_every_offset_has_a_message(spark: SparkSession, lake: str) -> None:

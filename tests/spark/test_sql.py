@@ -42,6 +42,20 @@ def test_rows_are_a_table_of_text_in_which_nothing_controls_the_terminal() -> No
     assert shown.stdout.splitlines() == ["id  id   text", "0   {0}  \\x1b[2J", "1   {1}  \\x1b[2J"]
 
 
+def test_programs_get_raw_values_and_every_column() -> None:
+    columns = "7 AS id, named_struct('a', true) AS id, CAST(NULL AS int) AS none, 2.5D AS id_2, array(1) AS ID"
+
+    shown = run(f"SELECT {columns}", "--json")
+
+    assert json.loads(shown.stdout) == {"id": 7, "id_2_": {"a": True}, "none": None, "id_2": 2.5, "ID_5": [1]}
+
+
+def test_json_has_every_digit() -> None:
+    shown = run("SELECT 12345678901234567.891BD AS d, TIMESTAMP_NTZ'2026-01-02 03:04:05.123456' AS t", "--json")
+
+    assert shown.stdout == '{"d":12345678901234567.891,"t":"2026-01-02T03:04:05.123456"}\n'
+
+
 def test_a_long_result_says_that_it_is_cut() -> None:
     shown = run("SELECT id FROM range(1001)")
 

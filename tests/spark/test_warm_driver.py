@@ -389,7 +389,8 @@ except DriverGone as gone:
 
     end(driver)
 
-    assert client.says().startswith("it ended while this process was attached / kdi driver run")
+    said = client.says()
+    assert said.startswith("it ended while this process was attached / ") and "kdi driver run" in said
     wait_until(driver.ended)
     assert driver.process.exit_code() == exit_code
     wait_until(lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE)

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_no_two_public_classes_or_types_of_the_package_share_a_name() -> None:
-    modules = list((ROOT / "kdi_assets").rglob("*.py"))
+    modules = [file for folder in ("kdi_assets", "sensors", "resources") for file in (ROOT / folder).rglob("*.py")]
 
     names = Counter(name for module in modules for name in _type_names(ast.parse(module.read_text())))
 

@@ -13,7 +13,7 @@ from kdi_assets.monitoring.backlog import Backlog, State
 from kdi_assets.monitoring.table_facts import TableFacts
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
 from kdi_assets.stream.stream import Cluster, Status, Stream, TopicPartition
-from sensors.incidents import MOMENT_SECONDS, IncidentKind, announcements, current_incidents, mark_announced, track
+from sensors.incidents import MOMENT_SECONDS, IncidentKind, current_incidents, mark_told, notices, track
 from sensors.memory import Memory, TrackedIncident
 from sensors.policy import progress_digest
 from tests.unit.test_backlog import waits
@@ -62,9 +62,9 @@ class Watcher:
             tables={NAME: table} if table else {},
         )
         self.known = track(self.known, current, streams={NAME}, now=1e9 + at)
-        fresh = announcements(self.known, current, now=1e9 + at)
+        fresh = notices(self.known, current, now=1e9 + at)
         if self.delivers:
-            self.known = mark_announced(self.known, fresh)
+            self.known = mark_told(self.known, fresh)
         return [f"{'' if n.incident else '!'}{n.kind}" for n in fresh]
 
 
@@ -205,4 +205,4 @@ def test_the_incidents_of_a_stream_without_a_document_are_over(watcher: Watcher)
 
     after = track(watcher.known, {}, streams=(), now=1e9 + 5)
 
-    assert [n.incident for n in announcements(after, {}, now=1e9 + 5 + MOMENT_SECONDS)] == [None]
+    assert [n.incident for n in notices(after, {}, now=1e9 + 5 + MOMENT_SECONDS)] == [None]

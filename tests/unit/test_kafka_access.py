@@ -8,15 +8,17 @@ from __future__ import annotations
 import ssl
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Thread
+from unittest.mock import Mock
 
 import pytest
+from confluent_kafka import KafkaError
 
-from kdi_assets.sources.kafka import client
+from kdi_assets.sources.kafka import client, messages
 from kdi_assets.sources.kafka.errors import (
     AccessRefused,
     BrokerUnreachable,
@@ -25,11 +27,12 @@ from kdi_assets.sources.kafka.errors import (
     HostNameDiffers,
     MechanismNotEnabled,
     PasswordRefused,
+    RightMissing,
     SecurityProtocolDiffers,
     TokenRefused,
 )
 from kdi_assets.sources.kafka.topic import read_topics
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 from tests.certificates import Certificates, make_certificates
 from tests.http_server import QuietHandler, serving
 
@@ -202,3 +205,14 @@ def test_a_port_that_takes_no_connection_is_a_matter_of_the_network(tmp_path: Pa
         pass
     with pytest.raises(BrokerUnreachable):
         read_topics(Cluster("main", f"127.0.0.1:{port}"), ["t"])
+
+
+def test_a_missing_right_to_read_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Purpose: someone must grant the right; an unreachable broker would be another incident, and ten seconds later."""
+    tp, refused = TopicPartition("t", 0), KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    answer = Mock(**{"error.return_value": refused, "topic.return_value": "t", "partition.return_value": 0})
+    monkeypatch.setattr(messages, "open_consumer", lambda *_, **__: nullcontext((Mock(), Mock())))
+    monkeypatch.setattr(messages, "next_messages", lambda *_, **__: [answer])
+
+    with pytest.raises(RightMissing, match="Read on topic t"):
+        list(messages.visible_messages(Cluster("main", "localhost:1"), {tp: [OffsetRange(tp, 0, 5)]}))

@@ -47,7 +47,7 @@ def versions(lake: str) -> list[int]:
 def attempts(lake: str, *, archived: bool = True) -> list[str]:
     """The attempts of the live history."""
     archive = STREAM.archive_uri(lake) if archived else ""
-    history = live_history(STREAM.table_uri(lake), "orders", **({"archive_uri": archive} if archived else {}))
+    history = live_history(STREAM.table_uri(lake), "orders", archive_uri=archive)
     assert history is not None
     return [e.attempt_id for e in history.entries]
 

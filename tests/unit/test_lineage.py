@@ -222,7 +222,9 @@ def _of(facet: dict[str, Any]) -> dict[str, Any]:
 def test_a_refinement_is_a_run_that_reads_its_upstream_tables_and_writes_its_table(
     receiver: LineageReceiver, table: TableByHand, tmp_path: Path
 ) -> None:
-    silver = RefinedTableSpec("bronze/orders", (Upstream("made/elsewhere"), Upstream("made/names")))
+    silver = RefinedTableSpec(
+        "bronze/orders", (Upstream("made/elsewhere"), Upstream("made/names"), Upstream("made/names", name="again"))
+    )
 
     with refinement_heard(silver, str(tmp_path), no_spark, run_id=DAGSTER_RUN) as heard:
         heard(RefineReport(silver.name, "nothing"))

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, cast
 
 import pytest
 
+from kdi_assets.delta.errors import OvertakenCommit
+from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.delta.lost_races import COMMIT_ATTEMPTS, WORK_ATTEMPTS, LostRaces, until_won
+from kdi_assets.delta.single_commit import refuse_conflicts
+from kdi_assets.ledger import history
+from kdi_assets.ledger.history import live_history
+from kdi_assets.replay.replay_transaction import ReplayTransaction, run_transaction
+from tests.memory_source import Memory, MemorySource
+from tests.table_by_hand import TP, TableByHand, orders
 
 
 class Lost(Exception):
@@ -67,3 +78,42 @@ def test_a_step_that_wins_ends_the_count_of_those_in_a_row() -> None:
         for _ in range(WORK_ATTEMPTS - 1):
             races.add(Lost())
         races.end()
+
+
+def test_a_replay_begins_from_one_version_whatever_is_committed_while_it_looks(
+    lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: someone commits between the look at the positions and the one at the history."""
+    table, stream = TableByHand(lake), replace(orders(), cluster=Memory("main", "", source=MemorySource({TP: {}})))
+    table.ledger_commit("start")
+    begun_at = table.version
+    seen: list[tuple[int, int]] = []
+
+    def overtaken(*arguments: Any, **options: Any) -> Any:
+        table.commit(ago=timedelta())
+        return live_history(*arguments, **options)
+
+    def body(transaction: ReplayTransaction) -> Any:
+        seen.append((transaction.ledger.version, transaction.history.version))
+
+    monkeypatch.setattr(history, "live_history", overtaken)
+    empty, no_session = cast("Any", None), cast("Any", lambda: None)
+    with pytest.raises(AttributeError):  # the body gave no report
+        run_transaction(
+            stream, lake, no_session, "replay", body, command="kdi replay orders", empty=empty, dry_run=True
+        )
+
+    assert (seen, table.version) == ([(begun_at, begun_at)], begun_at + 1)
+
+
+def test_a_commit_that_goes_while_it_is_checked_counts_as_a_conflict(lake: str) -> None:
+    table = TableByHand(lake)
+    table.commit(ago=timedelta())
+    newest = TableLog.existing(str(table.log.parent))
+
+    def cleaned_up(commit: CommitInfo) -> bool:
+        table.file(commit.version).unlink()
+        return bool(newest.actions(commit.version))
+
+    with pytest.raises(OvertakenCommit, match="commit 1 "):
+        refuse_conflicts(newest, after=0, replaces=(), conflicts=cleaned_up)

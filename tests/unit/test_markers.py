@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.delta.markers import Markers, live_markers, version_id
 from kdi_assets.ledger.history import live_commits
-from tests.table_by_hand import TableByHand
+from kdi_assets.ledger.positions import read_ledger
+from kdi_assets.refine.bookmarks import bookmark_transactions
+from kdi_assets.refine.plan import plan_refinement
+from kdi_assets.stream.stream import TopicPartition
+from tests.refined import COPY
+from tests.table_by_hand import TOPIC, TableByHand, orders
 
 OURS, OLDER = "ours", "older-0"
 NAMES = ("ours|name|a", "ours|name|b")
@@ -171,3 +177,39 @@ def test_what_a_check_refuses_is_raised(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match=f"commit {history.rows[-1].since[0]}"):
         live_markers(TableLog.existing(str(history.table.log.parent)), OURS, first="ours", check=refuse)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The transaction ids that delta-rs is asked for; for each, it opens every commit since the checkpoint."""
+    names: list[str] = []
+    ask = DeltaTable.transaction_version
+
+    def counted(table: DeltaTable, app_id: str) -> int | None:
+        names.append(app_id)
+        return ask(table, app_id)
+
+    monkeypatch.setattr(DeltaTable, "transaction_version", counted)
+    return names
+
+
+def test_a_look_at_the_ledger_asks_for_each_transaction_id_once(lake: str, asked: list[str]) -> None:
+    table = TableByHand(lake)
+    table.ledger_commit("start", at={TopicPartition(TOPIC, number): 0 for number in range(3)})
+
+    assert read_ledger(orders(), lake, topic_id="topic", topic_partitions=3) is not None
+
+    assert len(asked) == len(set(asked)) == len(("version", "table", "topic", "0", "1", "2", "3"))
+
+
+def test_a_plan_of_nothing_new_asks_for_each_transaction_id_once(tmp_path: Path, asked: list[str]) -> None:
+    write_deltalake(tmp_path / "bronze/events", pa.table({"id": [1]}))
+    upstream_id = str(DeltaTable(tmp_path / "bronze/events").metadata().id)
+    made = bookmark_transactions(COPY.name, {upstream_id: 0}, 0, definition="d")
+    properties = CommitProperties(app_transactions=[Transaction(*each) for each in made.items()])
+    row = pa.table({"id": [1], "date": [date(2026, 1, 1)]})
+    write_deltalake(tmp_path / COPY.table, row, partition_by=["date"], commit_properties=properties)
+
+    assert plan_refinement(COPY, str(tmp_path), definition="d", rebuild=False).kind == "nothing"
+
+    assert len(asked) == len(set(asked)) == len(("format", "version", "upstream", "from", "definition"))

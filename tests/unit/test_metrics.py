@@ -20,9 +20,11 @@ from prometheus_client.core import Metric
 
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State
-from kdi_assets.monitoring.metrics import collector
+from kdi_assets.monitoring.follower_rows import FollowerRow
+from kdi_assets.monitoring.metrics import collector, downstream
 from kdi_assets.monitoring.metrics.collector import stream_collector
-from kdi_assets.monitoring.metrics.downstream import DownstreamReader
+from kdi_assets.monitoring.metrics.downstream import DownstreamReader, downstream_samples
+from kdi_assets.monitoring.metrics.names import DOWNSTREAM_UP
 from kdi_assets.monitoring.metrics.totals import LedgerTotals
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
@@ -214,8 +216,8 @@ def exported(tmp_path: Path) -> dict[str, Metric]:
     stream = replace(STREAM, freshness=FreshnessLimits(300, 1800))
     silver = RefinedTableSpec("silver/orders", (Upstream(stream.table),), freshness=FreshnessLimits(300, 1800))
     scraped = CollectorRegistry()
-    downstream = DownstreamReader([silver], str(tmp_path), tmp_path)
-    scraped.register(stream_collector([stream], str(tmp_path), look=Seen(), downstream=downstream))
+    reader = DownstreamReader([silver], str(tmp_path), tmp_path)
+    scraped.register(stream_collector([stream], str(tmp_path), look=Seen(), downstream=reader))
     return {family.name + ("_total" if family.type == "counter" else ""): family for family in scraped.collect()}
 
 
@@ -272,3 +274,20 @@ def test_states_and_quantiles_that_are_queried_exist(exported: dict[str, Metric]
     assert len(asked) > 5
     assert [pair for pair in asked if pair[1] not in told[pair[0]]] == []
     assert {s.labels["state"] for s in exported["kdi_stream_state"].samples} == told["state"]
+
+
+def test_a_look_at_followers_that_fails_leaves_no_old_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    silver = RefinedTableSpec("silver/orders", (Upstream("bronze/orders"),))
+    reader = DownstreamReader([silver], str(tmp_path), tmp_path)
+    reader.request().result()
+    before = reader.last
+
+    def fails(*_: object, **__: object) -> list[FollowerRow]:
+        raise RuntimeError("no answer")
+
+    monkeypatch.setattr(downstream, "read_follower_rows", fails)
+    with pytest.raises(RuntimeError):
+        reader.request().result()
+
+    assert [row.name for row in before] == ["silver/orders"]
+    assert dict(downstream_samples(reader.tables, reader.last))[DOWNSTREAM_UP] == [(("silver/orders", "refined"), 0.0)]

@@ -66,7 +66,7 @@ def test_an_upstream_table_that_is_missing_is_said_by_every_command(kdi: Kdi) ->
     assert (status.code, head.split()[:2], line.split()[1:]) == (
         0,
         ["TABLE", "KIND"],
-        ["refined", *"???-", "refused", "-"],
+        ["refined", *"???-", "not", "begun", "-"],
     )
     assert refusal.startswith("gold/daily: its upstream table made/elsewhere does not exist")
     assert history.out == "gold/daily: no commit yet; the table does not exist\n"

@@ -80,17 +80,36 @@ def test_a_hand_written_asset_whose_first_commit_a_restore_undid_is_told_how_to_
     with pytest.raises(BookmarksUnreadable, match="first commit of two, and the table was restored to it") as refused:
         new_in("two")
     assert new_in("one") is None
-    assert refused.value.message_parts()[2].startswith(f"RESTORE TABLE delta.`{output}` TO VERSION AS OF 1   (")
+    assert refused.value.message_parts()[2].startswith(
+        f"kdi sql 'RESTORE TABLE delta.`{output}` TO VERSION AS OF 1'   ("
+    )
     DeltaTable(output).restore(1)
     assert (new_in("one"), new_in("two")) == (None, None)
 
 
+def test_a_hand_written_asset_whose_table_has_a_damaged_commit_is_not_told_to_restore_it(tmp_path: Path) -> None:
+    upstream, output = f"{tmp_path}/bronze/events", f"{tmp_path}/silver/made"
+    write_deltalake(upstream, pa.table({"id": [1]}))
+    made = bookmark_transactions("one", {str(DeltaTable(upstream).metadata().id): 0}, 0)
+    properties = CommitProperties(app_transactions=[Transaction(*each) for each in made.items()])
+    write_deltalake(output, pa.table({"id": [1]}), commit_properties=properties)
+    write_deltalake(output, pa.table({"id": [2]}), mode="append")
+    DeltaTable(output).create_checkpoint()
+    Path(output, "_delta_log", f"{1:020}.json").unlink()
+
+    with pytest.raises(BookmarksUnreadable, match="commit 1 ") as refused:
+        new_rows(cast("Any", None), upstream=upstream, output=output, consumer="one")
+
+    assert refused.value.message_parts()[2].startswith("dagster asset materialize   (the same asset again, once ")
+
+
+@pytest.mark.parametrize("restored", [False, True])
 @pytest.mark.parametrize(("physical_name", "kind"), [("id", "nothing"), ("col-2", "rebuild")])
 def test_a_refined_table_whose_own_column_was_replaced_by_one_of_its_name_is_computed_again(
-    tmp_path: Path, physical_name: str, kind: str
+    tmp_path: Path, physical_name: str, kind: str, restored: bool
 ) -> None:
     """Procedure: another writer changes a property; or drops the column, which column mapping allows, and adds one of
-    the same name and type, so that it is null in every row.
+    the same name and type, so that it is null in every row. Before that, the table may be restored to our commit.
     """
     upstream, output = tmp_path / "bronze/events", tmp_path / COPY.table
     write_deltalake(upstream, pa.table({"id": [1]}))
@@ -98,6 +117,9 @@ def test_a_refined_table_whose_own_column_was_replaced_by_one_of_its_name_is_com
     properties = CommitProperties(app_transactions=[Transaction(*each) for each in made.items()])
     row = pa.table({"id": [1], "date": [date(2026, 1, 1)]})
     write_deltalake(output, row, partition_by=["date"], commit_properties=properties)
+    if restored:
+        write_deltalake(output, row, mode="append")
+        DeltaTable(output).restore(0)
     before = DeltaTable(output)
     columns = [
         {"name": name, "type": of_type, "nullable": True, "metadata": {f"delta.columnMapping.{k}": v for k, v in ids}}
@@ -115,7 +137,7 @@ def test_a_refined_table_whose_own_column_was_replaced_by_one_of_its_name_is_com
     }
     altered = [{"commitInfo": {"operation": "ADD COLUMNS"}}, {"metaData": described}]
     altered += [{"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}]
-    (output / "_delta_log" / f"{1:020}.json").write_text("\n".join(map(json.dumps, altered)))
+    (output / "_delta_log" / f"{before.version() + 1:020}.json").write_text("\n".join(map(json.dumps, altered)))
 
     plan = plan_refinement(COPY, str(tmp_path), definition="d", rebuild=False)
 

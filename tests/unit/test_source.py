@@ -85,8 +85,8 @@ def test_a_backlog_has_the_source_s_offsets_its_next_message_and_its_retention(l
     found = read_backlog(reading(source(range(12), seconds_kept=3_600.0)), lake)
 
     assert (found.refusal, found.offsets) == (None, 7)
-    assert found.lag_seconds == pytest.approx(360, abs=60)
-    assert found.time_to_loss_seconds == pytest.approx(3_240, abs=60)
+    assert found.lag_seconds == pytest.approx(360, abs=300)
+    assert found.time_to_loss_seconds == pytest.approx(3_240, abs=300)
 
 
 def test_a_connection_that_no_source_has_is_an_error(lake: str) -> None:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
+from kdi_assets.announce.errors import FilesAreNotRows
 from kdi_assets.announce.status import AnnouncedStatus
+from kdi_assets.delta.errors import StorageFailed
 from kdi_assets.errors import KdiError
+from kdi_assets.follow.upstream import ChangeKind, UpstreamChanges
 from kdi_assets.monitoring import follower_rows
-from kdi_assets.monitoring.follower_rows import FollowerRow, read_follower_rows
+from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
+from kdi_assets.monitoring.follower_rows import FollowerRow
 from kdi_assets.monitoring.status_row import StatusRow, freshness_level
 from kdi_assets.monitoring.stream_row import StreamRow
-from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
+from kdi_assets.serve.errors import SourceMissing
+from kdi_assets.serve.status import ServedStatus
+from kdi_assets.sources.kafka.errors import TopicMissing
 from kdi_assets.stream.capabilities import TableKind
-from kdi_assets.stream.fields import Announce
 from kdi_assets.stream.limits import FreshnessLimits
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.stream.served_table import Postgres, ServedTableSpec
+from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
 from tests.documents import refined, stream, written
 from tests.typed import Kdi
 
@@ -36,7 +43,8 @@ def every_kind(kdi: Kdi, tmp_path: Path, lake: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("KDI_HOME", str(tmp_path))
     announced = AnnouncedStatus(3, 5, 2, waiting_since=NOW)
     monkeypatch.setattr(follower_rows, "announced_streams", lambda streams: [s for s in streams if s.announce])
-    monkeypatch.setattr(follower_rows, "read_announced_status", lambda stream, lake: announced)
+    statuses = lambda streams, *_, **__: {s.name: announced for s in streams}  # noqa: E731
+    monkeypatch.setattr(follower_rows, "read_announced_statuses", statuses)
     orders = stream("bronze/orders", more=", status: retired")
     told = stream(
         "bronze/told", more=", status: retired, announce: {topic: files}, freshness: {warn: 1 hour, fail: 2 hours}"
@@ -126,10 +134,10 @@ def test_a_plan_of_a_served_table_says_what_would_be_read(every_kind: Kdi, lake:
     write_deltalake(f"{lake}/made/elsewhere", pa.table(rows), mode="append")
     new, in_json = every_kind("plan", "elsewhere_now"), every_kind("plan", "elsewhere_now", "--json")
 
-    assert first.out.endswith("would compare or load all rows of made/elsewhere v0: its rows are not served yet\n")
+    assert first.out.endswith("would replace all rows with made/elsewhere v0: its rows are not served yet\n")
     assert served.code == 0, served.err
     assert idle.out == "duckdb/elsewhere_now: nothing to serve; it has made/elsewhere v0\n"
-    assert new.out.endswith("would upsert the rows of 1 added file of made/elsewhere v1\n")
+    assert new.out.endswith("would replace all rows with made/elsewhere v1: new rows\n")
     assert in_json.objects[0] | {"error": None} == {
         "served": "duckdb/elsewhere_now",
         "table": "made/elsewhere",
@@ -140,6 +148,96 @@ def test_a_plan_of_a_served_table_says_what_would_be_read(every_kind: Kdi, lake:
         "dates": [],
         "error": None,
     }
+
+
+def test_a_plan_says_what_a_run_does_after_a_version_without_new_rows(every_kind: Kdi, lake: str) -> None:
+    assert every_kind("serve", "elsewhere_now").code == 0
+    rows = {"id": [2], "date": pa.array([date(2026, 1, 1)], pa.date32())}
+    write_deltalake(f"{lake}/made/elsewhere", pa.table(rows), mode="append")
+    assert every_kind("serve", "elsewhere_now").code == 0
+    DeltaTable(f"{lake}/made/elsewhere").optimize.compact()
+
+    answer = every_kind("plan", "elsewhere_now")
+
+    assert answer.out.endswith("would replace all rows with made/elsewhere v2: it has v1, and no row changed since\n")
+
+
+@pytest.mark.parametrize(
+    ("consumed", "changes", "said"),
+    [
+        (7, "nothing", "nothing to serve; it has t v7"),
+        (6, "nothing", "would only record t v7: it has v6, and no row changed since"),
+        (6, "appended", "would upsert the rows of 0 added files of t v7"),
+    ],
+)
+def test_a_plan_of_a_table_in_postgres_names_the_version_that_is_meant(
+    consumed: int, changes: ChangeKind, said: str, monkeypatch: pytest.MonkeyPatch, every_kind: Kdi, tmp_path: Path
+) -> None:
+    found = UpstreamChanges("", "t", "", "", consumed, 7, changes)
+    of = ServedTableSpec("t", Postgres("t"), ("id",))
+    why = "" if changes == "nothing" else "new rows"
+    status = ServedStatus(of, consumed, 7, found, why)
+    monkeypatch.setattr("kdi_assets.serve.status.read_served_status", lambda *_, **__: status)
+
+    assert every_kind("plan", "elsewhere_now").out.endswith(f": {said}\n")
+
+
+def test_a_plan_of_a_table_that_is_served_twice_says_both_refusals(every_kind: Kdi, tmp_path: Path) -> None:
+    nowhere = COPY.replace("made/elsewhere", "made/nowhere").replace("elsewhere_now", "twice")
+    written(tmp_path, one=nowhere, two=nowhere.replace("x.duckdb, table: twice", "y.duckdb, table: again"))
+
+    answer = every_kind("plan", "made/nowhere")
+
+    assert answer.code == 75
+    assert "duckdb/twice" in answer.err and "duckdb/again" in answer.err
+
+
+def test_freshness_does_not_start_the_embedded_server_unless_it_is_named(every_kind: Kdi, tmp_path: Path) -> None:
+    written(tmp_path, copy=COPY.replace("duckdb: {file: x.duckdb, table", "postgres: {table"))
+
+    answer = every_kind("freshness")
+
+    assert "not asked: postgres/public/elsewhere_now" in answer.err
+    assert "postgres/public/elsewhere_now  served" in answer.out
+    assert not (tmp_path / "postgres").exists()
+
+
+def test_a_table_that_went_back_is_behind_and_not_fresh(every_kind: Kdi, lake: str) -> None:
+    """Procedure: serve version 1; the table is replaced by its version 0, as an older copy of the folder."""
+    rows = {"id": [2], "date": pa.array([date(2026, 1, 1)], pa.date32())}
+    write_deltalake(f"{lake}/made/elsewhere", pa.table(rows), mode="append")
+    assert every_kind("serve", "elsewhere_now").code == 0
+    Path(lake, "made/elsewhere/_delta_log/00000000000000000001.json").unlink()
+
+    (found,) = every_kind("status", "elsewhere_now", "--json").objects
+    (examined,) = [o for o in every_kind("doctor", "elsewhere_now", "--json").objects if o["examination"] == "served"]
+
+    assert (found["state"], found["behind"], found["waiting_seconds"]) == ("behind", 0, None)
+    assert examined["found"] == "behind: new rows"
+
+
+@pytest.mark.parametrize(
+    ("row", "state"),
+    [
+        (FollowerRow("x", TableKind.REFINED, refusal=StorageFailed(uri="s3://x", detail="no answer")), "unreachable"),
+        (FollowerRow("x", TableKind.SERVED, refusal=SourceMissing(target="x", uri="/x")), "not begun"),
+        (FollowerRow("x", TableKind.ANNOUNCED, has_begun=False), "not begun"),
+        (FollowerRow("x", TableKind.ANNOUNCED, refusal=FilesAreNotRows(stream="", uri="", feature="")), "refused"),
+    ],
+)
+def test_a_word_says_whether_someone_must_decide(row: FollowerRow, state: str) -> None:
+    assert row.state == state
+
+
+def test_a_stream_behind_an_open_transaction_is_not_called_fresh() -> None:
+    held = {TopicPartition("t", 0): PartitionBacklog(10, 10, 0, open_transaction_offsets=3)}
+    limits = FreshnessLimits(60, 600)
+    orders = Stream("t", "a/b", "id bigint", "current_date()", Cluster("main", "localhost:1"), freshness=limits)
+    row = StreamRow(orders, Backlog("a/b", held, 0, None, None, 3), None)
+
+    assert (row.behind, row.waiting_seconds, freshness_level(row)) == (0, None, None)
+    free = replace(row, backlog=replace(row.backlog, open_transaction_offsets=0))
+    assert freshness_level(free) == "passed"
 
 
 def test_a_plan_of_a_served_table_without_its_delta_table_is_a_refusal(every_kind: Kdi, tmp_path: Path) -> None:
@@ -190,9 +288,14 @@ def test_the_doctor_does_not_start_the_embedded_server(every_kind: Kdi, tmp_path
         ("elsewhere_now", ["served"]),
         ("duckdb/elsewhere_now", ["served"]),
         ("bronze/told", ["stream", "announced"]),
+        ("orders", ["stream"]),
+        ("silver/orders", ["refined"]),
     ],
 )
-def test_a_name_selects_a_table_of_any_kind(every_kind: Kdi, name: str, found: list[str]) -> None:
+def test_a_name_selects_a_table_of_any_kind(every_kind: Kdi, name: str, found: list[str], tmp_path: Path) -> None:
+    """Of tables with the same last part, the stream's: commands took only streams once."""
+    written(tmp_path, like_the_stream=refined("silver/orders", upstream="made/elsewhere"))
+
     assert [one["kind"] for one in every_kind("status", name, "--json").objects] == found
 
 
@@ -222,26 +325,17 @@ def test_what_waits_is_judged_by_the_limits_alone(
     assert freshness_level(row) == level
 
 
-def test_brokers_that_do_not_answer_are_asked_once_for_all_announced_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = list[str]()
+def test_one_refined_table_that_cannot_be_read_leaves_the_others_their_rows(every_kind: Kdi, lake: str) -> None:
+    """A commit that is there and is no JSON: the time since which it waits cannot be told."""
+    write_deltalake(f"{lake}/made/elsewhere", pa.table({"id": [2], "date": [date(2026, 1, 2)]}), mode="append")
+    assert every_kind("serve", "elsewhere_now").code == 0
+    write_deltalake(f"{lake}/made/elsewhere", pa.table({"id": [3], "date": [date(2026, 1, 2)]}), mode="append")
+    Path(lake, "made/elsewhere/_delta_log/00000000000000000002.json").write_text("{ this is no commit")
 
-    def silent(stream: Stream, lake: str) -> AnnouncedStatus:
-        asked.append(stream.name)
-        raise BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
+    found = {one["kind"]: one for one in every_kind("status", "--json").objects}
 
-    monkeypatch.setattr(follower_rows, "read_announced_status", silent)
-    cluster = Cluster("main", "localhost:1")
-    tables = [
-        Stream("t", name, "id bigint", "current_date()", cluster, announce=Announce("files")) for name in ("a/b", "a/c")
-    ]
-
-    rows = read_follower_rows(tables, lake=str(tmp_path), home=tmp_path, now=NOW)
-
-    assert asked == ["a/b"]
-    assert [type(row.refusal) for row in rows] == [BrokerUnreachable, BrokerUnreachable]
-    assert [row.state for row in rows] == ["refused", "refused"]
+    assert found["served"]["error"]["type"] and found["refined"]["error"]["type"]
+    assert found["announced"]["error"] is None
 
 
 def test_streams_and_followers_have_one_protocol() -> None:

@@ -53,7 +53,7 @@ def stream_collector(
             awaited: list[Future[Any]] = [*requested.values(), *([tables] if tables else [])]
             wait(awaited, timeout=PATIENCE_SECONDS)
             snapshots = {cluster: one.result() if one.done() else None for cluster, one in requested.items()}
-            of_tables = downstream_samples(downstream.last) if downstream else ()
+            of_tables = downstream_samples(downstream.tables, downstream.last) if downstream else ()
             for metric, samples in (*_samples(streams, snapshots), *of_tables):
                 kind = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
                 family = kind(metric.name, metric.meaning, labels=metric.labels)

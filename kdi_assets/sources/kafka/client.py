@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka.access import CLIENT_CERTIFICATE_REFUSED, authentication_error, protocol_error
-from kdi_assets.sources.kafka.errors import BrokerUnreachable, PropertyRefused
+from kdi_assets.sources.kafka.errors import BrokerUnreachable, PropertyRefused, TopicUnanswered
 from kdi_assets.sources.kafka.msk import fresh_token, signing_keys
 from kdi_assets.sources.kafka.security import client_properties
 from kdi_assets.sources.source import REQUEST_SECONDS
@@ -69,6 +69,11 @@ class ClientErrors:
 def broker_unreachable(cluster: Cluster, detail: str) -> BrokerUnreachable:
     """The error if the cluster does not answer."""
     return BrokerUnreachable(cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=detail)
+
+
+def topic_unanswered(cluster: Cluster, detail: str) -> TopicUnanswered:
+    """The error if there is no answer about a topic or one of its partitions."""
+    return TopicUnanswered(cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=detail)
 
 
 def client_config(cluster: Cluster, **extra: object) -> dict[str, Any]:

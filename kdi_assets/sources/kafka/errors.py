@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdi_assets.errors import AGAIN, Terminal, Transient
+from kdi_assets.errors import AGAIN, KdiError, Terminal, Transient
 
 _THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
 
@@ -60,6 +60,15 @@ class BrokerUnreachable(Transient):
             "nothing was read and nothing was written.",
             f"{AGAIN}   (first check the brokers, and `bootstrap_servers` in the document or KDI_KAFKA{local})",
         )
+
+
+class TopicUnanswered(BrokerUnreachable):
+    """A topic or topic partition has no answer; brokers may answer for others."""
+
+
+def no_broker_answered(refusal: KdiError) -> bool:
+    """Whether the whole cluster is silent, and need not be asked again for another topic."""
+    return isinstance(refusal, BrokerUnreachable) and not isinstance(refusal, TopicUnanswered)
 
 
 class AccessRefused(Terminal):

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 from kdi_assets.ledger.entry import LastRead
 from kdi_assets.sources.kafka.client import (
     ClientErrors,
-    broker_unreachable,
     next_messages,
     open_consumer,
     poll_messages,
     rd_partition,
     topic_partition_of,
+    topic_unanswered,
 )
+from kdi_assets.sources.kafka.errors import AccessRefused
+from kdi_assets.sources.kafka.topic import reading_refused
 from kdi_assets.sources.source import LAST_MESSAGE_WITHIN, REQUEST_SECONDS, AtPosition
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 
@@ -145,6 +147,7 @@ def visible_messages(
         seconds: How long neither a message nor an end may come.
 
     Raises:
+        AccessRefused: The right to read a topic is missing.
         BrokerUnreachable: Neither came for that long.
     """
     from confluent_kafka import KafkaError
@@ -157,6 +160,8 @@ def visible_messages(
     with open_consumer(cluster, sought, fetch_bytes=MANY_BATCHES) as (consumer, errors):
         for message in _answers(cluster, consumer, errors, ahead, seconds):
             tp, error = topic_partition_of(message), message.error()
+            if error is not None and isinstance(refusal := reading_refused(cluster, message), AccessRefused):
+                raise refusal
             if tp not in ahead or (error is not None and error.code() != KafkaError._PARTITION_EOF):
                 continue
             at = ENDLESS if error else message.offset() or 0
@@ -191,7 +196,7 @@ def _answers(
         if batch:
             answered_at = monotonic()
         elif monotonic() - answered_at > seconds:
-            raise broker_unreachable(cluster, f"neither a message of {next(iter(ahead.values()))} nor an end")
+            raise topic_unanswered(cluster, f"neither a message of {next(iter(ahead.values()))} nor an end")
         yield from batch
 
 

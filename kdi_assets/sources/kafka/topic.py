@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka.access import authorization_error
-from kdi_assets.sources.kafka.client import Admin, broker_unreachable, rd_partition
+from kdi_assets.sources.kafka.client import Admin, rd_partition, topic_unanswered
 from kdi_assets.sources.kafka.errors import AccessRefused, BrokerUnreachable, LeaderMissing, TopicMissing
 from kdi_assets.sources.source import LEADER_SECONDS, REQUEST_SECONDS, BrokerOffsets, TopicState
 from kdi_assets.stream.stream import Cluster, TopicPartition
@@ -190,7 +190,7 @@ def _offsets_error(cluster: Cluster, topic: str, refused: Exception, *, right: s
         return LeaderMissing(cluster=cluster.name, topic=topic, detail=error.str())
     if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
         return authorization_error(cluster, f"{right} on topic {topic}: {error.str()}")
-    return broker_unreachable(cluster, f"{topic}: {error.str()}")
+    return topic_unanswered(cluster, f"{topic}: {error.str()}")
 
 
 def reading_refused(cluster: Cluster, message: Message) -> KdiError | None:
