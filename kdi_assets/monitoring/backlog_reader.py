@@ -183,15 +183,18 @@ class BacklogReader:
 
     def _backlog(self, seen: _StreamNow, now: datetime) -> Backlog:
         stream, held = seen.stream, seen.topic.partitions if seen.topic else {}
-        recent = seen.recent
-        size, patience = recent.bytes_per_offset, stream.patience_seconds(now)
+        recent, patience = seen.recent, stream.patience_seconds(now)
+        # Of a source that knows no offsets, one stands for all that wait: their number and size are unknown.
+        counts = seen.topic is None or seen.topic.as_of is None
+        size = recent.bytes_per_offset if counts else None
         _, retention = self._retention.get((stream.cluster.name, stream.topic), (0.0, None))
         found = {tp: self._next[place].message for tp, place in seen.places.items() if place in self._next}
         positions = seen.snapshot.positions() if seen.snapshot else {}
         partitions = {}
         for tp, offsets in held.items():
             next_at = found.get(tp, AtPosition()).next_at
-            partitions[tp] = _partition(tp, offsets, positions.get(tp), next_at, recent, retention, patience, now)
+            found_here = _partition(tp, offsets, positions.get(tp), next_at, recent, retention, patience, now)
+            partitions[tp] = found_here if counts else replace(found_here, arrival_rate=None)
         waiting = sum(b.offsets for b in partitions.values())
         return Backlog(
             stream=stream.name,

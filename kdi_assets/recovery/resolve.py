@@ -92,6 +92,7 @@ def decide(
     if topic_partition is not None and topic_partition not in context.topic.partitions:
         raise context.refusal(f"the topic has no {topic_partition}")
     context.refuse_other_topic_or_table()
+    context.refuse_unknown_offsets()
     match action:
         case "accept-loss":
             proposal = accept_loss(context, topic_partition, until, start=start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+from kdi_assets.sources.kinesis.errors import ReadAgainUnknown
 from kdi_assets.sources.source import Source
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import Cluster, Stream
@@ -12,6 +13,16 @@ from kdi_assets.stream.stream import Cluster, Stream
 def source_of(stream: Stream) -> Source:
     """The source of the stream's messages."""
     return source_at(stream.cluster)
+
+
+def refuse_reading_again(stream: Stream) -> None:
+    """Refuse what needs messages by their offsets, of a source that gives each message once.
+
+    Raises:
+        ReadAgainUnknown: The stream is one of Kinesis: an offset is a number of the table's own reading.
+    """
+    if isinstance(stream.cluster, KinesisRegion):
+        raise ReadAgainUnknown(stream=stream.name)
 
 
 @singledispatch

@@ -101,13 +101,13 @@ def test_a_right_taken_away_is_said_as_such(guarded: Guarded, mine: DrivenStream
     Pass: the refusals name authorization and the topic; afterwards everything is there once.
     """
     mine.drain_rounds(1, 10)
-    topic, cluster = mine.stream.topic, mine.stream.kafka
+    topic = mine.stream.topic
 
     with guarded.denied(topic, AclOperation.ALL):
         produced = mine.produce(10)
         with pytest.raises(AccessRefused, match=f"refuses authorization .*{topic}"):
             mine.drain()
-        (found,) = kafka.streams(cluster, [mine.stream], lake=mine.lake)
+        (found,) = kafka.streams([mine.stream], lake=mine.lake)
         assert "no topic" in str(read_backlog(replace(mine.stream, topic="no_such_topic"), mine.lake).refusal)
 
     assert (found.verdict, type(found.trouble)) == (Verdict.WRONG, RightMissing)

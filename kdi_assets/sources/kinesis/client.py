@@ -27,7 +27,10 @@ LATE_MS = 60_000
 """Arrival times are not in order; a record may become readable so long after another one that arrived later."""
 PAUSE_SECONDS = 0.2
 """Between two calls about a shard: five a second are allowed, for all readers together."""
-_LIMITS = {"connect_timeout": 5, "read_timeout": 20, "retries": {"max_attempts": 8, "mode": "standard"}}
+ATTEMPTS = 9
+"""At a call; between them botocore waits up to 1, 2, 4, … and at most 20 seconds."""
+LOOK_ATTEMPTS = 4
+"""At a call that tells whether a stream answers at all: sensors look once a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,14 @@ class RecordsPage:
         return self.behind == 0 or self.at - self.behind > moment
 
 
-def kinesis_client(connection: KinesisRegion) -> Any:
+def kinesis_client(connection: KinesisRegion, *, attempts: int = ATTEMPTS) -> Any:
     """boto3's client of the connection."""
     from botocore.config import Config
 
+    retries = {"total_max_attempts": attempts, "mode": "standard"}
+    limits = Config(connect_timeout=5, read_timeout=20, retries=retries)
     endpoint = connection.endpoint or None
-    options = {"region_name": connection.region, "endpoint_url": endpoint, "config": Config(**_LIMITS)}
+    options = {"region_name": connection.region, "endpoint_url": endpoint, "config": limits}
     with translated(connection, ""):
         return _session(connection).client("kinesis", **options)
 

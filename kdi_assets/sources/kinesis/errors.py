@@ -5,6 +5,7 @@ from __future__ import annotations
 from kdi_assets.errors import AGAIN, Terminal, Transient
 
 NOTHING = "nothing was committed by this attempt."
+ANOTHER_TABLE = "kdi drain TABLE   (first write TABLE, a new path, in the document of {stream}; the table so far stays)"
 
 
 class KinesisUnanswered(Transient):
@@ -82,7 +83,7 @@ class BookmarkDiffers(Terminal):
 
     what_happened = "{shard} of {stream} has another record at {sequence} than the one that was read."
     what_is_safe = "the table is untouched."
-    what_to_run = "kdi status   (then decide with whoever owns the stream)"
+    what_to_run = ANOTHER_TABLE
 
 
 class ShardTrimmed(Terminal):
@@ -98,7 +99,7 @@ class ShardTrimmed(Terminal):
         "missing."
     )
     what_is_safe = "every record up to the position is in the table; this drain wrote nothing."
-    what_to_run = "kdi status"
+    what_to_run = ANOTHER_TABLE
 
 
 class SeamOpen(Transient):
@@ -118,6 +119,11 @@ class ReadAgainUnknown(Terminal):
 
     stream: str
 
-    what_happened = "records of {stream} that were drained cannot be read again by their numbers yet."
+    what_happened = (
+        "records of {stream} cannot be read again by their numbers yet: not to replay them, to compare them with their "
+        "rows, to show them before a drain, or to find the first one of a time."
+    )
     what_is_safe = "the table is untouched."
-    what_to_run = "kdi status"
+    what_to_run = (
+        "kdi history {stream}   (the drain after a RESTORE TABLE to one of its versions reads again what came later)"
+    )

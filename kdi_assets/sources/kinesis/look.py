@@ -13,27 +13,23 @@ from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.sources.kinesis.client import LATE_MS, SeenRecord, pages
 from kdi_assets.sources.kinesis.errors import BookmarkDiffers, SeamOpen, ShardTrimmed
-from kdi_assets.stream.stream import TopicPartition
 
-OfShard = TypeVar("OfShard")
+Asked = TypeVar("Asked")
+Told = TypeVar("Told")
 
 SHARDS_AT_ONCE = 8
 """A question about a shard waits for two to four answers; botocore's client has ten connections."""
 
 
-def of_each(
-    shards: Sequence[TopicPartition], ask: Callable[[TopicPartition], OfShard]
-) -> dict[TopicPartition, OfShard]:
-    """The answer about each shard, asked about several at once."""
-    lanes = [shards[lane::SHARDS_AT_ONCE] for lane in range(min(SHARDS_AT_ONCE, len(shards)))]
-    running = [start_in_thread(partial(_in_turn, lane, ask), name="shards") for lane in lanes]
-    return {tp: answer for lane in running for tp, answer in lane.result().items()}
+def of_each(asked: Sequence[Asked], ask: Callable[[Asked], Told]) -> dict[Asked, Told]:
+    """The answer about each shard or stream, asked about several at once."""
+    lanes = [asked[lane::SHARDS_AT_ONCE] for lane in range(min(SHARDS_AT_ONCE, len(asked)))]
+    running = [start_in_thread(partial(_in_turn, lane, ask), name="kinesis") for lane in lanes]
+    return {one: answer for lane in running for one, answer in lane.result().items()}
 
 
-def _in_turn(
-    shards: Sequence[TopicPartition], ask: Callable[[TopicPartition], OfShard]
-) -> dict[TopicPartition, OfShard]:
-    return {tp: ask(tp) for tp in shards}
+def _in_turn(asked: Sequence[Asked], ask: Callable[[Asked], Told]) -> dict[Asked, Told]:
+    return {one: ask(one) for one in asked}
 
 
 @dataclass(frozen=True, slots=True)

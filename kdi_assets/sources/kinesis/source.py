@@ -15,6 +15,7 @@ from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.kinesis.capture import Capture, captured
 from kdi_assets.sources.kinesis.client import (
     LATE_MS,
+    LOOK_ATTEMPTS,
     kinesis_client,
     milliseconds,
     reader_access,
@@ -88,7 +89,7 @@ class KinesisSource:
     connection: KinesisRegion
 
     def topic(self, name: str) -> TopicState:
-        client = kinesis_client(self.connection)
+        client = kinesis_client(self.connection, attempts=LOOK_ATTEMPTS)
         with translated(self.connection, name):
             answer = client.describe_stream_summary(StreamName=name)
             shards = list_shards(client, name)
@@ -100,13 +101,13 @@ class KinesisSource:
     def topics(
         self, names: Collection[str], *, leader_seconds: float = LEADER_SECONDS
     ) -> dict[str, TopicState | KdiError]:
-        found: dict[str, TopicState | KdiError] = {}
-        for name in names:
+        def look(name: str) -> TopicState | KdiError:
             try:
-                found[name] = self.topic(name)
+                return self.topic(name)
             except KdiError as refused:
-                found[name] = refused
-        return found
+                return refused
+
+        return of_each(sorted(names), look)
 
     def topic_id(self, name: str) -> str:
         with translated(self.connection, name):
