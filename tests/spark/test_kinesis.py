@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,18 @@ from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.errors import TopicRecreated
 from kdi_assets.errors import KdiError
+from kdi_assets.monitoring.checks.all_checks import run_check
+from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.recovery.resolve import decide
+from kdi_assets.replay.replay_dates import replay_dates
+from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.sources.kinesis import capture
-from kdi_assets.sources.kinesis.errors import KinesisRequestRefused, SeamOpen, ShardTrimmed
+from kdi_assets.sources.kinesis.errors import KinesisRequestRefused, ReadAgainUnknown, SeamOpen, ShardTrimmed
 from kdi_assets.sources.kinesis.reader import read_shards
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.stream import Stream, TopicPartition
+from kdi_assets.upkeep.erase import erase
+from kdi_assets.upkeep.erase_selection import EraseFilter
 from tests.documents import written
 from tests.kinesis import kinesis_client
 from tests.oracle import entries, read_back
@@ -370,3 +377,35 @@ def test_a_plan_of_a_part_of_what_was_read_ends_at_a_record(
 
     assert orders.drained() == orders.ids
     assert [entry.messages for entry in orders.entries() if entry.kind == "drain"] == [150, 250]
+
+
+def test_what_was_drained_is_replayed_from_dead_letters_erased_and_checked_as_of_a_topic(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    """Purpose: what needs no record a second time works without one, and goes on with the next drain.
+    Procedure: drain records of which one is a dead letter by the document; replay it by another document; erase two
+    records, replay dates; put more and drain; run every check.
+    Pass: the dead letter is a row once, the erased records are gone, the replay of dates is refused; all else is
+    there, and only the share of dead letters is over its limit.
+    """
+    small = {"small": {"sql": "id < 29", "then": "dead_letter"}}
+    orders = Put(spark, lake, server, shards=2, expectations=small)
+    orders.put(30)
+    orders.drain()
+    assert orders.drained() == orders.ids[:29]
+
+    orders.stream = replace(orders.stream, expectations={})
+    replay_letters(orders.stream, lake=lake, session=lambda: spark)
+    assert orders.drained() == orders.ids
+    erase(orders.stream, lake=lake, session=lambda: spark, chosen=EraseFilter("id < 2"), because="asked to")
+    with pytest.raises(ReadAgainUnknown):
+        replay_dates(orders.stream, lake=lake, session=lambda: spark, first=date(2020, 1, 1), last=date(2030, 1, 1))
+    orders.put(10)
+    assert orders.drain() == 1
+
+    assert orders.drained() == orders.ids[2:]
+    assert audit(orders.stream, lake=lake, session=lambda: spark).complete
+    results = {
+        name: run_check(name, CheckSubject(orders.stream, lake, lambda: spark)) for name in orders.stream.check_names
+    }
+    assert {name for name, result in results.items() if result.level != "passed"} == {"dead_letter_rate"}
