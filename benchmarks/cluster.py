@@ -81,7 +81,7 @@ def measured(
     try:
         for name, master in masters.items():
             drivers[name] = ClusterDriver(
-                Settings(home, str(lakes), stream.cluster.bootstrap_servers, master),
+                Settings(home, str(lakes), stream.kafka.bootstrap_servers, master),
                 config={**CONFIG, "spark.local.dir": str(standalone.hidden)},
                 environment=ENVIRONMENT,
                 messages_per_task=None,

@@ -46,10 +46,10 @@ class Work:
         from kdi_assets.sources.kafka.reader import read_ranges
         from kdi_assets.sources.kafka.topic import read_topic
 
-        partitions = read_topic(self.stream.cluster, self.stream.topic).partitions
+        partitions = read_topic(self.stream.kafka, self.stream.topic).partitions
         each = self.count // len(partitions)
         ranges = [OffsetRange(tp, offsets.end - each, offsets.end) for tp, offsets in sorted(partitions.items())]
-        return read_ranges(self.spark, self.stream.cluster, ranges)
+        return read_ranges(self.spark, self.stream.kafka, ranges)
 
 
 def drained(work: Work) -> list[Stream]:
@@ -80,7 +80,7 @@ def drained_together(work: Work) -> list[Stream]:
 
 def streamed(work: Work) -> list[Stream]:
     """Everything that waits, by Structured Streaming in one micro-batch."""
-    servers, table = work.stream.cluster.bootstrap_servers, Path(work.stream.table_uri(work.lake))
+    servers, table = work.stream.kafka.bootstrap_servers, Path(work.stream.table_uri(work.lake))
     ingest(work.spark, bootstrap_servers=servers, topic=work.stream.topic, table=table)
     return [work.stream]
 

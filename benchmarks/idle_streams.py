@@ -87,7 +87,7 @@ def create_topics(streams: Sequence[Stream]) -> None:
     """A topic of one topic partition for each."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": streams[0].cluster.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": streams[0].kafka.bootstrap_servers})
     for some in (streams[i : i + 200] for i in range(0, len(streams), 200)):
         made = admin.create_topics([NewTopic(s.topic, 1, 1) for s in some], operation_timeout=60, request_timeout=90)
         for future in made.values():
@@ -108,7 +108,7 @@ def read_all(streams: Sequence[Stream]) -> dict[str, TopicState]:
     """The topics, as soon as the broker announces all of them."""
     names, deadline = [s.topic for s in streams], time.monotonic() + 60
     while True:
-        states = read_topics(streams[0].cluster, names)
+        states = read_topics(streams[0].kafka, names)
         known = {topic: state for topic, state in states.items() if isinstance(state, TopicState)}
         if len(known) == len(names):
             return known

@@ -93,7 +93,7 @@ def rounds(
     while time.monotonic() < started + seconds:
         time.sleep(max(0.0, started + number * period - time.monotonic()))
         number += 1
-        publish(stream.cluster, stream.topic, Traffic(dates=1, seed=number), count=messages, partitions=4)
+        publish(stream.kafka, stream.topic, Traffic(dates=1, seed=number), count=messages, partitions=4)
         drain(stream, lake=lake, session=lambda: spark)
         began, cpu = time.perf_counter(), time.process_time()
         take_snapshot(stream, lake).plan(stream)

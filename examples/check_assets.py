@@ -43,7 +43,7 @@ def from_nothing(stack: ExitStack) -> int:
 
 def publish_to(stream: Stream) -> None:
     """Some web requests over two topic partitions, a few of them bad."""
-    done = publish(stream.cluster, stream.topic, Traffic(bad=BAD, dates=2, seed=1), count=MESSAGES, partitions=2)
+    done = publish(stream.kafka, stream.topic, Traffic(bad=BAD, dates=2, seed=1), count=MESSAGES, partitions=2)
     say(f"published {done.acknowledged:,} messages to {stream.topic}, {done.acknowledged - done.counts['good']} bad")
 
 

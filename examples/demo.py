@@ -94,7 +94,7 @@ def main() -> None:
 def publish_some(stream: Stream, count: int, *, rate: float | None = None) -> None:
     """Publish over 4 topic partitions and 3 dates, some of it bad; every time other messages."""
     traffic = Traffic(bad=BAD, dates=3, seed=random.randrange(1 << 32))  # noqa: S311
-    done = publish(stream.cluster, stream.topic, traffic, count=count, rate=rate, partitions=4)
+    done = publish(stream.kafka, stream.topic, traffic, count=count, rate=rate, partitions=4)
     bad = done.acknowledged - done.counts["good"]
     say(f"published {done.acknowledged:,} messages to {stream.topic}, {bad:,} of them bad")
 

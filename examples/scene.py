@@ -48,8 +48,8 @@ class Scene:
 
     def publish(self, messages: Iterable[Message]) -> None:
         """Publish them in their order, by key over the topic partitions."""
-        ensure_topic(self.stream.cluster, self.stream.topic, partitions=PARTITIONS)
-        brokers = self.stream.cluster.bootstrap_servers
+        ensure_topic(self.stream.kafka, self.stream.topic, partitions=PARTITIONS)
+        brokers = self.stream.kafka.bootstrap_servers
         producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "log_level": 2})
         count = 0
         for count, (key, value) in enumerate(messages, start=1):

@@ -22,7 +22,13 @@ Ecosystem = Literal["PyPI", "Maven"]
 """As OSV names them."""
 Need = Literal["required", "optional", "excluded"]
 """CycloneDX's scope; excluded: only for the development of this project."""
-_NEEDS: Mapping[str, Need] = {"spark": "required", "build": "required", "s3": "optional", "broker": "optional"}
+_NEEDS: Mapping[str, Need] = {
+    "spark": "required",
+    "build": "required",
+    "s3": "optional",
+    "kinesis": "optional",
+    "broker": "optional",
+}
 _HASH = re.compile(r"\s+--hash=sha256:([0-9a-f]{64})")
 
 

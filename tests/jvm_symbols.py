@@ -8,6 +8,7 @@ SPARK = "kdi_assets.runtime.spark_internals"
 GATEWAY = "kdi_assets.runtime.gateway"
 DELTA = "kdi_assets.delta.internals"
 KAFKA = "kdi_assets.sources.kafka.reader"
+KINESIS = "kdi_assets.sources.kinesis.reader"
 
 _SQL = "org.apache.spark.sql"
 _CATALYST = f"{_SQL}.catalyst"
@@ -240,6 +241,14 @@ JVM: Mapping[str, Sequence[str]] = {
         f"{_CATALYST}.InternalRow",
         "java.lang.Class.forName/1",
         "scala.reflect.ClassTag.apply/1",
+    ],
+    f"{KINESIS}:read_shards": [
+        "java.util.ArrayList.<init>/0",
+        "java.util.ArrayList.add/1",
+        "kdi.kinesis.Access.<init>/5",
+        "kdi.kinesis.ShardRange.<init>/8",
+        "kdi.kinesis.ShardReader.rows/4",
+        "org.apache.spark.api.java.JavaSparkContext.fromSparkContext/1",
     ],
 }
 """``class.member/parameters``; a class or a static field without parameters; ``<init>`` is the constructor."""

@@ -9,9 +9,21 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError, Transient
+from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import LastRead
+from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.of_stream import source_at
-from kdi_assets.sources.source import MESSAGES_DDL, AtPosition, BrokerOffsets, Held, Retention, Source, TopicState
+from kdi_assets.sources.source import (
+    MESSAGES_DDL,
+    AtPosition,
+    BrokerOffsets,
+    Held,
+    Retention,
+    Source,
+    TopicState,
+    Waiting,
+)
+from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -86,6 +98,12 @@ class MemorySource:
             for tp, held in topic.partitions.items()
         }
 
+    def first_bookmarks(self, topic: TopicState, start: StartPolicy) -> Mapping[TopicPartition, Bookmark]:
+        return {}
+
+    def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
+        return Waiting()
+
     def around(
         self,
         positions: Mapping[TopicPartition, int],
@@ -110,7 +128,7 @@ class MemorySource:
 
     @contextmanager
     def hold(
-        self, session: Callable[[], SparkSession], topic: TopicState, positions: Mapping[TopicPartition, int]
+        self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState, *, most: int
     ) -> Iterator[Held]:
         copied = replace(self, log={tp: dict(messages) for tp, messages in self.log.items()}, reads_ahead=False)
         ahead = Held(copied.topic(topic.topic), lambda ranges: copied.read(session(), ranges))

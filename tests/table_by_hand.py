@@ -107,7 +107,7 @@ class TableByHand:
         version, positions = self.version + 1, at or {TP: self.position}
         given = {"app_id": TOPIC, "topic": TOPIC, "topic_id": "topic", "attempt_id": f"try-{version}", **fields}
         entry = LedgerEntry(version, kind, table_id=self.table_id, positions=positions, **given)
-        names = (version_id(TOPIC), topic_txn_id(TOPIC, "topic"), table_txn_id(TOPIC, self.table_id))
+        names = (version_id(TOPIC), topic_txn_id(TOPIC, str(given["topic_id"])), table_txn_id(TOPIC, self.table_id))
         ids = [position(TOPIC, offset, tp.partition) for tp, offset in positions.items()]
         ids += [{"txn": {"appId": name, "version": version}} for name in names]
         self.commit(*ids, *actions, ago=ago, userMetadata=entry_to_json(entry))

@@ -55,7 +55,7 @@ class AnnouncedStatus:
 
 def announcing_cluster(stream: Stream) -> Cluster:
     """The cluster of the topic of a stream's announcements."""
-    return (stream.announce and stream.announce.cluster) or stream.cluster
+    return (stream.announce and stream.announce.cluster) or stream.kafka
 
 
 def is_outage_of_stream(stream: Stream, refusal: KdiError | None) -> bool:

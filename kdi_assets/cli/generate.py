@@ -74,10 +74,11 @@ def _publish(
 def _cluster_of(topic: str, defs: Path | None) -> Cluster:
     """The cluster of the stream that drains the topic, else the cluster ``main``."""
     from kdi_assets.config.loader import defs_folder, read_streams
+    from kdi_assets.stream.stream import Cluster
 
     loaded = read_streams(defs or defs_folder())  # mistakes in documents do not prevent publishing
     draining = (stream.cluster for stream in loaded.streams.values() if stream.topic == topic)
-    cluster = next(draining, loaded.clusters.get("main"))
+    cluster = next((c for c in draining if isinstance(c, Cluster)), loaded.clusters.get("main"))
     if cluster is None:
         raise typer.BadParameter("no document describes the cluster main; set KDI_KAFKA to its bootstrap servers")
     return cluster

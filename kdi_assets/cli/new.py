@@ -55,6 +55,9 @@ def new(
     with refusal_in_json(stream=table, as_json=as_json):
         folder, now = defs or defs_folder(), datetime.now(UTC)
         loaded = read_streams(folder)  # mistakes in other documents do not prevent a new one
+        if loaded.connections and (cluster in loaded.connections or not (cluster or loaded.clusters)):
+            why = "kdi new samples topics of Kafka only; write the document of a stream of Kinesis: docs/kinesis.md"
+            raise typer.BadParameter(why, param_hint="--cluster")
         source = _named_or_default(cluster, loaded.clusters, "cluster")
         schemas = _named_or_default(registry, loaded.registries, "registry")
         if source is None:

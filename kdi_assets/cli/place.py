@@ -38,8 +38,9 @@ def print_place(defs: Path | None, tables: Iterable[Stream | RefinedTableSpec | 
     print_progress(f"documents  {defs or defs_folder()} ({folder})")
     clusters = {table.cluster.name: table.cluster for table in tables if isinstance(table, Stream)}
     for name, cluster in clusters.items():
-        given = _origin("KDI_KAFKA", otherwise="document") if name == "main" else "document"
-        print_progress(f"brokers    {cluster.bootstrap_servers} ({name}: {given})")
+        of_kafka = cluster.system == "kafka"
+        given = _origin("KDI_KAFKA", otherwise="document") if of_kafka and name == "main" else "document"
+        print_progress(f"{'brokers' if of_kafka else 'kinesis':10} {cluster.address} ({name}: {given})")
 
 
 def _origin(variable: str, *, otherwise: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, NameOfAnyKind, selected_of_all_kinds
-from kdi_assets.cli.output import exit_code, print_refusal, print_result, refusal_in_json, table_text
+from kdi_assets.cli.output import exit_code, print_refusal, print_result, refusal_in_json, table_text, utc_text
 from kdi_assets.cli.place import print_place
 from kdi_assets.cli.refined_output import print_refined_plan
 from kdi_assets.cli.served_output import print_served_plan
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kdi_assets.delta.log import TableLog
     from kdi_assets.drain.plan import Plan, PositionCommit
     from kdi_assets.drain.snapshot import Snapshot
+    from kdi_assets.sources.source import Waiting
     from kdi_assets.stream.stream import Stream
 
 
@@ -57,9 +58,10 @@ def plan(table: NameOfAnyKind, defs: Defs = None, as_json: AsJson = False) -> No
     with refusal_in_json(stream=chosen.name, as_json=as_json):
         snapshot = take_snapshot(chosen, lake)
         plan = None if snapshot.position_commit else _plan(chosen, lake, snapshot)
-        if snapshot.ledger and (plan is None or plan.ranges):
+        waiting = _waiting(chosen, snapshot) if plan else None
+        if snapshot.ledger and (plan is None or plan.ranges or (waiting and waiting.first_at)):
             _refuse_unsuitable(chosen, lake, snapshot.ledger.table)
-    print_result(_text(chosen, snapshot, plan), _fields(chosen, snapshot, plan), as_json=as_json)
+    print_result(_text(chosen, snapshot, plan, waiting), _fields(chosen, snapshot, plan, waiting), as_json=as_json)
 
 
 def _refuse_unsuitable(stream: Stream, lake: str, log: TableLog) -> None:
@@ -79,8 +81,19 @@ def _plan(stream: Stream, lake: str, snapshot: Snapshot) -> Plan:
     return plan
 
 
-def _text(stream: Stream, snapshot: Snapshot, plan: Plan | None) -> str:
+def _waiting(stream: Stream, snapshot: Snapshot) -> Waiting | None:
+    """What waits, where a drain must read before it can plan; ``None`` where the plan has all."""
+    from kdi_assets.sources.of_stream import source_of
+
+    if snapshot.topic.as_of is None or snapshot.ledger is None:
+        return None
+    return source_of(stream).waiting(snapshot.topic, snapshot.ledger)
+
+
+def _text(stream: Stream, snapshot: Snapshot, plan: Plan | None, waiting: Waiting | None) -> str:
     lines = _plan_lines(stream, snapshot, plan) if plan else []
+    if waiting and (waiting.first_at or waiting.needs_renewal):
+        lines = _waiting_lines(stream, waiting)
     if commit := snapshot.position_commit:
         lines = _position_commit_lines(stream, snapshot, commit)
     if held := _open_transaction_offsets(snapshot):
@@ -90,11 +103,12 @@ def _text(stream: Stream, snapshot: Snapshot, plan: Plan | None) -> str:
 
 def _position_commit_lines(stream: Stream, snapshot: Snapshot, first: PositionCommit) -> list[str]:
     ends, backlog = snapshot.topic.partitions, snapshot.backlog()
+    then = f"Then it would drain a backlog of {counted(backlog, 'offset')}." if backlog else "Then there is no backlog."
     rows = [(tp, at, ends[tp].end if tp in ends else None) for tp, at in sorted(first.positions.items())]
     return [
         f"{stream.name}: would commit positions first: {first.reason}",
         table_text(("TOPIC PARTITION", "POSITION", "END"), rows, align="<>>"),
-        f"Then it would drain a backlog of {counted(backlog, 'offset')}." if backlog else "Then there is no backlog.",
+        "Then it would drain what it finds." if snapshot.topic.as_of else then,
         *([_earlier_topic(stream, first)] if first.kind == "takeover" else ()),
     ]
 
@@ -107,6 +121,16 @@ def _earlier_topic(stream: Stream, takeover: PositionCommit) -> str:
         "grown past these positions, its messages below them would be skipped: compare the last row of each topic\n"
         f"partition with the message at its offset (kdi peek {stream.name} --topic-partition {tp} --offset {at - 1})."
     )
+
+
+def _waiting_lines(stream: Stream, waiting: Waiting) -> list[str]:
+    if not waiting.first_at:
+        return [
+            f"{stream.name}: nothing to drain; it would commit that it has seen the shards, before retention passes"
+        ]
+    rows = [(tp, utc_text(at, date=True)) for tp, at in sorted(waiting.first_at.items())]
+    head = f"{stream.name}: would drain what follows the positions; only reading tells how many records that are"
+    return [head, table_text(("TOPIC PARTITION", "FIRST RECORD ARRIVED"), rows, align="<>")]
 
 
 def _plan_lines(stream: Stream, snapshot: Snapshot, plan: Plan) -> list[str]:
@@ -122,18 +146,20 @@ def _plan_lines(stream: Stream, snapshot: Snapshot, plan: Plan) -> list[str]:
     return [head, table_text(("TOPIC PARTITION", "FROM", "UP TO", "OFFSETS"), rows, align="<>>>")]
 
 
-def _fields(stream: Stream, snapshot: Snapshot, plan: Plan | None) -> dict[str, object]:
+def _fields(stream: Stream, snapshot: Snapshot, plan: Plan | None, waiting: Waiting | None) -> dict[str, object]:
     commit, ranges = snapshot.position_commit, plan.ranges if plan else ()
+    first_at = waiting.first_at if waiting else {}
     return {
         "stream": stream.name,
-        "step": "position_commit" if commit else "drain" if ranges else "nothing",
+        "step": "position_commit" if commit else "drain" if ranges or first_at else "nothing",
         "position_commit": commit.kind if commit else None,
         "reason": commit.reason if commit else None,
         "positions": snapshot.positions(),
         "ranges": ranges,
         "offsets": sum(r.offset_count for r in ranges),
         "expected_bytes": plan.expected_bytes if plan else None,
-        "backlog_offsets": snapshot.backlog(),
+        "backlog_offsets": None if first_at else snapshot.backlog(),
+        "waiting_since": min(first_at.values(), default=None),
         "open_transaction_offsets": _open_transaction_offsets(snapshot),
         "table_version": snapshot.ledger.version if snapshot.ledger else None,
     }

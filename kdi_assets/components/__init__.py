@@ -10,9 +10,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kdi_assets.components.topic_table import KafkaCluster, RefinedTable, SchemaRegistry, ServedTable, TopicTable
+    from kdi_assets.components.topic_table import (
+        KafkaCluster,
+        KinesisConnection,
+        KinesisTable,
+        RefinedTable,
+        SchemaRegistry,
+        ServedTable,
+        TopicTable,
+    )
 
-__all__ = ["KafkaCluster", "RefinedTable", "SchemaRegistry", "ServedTable", "TopicTable"]
+__all__ = [
+    "KafkaCluster",
+    "KinesisConnection",
+    "KinesisTable",
+    "RefinedTable",
+    "SchemaRegistry",
+    "ServedTable",
+    "TopicTable",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -78,7 +78,7 @@ def letters_spec(stream: Stream) -> dg.AssetSpec:
         "again by the current document: messages that are good now become rows of the table, each exactly once; "
         "nothing is deleted.",
         group_name=names.LETTERS_GROUP,
-        kinds={"kafka", "deltalake", "spark"},
+        kinds={stream.cluster.system, "deltalake", "spark"},
         owners=stream.owners,
         metadata={
             "dagster/table_name": f"{stream.table}_dead_letters".replace("/", "."),

@@ -8,8 +8,9 @@ from hashlib import sha256
 
 import dagster as dg
 
+from kdi_assets.stream.connections import SourceConnection
 from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.stream import CheckName, Cluster, Stream
+from kdi_assets.stream.stream import CheckName, Stream
 
 
 def path_key(path: str) -> dg.AssetKey:
@@ -28,9 +29,9 @@ def letters_key(stream: Stream) -> dg.AssetKey:
     return dg.AssetKey([*folders, f"{table}_dead_letters"])
 
 
-def topic_key(cluster: Cluster, topic: str) -> dg.AssetKey:
+def topic_key(cluster: SourceConnection, topic: str) -> dg.AssetKey:
     """The asset of a topic, which all streams of the topic share."""
-    return dg.AssetKey(["kafka", cluster.name, topic])
+    return dg.AssetKey([cluster.system, cluster.name, topic])
 
 
 LETTERS_GROUP = "dead_letters"

@@ -149,7 +149,7 @@ def table_spec(stream: Stream) -> dg.AssetSpec:
         skippable=True,  # a drain logs the events of the dates it touched, perhaps of none
         description=stream.description or f"Topic {stream.topic} of cluster {stream.cluster.name}, message by message.",
         group_name=names.group(stream),
-        kinds={"kafka", "deltalake", "spark"},
+        kinds={stream.cluster.system, "deltalake", "spark"},
         owners=stream.owners,
         freshness_policy=freshness_policy(stream),
         metadata={

@@ -18,6 +18,8 @@ from kdi_assets.config.validation import json_schema
 from kdi_assets.config.yaml_documents import sorted_mistakes
 from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Cluster, Registry
+from kdi_assets.stream.kinesis import KinesisRegion
+from kdi_assets.stream.kinesis_stream import KinesisStream
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream
@@ -78,6 +80,18 @@ class TopicTable(_DocumentComponent):
         # The streams of a route group need each other.
         group = [s for s in loaded.streams.values() if stream.route_group and s.route_group == stream.route_group]
         return stream_definitions(stream, group=group)
+
+
+class KinesisConnection(_DocumentComponent):
+    """Kinesis in one region. Streams name it."""
+
+    describes = KinesisRegion
+
+
+class KinesisTable(TopicTable):
+    """One stream of Kinesis drained into one Delta table: an asset partitioned by date, and its checks."""
+
+    describes = KinesisStream
 
 
 class RefinedTable(_DocumentComponent):

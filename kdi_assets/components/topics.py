@@ -3,6 +3,7 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import dagster as dg
@@ -12,7 +13,7 @@ from kdi_assets.components.run_failures import refusals_as_failures
 from kdi_assets.monitoring.backlog_reader import read_backlogs
 from kdi_assets.settings import Settings
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.source import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import Stream, offsets_digest
 
 
@@ -29,9 +30,9 @@ def _topic_asset(key: dg.AssetKey, readers: Sequence[Stream]) -> dg.AssetsDefini
     cluster, topic = readers[0].cluster, readers[0].topic
     spec = dg.AssetSpec(
         key,
-        description=f"Kafka topic {topic} of cluster {cluster.name} ({cluster.bootstrap_servers}).",
-        group_name="kafka",
-        kinds={"kafka"},
+        description=f"{cluster.system.title()} topic {topic} of cluster {cluster.name} ({cluster.address}).",
+        group_name=cluster.system,
+        kinds={cluster.system},
         metadata={"topic": topic, "cluster": cluster.name},
     )
     with warnings.catch_warnings():
@@ -43,6 +44,9 @@ def _topic_asset(key: dg.AssetKey, readers: Sequence[Stream]) -> dg.AssetsDefini
             with refusals_as_failures(context):
                 state = source_of(readers[0]).topic(topic)
                 backlogs = read_backlogs(readers, lake=Settings.from_environment().lake)
+            if state.as_of:  # its offsets are those that the tables have read
+                seen = backlogs[0].topic_partitions.items()
+                state = replace(state, partitions={tp: BrokerOffsets(b.earliest, b.end, b.end) for tp, b in seen})
             return dg.ObserveResult(
                 asset_key=key,
                 data_version=dg.DataVersion(offsets_digest({tp: held.end for tp, held in state.partitions.items()})),

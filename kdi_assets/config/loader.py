@@ -20,6 +20,8 @@ from kdi_assets.config.yaml_documents import Documents, YamlDocument, file_mista
 from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Cluster, Registry
 from kdi_assets.stream.fields import References
+from kdi_assets.stream.kinesis import KinesisRegion
+from kdi_assets.stream.kinesis_stream import KinesisStream
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream
@@ -30,6 +32,8 @@ AnyTable = TypeVar("AnyTable", Stream, RefinedTableSpec, Stream | RefinedTableSp
 TOPIC_TABLE = "kdi_assets.components.TopicTable"
 KAFKA_CLUSTER = "kdi_assets.components.KafkaCluster"
 SCHEMA_REGISTRY = "kdi_assets.components.SchemaRegistry"
+KINESIS_TABLE = "kdi_assets.components.KinesisTable"
+KINESIS_CONNECTION = "kdi_assets.components.KinesisConnection"
 REFINED_TABLE = "kdi_assets.components.RefinedTable"
 SERVED_TABLE = "kdi_assets.components.ServedTable"
 MAIN = "main"
@@ -50,6 +54,7 @@ class LoadedFolder:
     refined_documents: dict[str, YamlDocument] = field(default_factory=dict)
     served: dict[str, ServedTableSpec] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
+    connections: dict[str, KinesisRegion] = field(default_factory=dict)
     registries: dict[str, Registry] = field(default_factory=dict)
     mistakes: list[DocumentMistake] = field(default_factory=list)
 
@@ -147,15 +152,21 @@ def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Doc
     loaded = LoadedFolder(mistakes=[*found.mistakes, *more.mistakes])
     by_type = _by_type([*found.documents, *more.documents], loaded.mistakes)
     loaded.clusters = read_by_name(Cluster, by_type[KAFKA_CLUSTER], loaded.mistakes)
+    loaded.connections = read_by_name(KinesisRegion, by_type[KINESIS_CONNECTION], loaded.mistakes)
+    loaded.mistakes += _taken_names(by_type[KINESIS_CONNECTION], by_type[KAFKA_CLUSTER])
     loaded.registries = read_by_name(Registry, by_type[SCHEMA_REGISTRY], loaded.mistakes)
     if servers := Settings.from_environment().kafka if main_servers is None else main_servers:
         main = loaded.clusters.get(MAIN, Cluster(MAIN, servers))
         loaded.clusters[MAIN] = replace(main, bootstrap_servers=servers)
     # Names of wrong documents stay known, as None: a stream that refers to one needs no mistake of its own.
     clusters = dict.fromkeys(_names(by_type[KAFKA_CLUSTER])) | loaded.clusters
+    connections = dict.fromkeys(_names(by_type[KINESIS_CONNECTION])) | loaded.connections
     registries = dict.fromkeys(_names(by_type[SCHEMA_REGISTRY])) | loaded.registries
     paths = TablePaths()
-    _add_streams(by_type[TOPIC_TABLE], loaded, paths, clusters=clusters, registries=registries)
+    for model, documents in ((Stream, by_type[TOPIC_TABLE]), (KinesisStream, by_type[KINESIS_TABLE])):
+        for document in documents:
+            read = partial(read_format, folder=Path(document.file).parent, registries=registries)
+            _add_stream(model, document, loaded, paths, References(clusters, read, connections))
     _link_routes(by_type[TOPIC_TABLE], loaded)
     _add_refined_tables(by_type[REFINED_TABLE], loaded, paths)
     loaded.served = read_by_name(
@@ -176,7 +187,11 @@ def cached_streams(folder: Path, main_servers: str) -> LoadedFolder:
 
 
 def _by_type(documents: Iterable[YamlDocument], mistakes: list[DocumentMistake]) -> Mapping[str, list[YamlDocument]]:
-    types = (TOPIC_TABLE, KAFKA_CLUSTER, SCHEMA_REGISTRY, REFINED_TABLE, SERVED_TABLE)
+    types = (
+        *(TOPIC_TABLE, KAFKA_CLUSTER, SCHEMA_REGISTRY),
+        *(KINESIS_TABLE, KINESIS_CONNECTION),
+        *(REFINED_TABLE, SERVED_TABLE),
+    )
     by_type: dict[str, list[YamlDocument]] = {type_: [] for type_ in types}
     for document in documents:
         if document.type in by_type:
@@ -191,21 +206,24 @@ def _names(documents: Sequence[YamlDocument]) -> set[str]:
     return {str(d.attributes.get("name")) for d in documents if isinstance(d.attributes, dict)}
 
 
-def _add_streams(
-    documents: Sequence[YamlDocument],
-    loaded: LoadedFolder,
-    paths: TablePaths,
-    *,
-    clusters: Mapping[str, Cluster | None],
-    registries: Mapping[str, Registry | None],
+def _taken_names(connections: Sequence[YamlDocument], clusters: Sequence[YamlDocument]) -> list[DocumentMistake]:
+    """Connections with the name of a cluster: reports name both without their kind."""
+    taken = {str(d.attributes.get("name")): d.place("name") for d in clusters if isinstance(d.attributes, dict)}
+    return [
+        document.mistake("name", f"the KafkaCluster at {taken[name]} has the name {name!r}", "rename one of the two")
+        for document in connections
+        if isinstance(document.attributes, dict) and (name := str(document.attributes.get("name"))) in taken
+    ]
+
+
+def _add_stream(
+    model: type[Stream], document: YamlDocument, loaded: LoadedFolder, paths: TablePaths, references: References
 ) -> None:
-    for document in documents:
-        read = partial(read_format, folder=Path(document.file).parent, registries=registries)
-        stream = validate_document(Stream, document, references=References(clusters, read))
-        mistakes = stream if isinstance(stream, list) else paths.add(stream.table, document, beside=BESIDE_STREAM)
-        if isinstance(stream, Stream) and not mistakes:
-            loaded.streams[stream.name], loaded.documents[stream.name] = stream, document
-        loaded.mistakes += mistakes
+    stream = validate_document(model, document, references=references)
+    mistakes = stream if isinstance(stream, list) else paths.add(stream.table, document, beside=BESIDE_STREAM)
+    if isinstance(stream, Stream) and not mistakes:
+        loaded.streams[stream.name], loaded.documents[stream.name] = stream, document
+    loaded.mistakes += mistakes
 
 
 def _add_refined_tables(documents: Sequence[YamlDocument], loaded: LoadedFolder, paths: TablePaths) -> None:

@@ -17,6 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from kdi_assets.config.errors import DocumentMistake
 from kdi_assets.stream.connections import Cluster, Registry
 from kdi_assets.stream.field_types import SAID_ELSEWHERE
+from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.wording import did_you_mean
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from kdi_assets.config.yaml_documents import YamlDocument
 
 Model = TypeVar("Model")
-Named = TypeVar("Named", Cluster, Registry, ServedTableSpec)
+Named = TypeVar("Named", Cluster, KinesisRegion, Registry, ServedTableSpec)
 
 EXPECTED = {
     "string_type": "text",
@@ -104,7 +105,8 @@ class _DocumentSchema(GenerateJsonSchema):
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
         made = super().dataclass_schema(schema)
-        docs = {name: text for of in schema["cls"].__mro__[:-1] for name, text in _field_docs(of).items()}
+        classes = reversed(schema["cls"].__mro__[:-1])  # a subclass may describe a field anew
+        docs = {name: text for of in classes for name, text in _field_docs(of).items()}
         arguments: Any = schema["schema"]
         while "fields" not in arguments:  # inside of its validators
             arguments = arguments["schema"]

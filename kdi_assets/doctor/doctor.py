@@ -31,6 +31,7 @@ from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.settings import Settings
 from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.connections import Registry
+from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Cluster, Stream
@@ -61,7 +62,8 @@ def examine(
     """
     streams = [stream for stream in streams if stream.status != "retired"]  # their topics may be deleted
     announced = announced_streams(streams)
-    clusters = {c.name: c for c in (*(s.cluster for s in streams), *(announcing_cluster(s) for s in announced))}
+    used = (*(s.cluster for s in streams), *(announcing_cluster(s) for s in announced))
+    clusters = {c.name: c for c in used if isinstance(c, Cluster)}
     delta: list[Stream | RefinedTableSpec] = [
         *streams,
         *(table for table in others if isinstance(table, RefinedTableSpec)),
@@ -71,7 +73,11 @@ def examine(
     silent = {f.of for f in alone if f.examination == "brokers" and f.verdict is not Verdict.OK}
     answering = [cluster for name, cluster in clusters.items() if name not in silent]
     tables = [*others, *(stream for stream in announced if announcing_cluster(stream).name not in silent)]
-    second = [*_by_brokers(answering, streams, settings.lake), *_followers(tables, settings)]
+    second = [
+        *_by_brokers(answering, streams, settings.lake),
+        *_of_kinesis(streams, settings),
+        *_followers(tables, settings),
+    ]
     by_brokers = side_by_side(second, seconds=BROKERS_SECONDS)
     room = partial(disk, places(settings), needed_bytes=kafka.backlog_bytes(by_brokers))
     return [
@@ -161,7 +167,14 @@ def _by_brokers(clusters: Iterable[Cluster], streams: Sequence[Stream], lake: st
             continue  # it has announcements only
         topics = sorted({stream.topic for stream in own})
         yield Examination("rights", cluster.name, partial(kafka.rights, cluster, topics))
-        yield Examination("stream", cluster.name, partial(kafka.streams, cluster, own, lake=lake))
+        yield Examination("stream", cluster.name, partial(kafka.streams, own, lake=lake))
+
+
+def _of_kinesis(streams: Sequence[Stream], settings: Settings) -> Iterator[Examination]:
+    for region in {s.cluster.name: s.cluster for s in streams if isinstance(s.cluster, KinesisRegion)}.values():
+        own = [stream for stream in streams if stream.cluster == region]
+        yield Examination("jars", "kinesis", partial(machine.kinesis_jars, settings, own[0].name))
+        yield Examination("stream", region.name, partial(kafka.streams, own, lake=settings.lake))
 
 
 def _followers(tables: Iterable[FollowedTable], settings: Settings) -> Iterator[Examination]:

@@ -15,9 +15,9 @@ from kdi_assets.sources.kafka.topic import read_topics
 from kdi_assets.sources.kafka.topic_config import (
     TRANSACTIONS,
     knows_transactions,
-    read_retention,
     topic_configs,
 )
+from kdi_assets.sources.of_stream import source_of
 from kdi_assets.sources.source import Retention, TopicState
 from kdi_assets.stream.stream import Cluster, Stream
 from kdi_assets.wording import byte_size, counted, duration
@@ -73,10 +73,11 @@ def _transactions(cluster: Cluster) -> Iterator[Finding]:
         yield fine("rights", TRANSACTIONS, found, cluster=cluster.name, transactions=known)
 
 
-def streams(cluster: Cluster, own: Sequence[Stream], *, lake: str) -> Iterator[Finding]:
-    """Why a drain of each stream would be refused, and how near each stream is to losing messages."""
+def streams(own: Sequence[Stream], *, lake: str) -> Iterator[Finding]:
+    """Why a drain of each stream of a connection would be refused, and how near each is to losing messages."""
     backlogs = read_backlogs(own, lake=lake)
-    kept = read_retention(cluster, {stream.topic for stream in own})
+    with_backlog = {stream.topic for stream, backlog in zip(own, backlogs, strict=True) if backlog.known}
+    kept = source_of(own[0]).retention(with_backlog) if with_backlog else {}
     for stream, backlog in zip(own, backlogs, strict=True):
         yield _stream(stream, backlog)
         if backlog.known and stream.topic in kept:

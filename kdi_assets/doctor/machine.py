@@ -13,6 +13,7 @@ from kdi_assets.runtime.errors import JarMissing
 from kdi_assets.runtime.jars import JARS_LOCK, locked_jars, refuse_unlocked, spark_groups
 from kdi_assets.runtime.java import OLDEST_JAVA, find_java, java_version
 from kdi_assets.settings import Settings
+from kdi_assets.sources.kinesis.errors import KinesisReaderMissing
 from kdi_assets.wording import counted
 
 DISTRIBUTION = "kdi-assets"
@@ -103,6 +104,17 @@ def jars(settings: Settings, *, lock: Path = JARS_LOCK) -> Iterator[Finding]:
         yield warning("jars", "broker", missing)
     else:
         yield fine("jars", "broker", f"{counted(verified, 'jar')}, hashes as locked", jars=verified)
+
+
+def kinesis_jars(settings: Settings, stream: str) -> Iterator[Finding]:
+    """Whether the jars of Kinesis were fetched; ``jars`` looks at their hashes.
+
+    Raises:
+        KinesisReaderMissing: They were not.
+    """
+    if "kinesis" not in spark_groups(settings):
+        raise KinesisReaderMissing(stream=stream)
+    yield fine("jars", "kinesis", "fetched")
 
 
 def driver(settings: Settings) -> Iterator[Finding]:

@@ -25,12 +25,12 @@ from kdi_assets.drain.execute_plan import DrainContext, execute_plan
 from kdi_assets.drain.plan import Plan, PositionCommit
 from kdi_assets.drain.position_commit import commit_positions
 from kdi_assets.drain.report import Commit, DrainReport, heard_by_listeners
-from kdi_assets.drain.snapshot import Snapshot, check_last_read, expected_offset_bytes, take_snapshot
-from kdi_assets.drain.spark_errors import jvm_loss_named
+from kdi_assets.drain.snapshot import check_last_read, expected_offset_bytes, take_snapshot
+from kdi_assets.drain.spark_errors import jvm_loss_named, spark_failures
 from kdi_assets.errors import Transient
 from kdi_assets.runtime.spark_internals import jvm_cpu_seconds
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import ReadMessages, TopicState
+from kdi_assets.sources.source import Held, ReadMessages, TopicState
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -105,7 +105,10 @@ class Draining:
         with self._clock.running():
             self._snapshot = take_snapshot(context.stream, context.lake, topic)
         self._backlog_before = self._snapshot.backlog()
-        self._until, self._has_held = _ends(self._snapshot.topic), False
+        first = self._snapshot.topic
+        self._as_of = first.as_of
+        # Where a moment ends the drain, no offsets do: what is held first may be only a part of what came before it.
+        self._until, self._has_ends = ({}, True) if first.as_of else (_ends(first), False)
 
     @property
     def stream(self) -> Stream:
@@ -128,7 +131,8 @@ class Draining:
         stream = self.stream
         with self._clock.running(), ExitStack() as unless_planned:
             unless_planned.callback(self._until_taken.close)
-            snapshot = self._held_snapshot()
+            held = self._hold()
+            snapshot = replace(self._snapshot, topic=held.topic)
             expected = expected_offset_bytes(stream, snapshot)
             plan = snapshot.plan(stream, self._until, offset_bytes=expected)
             if plan and plan.ranges:
@@ -137,8 +141,14 @@ class Draining:
                 if timestamps and self._lag is None:
                     self._lag = max(0.0, (datetime.now(UTC) - min(timestamps)).total_seconds())
                 read = source_of(stream).last_messages(plan.ranges)
+                with spark_failures(stream, "looking for the end of the plan"):
+                    marks = held.marks(plan.ranges)
+                planned = replace(plan, last_read={**plan.last_read, **read}, marks=marks)
                 unless_planned.pop_all()
-                return replace(plan, last_read={**plan.last_read, **read})
+                return planned
+            if held.renewal and snapshot.ledger:
+                reason = "nothing arrived for a quarter of the retention"
+                return PositionCommit("renewal", snapshot.ledger.positions, reason, held.renewal)
         if self._undrainable:
             raise self._undrainable
         return None
@@ -195,17 +205,19 @@ class Draining:
             taken_by_another=self._overtaken and not self._commits,
         )
 
-    def _held_snapshot(self) -> Snapshot:
-        """The snapshot with what the source holds until the next plan is taken."""
-        snapshot, self._read_held = self._snapshot, None
-        if snapshot.ledger is None:
-            return snapshot
-        hold = source_of(self.stream).hold(self._context.session, snapshot.topic, snapshot.ledger.positions)
-        held = self._until_taken.enter_context(hold)
+    def _hold(self) -> Held:
+        """What the source holds until the next plan is taken."""
+        topic, ledger = replace(self._snapshot.topic, as_of=self._as_of), self._snapshot.ledger
+        self._read_held = None
+        if ledger is None:
+            return Held(topic)
+        hold = source_of(self.stream).hold(self._context.session, topic, ledger, most=self.stream.offsets_per_plan)
+        with spark_failures(self.stream, "reading messages before a plan"):
+            held = self._until_taken.enter_context(hold)
         self._read_held = held.read
-        if held.read and not self._has_held:
-            self._until, self._has_held = _ends(held.topic), True  # a source that reads ahead knows its ends only now
-        return replace(snapshot, topic=held.topic)
+        if held.read and not self._has_ends:
+            self._until, self._has_ends = _ends(held.topic), True  # a source that reads ahead knows its ends only now
+        return held
 
     def _commit_positions(self, step: PositionCommit) -> None:
         context, snapshot = self._context, self._snapshot

@@ -201,6 +201,8 @@ class Execution:
             topic_id=plan.topic_id,
             attempt_id=plan.attempt_id,
             positions=plan.positions_after,
+            bookmarks=plan.marks.bookmarks,
+            spans=plan.marks.spans,
             ranges=account.ranges,
             gaps=account.gaps,
             gap_digest=account.gap_digest,

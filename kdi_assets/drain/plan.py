@@ -18,11 +18,12 @@ from kdi_assets.drain.plan_errors import (
     TopicRecreated,
 )
 from kdi_assets.drain.route_change import routes_to_drain_by
+from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import Kind, LastRead, unmoved_last_read
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import BrokerOffsets, TopicState
+from kdi_assets.sources.source import BrokerOffsets, Marks, TopicState
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 
@@ -32,11 +33,13 @@ class PositionCommit:
 
     Attributes:
         positions: Next offset of every topic partition.
+        bookmarks: Where these are, if an offset cannot say it.
     """
 
     kind: Kind
     positions: Mapping[TopicPartition, int]
     reason: str
+    bookmarks: Mapping[TopicPartition, Bookmark] = field(default_factory=dict)
 
 
 def needed_position_commit(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> PositionCommit | None:
@@ -54,7 +57,7 @@ def needed_position_commit(stream: Stream, ledger: LedgerState | None, topic: To
     if ledger is None:
         refuse_other_start(stream, {}, topic)
         reason = f"the table does not exist; start: {_start_text(stream)}"
-        return PositionCommit("start", start_positions(stream, topic), reason)
+        return PositionCommit("start", start_positions(stream, topic), reason, first_bookmarks(stream, topic))
     refuse_other_ids(stream, ledger, topic)
     if ledger.restored_to is not None:
         positions = {**dict.fromkeys(topic.partitions, 0), **ledger.positions}
@@ -69,8 +72,13 @@ def needed_position_commit(stream: Stream, ledger: LedgerState | None, topic: To
             reason = "the table has positions of another writer with this app_id"
             return PositionCommit("takeover", positions, reason)
         reason = f"the table has no positions yet; start: {_start_text(stream)}"
-        return PositionCommit("start", positions, reason)
+        return PositionCommit("start", positions, reason, first_bookmarks(stream, topic))
     return None
+
+
+def first_bookmarks(stream: Stream, topic: TopicState) -> Mapping[TopicPartition, Bookmark]:
+    """As ``Source.first_bookmarks``."""
+    return source_of(stream).first_bookmarks(topic, stream.start) if topic.as_of else {}
 
 
 def start_positions(
@@ -117,6 +125,7 @@ class Plan:
         expected_bytes: Estimate of the bytes of keys and values in the ranges, uncompressed; ``None`` without one.
         routes: The conditions of the stream's route group that decide which messages are its own.
         last_read: The last message of each topic partition before the position that the plan leads to.
+        marks: Of the ranges.
     """
 
     stream: str
@@ -130,6 +139,7 @@ class Plan:
     expected_bytes: int | None = None
     routes: Routes | None = None
     last_read: Mapping[TopicPartition, LastRead] = field(default_factory=dict)
+    marks: Marks = Marks()
 
     @property
     def version(self) -> int:
@@ -202,7 +212,9 @@ def refuse_other_ids(stream: Stream, ledger: LedgerState, topic: TopicState) -> 
     if not ledger.topic_id_matches:
         recorded = ledger.entry.topic_id if ledger.entry else ""
         raise TopicRecreated(stream=stream.name, topic=topic.topic, recorded_id=recorded, found_id=topic.topic_id)
-    if vanished := sorted(ledger.positions.keys() - topic.partitions.keys()):
+    bookmarks = ledger.entry.bookmarks if ledger.entry else {}
+    ended = {tp for tp, mark in bookmarks.items() if mark.ended}  # a shard that was read to its end may expire
+    if vanished := sorted(ledger.positions.keys() - topic.partitions.keys() - ended):
         raise TopicPartitionVanished(
             stream=stream.name, topic_partition=vanished[0], position=ledger.positions[vanished[0]]
         )

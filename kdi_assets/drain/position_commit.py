@@ -57,6 +57,7 @@ def commit_positions(
         kind=positions.kind,
         topic_id=topic.topic_id,
         positions=positions.positions,
+        bookmarks=positions.bookmarks,
         run_id=run_id,
         **_first_routes(stream, ledger),
     )

@@ -75,7 +75,7 @@ def fresh_ledger(stream: Stream, lake: str, topic: TopicState) -> LedgerState | 
         TableMissing: The table is gone, and its dead letters or the archive of its ledger are not.
         KdiError: As ``read_ledger``; or the dead letters were restored, replaced or dropped.
     """
-    ledger = read_ledger(stream, lake, topic_id=topic.topic_id, topic_partitions=len(topic.partitions))
+    ledger = read_ledger(stream, lake, topic_id=topic.topic_id, topic_partitions=topic.numbers_end)
     if ledger:
         # Another table or topic is refused first: its decision may bring new dead letters.
         if ledger.table_id_matches and ledger.topic_id_matches and ledger.dead_letters_at:
@@ -106,6 +106,8 @@ def take_snapshot(
         raise StreamRetired(stream=stream.name)
     topic = topic or source_of(stream).topic(stream.topic)
     found = ledger(stream, lake, topic)
+    if topic.as_of:
+        topic = topic.without_backlog(found.positions if found else {})
     return Snapshot(topic, found, needed_position_commit(stream, found, topic))
 
 

@@ -17,6 +17,7 @@ from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.delta.markers import version_id
 from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind, commit_once, refuse_conflicts
 from kdi_assets.delta.transaction import Staged, start_table
+from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import (
     BELOW_POSITIONS,
     REPLAY_PREFIX,
@@ -26,6 +27,7 @@ from kdi_assets.ledger.entry import (
     unmoved_last_read,
 )
 from kdi_assets.ledger.entry_json import entry_to_json, parse_entry
+from kdi_assets.ledger.errors import PositionWithoutBookmark
 from kdi_assets.ledger.positions import (
     LedgerState,
     known_positions,
@@ -57,6 +59,7 @@ def next_entry(
     kind: Kind,
     topic_id: str,
     positions: Mapping[TopicPartition, int] | None = None,
+    bookmarks: Mapping[TopicPartition, Bookmark] | None = None,
     attempt_id: str = "",
     **fields: Any,
 ) -> LedgerEntry:
@@ -69,15 +72,21 @@ def next_entry(
         ledger: The newest state of the ledger; ``None`` if the commit creates the table.
         topic_id: Of the topic that the positions belong to: the ledger's own, or one that a decision changes to.
         positions: Next offsets that the commit sets; other topic partitions keep theirs.
+        bookmarks: The same of Kinesis, whose positions mean nothing without them.
         attempt_id: By default a new one.
         fields: Of ``LedgerEntry``. Dead letters, routes and the messages read last are carried over if not named here.
+
+    Raises:
+        PositionWithoutBookmark: As ``refuse_unmarked``.
     """
     newest = ledger.entry if ledger else None
+    refuse_unmarked(stream, newest, topic_id, positions or {}, bookmarks or {})
     after = {**(known_positions(ledger, stream) if ledger else {}), **(positions or {})}
+    same_topic = newest if newest and newest.topic_id == topic_id else None
     carried_over = {
         "dead_letters_at": ledger.dead_letters_at if ledger else None,
         "routes": ledger.routes if ledger else None,
-        "last_read": unmoved_last_read(newest, after) if newest and newest.topic_id == topic_id else {},
+        "last_read": unmoved_last_read(same_topic, after),
     }
     return LedgerEntry(
         version=-1,
@@ -88,8 +97,28 @@ def next_entry(
         topic_id=topic_id,
         table_id=ledger.table_id if ledger else "",
         positions=after,
+        bookmarks={**(same_topic.bookmarks if same_topic else {}), **(bookmarks or {})},
         **{**carried_over, **fields},
     )
+
+
+def refuse_unmarked(
+    stream: Stream,
+    newest: LedgerEntry | None,
+    topic_id: str,
+    positions: Mapping[TopicPartition, int],
+    bookmarks: Mapping[TopicPartition, Bookmark],
+) -> None:
+    """Refuse to move a position of Kinesis and to leave its bookmark: later records would get the wrong numbers.
+
+    Raises:
+        PositionWithoutBookmark: The newest entry has a bookmark of it, and there is no new one.
+    """
+    if newest is None or newest.topic_id != topic_id:
+        return
+    for tp in sorted(newest.bookmarks.keys() & positions.keys() - bookmarks.keys()):
+        if positions[tp] != newest.positions.get(tp):
+            raise PositionWithoutBookmark(stream=stream.name, topic_partition=tp, position=positions[tp])
 
 
 def may_follow(entry: LedgerEntry, other: LedgerEntry | None) -> bool:
@@ -100,7 +129,8 @@ def may_follow(entry: LedgerEntry, other: LedgerEntry | None) -> bool:
 def rebase(entry: LedgerEntry, other: LedgerEntry) -> LedgerEntry:
     """The entry as it must be after another entry: what it does not change itself is taken from the other."""
     if entry.kind in BELOW_POSITIONS:
-        entry = replace(entry, positions=other.positions, routes=other.routes, last_read=other.last_read)
+        moved = {name: getattr(other, name) for name in ("positions", "bookmarks", "routes", "last_read")}
+        entry = replace(entry, **moved)
     return replace(entry, dead_letters_at=_newer(entry.dead_letters_at, other.dead_letters_at))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Literal
 
+from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from kdi_assets.wording import printable
@@ -188,6 +189,8 @@ class LedgerEntry:
         withdrawn: Of a replay of dates, by topic partition: messages whose rows it removed without replacement.
         withdrawn_digest: ``bit_xor(xxhash64(partition, offset))`` of these.
         erasure: Of an erasure: what it erased.
+        bookmarks: Of Kinesis: where each position is in its shard.
+        spans: Of Kinesis: what the commit read of each shard.
     """
 
     version: int
@@ -230,6 +233,8 @@ class LedgerEntry:
     withdrawn_digest: int = 0
     erasure: Erasure | None = None
     last_read: Mapping[TopicPartition, LastRead] = field(default_factory=dict)
+    bookmarks: Mapping[TopicPartition, Bookmark] = field(default_factory=dict)
+    spans: Mapping[TopicPartition, Span] = field(default_factory=dict)
     decided_by: str = ""
     because: str = ""
 

@@ -9,6 +9,7 @@ from datetime import date, datetime
 from typing import Any
 
 from kdi_assets.delta.log import metadata_with
+from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.entry import (
     DeadLettersAt,
     Erasure,
@@ -22,15 +23,16 @@ from kdi_assets.ledger.errors import WrittenByNewerRelease
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
-FORMAT, FORMAT_OF_ERASURES = 1, 6
+FORMAT, FORMAT_OF_ERASURES, FORMAT_OF_BOOKMARKS = 1, 6, 7
 """A new field needs no new format if older releases can ignore it and still count right; any other change does. A
-release that does not know erasures would count erased messages as missing. Development versions wrote 2 to 5."""
+release that does not know erasures would count erased messages as missing, and one that does not know bookmarks would
+leave them out of its next entry. Development versions wrote 2 to 5."""
 
 
 def entry_to_json(entry: LedgerEntry) -> str:
     """The form in the log: numbers of topic partitions as keys, ranges as ``[partition, start, end]``."""
     values = {name: value for name, value in _to_json_value(entry).items() if value or name not in _LEFT_OUT_IF_EMPTY}
-    written_as = FORMAT_OF_ERASURES if entry.erasure else FORMAT
+    written_as = FORMAT_OF_BOOKMARKS if entry.bookmarks else FORMAT_OF_ERASURES if entry.erasure else FORMAT
     return json.dumps({"kdi_ledger": written_as, **values}, separators=(",", ":"))
 
 
@@ -43,7 +45,7 @@ def parse_entry(user_metadata: str, version: int, app_id: str) -> LedgerEntry | 
     written = metadata_with("kdi_ledger", user_metadata)
     if written is None or written.get("app_id") != app_id:
         return None
-    if written["kdi_ledger"] not in (FORMAT, FORMAT_OF_ERASURES):
+    if written["kdi_ledger"] not in (FORMAT, FORMAT_OF_ERASURES, FORMAT_OF_BOOKMARKS):
         raise WrittenByNewerRelease(app_id=app_id, version=version)
     known = {f.name: written[f.name] for f in fields(LedgerEntry) if written.get(f.name) is not None}
     read = {name: _FROM_JSON[name](value, written["topic"]) for name, value in known.items() if name in _FROM_JSON}
@@ -53,7 +55,7 @@ def parse_entry(user_metadata: str, version: int, app_id: str) -> LedgerEntry | 
 _LEFT_OUT_IF_EMPTY = (
     *("gap_digest", "letters_by_date", "routes", "decided_by", "because", "outcomes", "returned"),
     *("dates", "removed_by_date", "kept_aside", "withdrawn", "withdrawn_digest", "last_read"),
-    "erasure",
+    *("erasure", "bookmarks", "spans"),
 )
 _COUNTS = tuple(f.name for f in fields(RangeCounts))[1:]
 _RANGE_LENGTH = 3 + len(_COUNTS)  # of a range in the log: partition, start, end, and the counts of this release
@@ -103,6 +105,8 @@ _FROM_JSON: Mapping[str, Callable[[Any, str], Any]] = {
     **dict.fromkeys(("gaps", "declared_losses"), lambda values, topic: tuple(_range(r, topic) for r in values)),
     **dict.fromkeys(("unknown", "misfits"), lambda of, _: FieldCounts(of["messages"], of["named"], of["others"])),
     "last_read": lambda values, topic: _by_partition(values, topic, lambda m: LastRead(*m)),
+    "bookmarks": lambda values, topic: _by_partition(values, topic, lambda mark: Bookmark(**mark)),
+    "spans": lambda values, topic: _by_partition(values, topic, lambda span: Span(**span)),
     "withdrawn": lambda values, topic: _by_partition(values, topic, lambda u: RowlessCounts(*u)),
     "ranges": lambda values, topic: tuple(RangeCounts(_range(r, topic), *r[3:_RANGE_LENGTH]) for r in values),
     "dead_letters_at": lambda value, _: DeadLettersAt(value["table_id"], value["version"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kdi_assets.errors import Terminal, Transient
+from kdi_assets.stream.stream import TopicPartition
 from kdi_assets.wording import sql_command
 
 
@@ -52,6 +53,20 @@ class RowsWithoutDate(Terminal):
     what_happened = "{stream}: {rows:,} of the rows to replace or remove in {uri} have no date."
     what_is_safe = "nothing was committed; rows and positions stay as they are."
     what_to_run = "kdi sql 'UPDATE delta.`{uri}` SET date = EXPRESSION WHERE date IS NULL'; then the same command again"
+
+
+class PositionWithoutBookmark(Terminal):
+    """A position of Kinesis is only a number: it cannot be set without the record that it follows."""
+
+    stream: str
+    topic_partition: TopicPartition
+    position: int
+
+    what_happened = (
+        "{stream}: the position in {topic_partition} cannot be set to {position}: nobody knows which record that is."
+    )
+    what_is_safe = "nothing was committed; rows and positions stay as they are."
+    what_to_run = "kdi history {stream}   (RESTORE TABLE of a version of it takes rows and positions back together)"
 
 
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"

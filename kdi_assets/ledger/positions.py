@@ -54,7 +54,7 @@ def read_transactions(log: TableLog, stream: Stream, topic_partitions: int) -> d
     """The versions of the ledger's transaction ids that the log has, as recorded.
 
     Args:
-        topic_partitions: How many the broker has; ids of more topic partitions are found too.
+        topic_partitions: The end of the source's numbers; ids of more topic partitions are found too.
     """
     app_id = stream.app_id
     found = {version_id(app_id): log.transaction_version(version_id(app_id))}
@@ -62,7 +62,7 @@ def read_transactions(log: TableLog, stream: Stream, topic_partitions: int) -> d
     while True:
         present = log.transaction_version(partition_id(app_id, partition))
         if present is None and partition >= topic_partitions:
-            break  # topic partitions are numbered without holes: the first absent id after the broker's last ends it
+            break  # later numbers have no holes: the first absent id after the source's last ends it
         found[partition_id(app_id, partition)] = present
         partition += 1
     return {app: version for app, version in found.items() if version is not None}
@@ -145,7 +145,7 @@ def read_ledger(
     """Read the ledger of a stream without a JVM.
 
     Args:
-        topic_partitions: How many the broker has; positions of more topic partitions are found too.
+        topic_partitions: The end of the source's numbers; positions of more topic partitions are found too.
         version: Read the ledger at this version of the table; by default the newest.
 
     Returns:

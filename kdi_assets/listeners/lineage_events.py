@@ -179,7 +179,7 @@ def _topic(stream: Stream, commits: Sequence[LedgerEntry]) -> InputDataset:
 
 
 def _topic_name(stream: Stream) -> tuple[str, str]:
-    return f"kafka://{stream.cluster.bootstrap_servers.split(',')[0].strip()}", stream.topic
+    return f"{stream.cluster.system}://{stream.cluster.address.split(',')[0].strip()}", stream.topic
 
 
 def _outputs(

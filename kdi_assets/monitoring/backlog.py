@@ -135,7 +135,8 @@ class Backlog:
     """The backlog of a stream: the sum, or the worst, of its topic partitions.
 
     Attributes:
-        offsets: Between positions and ends; gaps count.
+        offsets: Between positions and ends; gaps count. Of a source that knows no offsets before it reads, the topic
+            partitions on which messages wait.
         lag_seconds: Age of the oldest message of the backlog; ``None`` without a backlog, or if unknown.
         refusal: Why a drain of the stream would fail now.
         open_transaction_offsets: Offsets after the last stable offset, held back until a producer commits or aborts.

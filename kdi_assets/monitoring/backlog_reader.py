@@ -23,7 +23,7 @@ from kdi_assets.monitoring.backlog import status_word
 from kdi_assets.monitoring.ledger_cache import LedgerCache, RecentCommits
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import LEADER_SECONDS, AtPosition, BrokerOffsets, Retention, Source, TopicState
+from kdi_assets.sources.source import LEADER_SECONDS, AtPosition, BrokerOffsets, Retention, Source, TopicState, Waiting
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 TIMES_SECONDS = 3.0
@@ -116,15 +116,38 @@ class BacklogReader:
     def _look(self, stream: Stream, lake: str, topic: TopicState | KdiError | None) -> _StreamNow:
         if not isinstance(topic, TopicState) or stream.status == "retired":
             return _StreamNow(stream, refusal=topic if isinstance(topic, KdiError) else None)
-        snapshot, refusal = None, None
+        snapshot, refusal, needs_renewal = None, None, False
         try:
             snapshot = take_snapshot(stream, lake, topic, ledger=self._ledgers)
             snapshot.plan(stream)  # raises what a drain would raise
+            if topic.as_of:
+                snapshot, needs_renewal = self._with_first_messages(stream, snapshot)
         except KdiError as error:
             refusal = error
-        seen = _StreamNow(stream, topic, snapshot, refusal)
+        seen = _StreamNow(stream, snapshot.topic if snapshot else topic, snapshot, refusal, needs_renewal)
         self._ledgers.set_idle(stream, lake, topic, idle=seen.is_idle)
         return replace(seen, recent=self._ledgers.recent(stream, lake)) if seen.waiting else seen
+
+    def _with_first_messages(self, stream: Stream, snapshot: Snapshot) -> tuple[Snapshot, bool]:
+        """The snapshot of a source that knows no offsets, with one after each position that a message follows.
+
+        Returns:
+            It, and whether a drain has bookmarks to renew.
+        """
+        if snapshot.ledger is None or snapshot.position_commit:
+            return snapshot, False
+        positions, cluster = snapshot.positions(), stream.cluster.name
+        places = {tp: _Place(cluster, tp, at, None) for tp, at in positions.items()}
+        waiting = {tp for tp, place in places.items() if place in self._next}
+        found = Waiting()
+        if not waiting:  # while one waits, the source is not asked again: all calls of a shard share one limit
+            found = source_of(stream).waiting(snapshot.topic, snapshot.ledger)
+            first_at = found.first_at.items()
+            self._next |= {places[tp]: _NextMessage(AtPosition(next_at=at), math.inf) for tp, at in first_at}
+            waiting = set(found.first_at)
+        ends = {tp: at + (tp in waiting) for tp, at in positions.items()}
+        known = {tp: BrokerOffsets(at, ends[tp], ends[tp]) for tp, at in positions.items()}
+        return replace(snapshot, topic=replace(snapshot.topic, partitions=known)), found.needs_renewal
 
     def _read_next_messages(self, cluster: str, source: Source, waiting: Collection[_StreamNow]) -> None:
         """Read the next message of each topic partition with a backlog; once for each position."""
@@ -160,15 +183,18 @@ class BacklogReader:
 
     def _backlog(self, seen: _StreamNow, now: datetime) -> Backlog:
         stream, held = seen.stream, seen.topic.partitions if seen.topic else {}
-        recent = seen.recent
-        size, patience = recent.bytes_per_offset, stream.patience_seconds(now)
+        recent, patience = seen.recent, stream.patience_seconds(now)
+        # Of a source that knows no offsets, one stands for all that wait: their number and size are unknown.
+        counts = seen.topic is None or seen.topic.as_of is None
+        size = recent.bytes_per_offset if counts else None
         _, retention = self._retention.get((stream.cluster.name, stream.topic), (0.0, None))
         found = {tp: self._next[place].message for tp, place in seen.places.items() if place in self._next}
         positions = seen.snapshot.positions() if seen.snapshot else {}
         partitions = {}
         for tp, offsets in held.items():
             next_at = found.get(tp, AtPosition()).next_at
-            partitions[tp] = _partition(tp, offsets, positions.get(tp), next_at, recent, retention, patience, now)
+            found_here = _partition(tp, offsets, positions.get(tp), next_at, recent, retention, patience, now)
+            partitions[tp] = found_here if counts else replace(found_here, arrival_rate=None)
         waiting = sum(b.offsets for b in partitions.values())
         return Backlog(
             stream=stream.name,
@@ -176,7 +202,7 @@ class BacklogReader:
             offsets=waiting,
             lag_seconds=max((b.lag_seconds for b in partitions.values() if b.lag_seconds is not None), default=None),
             refusal=seen.refusal or truncation(stream, seen.last_read, found),
-            needs_position_commit=seen.snapshot is not None and seen.snapshot.position_commit is not None,
+            needs_position_commit=seen.needs_position_commit,
             open_transaction_offsets=sum(b.open_transaction_offsets for b in partitions.values()),
             bytes=None if size is None else round(waiting * size),
             pace=recent.pace,
@@ -206,7 +232,12 @@ class _StreamNow:
     topic: TopicState | None = None
     snapshot: Snapshot | None = None
     refusal: KdiError | None = None
+    needs_renewal: bool = False
     recent: RecentCommits = RecentCommits()
+
+    @property
+    def needs_position_commit(self) -> bool:
+        return self.needs_renewal or (self.snapshot is not None and self.snapshot.position_commit is not None)
 
     @property
     def is_idle(self) -> bool:

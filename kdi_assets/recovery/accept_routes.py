@@ -175,7 +175,7 @@ def _members(stream: Stream, documents: Mapping[str, Stream], lake: str, topic: 
         one = waiting.pop(0)
         if one.status == "retired":
             continue
-        ledger = read_ledger(one, lake, topic_id=topic.topic_id, topic_partitions=len(topic.partitions))
+        ledger = read_ledger(one, lake, topic_id=topic.topic_id, topic_partitions=topic.numbers_end)
         if ledger is None or ledger.ledger_version is None:
             continue  # its first drain uses the conditions of its document
         recorded, wanted = recorded_routes(one, ledger), Routes.of(one)

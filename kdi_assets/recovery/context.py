@@ -61,8 +61,8 @@ class ResolveContext:
 
     def ledger_at(self, version: int) -> LedgerState | None:
         """The ledger at a version of the table; raises as ``read_ledger``."""
-        topic, count = self.topic.topic_id, len(self.topic.partitions)
-        return read_ledger(self.stream, self.lake, topic_id=topic, topic_partitions=count, version=version)
+        topic, end = self.topic.topic_id, self.topic.numbers_end
+        return read_ledger(self.stream, self.lake, topic_id=topic, topic_partitions=end, version=version)
 
     def refuse_other_topic_or_table(self) -> None:
         """Refuse a topic or a table that the positions do not belong to, unless the action decides exactly that.
@@ -77,6 +77,17 @@ class ResolveContext:
             raise self.refusal("the topic is another one; new-topic decides that")
         if not ledger.table_id_matches and self.action != "adopt" and ledger.topic_id_matches:
             raise self.refusal("the table is another one; adopt decides that")
+
+    def refuse_unknown_offsets(self) -> None:
+        """Refuse to set positions whose messages the source cannot name.
+
+        Raises:
+            NothingToResolve: Its offsets are numbers of the table's own reading.
+        """
+        if self.topic.as_of and self.action in ("accept-loss", "rewind", "adopt"):
+            detail = "an offset of Kinesis is the number of a record in this table's reading, and nobody can set one"
+            back = f"kdi history {self.stream.name}   (RESTORE TABLE to one of its versions takes positions back)"
+            raise self.refusal(detail, then=back if self.action == "rewind" else another_table(self.stream))
 
     def refuse_gap(self) -> None:
         """Refuse an action that needs the positions if they are unknown.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.object_storage import prove_conditional_put
 from kdi_assets.delta.transaction import Staged
-from kdi_assets.ledger.commit import commit, next_entry
+from kdi_assets.ledger.commit import commit, next_entry, refuse_unmarked
 from kdi_assets.ledger.coordinates import keeps_timestamps
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import LedgerGap
@@ -92,6 +92,7 @@ def decide(
     if topic_partition is not None and topic_partition not in context.topic.partitions:
         raise context.refusal(f"the topic has no {topic_partition}")
     context.refuse_other_topic_or_table()
+    context.refuse_unknown_offsets()
     match action:
         case "accept-loss":
             proposal = accept_loss(context, topic_partition, until, start=start)
@@ -115,11 +116,11 @@ def _context(stream: Stream, lake: str, action: Action, session: Callable[[], Sp
         KdiError: The topic or the ledger cannot be read.
     """
     topic = source_of(stream).topic(stream.topic)
-    topic_id, count, gap = topic.topic_id, len(topic.partitions), False
+    topic_id, end, gap = topic.topic_id, topic.numbers_end, False
     try:
-        ledger = read_ledger(stream, lake, topic_id=topic_id, topic_partitions=count)
+        ledger = read_ledger(stream, lake, topic_id=topic_id, topic_partitions=end)
     except LedgerGap:
-        gap, ledger = True, read_ledger_despite_gap(stream, lake, topic_id=topic_id, topic_partitions=count)
+        gap, ledger = True, read_ledger_despite_gap(stream, lake, topic_id=topic_id, topic_partitions=end)
     if ledger is None:
         raise NothingToResolve(stream=stream.name, action=action, detail="the table does not exist")
     log = TableLog.existing(ledger.uri, ledger.version)
@@ -130,6 +131,7 @@ def _context(stream: Stream, lake: str, action: Action, session: Callable[[], Sp
 
 def _decision(context: ResolveContext, proposal: ProposedPositions) -> Decision:
     action, after = context.action, {**context.positions, **proposal.after}
+    refuse_unmarked(context.stream, context.ledger.entry, context.topic.topic_id, after, {})
     counts, last_read = check_rows_to_remove(context, after) if action == "rewind" else (PastPositionCounts(), {})
     return Decision(
         action=action,

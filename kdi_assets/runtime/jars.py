@@ -1,4 +1,4 @@
-"""The jars of Spark, the broker and the S3 client: locked by coordinate and SHA-256, fetched once into one folder.
+"""The jars of Spark, the broker and the clients of S3 and Kinesis: locked by coordinate and SHA-256, fetched once.
 
 Every jar is resolved by name, without its dependencies: only what the lock lists is fetched.
 """
@@ -18,15 +18,17 @@ from typing import Any, Literal, get_args
 from kdi_assets.runtime.environment import environment_set
 from kdi_assets.runtime.errors import JarDiffers, JarHashDiffers, JarMissing, JarsNotFetched
 from kdi_assets.runtime.java import find_java, proxy_options
-from kdi_assets.runtime.kernel import compile_kernel, kernel_path, pyspark_jars
+from kdi_assets.runtime.kernel import KernelGroup, compile_kernel, kernel_path, pyspark_jars
 from kdi_assets.runtime.s3_access import lies_on_s3
 from kdi_assets.runtime.spark_internals import resolved_by_ivy
 from kdi_assets.runtime.whole_files import replace_file
 from kdi_assets.settings import Settings
 
-JarGroup = Literal["build", "spark", "broker", "s3"]
+JarGroup = Literal["build", "spark", "broker", "s3", "kinesis"]
 JAR_GROUPS: tuple[JarGroup, ...] = get_args(JarGroup)
 JARS_LOCK = Path(__file__).with_name("jars.lock.json")
+KERNELS: Mapping[KernelGroup, tuple[JarGroup, ...]] = {"spark": ("spark",), "kinesis": ("s3", "kinesis")}
+"""The groups whose jars a kernel is compiled with, besides PySpark's own, by the group that it belongs to."""
 LOG = "ivy.log"
 UNREACHABLE = re.compile(r"Server access error .*|Host \S+ not found")
 JARS_AT_ONCE = 8  # a resolution takes 0.8 s, each further jar in it 0.3 s; few, to show progress
@@ -65,11 +67,11 @@ def jar_paths(directory: Path, group: JarGroup) -> list[Path]:
     if group == "broker":
         # PySpark's own: Ivy in Spark leaves this one out of what it fetches.
         return [*paths, next(pyspark_jars().glob("scala-library-*.jar"))]
-    return [*paths, *_kernel(directory)] if group == "spark" else paths
+    return [*paths, *_kernel(directory, group)]
 
 
 def spark_class_path(settings: Settings) -> list[Path]:
-    """The jars that Spark needs besides its own; for a lake on S3, also those of its client.
+    """The jars that Spark needs besides its own, with those of the clients of S3 and Kinesis where they are needed.
 
     Raises:
         JarMissing: Some are missing.
@@ -78,17 +80,29 @@ def spark_class_path(settings: Settings) -> list[Path]:
 
 
 def spark_groups(settings: Settings) -> tuple[JarGroup, ...]:
-    """The groups of Spark's class path."""
+    """The groups of Spark's class path; those of Kinesis once they were fetched, with the SDK's jars of S3."""
+    if (settings.home / "jars" / "kinesis").is_dir():
+        return ("spark", "s3", "kinesis")
     return ("spark", "s3") if lies_on_s3(settings.lake) else ("spark",)
 
 
-def _kernel(directory: Path, lock: Path = JARS_LOCK) -> Iterator[Path]:
-    """The compiled kernel; raises ``JarMissing`` if it was not compiled."""
-    for compiler in locked_jars("build", lock=lock):
-        path = kernel_path(directory, compiler.sha256, *(jar.sha256 for jar in locked_jars("spark", lock=lock)))
-        if not path.is_file():
-            raise JarMissing(group="spark", paths=(path,))
-        yield path
+def _kernel(directory: Path, group: JarGroup, lock: Path = JARS_LOCK) -> Iterator[Path]:
+    """The compiled kernel of the group, if it has one; raises ``JarMissing`` if it was not compiled."""
+    for of_group in (each for each in KERNELS if each == group):
+        for compiler in locked_jars("build", lock=lock):
+            path = _kernel_of(directory, of_group, compiler, lock)
+            if not path.is_file():
+                raise JarMissing(group=group, paths=(path,))
+            yield path
+
+
+def _kernel_of(directory: Path, group: KernelGroup, compiler: Jar, lock: Path) -> Path:
+    hashes = (jar.sha256 for jar in (compiler, *_compiled_with(group, lock)))
+    return kernel_path(directory, *hashes, group=group)
+
+
+def _compiled_with(group: KernelGroup, lock: Path) -> list[Jar]:
+    return [jar for used in KERNELS[group] for jar in locked_jars(used, lock=lock)]
 
 
 def refuse_unlocked(directory: Path, group: JarGroup, *, lock: Path = JARS_LOCK) -> int:
@@ -106,7 +120,7 @@ def refuse_unlocked(directory: Path, group: JarGroup, *, lock: Path = JARS_LOCK)
         raise JarMissing(group=group, paths=missing)
     if differing := tuple(path for path, jar in jars.items() if not _is_there(jar, directory)):
         raise JarDiffers(group=group, paths=differing)
-    return len(jars) + (len(list(_kernel(directory, lock))) if group == "spark" else 0)
+    return len(jars) + len(list(_kernel(directory, group, lock)))
 
 
 def fetch_jars(
@@ -117,7 +131,7 @@ def fetch_jars(
     groups: Collection[str] = JAR_GROUPS,
     lock: Path = JARS_LOCK,
 ) -> None:
-    """Fetch and verify the missing jars, and compile the kernel if it is missing.
+    """Fetch and verify the missing jars, and compile the kernels that are missing.
 
     Args:
         directory: Gets one folder per group.
@@ -137,14 +151,16 @@ def fetch_jars(
     if missing:
         _fetch(missing, directory, home=home, report=report)
     for compiler in (jar for jar in jars if jar.group == "build"):
-        used = locked_jars("spark", lock=lock)
-        kernel = kernel_path(directory, compiler.sha256, *(jar.sha256 for jar in used))
-        if kernel.is_file():
-            report(f"spark   {kernel.name}  is there")
-        else:
-            compiler_jar, *spark = (directory / jar.group / jar.file_name for jar in (compiler, *used))
-            compile_kernel(kernel, compiler=compiler_jar, jars=spark, home=home)
-            report(f"spark   {kernel.name}  compiled")
+        for group in (each for each in KERNELS if each == "spark" or any(jar.group == each for jar in jars)):
+            kernel = _kernel_of(directory, group, compiler, lock)
+            if kernel.is_file():
+                report(f"{group:7} {kernel.name}  is there")
+                continue
+            compiler_jar, *used = (
+                directory / jar.group / jar.file_name for jar in (compiler, *_compiled_with(group, lock))
+            )
+            compile_kernel(kernel, compiler=compiler_jar, jars=used, home=home, group=group)
+            report(f"{group:7} {kernel.name}  compiled")
 
 
 def _fetch(missing: Sequence[Jar], directory: Path, *, home: Path, report: Callable[[str], None]) -> None:

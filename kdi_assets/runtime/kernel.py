@@ -1,4 +1,7 @@
-"""Compiles the kernel, the Java code inside Spark (``kdi_assets/jvm``), with the locked compiler."""
+"""Compiles the kernel, the Java code inside Spark (``kdi_assets/jvm``), with the locked compiler.
+
+The readers of Kinesis are a kernel of their own: they need AWS's SDK, which only streams of Kinesis have.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import zipfile
 from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
+from typing import Literal
 
 from kdi_assets.runtime.errors import KernelNotCompiled
 from kdi_assets.runtime.java import OLDEST_JAVA, find_java
@@ -19,7 +23,12 @@ from kdi_assets.runtime.whole_files import replace_file
 SOURCES = Path(__file__).parents[1] / "jvm"
 
 
-def kernel_path(directory: Path, *hashes: str) -> Path:
+KernelGroup = Literal["spark", "kinesis"]
+"""The groups of jars that a kernel belongs to."""
+OF_KINESIS = SOURCES / "kdi" / "kinesis"
+
+
+def kernel_path(directory: Path, *hashes: str, group: KernelGroup = "spark") -> Path:
     """The jar of the kernel of these sources; it need not exist.
 
     Args:
@@ -27,13 +36,15 @@ def kernel_path(directory: Path, *hashes: str) -> Path:
         hashes: Of the compiler, and of the jars that the kernel is compiled with.
     """
     digest = hashlib.sha256("".join(hashes).encode())
-    for source in _sources():
+    for source in _sources(group):
         digest.update(source.read_bytes())
-    return directory / "spark" / f"kdi-kernel-{digest.hexdigest()[:16]}.jar"
+    return directory / group / f"kdi-kernel-{digest.hexdigest()[:16]}.jar"
 
 
-def compile_kernel(kernel: Path, *, compiler: Path, jars: Iterable[Path], home: Path) -> None:
-    """Compile the kernel into a jar.
+def compile_kernel(
+    kernel: Path, *, compiler: Path, jars: Iterable[Path], home: Path, group: KernelGroup = "spark"
+) -> None:
+    """Compile a kernel into a jar.
 
     Args:
         compiler: The compiler's jar.
@@ -48,15 +59,16 @@ def compile_kernel(kernel: Path, *, compiler: Path, jars: Iterable[Path], home: 
     class_path = os.pathsep.join(map(str, [*jars, *sorted(pyspark_jars().glob("*.jar"))]))
     with tempfile.TemporaryDirectory() as classes:
         options = ["-source", release, "-target", release, "-nowarn", "-cp", class_path, "-d", classes]
-        command = [str(java), "-jar", str(compiler), *options, *map(str, _sources())]
+        command = [str(java), "-jar", str(compiler), *options, *map(str, _sources(group))]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise KernelNotCompiled(sources=SOURCES, output=(done.stdout + done.stderr).strip()[-2000:])
         replace_file(kernel, _packed(Path(classes)))
 
 
-def _sources() -> list[Path]:
-    return sorted(SOURCES.rglob("*.java"))
+def _sources(group: KernelGroup) -> list[Path]:
+    found = sorted(SOURCES.rglob("*.java"))
+    return [source for source in found if source.is_relative_to(OF_KINESIS) == (group == "kinesis")]
 
 
 def pyspark_jars() -> Path:

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+from kdi_assets.sources.kinesis.errors import ReadAgainUnknown
 from kdi_assets.sources.source import Source
+from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import Cluster, Stream
 
 
 def source_of(stream: Stream) -> Source:
     """The source of the stream's messages."""
     return source_at(stream.cluster)
+
+
+def refuse_reading_again(stream: Stream) -> None:
+    """Refuse what needs messages by their offsets, of a source that gives each message once.
+
+    Raises:
+        ReadAgainUnknown: The stream is one of Kinesis: an offset is a number of the table's own reading.
+    """
+    if isinstance(stream.cluster, KinesisRegion):
+        raise ReadAgainUnknown(stream=stream.name)
 
 
 @singledispatch
@@ -24,3 +36,10 @@ def _kafka(connection: Cluster) -> Source:
     from kdi_assets.sources.kafka.source import KafkaSource  # a second source must not load the client of this one
 
     return KafkaSource(connection)
+
+
+@source_at.register
+def _kinesis(connection: KinesisRegion) -> Source:
+    from kdi_assets.sources.kinesis.source import KinesisSource
+
+    return KinesisSource(connection)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from kdi_assets.errors import KdiError
+from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.entry import LastRead
+from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -50,11 +53,27 @@ class BrokerOffsets:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic as the source describes it at one moment; ``topic_id`` changes when a topic is deleted and recreated."""
+    """A topic as the source describes it at one moment; ``topic_id`` changes when a topic is deleted and recreated.
+
+    Attributes:
+        as_of: That moment, if the source knows no offsets before it has read: then those here mean nothing, and a
+            drain takes what arrived until then. ``None``: the offsets are known.
+    """
 
     topic: str
     topic_id: str
     partitions: Mapping[TopicPartition, BrokerOffsets]
+    as_of: datetime | None = None
+
+    @property
+    def numbers_end(self) -> int:
+        """The end of its numbers, exclusive: those of shards have holes, and begin anywhere."""
+        return 1 + max(tp.partition for tp in self.partitions)
+
+    def without_backlog(self, positions: Mapping[TopicPartition, int]) -> TopicState:
+        """The same, as it is known before its messages are read: nothing follows the positions."""
+        found = {tp: positions.get(tp, 0) for tp in self.partitions}
+        return replace(self, partitions={tp: BrokerOffsets(at, at, at) for tp, at in found.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +103,47 @@ ReadMessages = Callable[[Sequence[OffsetRange]], "DataFrame"]
 
 
 @dataclass(frozen=True, slots=True)
+class Marks:
+    """What a ledger entry keeps of a source whose messages have no offsets of their own; empty for others."""
+
+    bookmarks: Mapping[TopicPartition, Bookmark] = field(default_factory=dict)
+    spans: Mapping[TopicPartition, Span] = field(default_factory=dict)
+
+
+def no_marks(ranges: Sequence[OffsetRange]) -> Marks:
+    """The marks of a source whose offsets are enough."""
+    return Marks()
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """What a plan is made of.
 
     Attributes:
         topic: The offsets that can be planned.
         read: Gives the messages of any ranges of them, if they are read already; ``None``: ``Source.read`` does.
+        marks: What the entry keeps of the ranges of a plan.
+        renewal: Bookmarks to commit if there is nothing to plan: retention would pass them otherwise, and nobody could
+            tell whether it passed messages as well.
     """
 
     topic: TopicState
     read: ReadMessages | None = None
+    marks: Callable[[Sequence[OffsetRange]], Marks] = no_marks
+    renewal: Mapping[TopicPartition, Bookmark] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What follows the positions of a topic whose offsets are not known.
+
+    Attributes:
+        first_at: When the first message after each position arrived; absent without one.
+        needs_renewal: Nothing waits, and a drain commits ``Held.renewal``.
+    """
+
+    first_at: Mapping[TopicPartition, datetime] = field(default_factory=dict)
+    needs_renewal: bool = False
 
 
 class Source(Protocol):
@@ -125,6 +175,18 @@ class Source(Protocol):
         """The first offset of each topic partition with a timestamp at or after ``moment``; the end without one."""
         ...
 
+    def first_bookmarks(self, topic: TopicState, start: StartPolicy) -> Mapping[TopicPartition, Bookmark]:
+        """Where a stream without positions begins, if an offset cannot say it; else empty."""
+        ...
+
+    def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
+        """What waits after the positions, where the offsets of a topic are not known.
+
+        Args:
+            topic: With ``as_of``; messages that arrived later do not count.
+        """
+        ...
+
     def around(
         self,
         positions: Mapping[TopicPartition, int],
@@ -153,7 +215,7 @@ class Source(Protocol):
         ...
 
     def hold(
-        self, session: Callable[[], SparkSession], topic: TopicState, positions: Mapping[TopicPartition, int]
+        self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState, *, most: int
     ) -> AbstractContextManager[Held]:
         """Hold what the next plan can be made of, until the plan is executed.
 
@@ -162,8 +224,9 @@ class Source(Protocol):
 
         Args:
             session: Called only if messages are read.
-            topic: Of the snapshot.
-            positions: Where the plan begins; a topic partition without one begins at 0.
+            topic: Of the snapshot; ``as_of`` is that of the drain's first one.
+            ledger: Its positions are where the plan begins; a topic partition without one begins at 0.
+            most: Messages of the plan.
         """
         ...
 

@@ -195,7 +195,7 @@ CAPABILITIES: tuple[Capability, ...] = (
     Capability(
         "plan",
         "What would the next run do?",
-        stream=Has("the ranges of offsets, or the refusal", "kdi plan TABLE"),
+        stream=Has("the ranges of offsets, of Kinesis since when records wait; or the refusal", "kdi plan TABLE"),
         refined=Has("the versions upstream and the dates, or the refusal", "kdi plan TABLE"),
         served=Has(
             "the versions and files that it would read, or that it would compare or replace all rows, or the refusal",
@@ -240,7 +240,7 @@ CAPABILITIES: tuple[Capability, ...] = (
     Capability(
         "doctor",
         "Is everything there that a run needs?",
-        stream=Has("brokers, rights, topic, retention, storage, machine", "kdi doctor TABLE"),
+        stream=Has("brokers or Kinesis, rights, topic, retention, storage, machine", "kdi doctor TABLE"),
         refined=Has("can what is new upstream be read, or what refuses it; storage, machine", "kdi doctor TABLE"),
         served=Has(
             "the same, and does the database answer; the embedded server is asked while it runs", "kdi doctor TABLE"
@@ -295,8 +295,8 @@ CAPABILITIES: tuple[Capability, ...] = (
         "upstream restored",
         "What if its upstream goes back, or is made again?",
         stream=Has(
-            "for a topic that was made again; `accept-loss` or `rewind` for lost messages; until someone decides, a "
-            "drain refuses",
+            "for a topic that was made again; `accept-loss` or `rewind` for lost messages of Kafka; until someone "
+            "decides, a drain refuses",
             "kdi resolve TABLE new-topic",
             "operations.md#decisions",
         ),

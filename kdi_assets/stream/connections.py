@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 from pydantic_core import core_schema
@@ -13,6 +13,7 @@ from pydantic_core import core_schema
 from kdi_assets.stream.aws_secrets import FromSecretsManager
 from kdi_assets.stream.client_values import ClientValue, EnvironmentProperties, FromEnvironment, client_value
 from kdi_assets.stream.field_types import ClusterName, Declared, RegistryName, WrittenAs, full_match, matching, wrong
+from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.sasl import Sasl
 from kdi_assets.wording import BROKER
 
@@ -105,6 +106,8 @@ def _on_or_off(value: object, read: Callable[[object], Any]) -> Any:
 class Cluster(Declared):
     """A Kafka cluster: its brokers, and how to connect to them. Spark gets the Java form of all of it."""
 
+    system: ClassVar[str] = "kafka"
+
     name: Annotated[ClusterName, Field(examples=["main"])]
     """The name that streams use for the cluster. For `main`, KDI_KAFKA overrides bootstrap_servers."""
     bootstrap_servers: Annotated[str, AfterValidator(_brokers), Field(examples=["broker-1:9092,broker-2:9092"])]
@@ -131,6 +134,11 @@ class Cluster(Declared):
         return self
 
     @property
+    def address(self) -> str:
+        """Where it is, for people."""
+        return self.bootstrap_servers
+
+    @property
     def connects_by_fields(self) -> bool:
         """Whether ``tls`` or ``sasl`` say how to connect; else the properties do."""
         return self.tls is not None or self.sasl is not None
@@ -148,6 +156,10 @@ class Cluster(Declared):
         given = {f"tls.{name}": value for name, value in tls.items()}
         given |= {f"sasl.{name}": value for name, value in sasl.items()}
         return EnvironmentProperties(f"cluster {self.name}", given)
+
+
+SourceConnection = Cluster | KinesisRegion
+"""What leads to the topic of a stream; ``system`` is the kind of its source."""
 
 
 def _no_credentials(value: str) -> str:

@@ -58,6 +58,23 @@ class NotWritten:
         raise PydanticOmit
 
 
+@dataclass(frozen=True)
+class RefusedField:
+    """A field that one kind of document does not have and another one does: it says why."""
+
+    said: str
+    right: str
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        def refuse(value: object) -> NoReturn:
+            raise wrong(self.said, self.right)
+
+        return core_schema.no_info_plain_validator_function(refuse)
+
+    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> NoReturn:
+        raise PydanticOmit
+
+
 def _no_such_field(value: object) -> NoReturn:
     raise PydanticCustomError("unexpected_keyword_argument", "no such field")
 
@@ -175,6 +192,7 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
 NAME_IS = "letters, digits, '_' and '-', e.g. main"
 ClusterName = Annotated[str, matching(NAME, "is not a cluster's name", NAME_IS)]
 RegistryName = Annotated[str, matching(NAME, "is not a registry's name", NAME_IS)]
+ConnectionName = Annotated[str, matching(NAME, "is not a connection's name", NAME_IS)]
 
 
 def _share(value: object) -> object:

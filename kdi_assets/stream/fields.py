@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
-from kdi_assets.stream.connections import Cluster
+from kdi_assets.stream.connections import Cluster, SourceConnection
 from kdi_assets.stream.field_types import (
     ColumnPath,
     Declared,
@@ -26,6 +26,7 @@ from kdi_assets.stream.field_types import (
     start_of,
     wrong,
 )
+from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.limits import Checks, DateWindow, DrainWhen, FreshnessLimits
 from kdi_assets.stream.message_format import Compression, Format, Json
 from kdi_assets.stream.message_rules import (
@@ -65,11 +66,13 @@ class References:
 
     Attributes:
         clusters: By name; ``None``: the document of that cluster is wrong.
+        connections: The same of Kinesis.
         read_format: Makes the format of a topic's messages from the document's field.
     """
 
     clusters: Mapping[str, Cluster | None]
     read_format: Callable[[WrittenFormat, str], Format]
+    connections: Mapping[str, KinesisRegion | None] = field(default_factory=dict)
 
 
 def _cluster_named(name: str, info: ValidationInfo) -> Cluster:
@@ -132,7 +135,9 @@ class StreamFields(Declared):
     """Spark SQL for the row's date (UTC), over the record's fields and the struct `kafka` (topic, partition, offset,
     timestamp, timestamp_type, key, headers, tombstone)."""
     cluster: Annotated[
-        Cluster, WrittenAs(str, _cluster_named), Field(default="main", validate_default=True, examples=["main"])
+        SourceConnection,
+        WrittenAs(str, _cluster_named),
+        Field(default="main", validate_default=True, examples=["main"]),
     ]
     """Name of the KafkaCluster document of the topic."""
     columns: Annotated[Mapping[ColumnPath, Sql], Field(examples=[{"host": "parse_url(url, 'HOST')"}])] = field(

@@ -88,6 +88,17 @@ class Stream(StreamFields):
         return self.table
 
     @property
+    def kafka(self) -> Cluster:
+        """The cluster of a topic of Kafka, for what only Kafka has.
+
+        Raises:
+            TypeError: The stream is fed by another source.
+        """
+        if not isinstance(self.cluster, Cluster):
+            raise TypeError(f"{self.name} is not fed by Kafka")
+        return self.cluster
+
+    @property
     def route_group(self) -> tuple[str, str] | None:
         """Cluster and topic of the stream's route group; ``None`` if it has no route."""
         return (self.cluster.name, self.topic) if self.route else None

@@ -86,7 +86,7 @@ def rehearse(folder: Path) -> None:
     broker = start_broker(folder / "broker", home=settings.home, jvm_options=("-Xmx256m", *QUICK_START))
     try:
         stream = made_up(Cluster("main", broker.bootstrap_servers))
-        publish(stream.cluster, stream.topic, Traffic(bad=BAD, seed=1), count=MESSAGES, partitions=2)
+        publish(stream.kafka, stream.topic, Traffic(bad=BAD, seed=1), count=MESSAGES, partitions=2)
         options = [*QUICK_START, *QUIET_OPTIONS, f"-XX:ArchiveClassesAtExit={shlex.quote(str(folder / 'new.jsa'))}"]
         spark = open_session(settings, config={"spark.driver.extraJavaOptions": " ".join(options)})
         drain(stream, lake=str(folder / "lake"), session=lambda: spark)

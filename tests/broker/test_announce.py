@@ -50,7 +50,7 @@ def announced(driven: DrivenFactory, topic: TopicFactory) -> Callable[[], Driven
 
 def seen(web: DrivenStream) -> list[Announcement]:
     assert web.stream.announce
-    return announcements(web.stream.cluster, web.stream.announce.topic)
+    return announcements(web.stream.kafka, web.stream.announce.topic)
 
 
 def test_each_version_is_announced_once_with_its_files(announced: Callable[[], DrivenStream]) -> None:

@@ -100,7 +100,7 @@ def test_a_document_that_the_table_does_not_fit_is_found_by_its_check_and_by_no_
 
 
 def test_a_retired_stream_is_checked_without_its_topic(web: DrivenStream) -> None:
-    gone = replace(web.stream.cluster, bootstrap_servers="127.0.0.1:1")
+    gone = replace(web.stream.kafka, bootstrap_servers="127.0.0.1:1")
 
     retired = web.with_definition(status="retired", cluster=gone)
 
@@ -139,7 +139,7 @@ def test_an_idle_stream_is_fresh_a_waiting_one_gets_old_and_a_held_one_too(drive
     web.send("{}", timestamp=datetime.now(UTC) - timedelta(minutes=10))
     late = fresh(web)
     web.drain()
-    servers = web.stream.cluster.bootstrap_servers
+    servers = web.stream.kafka.bootstrap_servers
     writer = TransactionalPublisher(servers, f"{web.stream.topic}-held")
     writer.begin()
     writer.produce(web.stream.topic, "{}", timestamp=datetime.now(UTC) - timedelta(minutes=40))

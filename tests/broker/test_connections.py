@@ -119,7 +119,7 @@ def cluster_document(doors: Doors, door: str, fields: str) -> str:
 def connected(folder: Path, document: str) -> Cluster:
     """The cluster of a document."""
     written(folder, kafka=document, s=stream("bronze/s", more=", cluster: doors"))
-    return load_streams(folder)["bronze/s"].cluster
+    return load_streams(folder)["bronze/s"].kafka
 
 
 def secrets_in(text: str) -> list[str]:

@@ -227,7 +227,7 @@ def test_a_decision_is_not_carried_out_on_another_table_than_it_was_made_for(dri
 def as_structured_streaming(web: DrivenStream, checkpoint: Path) -> None:
     """Write what waits into the table by a Structured Streaming query, in batches of a few messages."""
     read = web.session().readStream.format("kafka").option("subscribe", web.stream.topic)
-    read = read.option("kafka.bootstrap.servers", web.stream.cluster.bootstrap_servers)
+    read = read.option("kafka.bootstrap.servers", web.stream.kafka.bootstrap_servers)
     messages = read.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 10).load()
     write = as_rows(messages).writeStream.format("delta").partitionBy("date").trigger(availableNow=True)
     write.option("checkpointLocation", str(checkpoint)).start(web.uri).awaitTermination()

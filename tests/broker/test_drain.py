@@ -99,9 +99,9 @@ def test_max_bytes_bounds_plans_by_a_sample_and_then_by_what_was_drained(driven:
     """Procedure: messages of one size; drain; messages twenty times as large; drain, while more come."""
     web = driven(partitions=2, max_bytes=100_000, dead_letter_limit=DeadLetterLimit(share=1))
     web.produce(700)
-    light = sampled_bytes(web.stream.cluster, {web.tp(p): 0 for p in (0, 1)})
+    light = sampled_bytes(web.stream.kafka, {web.tp(p): 0 for p in (0, 1)})
     web.drain()
-    assert sampled_bytes(web.stream.cluster, {web.tp(): 350}) is None, "none is there"
+    assert sampled_bytes(web.stream.kafka, {web.tp(): 350}) is None, "none is there"
     produced = [web.send(*["x" * 6000] * 165, partition=p) for p in (0, 1)][-1]
 
     def meanwhile(point: str) -> None:

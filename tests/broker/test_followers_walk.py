@@ -214,8 +214,8 @@ class World:
         """What a follower has; the files of a table count as rows here."""
         if name == "announced files":
             assert self.announced.announce
-            await_markers(self.announced.cluster, self.announced.announce.topic)
-            found = announcements(self.announced.cluster, self.announced.announce.topic)
+            await_markers(self.announced.kafka, self.announced.announce.topic)
+            found = announcements(self.announced.kafka, self.announced.announce.topic)
             assert_each_version_once(found, self.lakeside.uri(UPSTREAM))
             return self._files(found[-1].version)
         if of := REFINED.get(name):

@@ -107,7 +107,7 @@ def web(driven: DrivenFactory, defs: Path) -> DrivenStream:
 
 def send(web: DrivenStream, rng: random.Random, count: int) -> int:
     """Produce hostile messages; how many the broker took."""
-    servers = web.stream.cluster.bootstrap_servers
+    servers = web.stream.kafka.bootstrap_servers
     producer = Producer({"bootstrap.servers": servers, "message.max.bytes": LARGEST, "linger.ms": 50, "log_level": 0})
     taken: list[bool] = []
     for _ in range(count):

@@ -139,7 +139,7 @@ def levels(
     tmp_path: Path,
 ) -> Levels:
     web = driven(PARTITIONS)
-    kept = KeptMessages(web.stream.cluster, web.stream.topic, partitions=PARTITIONS, file=tmp_path / "kept.duckdb")
+    kept = KeptMessages(web.stream.kafka, web.stream.topic, partitions=PARTITIONS, file=tmp_path / "kept.duckdb")
     into = Postgres(table="daily_usage", schema="test", url=server.url)
     return Levels(web, kept, Lakeside(ready, lake), ServedTableSpec(table=GOLD.table, into=into, keys=("date", "host")))
 

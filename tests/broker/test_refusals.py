@@ -66,7 +66,7 @@ def test_a_missing_topic_and_a_silent_broker_are_said_and_nothing_is_written(
 ) -> None:
     """Procedure: drain a topic that is not there; drain from an address where nobody listens."""
     web = driven()
-    nowhere = replace(web.stream.cluster, bootstrap_servers="127.0.0.1:1")
+    nowhere = replace(web.stream.kafka, bootstrap_servers="127.0.0.1:1")
 
     with pytest.raises(TopicMissing, match="no_such_topic"):
         web.with_definition(topic="no_such_topic").drain()

@@ -307,7 +307,7 @@ def test_its_readmes_example_is_imported_taken_over_and_drained_with_its_bad_mes
     web, _ = taken_over(driven, COORDINATES, app_id="web_requests")
     web.produce(20, seed=2, bad=0.4)
     script = tmp_path / "consume.sh"
-    script.write_text(README.format(topic=web.stream.topic, table=web.uri, kafka=web.stream.cluster.bootstrap_servers))
+    script.write_text(README.format(topic=web.stream.topic, table=web.uri, kafka=web.stream.kafka.bootstrap_servers))
     table = web.stream.table
 
     words = (("import-kdi", "--yes", "--command", str(script)), ("check",), ("plan", table), ("drain", table))
@@ -337,7 +337,7 @@ def test_gzip_and_explicit_offsets_of_a_command_line_decide_what_is_drained(
     plain = [message.value or b"" for message in driven(partitions=1).produce(8)]
     for n, value in enumerate(plain):
         web.send(gzip.compress(value), partition=n % 2)
-    call = ["ingest", web.stream.topic, web.uri, "-k", web.stream.cluster.bootstrap_servers, "-a", "kdi"]
+    call = ["ingest", web.stream.topic, web.uri, "-k", web.stream.kafka.bootstrap_servers, "-a", "kdi"]
     call += ["--decompress_gzip", "--seek_offsets", '{"0":1,"1":2}', "--dlq_table_location", f"{web.uri}_dlq"]
     call += ["-K", "socket.keepalive.enable=true", *(word for t in TRANSFORMS for word in ("-t", t))]
 

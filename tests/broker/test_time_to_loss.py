@@ -49,7 +49,7 @@ def test_the_alert_comes_before_the_loss_every_time(
         web.produce(1)
         web.drain()
         # Only now: a first drain may take that long.
-        configure(web.stream.cluster, ResourceType.TOPIC, web.stream.topic, **{"retention.ms": str(KEPT_MS)})
+        configure(web.stream.kafka, ResourceType.TOPIC, web.stream.topic, **{"retention.ms": str(KEPT_MS)})
     streams = {web.stream.name: web.stream for web in webs}
     monkeypatch.setenv("KDI_LAKE", webs[0].lake)
     look, alerts, known = BacklogReader(), Alerts("main"), dict[str, TrackedIncident]()

@@ -193,7 +193,7 @@ def test_a_topic_that_changed_is_observed_once_for_all_its_readers(cluster: Clus
     (observation,) = cluster.tick().asset_events
 
     assert isinstance(observation, dg.AssetObservation)
-    assert observation.asset_key == topic_key(ORDERS.cluster, "orders")
+    assert observation.asset_key == topic_key(ORDERS.kafka, "orders")
     assert observation.metadata["end_offsets"].value == {"orders/0": 50}
     assert observation.metadata["backlog of bronze/orders_again"].value == 50
 

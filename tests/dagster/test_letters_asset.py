@@ -137,5 +137,5 @@ def test_letters_wait_for_their_table_and_no_run_of_the_table_takes_them_along()
 
     node, of_table = graph.get(letters_key(STREAM)), graph.get(table_key(STREAM))
     assert node.pools == of_table.pools
-    assert node.parent_keys == of_table.parent_keys == {topic_key(STREAM.cluster, STREAM.topic)}
+    assert node.parent_keys == of_table.parent_keys == {topic_key(STREAM.kafka, STREAM.topic)}
     assert (node.automation_condition, node.freshness_policy, node.check_keys) == (None, None, set())

@@ -217,7 +217,7 @@ def test_a_topic_is_observed_and_changes_its_data_version_when_a_message_arrives
         publish(producer, stream, {today(): messages})
         assert observe([asset], instance=instance).success
 
-    records = instance.fetch_observations(topic_key(stream.cluster, stream.topic), limit=10, ascending=True).records
+    records = instance.fetch_observations(topic_key(stream.kafka, stream.topic), limit=10, ascending=True).records
     first, second, third = [record.asset_observation for record in records]
 
     assert first is not None and second is not None and third is not None

@@ -164,11 +164,11 @@ def judge_with_lost_executor(
 ) -> tuple[int, int, Counts]:
     """Judge the topic's messages before a shuffle, and read it twice; an executor is killed in between."""
     spark, now = session(), datetime.now(UTC)
-    topic = read_topic(stream.cluster, stream.topic)
+    topic = read_topic(stream.kafka, stream.topic)
     ranges = [OffsetRange(tp, 0, offsets.end) for tp, offsets in sorted(topic.partitions.items())]
     spark.conf.set("spark.sql.adaptive.enabled", "false")  # otherwise each read plans the shuffle again
     tally = PassTally(spark, now)
-    rows = judge(read_ranges(spark, stream.cluster, ranges), stream_decoder(stream), now=now, tally=tally)
+    rows = judge(read_ranges(spark, stream.kafka, ranges), stream_decoder(stream), now=now, tally=tally)
     shuffled: Any = rows.repartition(4)._jdf.queryExecution().toRdd()
 
     before = shuffled.count()

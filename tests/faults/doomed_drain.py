@@ -99,7 +99,7 @@ class Doomed:
     def __post_init__(self) -> None:
         context = processes()
         self._answer, theirs = context.Pipe(duplex=False)
-        kafka = self.web.stream.cluster.bootstrap_servers
+        kafka = self.web.stream.kafka.bootstrap_servers
         settings = Settings(self.home, self.web.lake, kafka, self.master, self.driver)  # type: ignore[arg-type]
         aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}  # a fork has older ones
         environment = {**JVM_OPTIONS, **aws, **self.environment}

@@ -94,7 +94,7 @@ class FaultyStorage(WarmDriver):
     def drain(self, web: DrivenStream) -> Answer:
         """`kdi drain`, as a person types it."""
         defs = written(Path(web.lake).with_name("defs"), web=web_requests_document(web.stream.topic))
-        where = {"KDI_LAKE": web.lake, "KDI_KAFKA": web.stream.cluster.bootstrap_servers, "KDI_DEFS": str(defs)}
+        where = {"KDI_LAKE": web.lake, "KDI_KAFKA": web.stream.kafka.bootstrap_servers, "KDI_DEFS": str(defs)}
         answers, theirs = processes().Pipe(duplex=False)
         environment = {**self.environment, "KDI_DRIVER": "shared", **where}
         in_a_process(_run_kdi, environment, ("drain", web.stream.name), theirs)

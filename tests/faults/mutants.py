@@ -128,12 +128,12 @@ def answer_lost(web: DrivenStream) -> Sequence[Produced]:
 def transaction_open(web: DrivenStream) -> Sequence[Produced]:
     """A transaction is open while a drain runs, and is committed after it."""
     web.produce(6)
-    transaction = TransactionalPublisher(web.stream.cluster.bootstrap_servers, web.stream.topic)
+    transaction = TransactionalPublisher(web.stream.kafka.bootstrap_servers, web.stream.topic)
     transaction.begin()
     replace(web, publisher=transaction).produce(4, seed=5)
     _drain(web)
     transaction.end(commit=True)
-    await_markers(web.stream.cluster, web.stream.topic)
+    await_markers(web.stream.kafka, web.stream.topic)
     web.publisher.log += transaction.log
     web.produce(6, seed=1)
     _drain(web)

@@ -54,11 +54,11 @@ def produce_others(web: DrivenStream) -> list[Produced]:
 
 def compact(web: DrivenStream, *, gone: range) -> set[int]:
     """Run the cleaner until no message is left at these offsets; the offsets that another client still reads."""
-    configure(web.stream.cluster, ResourceType.TOPIC, web.stream.topic, min_compaction_lag_ms="0")
+    configure(web.stream.kafka, ResourceType.TOPIC, web.stream.topic, min_compaction_lag_ms="0")
     only = web.tp()
-    wait_until(lambda: not set(gone) & set(visible_offsets(web.stream.cluster, only)), seconds=60)
-    configure(web.stream.cluster, ResourceType.TOPIC, web.stream.topic, min_compaction_lag_ms=LATER)
-    return set(visible_offsets(web.stream.cluster, only))
+    wait_until(lambda: not set(gone) & set(visible_offsets(web.stream.kafka, only)), seconds=60)
+    configure(web.stream.kafka, ResourceType.TOPIC, web.stream.topic, min_compaction_lag_ms=LATER)
+    return set(visible_offsets(web.stream.kafka, only))
 
 
 def gaps(report: DrainReport) -> int:
@@ -120,7 +120,7 @@ def test_a_gap_that_nothing_explains_any_more_costs_itself_alone(
     produce_others(web)
     produced = produce_rounds(web, rounds=2, keys=10)
     left = compact(web, gone=range(5, 15))
-    configure(web.stream.cluster, ResourceType.TOPIC, web.stream.topic, cleanup_policy="delete", retention_ms="-1")
+    configure(web.stream.kafka, ResourceType.TOPIC, web.stream.topic, cleanup_policy="delete", retention_ms="-1")
     only, end = web.tp(), min(offset for offset in left if offset >= 5)
     gap = OffsetRange(only, 5, end)
 

@@ -51,7 +51,7 @@ def test_a_wrong_password_is_said_as_such_and_at_once(guarded: Guarded, web: Dri
     """
     produced = web.produce(20, bad=0.2)
     wrong = web.with_definition(cluster=guarded.cluster("wrong", mechanism="PLAIN"))
-    cluster, began = wrong.stream.cluster, time.monotonic()
+    cluster, began = wrong.stream.kafka, time.monotonic()
 
     with pytest.raises(AccessRefused, match="refuses authentication .*Invalid username or password"):
         wrong.drain()
@@ -101,13 +101,13 @@ def test_a_right_taken_away_is_said_as_such(guarded: Guarded, mine: DrivenStream
     Pass: the refusals name authorization and the topic; afterwards everything is there once.
     """
     mine.drain_rounds(1, 10)
-    topic, cluster = mine.stream.topic, mine.stream.cluster
+    topic = mine.stream.topic
 
     with guarded.denied(topic, AclOperation.ALL):
         produced = mine.produce(10)
         with pytest.raises(AccessRefused, match=f"refuses authorization .*{topic}"):
             mine.drain()
-        (found,) = kafka.streams(cluster, [mine.stream], lake=mine.lake)
+        (found,) = kafka.streams([mine.stream], lake=mine.lake)
         assert "no topic" in str(read_backlog(replace(mine.stream, topic="no_such_topic"), mine.lake).refusal)
 
     assert (found.verdict, type(found.trouble)) == (Verdict.WRONG, RightMissing)
@@ -128,7 +128,7 @@ def test_gaps_are_not_explained_by_transactions_that_we_may_not_see(guarded: Gua
     for commit in (False, True):
         with writer.transaction(commit=commit):
             replace(mine, publisher=writer).produce(10)
-    topic, cluster = mine.stream.topic, mine.stream.cluster
+    topic, cluster = mine.stream.topic, mine.stream.kafka
 
     with guarded.denied(TRANSACTIONS, AclOperation.DESCRIBE):
         found = {finding.of: finding.verdict for finding in kafka.rights(cluster, [topic])}
@@ -150,7 +150,7 @@ def test_a_drain_needs_no_right_on_any_consumer_group(guarded: Guarded, mine: Dr
     Pass: the rights are enough; every offset is there once.
     """
     produced = mine.produce(20, bad=0.2)
-    topic, cluster = mine.stream.topic, mine.stream.cluster
+    topic, cluster = mine.stream.topic, mine.stream.kafka
 
     with guarded.denied("*", AclOperation.ALL, kind=ResourceType.GROUP):
         # A rule that another test removed may hold for a moment longer.

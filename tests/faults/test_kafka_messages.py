@@ -31,7 +31,7 @@ def test_messages_of_ten_megabytes_and_more_take_the_same_ways(driven: DrivenFac
     Pass: each is there once, byte for byte; reading the backlog works too.
     """
     web = driven(partitions=2, config={"max.message.bytes": str(30 * MEGABYTE)})
-    web.publisher = Publisher(web.stream.cluster.bootstrap_servers, **{"message.max.bytes": 30 * MEGABYTE})
+    web.publisher = Publisher(web.stream.kafka.bootstrap_servers, **{"message.max.bytes": 30 * MEGABYTE})
     web.produce(10, bad=0.2)
     for partition in (0, 1):
         for size in (10, 1, 10, 24, 1):

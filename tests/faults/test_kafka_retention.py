@@ -112,7 +112,7 @@ def test_retention_while_a_task_reads_loses_nothing_in_silence(driven: DrivenFac
     that was not given up is there once.
     """
     web = driven(partitions=1)
-    web = web.with_definition(cluster=Cluster("main", web.stream.cluster.bootstrap_servers, SMALL_FETCHES))
+    web = web.with_definition(cluster=Cluster("main", web.stream.kafka.bootstrap_servers, SMALL_FETCHES))
     produced = web.produce(20_000)
     tracker = spark.sparkContext.statusTracker()
 

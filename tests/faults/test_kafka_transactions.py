@@ -20,7 +20,7 @@ pytestmark = pytest.mark.scenario("aborted, open and torn transactions")
 
 def transactional(web: DrivenStream, **properties: str | int) -> tuple[DrivenStream, TransactionalPublisher]:
     """The same stream, produced to in transactions."""
-    writer = TransactionalPublisher(web.stream.cluster.bootstrap_servers, web.stream.topic, **properties)
+    writer = TransactionalPublisher(web.stream.kafka.bootstrap_servers, web.stream.topic, **properties)
     return replace(web, publisher=writer), writer
 
 
@@ -61,12 +61,12 @@ def test_ranges_without_any_message_move_the_positions(driven: DrivenFactory) ->
     inside, writer = transactional(web)
     with writer.transaction():
         inside.produce(5)
-    await_markers(web.stream.cluster, web.stream.topic)
+    await_markers(web.stream.kafka, web.stream.topic)
 
     marker = web.drain()
     with writer.transaction(commit=False):
         inside.produce(4)
-    await_markers(web.stream.cluster, web.stream.topic)
+    await_markers(web.stream.kafka, web.stream.topic)
     aborted = web.drain()
 
     assert [(c.offset_count, c.gap_offsets) for c in (*marker.commits, *aborted.commits)] == [(5, 0), (1, 1), (5, 5)]
@@ -150,7 +150,7 @@ def test_offsets_behind_an_open_transaction_are_no_end_to_start_from(driven: Dri
     inside.produce(3, seed=1)
 
     web.drain()
-    assert read_topic(web.stream.cluster, web.stream.topic).partitions[web.tp()].end == 5
+    assert read_topic(web.stream.kafka, web.stream.topic).partitions[web.tp()].end == 5
     writer.end(commit=True)
     web.drain()
 

@@ -61,7 +61,7 @@ def test_a_pass_killed_between_two_commits_loses_and_doubles_nothing_in_any_tabl
     web.publisher.produce_all(web.stream.topic, [PATCH] * 5, partition=0)
     web.produce(395, bad=0.2, tombstones=0.05)
 
-    where = Settings(settings.home, lake, web.stream.cluster.bootstrap_servers, "local[2]", "own")
+    where = Settings(settings.home, lake, web.stream.kafka.bootstrap_servers, "local[2]", "own")
     died = in_a_process(drain_and_die, web.stream.topic, where)
     committed = {name: len(t.entries()) for name, t in tables.items()}
     produced = web.produce(100, bad=0.2, seed=1)

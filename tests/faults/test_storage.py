@@ -189,7 +189,7 @@ def test_a_local_folder_of_spark_that_takes_nothing_is_said(driven: DrivenFactor
     web = driven(partitions=1)
     before = list(web.produce(20, bad=0.2))
     drain_well(storage, web)
-    writer = TransactionalPublisher(web.stream.cluster.bootstrap_servers, web.stream.topic)
+    writer = TransactionalPublisher(web.stream.kafka.bootstrap_servers, web.stream.topic)
     with writer.transaction(commit=False):
         writer.produce(web.stream.topic, b"never committed", partition=0)
     produced = web.produce(20, bad=0.2, seed=1)

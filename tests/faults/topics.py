@@ -97,13 +97,13 @@ def stream_over(
 def delete_records(web: DrivenStream, until: dict[int, int]) -> None:
     """Delete everything before these offsets, as retention does."""
     bounds = [RdPartition(web.stream.topic, partition, offset) for partition, offset in until.items()]
-    for deleted in admin(web.stream.cluster).delete_records(bounds).values():
+    for deleted in admin(web.stream.kafka).delete_records(bounds).values():
         deleted.result(10)
 
 
 def delete_topic(web: DrivenStream, name: str) -> None:
     """Delete a topic, and wait until the broker has forgotten it."""
-    client = admin(web.stream.cluster)
+    client = admin(web.stream.kafka)
     client.delete_topics([name])[name].result(10)
     wait_until(lambda: name not in client.list_topics(timeout=5).topics, seconds=20)
 
@@ -113,18 +113,18 @@ def make_again(web: DrivenStream, *, partitions: int) -> Publisher:
 
     A client that saw the topic vanish may refuse it for a while, so the new one has its own publisher.
     """
-    topic, client = web.stream.topic, admin(web.stream.cluster)
+    topic, client = web.stream.topic, admin(web.stream.kafka)
     delete_topic(web, topic)
     client.create_topics([NewTopic(topic, partitions, 1)])[topic].result(10)
     wait_until(lambda: topic in client.list_topics(timeout=5).topics, seconds=20)
-    return Publisher(web.stream.cluster.bootstrap_servers)
+    return Publisher(web.stream.kafka.bootstrap_servers)
 
 
 def add_topic_partitions(web: DrivenStream, *, total: int) -> None:
     """Increase the topic's partitions to this number."""
-    topic, client = web.stream.topic, admin(web.stream.cluster)
+    topic, client = web.stream.topic, admin(web.stream.kafka)
     client.create_partitions([NewPartitions(topic, total)])[topic].result(10)
-    wait_until(lambda: len(read_topic(web.stream.cluster, topic).partitions) == total, seconds=20)
+    wait_until(lambda: len(read_topic(web.stream.kafka, topic).partitions) == total, seconds=20)
     # A client that knew fewer refuses the new ones until it asks again.
     web.publisher.client.list_topics(topic, timeout=10)
 

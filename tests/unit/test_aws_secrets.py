@@ -45,7 +45,7 @@ def _manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def cluster(folder: Path, password: str) -> Cluster:
     """The cluster of a document whose password is written so."""
     (folder / "defs.yaml").write_text(DOCUMENT.format(password=password))
-    return load_streams(folder)["bronze/t"].cluster
+    return load_streams(folder)["bronze/t"].kafka
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def document(fields: str) -> str:
 
 def cluster(folder: Path, fields: str) -> Cluster:
     written(folder, kafka=document(fields), s=stream("bronze/s"))
-    return load_streams(folder)["bronze/s"].cluster
+    return load_streams(folder)["bronze/s"].kafka
 
 
 @pytest.mark.parametrize(
@@ -306,4 +306,4 @@ def test_every_example_of_the_page_is_a_right_document(tmp_path: Path, example: 
     (name,) = re.findall(r"^  name: (\S+)", example, re.MULTILINE)
     written(tmp_path, kafka=example, s=stream("bronze/s", more=f", cluster: {name}"))
 
-    assert load_streams(tmp_path)["bronze/s"].cluster.connects_by_fields
+    assert load_streams(tmp_path)["bronze/s"].kafka.connects_by_fields

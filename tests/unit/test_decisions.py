@@ -11,8 +11,10 @@ import pytest
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.snapshot import truncation
+from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.commit import may_follow, next_entry, rebase
 from kdi_assets.ledger.entry import DeadLettersAt, LastRead, LedgerEntry
+from kdi_assets.ledger.errors import PositionWithoutBookmark
 from kdi_assets.ledger.positions import RETIRED, LedgerState, read_ledger
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.recovery.adopt import adopt, adopt_dead_letters
@@ -228,6 +230,26 @@ def test_the_last_message_is_known_while_its_position_stays(
 
     assert made.last_read == kept
     assert next_entry(orders(), known, kind="resolve", topic_id="another").last_read == {}
+
+
+def test_a_position_of_kinesis_is_not_moved_without_its_bookmark() -> None:
+    known = state({P0: 10, P1: 5}, entry=entry({P0: 10, P1: 5}, bookmarks={P0: Bookmark("9"), P1: Bookmark("4")}))
+
+    with pytest.raises(PositionWithoutBookmark, match="orders/0 cannot be set to 4"):
+        next_entry(orders(), known, kind="resolve", topic_id="topic", positions={P0: 4, P1: 5})
+    assert next_entry(orders(), known, kind="resolve", topic_id="topic", positions={P0: 10, P1: 5}).bookmarks
+    assert next_entry(orders(), known, kind="resolve", topic_id="another", positions={P0: 0}).positions[P0] == 0
+
+
+def test_an_entry_carries_the_bookmarks_of_the_positions_that_it_does_not_move() -> None:
+    known = state({P0: 10, P1: 5}, entry=entry({P0: 10, P1: 5}, bookmarks={P0: Bookmark("9"), P1: Bookmark("4")}))
+
+    made = next_entry(orders(), known, kind="drain", topic_id="topic", bookmarks={P0: Bookmark("19")})
+    replay = next_entry(orders(), known, kind="replay", topic_id="topic")
+
+    assert made.bookmarks == {P0: Bookmark("19"), P1: Bookmark("4")}
+    assert rebase(replay, made).bookmarks == made.bookmarks
+    assert next_entry(orders(), known, kind="resolve", topic_id="another").bookmarks == {}
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_the_environment_replaces_the_servers_of_main_only(tmp_path: Path, monke
     written(tmp_path, a=CLUSTER, b=other, c=stream("x"), d=stream("y", more=", cluster: cloud"))
     monkeypatch.setenv("KDI_KAFKA", "elsewhere:19092")
 
-    servers = {name: s.cluster.bootstrap_servers for name, s in load_streams(tmp_path).items()}
+    servers = {name: s.kafka.bootstrap_servers for name, s in load_streams(tmp_path).items()}
 
     assert servers == {"x": "elsewhere:19092", "y": "cloud:9092"}
 
@@ -102,7 +102,7 @@ def test_the_environment_stands_in_for_a_document_of_main(tmp_path: Path, monkey
 
     (only,) = load_streams(written(tmp_path, a=stream("x"))).values()
 
-    assert (only.cluster.name, only.cluster.bootstrap_servers) == ("main", "elsewhere:19092")
+    assert (only.kafka.name, only.kafka.bootstrap_servers) == ("main", "elsewhere:19092")
 
 
 def test_a_file_that_nothing_loads_is_reported(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ def test_files_are_announced_in_another_topic_of_a_known_cluster(line: str, said
 
     assert said in str(refused.value)
     assert only_stream("schema: id int", "announce: {topic: files, cluster: main}").announce == Announce(
-        "files", only_stream("schema: id int").cluster
+        "files", only_stream("schema: id int").kafka
     )
 
 

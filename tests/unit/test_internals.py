@@ -19,6 +19,7 @@ SPARK = {
     "kdi_assets/runtime/gateway.py": "which JVM a process uses: class attributes of PySpark, and py4j's connection; "
     "they belong to no session, and a client of the warm driver must undo what PySpark does with them",
     "kdi_assets/sources/kafka/reader.py": "the classes below Spark's Kafka source",
+    "kdi_assets/sources/kinesis/reader.py": "the reader of shards",
 }
 DAGSTER = {"resources/dagster_internals.py": "Dagster's private modules"}
 PRIVATE = re.compile(

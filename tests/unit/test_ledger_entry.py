@@ -8,8 +8,17 @@ from datetime import date
 
 import pytest
 
-from kdi_assets.ledger.entry import DeadLettersAt, FieldCounts, LastRead, LedgerEntry, RangeCounts, RowlessCounts
-from kdi_assets.ledger.entry_json import FORMAT, entry_to_json, parse_entry
+from kdi_assets.ledger.bookmarks import Bookmark, Span
+from kdi_assets.ledger.entry import (
+    DeadLettersAt,
+    Erasure,
+    FieldCounts,
+    LastRead,
+    LedgerEntry,
+    RangeCounts,
+    RowlessCounts,
+)
+from kdi_assets.ledger.entry_json import FORMAT, FORMAT_OF_BOOKMARKS, entry_to_json, parse_entry
 from kdi_assets.ledger.errors import WrittenByNewerRelease
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
@@ -52,9 +61,14 @@ REPLAY = replace(
 FILTERED = replace(ENTRY, ranges=(replace(COUNTS, became_rows=2, filtered=4),), filtered_digest=77)
 EXPLODED = replace(ENTRY, rows_by_date={date(2026, 1, 2): 7})
 DECIDED = replace(ENTRY, routes=Routes({"a": "x < 1"}, since={P3: 7}, stopped=True), decided_by="me", because="so")
+OF_KINESIS = replace(
+    ENTRY,
+    bookmarks={P3: Bookmark("49" * 28, None, 1_700_000_000_000, "00ff", 1_700_000_000_500, ended=True)},
+    spans={P3: Span("48" * 28, "49" * 28, 10, digest=-5)},
+)
 
 
-@pytest.mark.parametrize("entry", [ENTRY, REPLAY, FILTERED, EXPLODED, DECIDED])
+@pytest.mark.parametrize("entry", [ENTRY, REPLAY, FILTERED, EXPLODED, DECIDED, OF_KINESIS])
 def test_an_entry_comes_back_from_the_log_as_it_was(entry: LedgerEntry) -> None:
     assert parse_entry(entry_to_json(entry), 12, "orders") == entry
 
@@ -67,6 +81,12 @@ def test_user_metadata_of_other_writers_is_no_entry() -> None:
     assert parse_entry("", 1, "orders") is None
     assert parse_entry("made by hand", 1, "orders") is None
     assert parse_entry(entry_to_json(ENTRY), 12, "another ledger on the same table") is None
+
+
+@pytest.mark.parametrize("entry", [OF_KINESIS, replace(OF_KINESIS, erasure=Erasure())])
+def test_releases_that_do_not_know_bookmarks_refuse_an_entry_with_them(entry: LedgerEntry) -> None:
+    assert json.loads(entry_to_json(entry))["kdi_ledger"] == FORMAT_OF_BOOKMARKS
+    assert json.loads(entry_to_json(ENTRY))["kdi_ledger"] == FORMAT
 
 
 @pytest.mark.scenario("table written by an earlier release")

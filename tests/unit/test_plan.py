@@ -18,6 +18,9 @@ from kdi_assets.drain.plan_errors import (
     TopicPartitionVanished,
     TopicRecreated,
 )
+from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.ledger.commit import next_entry
+from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.source import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
@@ -130,6 +133,21 @@ def test_what_does_not_fit_the_ledger_is_refused(
 ) -> None:
     with pytest.raises(refusal, match=said):
         plan(state, topic(held))
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_only_a_shard_that_was_read_to_its_end_may_vanish(ended: bool) -> None:
+    marks = {P0: Bookmark("9", ended=ended), P1: Bookmark("5")}
+    entry = LedgerEntry(7, "drain", "orders", "v7", "orders", "topic", "table", {P0: 1, P1: 1}, bookmarks=marks)
+    state, held = ledger({P0: 1, P1: 1}, entry=entry), topic({P1: (1, 3)})
+
+    if not ended:
+        with pytest.raises(TopicPartitionVanished, match="orders/0"):
+            plan(state, held)
+        return
+    assert plan(state, held).positions_after == {P1: 3}
+    moved: dict[str, Any] = {"positions": {P1: 3}, "bookmarks": {P1: Bookmark("7")}}
+    assert next_entry(orders(), state, kind="drain", topic_id="topic", **moved).positions == {P0: 1, P1: 3}
 
 
 def test_what_must_be_settled_first_is_said_with_its_positions() -> None:

@@ -275,7 +275,7 @@ attributes:
 
 
 def test_a_secret_is_read_from_the_environment_when_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = only_stream(tmp_path, SECRET + with_attribute("cluster: cloud")).cluster
+    cluster = only_stream(tmp_path, SECRET + with_attribute("cluster: cloud")).kafka
     assert cluster.bootstrap_servers == "broker-1:9092, broker-2:9092"
     with pytest.raises(
         EnvironmentVariableMissing, match="cluster cloud: sasl.password comes from the environment variable KDI_TEST_P"

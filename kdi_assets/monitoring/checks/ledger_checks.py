@@ -106,7 +106,7 @@ def dead_letter_rate(subject: CheckSubject) -> CheckResult:
     description = f"{letters:,} of {messages:,} messages ({share:.2%}) of the last 24 hours became dead letters"
     level = _level(share, limit)
     if level != "passed":
-        description += f"; the limit is {limit:.2%}; `kdi peek {subject.stream.name}` shows the verdicts of messages"
+        description += f"; the limit is {limit:.2%}; `kdi dead-letters list {subject.stream.name}` shows why"
     return CheckResult(level, description, numbers)
 
 

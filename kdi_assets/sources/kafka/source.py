@@ -9,12 +9,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError
+from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import LastRead
+from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.kafka import messages, reader, topic_config
 from kdi_assets.sources.kafka import topic as kafka
 from kdi_assets.sources.kafka.client import broker_unreachable
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
-from kdi_assets.sources.source import LEADER_SECONDS, REQUEST_SECONDS, AtPosition, Held, Retention, TopicState
+from kdi_assets.sources.source import LEADER_SECONDS, REQUEST_SECONDS, AtPosition, Held, Retention, TopicState, Waiting
+from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -44,6 +47,12 @@ class KafkaSource:
     def offsets_at(self, topic: TopicState, moment: datetime) -> dict[TopicPartition, int]:
         return kafka.offsets_at(self.cluster, topic, moment)
 
+    def first_bookmarks(self, topic: TopicState, start: StartPolicy) -> Mapping[TopicPartition, Bookmark]:
+        return {}
+
+    def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
+        return Waiting()
+
     def around(
         self,
         positions: Mapping[TopicPartition, int],
@@ -63,7 +72,7 @@ class KafkaSource:
 
     @contextmanager
     def hold(
-        self, session: Callable[[], SparkSession], topic: TopicState, positions: Mapping[TopicPartition, int]
+        self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState, *, most: int
     ) -> Iterator[Held]:
         yield Held(topic)  # offsets are known before their messages are read
 

@@ -83,7 +83,7 @@ def add_partition(world: World) -> str:
 
 def retention(world: World) -> str:
     """Retention, accelerated."""
-    held = read_topic(world.stream.cluster, world.stream.topic).partitions
+    held = read_topic(world.stream.kafka, world.stream.topic).partitions
     tp, offsets = world.random.choice(sorted(held.items()))
     # Mostly drained messages, as in practice; sometimes others.
     drained = max(offsets.earliest, min(world.positions()[tp], offsets.end))

@@ -115,12 +115,12 @@ class KafkaAndDelta:
     def recreate(self, partitions: int) -> None:
         """Delete the topic and create it again."""
         topic = self._stream.topic
-        before = read_topic(self._stream.cluster, topic).topic_id
+        before = read_topic(self._stream.kafka, topic).topic_id
         self._admin.delete_topics([topic])[topic].result(30)
         self._sizes.clear()
         self._earliest.clear()
         self._create(partitions)
-        self._await(lambda: read_topic(self._stream.cluster, topic).topic_id != before)
+        self._await(lambda: read_topic(self._stream.kafka, topic).topic_id != before)
 
     def restore(self, version: int) -> None:
         """RESTORE to the model's version."""
@@ -152,7 +152,7 @@ class KafkaAndDelta:
         if not model.versions:
             return
         self._versions[len(model.versions) - 1] = self._web.version()
-        topic = read_topic(self._stream.cluster, self._stream.topic)
+        topic = read_topic(self._stream.kafka, self._stream.topic)
         ledger = read_ledger(
             self._stream, self._web.lake, topic_id=topic.topic_id, topic_partitions=len(topic.partitions)
         )
@@ -168,7 +168,7 @@ class KafkaAndDelta:
             assert letters == sorted(m.number for m in table.letters), "dead letters"
 
     def _held(self) -> Mapping[TopicPartition, BrokerOffsets]:
-        return read_topic(self._stream.cluster, self._stream.topic).partitions
+        return read_topic(self._stream.kafka, self._stream.topic).partitions
 
     def _removed(self) -> list[int]:
         try:

@@ -126,7 +126,7 @@ class World:
 
     def check_at_the_end(self) -> None:
         """Drain the rest; then every produced message is there, and the audit is complete."""
-        await_markers(self.web.stream.cluster, self.web.stream.topic)
+        await_markers(self.web.stream.kafka, self.web.stream.topic)
         for _ in range(4):  # a loss is decided first, and a decision is not a drain
             if report := self.drain():
                 break
@@ -140,4 +140,4 @@ class World:
         assert len(self.readers.looks) == len(READERS), f"not everybody read the table: {self.readers.looks}"
 
     def _held(self) -> Mapping[TopicPartition, BrokerOffsets]:
-        return read_topic(self.stream.cluster, self.stream.topic).partitions
+        return read_topic(self.stream.kafka, self.stream.topic).partitions

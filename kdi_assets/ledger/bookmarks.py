@@ -1,0 +1,41 @@
+"""Where the positions of a Kinesis stream are: its records have sequence numbers, their offsets are made by reading."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """After which record of a Kinesis shard reading goes on: its position is only the number of this record, plus one.
+
+    Attributes:
+        sequence: The sequence number of the last record read; empty without one.
+        at: Without one, the arrival to begin at; ``None``: the oldest record. Times are milliseconds since 1970.
+        arrived: When the last record arrived.
+        digest: Of its partition key and data, in hexadecimal.
+        seen_at: Every record that arrived before was read; 0 if nothing was.
+        ended: The shard is closed, and was read to its end.
+    """
+
+    sequence: str = ""
+    at: int | None = None
+    arrived: int = 0
+    digest: str = ""
+    seen_at: int = 0
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Records of a Kinesis shard that one commit read: the way from numbers back to sequence numbers.
+
+    Attributes:
+        first, last: Sequence numbers, both inclusive.
+        digest: ``bit_xor(xxhash64(sequence number))`` of all.
+    """
+
+    first: str
+    last: str
+    records: int
+    digest: int

@@ -1,0 +1,1 @@
+"""Kinesis as a source: its streams by boto3 on the driver, their records by AWS's SDK for Java on the executors."""

@@ -1,0 +1,164 @@
+"""Capture: read shards through Spark after their bookmarks, and hold the records on disk until a plan of them is done.
+
+Only the reading gives records their numbers, so it comes before the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.ledger.bookmarks import Bookmark, Span
+from kdi_assets.ledger.coordinates import bounds_sql
+from kdi_assets.sources.kinesis.client import LATE_MS, digest_of
+from kdi_assets.sources.kinesis.errors import SeamOpen
+from kdi_assets.sources.kinesis.reader import ShardStart, read_shards, reader_failures
+from kdi_assets.sources.kinesis.shards import id_of
+from kdi_assets.sources.source import Marks
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+_RECORDS = "stop IS NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRead:
+    """What was read of a shard: one record or more.
+
+    Attributes:
+        range: The numbers of its records.
+        bookmark: After the last of them.
+        resumed: Where the reader began again by itself: the sequence numbers before and after.
+    """
+
+    start: ShardStart
+    range: OffsetRange
+    bookmark: Bookmark
+    span: Span
+    resumed: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Shards that were read, and their records on disk.
+
+    Attributes:
+        rows: As ``read_shards`` gives them.
+    """
+
+    rows: DataFrame
+    shards: Mapping[TopicPartition, ShardRead]
+
+    def read(self, ranges: Sequence[OffsetRange]) -> DataFrame:
+        """The messages of ranges: ``MESSAGES_DDL``."""
+        return self._records(ranges).drop("sequence", "stop", "first", "resumed", "digest")
+
+    def marks(self, ranges: Sequence[OffsetRange]) -> Marks:
+        """The marks of a plan's ranges: each begins where the reading of its shard began."""
+        found = {r.topic_partition: self.shards[r.topic_partition] for r in ranges}
+        found |= self._cut([r for r in ranges if r != found[r.topic_partition].range])
+        return Marks({tp: r.bookmark for tp, r in found.items()}, {tp: r.span for tp, r in found.items()})
+
+    def _records(self, ranges: Sequence[OffsetRange]) -> DataFrame:
+        return self.rows.where(_RECORDS).where(bounds_sql({r.topic_partition: r for r in ranges}))
+
+    def _cut(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, ShardRead]:
+        """What was read, as far as these ranges go."""
+        if not ranges:
+            return {}
+        digests = {row["partition"]: row["digest"] for row in _counted(self._records(ranges))}
+        lasts = self._records([replace(r, start=r.end - 1) for r in ranges])
+        by_number = {row["partition"]: row for row in lasts.withColumn("arrived", _arrived()).collect()}
+        found = {}
+        for r in ranges:
+            read, last = self.shards[r.topic_partition], by_number[r.topic_partition.partition]
+            sequence, digest = last["sequence"], digest_of(last["key"], last["value"])
+            mark = replace(read.start.bookmark, sequence=sequence, arrived=last["arrived"], digest=digest)
+            span = Span(read.span.first, sequence, r.offset_count, digests[last["partition"]])
+            found[r.topic_partition] = replace(read, range=r, bookmark=mark, span=span)
+        return found
+
+
+@contextmanager
+def captured(
+    spark: SparkSession,
+    access: Sequence[str],
+    stream: str,
+    starts: Sequence[ShardStart],
+    *,
+    connection: str,
+    until: int,
+    most: int,
+) -> Iterator[Capture]:
+    """Read the shards, and hold their records on disk until the body ends.
+
+    Args:
+        access: The arguments of ``kdi.kinesis.Access``.
+        connection: Its name.
+        until: Records that arrived later are not read, in milliseconds since 1970.
+        most: Records of all shards together, at least one of each.
+
+    Raises:
+        SeamOpen: Spark's cache does not hold what the reader says it read.
+        KinesisUnanswered, KinesisRequestRefused: Kinesis does not answer the reader as it should.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark import StorageLevel
+
+    share = max(1, most // len(starts))
+    rows = read_shards(spark, access, stream, starts, until=until, most=share).persist(StorageLevel.DISK_ONLY)
+    try:
+        with reader_failures(connection):
+            shards = _shards_read(rows, starts, until)
+        yield Capture(rows, shards)
+    finally:
+        with suppress(Py4JError, ConnectionError):  # the JVM has ended, and its cache with it
+            rows.unpersist()
+
+
+def _shards_read(rows: DataFrame, starts: Sequence[ShardStart], until: int) -> dict[TopicPartition, ShardRead]:
+    counted = {row["partition"]: row for row in _counted(rows.where(_RECORDS))}
+    wholes = rows.where(f"NOT ({_RECORDS})").withColumn("arrived", _arrived()).drop("key", "value")
+    told = {row["partition"]: row for row in wholes.collect()}
+    found = {}
+    for start in starts:
+        tp = start.topic_partition
+        whole, seen = told[tp.partition], counted.get(tp.partition)
+        read = OffsetRange(tp, start.position, whole["offset"])
+        if not seen or (seen["records"], seen["least"]) != (read.offset_count, read.start):
+            detail = f"the reader says that it read {read.offset_count} records, and the cache has {seen}"
+            raise SeamOpen(stream=tp.topic, shard=id_of(tp.partition), detail=detail)
+        last = {"sequence": whole["sequence"], "arrived": whole["arrived"], "digest": whole["digest"]}
+        mark = replace(start.bookmark, **last)
+        if whole["stop"] != "most":
+            mark = replace(mark, seen_at=until - LATE_MS, ended=whole["stop"] == "ended")
+        span = Span(whole["first"], whole["sequence"], read.offset_count, seen["digest"])
+        found[tp] = ShardRead(start, read, mark, span, _pairs(whole["resumed"]))
+    return found
+
+
+def _pairs(resumed: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((before, after) for before, after in (each.split(" ") for each in resumed))
+
+
+def _arrived() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.unix_millis("timestamp")  # a collected timestamp is in local time, where an hour may come twice
+
+
+def _counted(records: DataFrame) -> list[Any]:
+    """Of each shard the number of records, the least of their numbers, and the digest of the sequence numbers."""
+    from pyspark.sql import functions as F
+
+    digest = F.expr("bit_xor(xxhash64(sequence))").alias("digest")
+    return (
+        records.groupBy("partition")
+        .agg(F.count("*").alias("records"), F.min("offset").alias("least"), digest)
+        .collect()
+    )

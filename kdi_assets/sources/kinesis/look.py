@@ -1,0 +1,146 @@
+"""Look with the second client at what follows a bookmark, and at the last record of what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from sys import maxsize
+from typing import Any, TypeVar
+
+from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.runtime.threads import start_in_thread
+from kdi_assets.sources.kinesis.client import LATE_MS, SeenRecord, pages
+from kdi_assets.sources.kinesis.errors import BookmarkDiffers, SeamOpen, ShardTrimmed
+
+Asked = TypeVar("Asked")
+Told = TypeVar("Told")
+
+SHARDS_AT_ONCE = 8
+"""A question about a shard waits for two to four answers; botocore's client has ten connections."""
+
+
+def of_each(asked: Sequence[Asked], ask: Callable[[Asked], Told]) -> dict[Asked, Told]:
+    """The answer about each shard or stream, asked about several at once."""
+    lanes = [asked[lane::SHARDS_AT_ONCE] for lane in range(min(SHARDS_AT_ONCE, len(asked)))]
+    running = [start_in_thread(partial(_in_turn, lane, ask), name="kinesis") for lane in lanes]
+    return {one: answer for lane in running for one, answer in lane.result().items()}
+
+
+def _in_turn(asked: Sequence[Asked], ask: Callable[[Asked], Told]) -> dict[Asked, Told]:
+    return {one: ask(one) for one in asked}
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What follows a bookmark.
+
+    Attributes:
+        first: The first record after it that arrived in time; ``None`` without one.
+        ended: The shard is closed, and nothing follows.
+        horizon: The record of the bookmark is gone, and none after it: reading begins at the oldest record.
+    """
+
+    first: SeenRecord | None = None
+    ended: bool = False
+    horizon: bool = False
+
+
+def look_ahead(
+    client: Any, stream: str, shard: str, bookmark: Bookmark, *, until: int, retention_seconds: float
+) -> Ahead:
+    """What follows the bookmark.
+
+    Args:
+        until: Records that arrived later do not count, in milliseconds since 1970.
+
+    Raises:
+        BookmarkDiffers: Another record has its sequence number.
+        ShardTrimmed: Its record is gone, and maybe others with it.
+    """
+    if not bookmark.sequence:
+        return _first_after(client, stream, shard, bookmark, until, start_of(bookmark))
+    if _is_there(client, stream, shard, bookmark):
+        return _first_after(client, stream, shard, bookmark, until, at_record(bookmark))
+    horizon = until - 1000 * retention_seconds
+    # A record that is gone before its time was hidden by a shorter retention, and others with it.
+    if bookmark.seen_at < horizon or bookmark.arrived > horizon + LATE_MS:
+        since, upto = (_utc(moment).isoformat() for moment in (max(bookmark.seen_at, bookmark.arrived), until))
+        raise ShardTrimmed(stream=stream, shard=shard, since=since, until=upto)
+    found = _first_after(client, stream, shard, bookmark, until, start_of(Bookmark()))
+    return Ahead(found.first, found.ended, horizon=True)
+
+
+def refuse_other_last(client: Any, stream: str, shard: str, bookmark: Bookmark) -> None:
+    """Refuse a last record that this client does not see as the reader did.
+
+    Raises:
+        SeamOpen: It sees another one, or none.
+    """
+    try:
+        is_there = _is_there(client, stream, shard, bookmark)
+    except BookmarkDiffers:
+        is_there = False
+    if not is_there:
+        detail = f"the second client does not see the last record read, {bookmark.sequence}, as the first did"
+        raise SeamOpen(stream=stream, shard=shard, detail=detail)
+
+
+def refuse_hole(client: Any, stream: str, shard: str, before: str, after: str) -> None:
+    """Refuse two records that the reader read one after the other, if this client sees one between them.
+
+    Raises:
+        SeamOpen: It does.
+    """
+    mark = Bookmark(before)
+    found = _first_after(client, stream, shard, mark, maxsize, at_record(mark)).first
+    if found is None or found.sequence != after:
+        detail = f"after {before} the reader read {after}, and the second client sees {found}"
+        raise SeamOpen(stream=stream, shard=shard, detail=detail)
+
+
+def start_of(bookmark: Bookmark) -> Mapping[str, Any]:
+    """Where a shard begins of which no record was read."""
+    if bookmark.at is None:
+        return {"ShardIteratorType": "TRIM_HORIZON"}
+    return {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": _utc(bookmark.at)}
+
+
+def at_record(bookmark: Bookmark) -> Mapping[str, Any]:
+    """The record of a bookmark."""
+    return {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": bookmark.sequence}
+
+
+def _is_there(client: Any, stream: str, shard: str, bookmark: Bookmark) -> bool:
+    """Whether the record of the bookmark can still be read; three answers are known of one that cannot."""
+    try:
+        for page in pages(client, stream, shard, most=1, **at_record(bookmark)):
+            for record in page.records:
+                if record.sequence == bookmark.sequence and record.digest != bookmark.digest:
+                    raise BookmarkDiffers(stream=stream, shard=shard, sequence=bookmark.sequence)
+                return record.sequence == bookmark.sequence
+            if page.reaches(bookmark.arrived + LATE_MS):
+                break
+    except client.exceptions.InvalidArgumentException:
+        return False
+    return False
+
+
+def _first_after(
+    client: Any, stream: str, shard: str, bookmark: Bookmark, until: int, start: Mapping[str, Any]
+) -> Ahead:
+    after = int(bookmark.sequence or -1)
+    for page in pages(client, stream, shard, most=2, **start):
+        for record in page.records:
+            if int(record.sequence) > after:
+                return Ahead(record) if record.arrived <= until else Ahead()
+        if page.following is None:
+            return Ahead(ended=True)
+        if page.reaches(until):
+            break
+    return Ahead()
+
+
+def _utc(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

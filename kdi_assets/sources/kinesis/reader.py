@@ -1,0 +1,88 @@
+"""The reader on the executors, ``kdi.kinesis``: one task a shard, by AWS's SDK for Java."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kdi_assets.errors import KdiError
+from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.runtime.spark_failures import SparkFailure, translated
+from kdi_assets.runtime.spark_internals import frame_of_internal_rows, jvm_context, jvm_type, jvm_view
+from kdi_assets.sources.kinesis.errors import KinesisReaderMissing, KinesisRequestRefused, KinesisUnanswered
+from kdi_assets.sources.kinesis.shards import id_of
+from kdi_assets.sources.source import MESSAGES_DDL
+from kdi_assets.stream.stream import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS_DDL = f"{MESSAGES_DDL}, sequence string, stop string, first string, resumed array<string>, digest string"
+"""Of ``kdi.kinesis.ShardRecords``: one row a record, and for each shard one more, the only one with ``stop``."""
+_PASSING = ("ProvisionedThroughputExceeded", "LimitExceeded", "ExpiredIterator")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStart:
+    """Where the reading of a shard begins.
+
+    Attributes:
+        position: The number of the first record.
+        horizon: Begin at the oldest record: that of the bookmark is gone.
+    """
+
+    topic_partition: TopicPartition
+    position: int
+    bookmark: Bookmark
+    horizon: bool = False
+
+
+def read_shards(
+    spark: SparkSession, access: Sequence[str], stream: str, starts: Sequence[ShardStart], *, until: int, most: int
+) -> DataFrame:
+    """The records of shards.
+
+    Args:
+        access: The arguments of ``kdi.kinesis.Access``.
+        until: Records that arrived later are not read, in milliseconds since 1970.
+        most: Records of each shard.
+
+    Returns:
+        ``ROWS_DDL``. Lazy, and another action may read more: the shards grow.
+
+    Raises:
+        KinesisReaderMissing: The session's class path does not have the reader.
+    """
+    from py4j.java_gateway import JavaPackage
+
+    jvm = jvm_view(spark)
+    if isinstance(jvm.kdi.kinesis.ShardReader, JavaPackage):  # what py4j takes for a class that is not there
+        raise KinesisReaderMissing(stream=stream)
+    ranges = jvm.java.util.ArrayList()
+    for start in starts:
+        mark, number = start.bookmark, start.topic_partition.partition
+        at = -1 if mark.at is None else mark.at
+        begin = (id_of(number), number, start.position, mark.sequence, start.horizon, at)
+        ranges.add(jvm.kdi.kinesis.ShardRange(*begin, until, most))
+    context = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(jvm_context(spark))
+    rows = jvm.kdi.kinesis.ShardReader.rows(context, ranges, jvm.kdi.kinesis.Access(*access), stream)
+    return frame_of_internal_rows(spark, rows, jvm_type(spark, ROWS_DDL))
+
+
+def reader_failures(connection: str) -> AbstractContextManager[None]:
+    """Translate what Kinesis refuses to the reader, as the second client does; other failures pass unchanged.
+
+    Raises:
+        KinesisUnanswered: The same may succeed later.
+        KinesisRequestRefused: It will not.
+    """
+
+    def error_of(failure: SparkFailure) -> KdiError | None:
+        if "Service: Kinesis" not in failure.root:  # the SDK's text of an answer that is an error
+            return None
+        passes = failure.root.startswith(_PASSING) or "Status Code: 5" in failure.root
+        return (KinesisUnanswered if passes else KinesisRequestRefused)(connection=connection, detail=failure.root)
+
+    return translated(error_of)

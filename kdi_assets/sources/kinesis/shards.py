@@ -1,0 +1,63 @@
+"""The shards of a stream: which there are, and which may be read now."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kdi_assets.ledger.bookmarks import Bookmark
+
+PREFIX = "shardId-"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedShard:
+    """A shard that Kinesis still lists.
+
+    Attributes:
+        parents: Numbers of the shards that it was made of: none, one after a split, two after a merge.
+    """
+
+    id: str
+    parents: tuple[int, ...] = ()
+
+    @property
+    def number(self) -> int:
+        """The number in its id, which is its topic partition."""
+        return number_of(self.id)
+
+
+def number_of(shard_id: str) -> int:
+    """The number in a shard's id."""
+    return int(shard_id.removeprefix(PREFIX))
+
+
+def id_of(number: int) -> str:
+    """The id of a shard."""
+    return f"{PREFIX}{number:012d}"
+
+
+def list_shards(client: Any, stream: str) -> list[ListedShard]:
+    """The shards that Kinesis lists, ordered by their numbers; expired ones are not listed."""
+    answers = client.get_paginator("list_shards").paginate(StreamName=stream)
+    found = (_shard(listed) for answer in answers for listed in answer["Shards"])
+    return sorted(found, key=lambda shard: shard.number)
+
+
+def _shard(listed: Mapping[str, Any]) -> ListedShard:
+    parents = (listed.get("ParentShardId"), listed.get("AdjacentParentShardId"))
+    return ListedShard(listed["ShardId"], tuple(number_of(parent) for parent in parents if parent))
+
+
+def ready(shards: Collection[ListedShard], bookmarks: Mapping[int, Bookmark]) -> list[ListedShard]:
+    """The shards that may be read: not ended, and each parent is ended or no longer listed.
+
+    A producer's records of one partition key move from parents to children: read in this order, they stay in order.
+
+    Args:
+        bookmarks: By number.
+    """
+    ended = {number for number, mark in bookmarks.items() if mark.ended}
+    unread = {shard.number for shard in shards} - ended
+    return [shard for shard in shards if shard.number in unread and unread.isdisjoint(shard.parents)]

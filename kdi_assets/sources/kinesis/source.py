@@ -1,0 +1,268 @@
+"""Kinesis as a source: a record's offset is its number in this table's reading of its shard, so reading comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from kdi_assets.errors import KdiError
+from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.ledger.entry import LastRead
+from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.sources.kinesis.capture import Capture, captured
+from kdi_assets.sources.kinesis.client import (
+    LATE_MS,
+    LOOK_ATTEMPTS,
+    kinesis_client,
+    milliseconds,
+    reader_access,
+    server_time,
+    translated,
+)
+from kdi_assets.sources.kinesis.errors import BookmarkMissing, KinesisUnanswered, ReadAgainUnknown, SeamOpen
+from kdi_assets.sources.kinesis.look import Ahead, look_ahead, of_each, refuse_hole, refuse_other_last
+from kdi_assets.sources.kinesis.reader import ShardStart
+from kdi_assets.sources.kinesis.shards import id_of, list_shards, ready
+from kdi_assets.sources.source import (
+    LEADER_SECONDS,
+    REQUEST_SECONDS,
+    AtPosition,
+    BrokerOffsets,
+    Held,
+    Marks,
+    Retention,
+    TopicState,
+    Waiting,
+)
+from kdi_assets.stream.fields import StartPolicy
+from kdi_assets.stream.kinesis import KinesisRegion
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOUR = 3600
+RENEWALS = 4
+"""How often in its retention an idle shard is said to be seen."""
+UNREAD = BrokerOffsets(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What follows the bookmarks of a stream.
+
+    Attributes:
+        bookmarks: Of all shards.
+        ahead: Of the shards that may be read.
+        seen_at: In milliseconds since 1970; of the shards on which nothing follows, all before was read.
+    """
+
+    bookmarks: Mapping[TopicPartition, Bookmark]
+    ahead: Mapping[TopicPartition, Ahead]
+    seen_at: int
+    retention_seconds: float
+
+    @property
+    def seen(self) -> dict[TopicPartition, Bookmark]:
+        """New bookmarks of the shards on which nothing follows."""
+        return {
+            tp: replace(self.bookmarks[tp], seen_at=self.seen_at, ended=found.ended)
+            for tp, found in self.ahead.items()
+            if not found.first
+        }
+
+    @property
+    def renewal(self) -> dict[TopicPartition, Bookmark]:
+        """The same, if one of them was not seen for a part of the retention; else empty."""
+        due, seen = self.seen_at - 1000 * self.retention_seconds / RENEWALS, self.seen
+        before = (self.bookmarks[tp] for tp in seen)
+        return seen if any(mark.sequence and max(mark.seen_at, mark.arrived) < due for mark in before) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class KinesisSource:
+    """The streams of a connection; the methods are those of ``Source``, and a topic is a stream."""
+
+    connection: KinesisRegion
+
+    def topic(self, name: str) -> TopicState:
+        client = kinesis_client(self.connection, attempts=LOOK_ATTEMPTS)
+        with translated(self.connection, name):
+            answer = client.describe_stream_summary(StreamName=name)
+            shards = list_shards(client, name)
+        # The server tells whole seconds: of the second that has begun, records may have arrived already.
+        as_of = server_time(answer) + timedelta(seconds=1)
+        unread = {TopicPartition(name, shard.number): UNREAD for shard in shards}
+        return TopicState(name, _identity(answer["StreamDescriptionSummary"]), unread, as_of)
+
+    def topics(
+        self, names: Collection[str], *, leader_seconds: float = LEADER_SECONDS
+    ) -> dict[str, TopicState | KdiError]:
+        def look(name: str) -> TopicState | KdiError:
+            try:
+                return self.topic(name)
+            except KdiError as refused:
+                return refused
+
+        return of_each(sorted(names), look)
+
+    def topic_id(self, name: str) -> str:
+        with translated(self.connection, name):
+            answer = kinesis_client(self.connection).describe_stream_summary(StreamName=name)
+        return _identity(answer["StreamDescriptionSummary"])
+
+    def offsets_at(self, topic: TopicState, moment: datetime) -> dict[TopicPartition, int]:
+        return dict.fromkeys(topic.partitions, 0)  # numbers begin where reading begins: `first_bookmarks` says where
+
+    def first_bookmarks(self, topic: TopicState, start: StartPolicy) -> Mapping[TopicPartition, Bookmark]:
+        if start == "latest" and topic.as_of:
+            start = topic.as_of - timedelta(seconds=1)
+        at = milliseconds(start) if isinstance(start, datetime) else None
+        return dict.fromkeys(topic.partitions, Bookmark(at=at))
+
+    def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
+        look = self._look(topic, ledger)
+        arrived = {tp: found.first.arrived for tp, found in look.ahead.items() if found.first}
+        first_at = {tp: datetime.fromtimestamp(at / 1000, UTC) for tp, at in arrived.items()}
+        return Waiting(first_at, needs_renewal=not first_at and bool(look.renewal))
+
+    def around(
+        self,
+        positions: Mapping[TopicPartition, int],
+        *,
+        before: Mapping[TopicPartition, LastRead] | None = None,
+        seconds: float = REQUEST_SECONDS,
+        committed: bool = True,
+    ) -> dict[TopicPartition, AtPosition]:
+        return {}  # numbers do not say where a record is; `hold` has looked at the bookmark
+
+    def last_messages(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, LastRead]:
+        return {}  # the bookmark has the fingerprint
+
+    def sampled_bytes(self, positions: Mapping[TopicPartition, int]) -> float | None:
+        return None
+
+    @contextmanager
+    def hold(
+        self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState, *, most: int
+    ) -> Iterator[Held]:
+        client, name, look = kinesis_client(self.connection), topic.topic, self._look(topic, ledger)
+        starts = [
+            ShardStart(tp, ledger.positions.get(tp, 0), look.bookmarks[tp], found.horizon)
+            for tp, found in sorted(look.ahead.items())
+            if found.first
+        ]
+        nothing = topic.without_backlog(ledger.positions)
+        if not starts:
+            yield Held(nothing, renewal=look.renewal)
+            return
+        access, options = reader_access(self.connection), {"until": _until(topic), "most": most}
+        with captured(session(), access, name, starts, connection=self.connection.name, **options) as capture:
+            with translated(self.connection, name):
+                _refuse_open_seams(client, capture, look.ahead)
+            ends = {tp: BrokerOffsets(r.range.start, r.range.end, r.range.end) for tp, r in capture.shards.items()}
+
+            def marks(ranges: Sequence[OffsetRange]) -> Marks:
+                of_ranges = capture.marks(ranges)
+                return replace(of_ranges, bookmarks={**look.seen, **of_ranges.bookmarks})
+
+            yield Held(replace(nothing, partitions={**nothing.partitions, **ends}), capture.read, marks)
+
+    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> NoReturn:
+        raise ReadAgainUnknown(stream=ranges[0].topic_partition.topic)
+
+    def can_have_gaps(self, topic: str) -> bool:
+        return False  # the reading counts the records that it gets
+
+    def message_in(
+        self, ranges: Mapping[TopicPartition, Iterable[OffsetRange]], *, seconds: float = REQUEST_SECONDS
+    ) -> tuple[TopicPartition, int] | None:
+        return None  # a number that no record has is no place in a shard
+
+    def first_unreadable(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, int]:
+        return {}
+
+    def retention(self, names: Collection[str]) -> dict[str, Retention]:
+        client = kinesis_client(self.connection)
+        return {name: Retention(self._retention_seconds(client, name), None) for name in names}
+
+    def unanswered(self, detail: str) -> KdiError:
+        return KinesisUnanswered(connection=self.connection.name, detail=detail)
+
+    def _look(self, topic: TopicState, ledger: LedgerState) -> _Look:
+        client, bookmarks = kinesis_client(self.connection), _bookmarks(ledger, topic)
+        retention = self._retention_seconds(client, topic.topic)
+        with translated(self.connection, topic.topic):
+            ahead = _ahead(client, topic, bookmarks, retention_seconds=retention)
+        return _Look(bookmarks, ahead, _until(topic) - LATE_MS, retention)
+
+    def _retention_seconds(self, client: Any, name: str) -> float:
+        with translated(self.connection, name):
+            summary = client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
+        return float(HOUR * summary["RetentionPeriodHours"])
+
+
+def _identity(summary: Mapping[str, Any]) -> str:
+    """A stream that is deleted and created again has the same ARN."""
+    return f"{summary['StreamARN']}@{milliseconds(summary['StreamCreationTimestamp'])}"
+
+
+def _until(topic: TopicState) -> int:
+    """The arrival of the last record that counts, in milliseconds since 1970."""
+    return milliseconds(topic.as_of) if topic.as_of else 0
+
+
+def _bookmarks(ledger: LedgerState, topic: TopicState) -> dict[TopicPartition, Bookmark]:
+    """The bookmark of every shard; a shard that appeared later begins at its oldest record.
+
+    Raises:
+        BookmarkMissing: The entry is gone, or has no bookmark of a shard that was read.
+    """
+    known = ledger.entry.bookmarks if ledger.entry else {}
+    found = {tp: known.get(tp, Bookmark()) for tp in topic.partitions}
+    for tp, mark in found.items():
+        if ledger.entry is None or (ledger.positions.get(tp) and not mark.sequence):
+            raise BookmarkMissing(stream=topic.topic, shard=id_of(tp.partition))
+    return found
+
+
+def _ahead(
+    client: Any,
+    topic: TopicState,
+    bookmarks: Mapping[TopicPartition, Bookmark],
+    *,
+    retention_seconds: float,
+) -> dict[TopicPartition, Ahead]:
+    """What follows the bookmark of each shard that may be read; also of the children of those that end so."""
+    name, found = topic.topic, dict[TopicPartition, Ahead]()
+    shards = [s for s in list_shards(client, name) if TopicPartition(name, s.number) in topic.partitions]
+
+    def look(tp: TopicPartition) -> Ahead:
+        shard, mark = id_of(tp.partition), bookmarks[tp]
+        return look_ahead(client, name, shard, mark, until=_until(topic), retention_seconds=retention_seconds)
+
+    while True:
+        ended = {tp for tp, ahead in found.items() if ahead.ended}
+        now = {tp.partition: replace(mark, ended=mark.ended or tp in ended) for tp, mark in bookmarks.items()}
+        new = [tp for shard in ready(shards, now) if (tp := TopicPartition(name, shard.number)) not in found]
+        if not new:
+            return found
+        found |= of_each(new, look)
+
+
+def _refuse_open_seams(client: Any, capture: Capture, ahead: Mapping[TopicPartition, Ahead]) -> None:
+    """Refuse unless the second client sees the edges of each shard, and where the reader began again, as the reader."""
+
+    def refuse(tp: TopicPartition) -> None:
+        read, first, shard = capture.shards[tp], ahead[tp].first, id_of(tp.partition)
+        if first is None or read.span.first != first.sequence:
+            detail = f"the second client sees {first}, the first record read is {read.span.first}"
+            raise SeamOpen(stream=tp.topic, shard=shard, detail=detail)
+        refuse_other_last(client, tp.topic, shard, read.bookmark)
+        for before, after in read.resumed:
+            refuse_hole(client, tp.topic, shard, before, after)
+
+    of_each(sorted(capture.shards), refuse)

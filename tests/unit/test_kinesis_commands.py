@@ -1,0 +1,300 @@
+"""Every command and every reader of states, over a stream of Kinesis: an answer, or a refusal that says what to run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import typer
+
+from kdi_assets.cli.main import OF_A_LAKE, app
+from kdi_assets.cli.session import LazySession
+from kdi_assets.components.topics import topic_assets
+from kdi_assets.config.loader import load_streams
+from kdi_assets.dev.kinesis.faults import ServerClock
+from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
+from kdi_assets.errors import KdiError, Terminal
+from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.ledger.positions import read_ledger
+from kdi_assets.monitoring.backlog import State
+from kdi_assets.monitoring.backlog_reader import read_backlogs
+from kdi_assets.monitoring.checks.all_checks import run_check
+from kdi_assets.monitoring.checks.subject import CheckSubject
+from kdi_assets.monitoring.metrics.collector import stream_collector
+from kdi_assets.monitoring.stream_row import stream_row_reader
+from kdi_assets.sources.kinesis.client import digest_of
+from kdi_assets.sources.kinesis.source import KinesisSource
+from kdi_assets.stream.kinesis import KinesisRegion
+from kdi_assets.stream.stream import Stream, TopicPartition
+from sensors.lag import lag_sensors
+from sensors.observe import Observations
+from tests.documents import written
+from tests.kinesis import kinesis_client
+from tests.table_by_hand import TP, TableByHand
+from tests.typed import Kdi, typed
+
+ELSEWHERE = {"import-kdi", "jars", "psql", "broker", "driver", "kinesis", "generate"}
+"""Commands that are about no stream of a document."""
+DATES = ("--from", "2026-01-01", "--to", "2026-01-02")
+COMMANDS: tuple[tuple[str, ...], ...] = (
+    ("doctor",),
+    ("doctor", "orders"),
+    ("new", "orders"),
+    ("new", "orders", "--cluster", "eu"),
+    ("status",),
+    ("status", "orders", "--json"),
+    ("freshness",),
+    ("plan", "orders"),
+    ("drain", "orders"),
+    ("drain", "--all", "--json"),
+    ("refine", "orders"),
+    ("serve", "orders"),
+    ("audit", "orders"),
+    ("audit", "orders", "--against-kafka"),
+    ("audit", "orders", "--from", "2026-01-01"),
+    ("peek", "orders"),
+    ("peek", "orders", "--last"),
+    ("history", "orders"),
+    ("dead-letters", "list", "orders"),
+    ("dead-letters", "show", "orders", "--topic-partition", "0", "--offset", "7"),
+    ("dead-letters", "replay", "orders"),
+    ("dead-letters", "discard", "orders", "--because", "a test"),
+    ("dead-letters", "view", "orders"),
+    ("replay", "orders", *DATES),
+    ("replay", "orders", *DATES, "--yes"),
+    *(("resolve", "orders", action) for action in ("accept-loss", "new-topic", "rewind", "adopt")),
+    ("resolve", "orders", "adopt-dead-letters"),
+    ("resolve", "orders", "accept-routes", "--because", "a test"),
+    ("upkeep", "orders"),
+    ("erase", "orders", "--where", "id = 1"),
+    ("check",),
+    ("check-assets", "orders"),
+    ("sql", "SELECT 1"),
+    ("metrics", "serve", "--help"),
+)
+
+
+class NoSparkHere(Terminal):
+    """A unit test starts no JVM."""
+
+    what_happened = "Spark is needed."
+    what_is_safe = "everything."
+    what_to_run = "the tests of tests/spark"
+
+
+def no_spark(*_: object) -> NoReturn:
+    raise NoSparkHere
+
+
+def document(folder: Path, endpoint: str = "http://127.0.0.1:1") -> Stream:
+    """The stream ``bronze/orders``, as a document in the folder describes it."""
+    connection = f"{{name: eu, region: eu-central-1, endpoint: '{endpoint}'}}"
+    fields = "stream_name: orders, connection: eu, table: bronze/orders, schema: id bigint, date: current_date()"
+    kdi = "type: kdi_assets.components"
+    text = f"{kdi}.KinesisConnection\nattributes: {connection}\n---\n{kdi}.KinesisTable\nattributes: {{{fields}, "
+    text += "freshness: {warn: 5 minutes, fail: 2 hours}}\n"
+    (only,) = load_streams(written(folder, orders=text)).values()
+    return only
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lake: str) -> None:
+    given = {"KDI_LAKE": lake, "KDI_DEFS": str(tmp_path / "defs"), "KDI_HOME": str(tmp_path / "home")}
+    for name, value in (given | {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}).items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "home").mkdir()
+    monkeypatch.setattr(LazySession, "__call__", no_spark)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # between the attempts of botocore
+
+
+@pytest.fixture
+def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kdi:
+    return typed(monkeypatch, capsys)
+
+
+def drained(lake: str, *, at: int = 3, tp: TopicPartition = TP, **fields: Any) -> TableByHand:
+    """A table that a drain has filled up to this number."""
+    table = TableByHand(lake)
+    table.ledger_commit("drain", at={tp: at}, bookmarks={tp: Bookmark("49", digest="d")}, **fields)
+    return table
+
+
+def test_every_command_about_streams_is_walked() -> None:
+    known = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+    assert known - ELSEWHERE == {words[0] for words in COMMANDS}
+    assert set(OF_A_LAKE) <= known - ELSEWHERE
+
+
+@pytest.mark.parametrize("has_table", [False, True], ids=["no table", "drained"])
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_command_answers_or_refuses_while_kinesis_does_not_answer(
+    kdi: Kdi, tmp_path: Path, lake: str, words: tuple[str, ...], has_table: bool
+) -> None:
+    document(tmp_path / "defs")
+    if has_table:
+        drained(lake)
+
+    answer = kdi(*words)
+
+    assert answer.code in (0, 1, 2, 75)
+    assert answer.code != 1 or re.search("Run: |MISSING|wrong", answer.err + answer.out)
+    assert not re.search("Traceback|AttributeError|TypeError|KafkaCluster|broker", answer.err + answer.out) or (
+        words[-1] == "--help" or words[0] == "doctor"
+    )
+
+
+@pytest.mark.parametrize("has_table", [False, True], ids=["no table", "drained"])
+def test_a_reader_of_states_answers_or_refuses_while_kinesis_does_not_answer(
+    tmp_path: Path, lake: str, has_table: bool
+) -> None:
+    stream = document(tmp_path / "defs")
+    if has_table:
+        drained(lake)
+
+    (row,) = stream_row_reader([stream], lake)()
+    assert (row.state, row.behind, row.next_command) == (State.UNREACHABLE, None, "the same command again")
+    assert row.facts["cluster"] == "eu"
+    assert {family.name for family in stream_collector([stream], lake).collect()}
+    for name in stream.check_names:
+        try:
+            run_check(name, CheckSubject(stream, lake, no_spark))
+        except KdiError as refused:
+            assert all(refused.message_parts())
+    backlogs = read_backlogs([stream], lake=lake)
+    Observations().due(backlogs, {stream.name: stream}, now=0.0)
+    assert [sensor.name for sensor in lag_sensors([stream])] == ["lag_eu"]
+    assert len(topic_assets([stream])) == 1
+
+
+class Drained:
+    """A stream with a shard on a server of ours, and a table that has its first record."""
+
+    def __init__(self, server: KinesisServer, folder: Path, lake: str) -> None:
+        self.server, self.client = server, kinesis_client(server.endpoint)
+        self.client.create_stream(StreamName="orders", ShardCount=1)
+        server.advance(60)
+        sequence = self.put()
+        server.advance(1)
+        self.stream = document(folder, server.endpoint)
+        source = KinesisSource(KinesisRegion("eu", "eu-central-1", endpoint=server.endpoint))
+        now = int(server.now() * 1000)
+        mark = Bookmark(sequence, arrived=now - 1000, digest=digest_of(b"key", b"{}"), seen_at=now)
+        table, topic_id = TableByHand(lake), source.topic("orders").topic_id
+        table.ledger_commit("drain", at={TP: 1}, bookmarks={TP: mark}, topic_id=topic_id)
+
+    def put(self) -> str:
+        """The sequence number of another record."""
+        return str(self.client.put_record(StreamName="orders", Data=b"{}", PartitionKey="key")["SequenceNumber"])
+
+
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lake: str) -> Iterator[Drained]:
+    server = start_kinesis(clock=ServerClock(frozen=True))
+    monkeypatch.setattr("time.sleep", lambda seconds: server.advance(seconds + 0.05))
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    yield Drained(server, tmp_path / "defs", lake)
+    server.stop()
+
+
+READ_AGAIN = "records of bronze/orders cannot be read again by their numbers yet"
+NOT_SET = "nobody can set one"
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        (("replay", "orders", *DATES), READ_AGAIN),
+        (("replay", "orders", *DATES, "--yes", "--leave-missing"), READ_AGAIN),
+        (("audit", "orders", "--from", "2026-01-01"), READ_AGAIN),
+        (("audit", "orders", "--against-kafka"), READ_AGAIN),
+        (("peek", "orders"), READ_AGAIN),
+        (("peek", "orders", "--last"), READ_AGAIN),
+        (("resolve", "orders", "accept-loss"), f"accept-loss does not apply: .* {NOT_SET}"),
+        (("resolve", "orders", "rewind"), f"rewind does not apply: .* {NOT_SET}"),
+        (("resolve", "orders", "rewind", "--to-version", "1"), f"rewind does not apply: .* {NOT_SET}"),
+        (("resolve", "orders", "adopt"), f"adopt does not apply: .* {NOT_SET}"),
+        (("resolve", "orders", "new-topic"), "new-topic does not apply: topic id .* is the one"),
+        (("resolve", "orders", "accept-routes", "--because", "x"), "accept-routes does not apply"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_a_stream_of_kinesis_cannot_have_is_refused(
+    kdi: Kdi, orders: Drained, words: tuple[str, ...], refused: str
+) -> None:
+    orders.put()
+
+    answer = kdi(*words)
+
+    assert answer.code == 1
+    assert re.search(refused, answer.err)
+    assert re.search(r"Run: +kdi (history|drain|plan)", answer.err)
+
+
+@pytest.mark.parametrize("more", [(), ("--cluster", "eu")], ids=" ".join)
+def test_a_document_for_a_stream_of_kinesis_is_written_by_hand(kdi: Kdi, tmp_path: Path, more: tuple[str, ...]) -> None:
+    document(tmp_path / "defs")
+
+    answer = kdi("new", "orders", *more)
+
+    assert answer.code == 2
+    assert "write the document of a stream of Kinesis: docs/kinesis.md" in re.sub(r"[\s│]+", " ", answer.err)
+
+
+def test_a_plan_says_since_when_records_wait(kdi: Kdi, orders: Drained, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "nothing to drain" in kdi("plan", "orders").out
+
+    monkeypatch.setattr(LazySession, "__call__", lambda session: None)
+    monkeypatch.setattr("kdi_assets.drain.takeover.refuse_unsuitable", lambda *_: None)
+    orders.put()
+    orders.server.advance(2)
+    plan, (fields,) = kdi("plan", "orders"), kdi("plan", "orders", "--json").objects
+
+    assert "would drain what follows the positions" in plan.out
+    assert "orders/0" in plan.out and "nothing" not in plan.out
+    assert (fields["step"], fields["backlog_offsets"]) == ("drain", None)
+    assert fields["waiting_since"]
+
+
+def test_a_status_knows_how_long_records_wait_and_not_how_many(orders: Drained, lake: str) -> None:
+    orders.put()
+    orders.server.advance(2)
+
+    (row,) = stream_row_reader([orders.stream], lake)()
+
+    assert (row.state, row.behind, row.next_command) == (State.OK, 1, "kdi drain bronze/orders")
+    assert row.waiting_seconds is not None
+    assert row.backlog.time_to_loss_seconds is not None
+    assert (row.backlog.bytes, row.backlog.arrival_rate, row.backlog.time_to_close_seconds) == (None, None, None)
+
+
+def test_the_doctor_looks_at_streams_of_kinesis(kdi: Kdi, orders: Drained) -> None:
+    found = {(one["examination"], one["of"]): one for one in kdi("doctor", "orders", "--json").objects}
+
+    assert found["stream", "bronze/orders"]["verdict"] == "ok"
+    assert found["retention", "bronze/orders"]["found"].startswith("kept for 1 d")
+    assert found["jars", "kinesis"]["verdict"] == "wrong"
+    assert "kdi jars --kinesis" in str(found["jars", "kinesis"])
+
+
+def test_an_erasure_finds_the_positions_of_shards_whose_numbers_do_not_begin_at_0(
+    kdi: Kdi, tmp_path: Path, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, seen = document(tmp_path / "defs"), []
+    late = TopicPartition("orders", 1_200)
+    drained(lake, tp=late, topic_id="x")
+
+    def spy(ledger: Any, *_: object) -> NoReturn:
+        seen.append(ledger.positions)
+        raise NoSparkHere
+
+    monkeypatch.setattr("kdi_assets.upkeep.erase.history_at", spy)
+    assert kdi("erase", "orders", "--where", "id = 1").code == 1
+
+    assert seen == [{late: 3}]
+    known = read_ledger(stream, lake, topic_id="x", topic_partitions=1_201)
+    assert known and known.positions == {late: 3}

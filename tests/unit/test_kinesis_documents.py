@@ -1,0 +1,105 @@
+"""The documents of Kinesis: a connection, and the stream of a table."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kdi_assets.components.names import topic_key
+from kdi_assets.config.loader import load_streams
+from kdi_assets.stream.kinesis import KinesisRegion
+from kdi_assets.stream.stream import Stream
+from tests.documents import CLUSTER, mistakes_of, written
+
+CONNECTION = "type: kdi_assets.components.KinesisConnection\nattributes: {name: eu, region: eu-central-1}\n"
+
+
+def table(fields: str = "", *, stream: str = "stream_name: web-requests, connection: eu") -> str:
+    """A document of a table; ``fields`` are further ones, each after a comma."""
+    attributes = f"{stream}, table: bronze/web, schema: id bigint, date: current_date(){fields}"
+    return f"type: kdi_assets.components.KinesisTable\nattributes: {{{attributes}}}\n"
+
+
+def only(folder: Path, text: str) -> Stream:
+    (found,) = load_streams(written(folder, all=CONNECTION + "---\n" + text)).values()
+    return found
+
+
+def test_a_document_of_kinesis_is_a_stream_whose_shards_are_topic_partitions(tmp_path: Path) -> None:
+    found = only(tmp_path, table(", max_records: 1000, consumer: {mode: polling}"))
+
+    assert (found.topic, found.name, found.app_id) == ("web-requests", "bronze/web", "web-requests")
+    assert found.cluster == KinesisRegion("eu", "eu-central-1")
+    assert (found.max_records, found.tombstones, found.route) == (1000, "skip", None)
+    assert topic_key(found.cluster, found.topic).path == ["kinesis", "eu", "web-requests"]
+
+
+@pytest.mark.parametrize(
+    ("written_as", "start"),
+    [
+        ("earliest", "earliest"),
+        ("trim_horizon", "earliest"),
+        ("latest", "latest"),
+        ("2026-01-01T00:00:00Z", datetime(2026, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_a_start_is_a_word_or_a_time(tmp_path: Path, written_as: str, start: object) -> None:
+    assert only(tmp_path, table(f", start: {written_as}")).start == start
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (table(", start: {0: 12}"), "start: numbers of records are known to this table only; earliest, latest"),
+        (table(", start: soon"), "start: 'soon' does not say where to begin"),
+        (table(", tombstones: row"), "tombstones: every record of Kinesis has data; remove the line"),
+        (table(", route: {when: id > 1}"), "route: is not supported for a stream of Kinesis yet"),
+        (table(", announce: {topic: files}"), "announce: is not supported for a stream of Kinesis"),
+        (table(", consumer: {mode: efo}"), "consumer.mode: takes polling, not 'efo'"),
+        (table(", topic: x"), "topic: no such field"),
+        (table(", cluster: main"), "cluster: no such field"),
+        (table(stream="stream_name: web/requests, connection: eu"), "stream_name: 'web/requests' is not a stream's"),
+        (table(stream="stream_name: web, connection: us"), "connection: no KinesisConnection document is named 'us'"),
+        (table(stream="connection: eu"), "stream_name: is missing; e.g. stream_name: web_requests"),
+        (table(stream="stream_name: web"), "connection: is missing; e.g. connection: main"),
+        (table(", strat: latest"), "strat: no such field; did you mean start?"),
+    ],
+)
+def test_a_mistake_has_the_line_of_its_field(tmp_path: Path, document: str, said: str) -> None:
+    (mistake,) = mistakes_of(written(tmp_path, a=CONNECTION, b=document))
+
+    assert mistake.startswith(f"b/defs.yaml:2 {said}")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ("{name: eu, region: Frankfurt}", "region: 'Frankfurt' is not a region of AWS; e.g. eu-central-1"),
+        ("{name: eu}", "region: is missing; e.g. region: eu-central-1"),
+        ("{name: eu, region: eu-central-1, endpoint: kinesis}", "endpoint: 'kinesis' is not the address of an"),
+        ("{name: eu, region: eu-central-1, access_key: AKIA}", "access_key: no such field"),
+        ("{name: eu, region: eu-central-1, role_arn: kdi}", "role_arn: 'kdi' is not the ARN of a role"),
+        ("{name: eu, region: eu-central-1, sts_endpoint: https://sts}", "sts_endpoint: is given, and no role"),
+    ],
+)
+def test_a_wrong_connection_is_the_only_mistake_of_its_streams(tmp_path: Path, fields: str, said: str) -> None:
+    connection = f"type: kdi_assets.components.KinesisConnection\nattributes: {fields}\n"
+
+    (mistake,) = mistakes_of(written(tmp_path, a=connection, b=table()))
+
+    assert mistake.startswith(f"a/defs.yaml:2 {said}")
+
+
+def test_a_connection_and_a_cluster_have_different_names(tmp_path: Path) -> None:
+    connection = CONNECTION.replace("name: eu", "name: main")
+
+    (mistake,) = mistakes_of(written(tmp_path, a=connection, b=CLUSTER))
+
+    assert mistake.endswith("b/defs.yaml:2 has the name 'main'; rename one of the two")
+
+
+def test_what_only_kafka_has_is_not_asked_of_a_stream_of_kinesis(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="bronze/web is not fed by Kafka"):
+        _ = only(tmp_path, table()).kafka
