@@ -13,7 +13,9 @@ from kdi_assets.stream.source_struct import KAFKA, KINESIS, SOURCE_STRUCTS, Sour
 PACKAGE = Path(kdi_assets.__file__).parent
 ENGINE = ("announce", "audit", "drain", "formats", "ledger", "listeners", "monitoring", "recovery", "replay", "upkeep")
 """They work for streams of every source."""
-NAMED = re.compile(rf"[\"'({{=\s]({'|'.join(s.name for s in SOURCE_STRUCTS)})\.({'|'.join(KAFKA.known)}|index|count)\b")
+NAMED = re.compile(
+    rf"[\"'({{=\s]({'|'.join(s.name for s in SOURCE_STRUCTS)})\.({'|'.join(KAFKA.known)}|index|count|\{{)"
+)
 
 
 def test_the_engine_asks_the_stream_for_the_struct_of_its_messages() -> None:
