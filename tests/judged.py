@@ -58,7 +58,7 @@ def judged(
     """
     decoder, frame, now = stream_decoder(stream), _frame(spark, messages), datetime.now(UTC)
     decoder = (with_schemas_of(frame, decoder) if asks else None) or decoder
-    tally = PassTally(spark, now)
+    tally = PassTally(spark, stream, now)
     rows = judge(frame, decoder, now=now, tally=tally)
     found = [row.asDict(recursive=True) for row in rows.collect()]
     counts = tally.counts(stream)

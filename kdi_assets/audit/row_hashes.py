@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kdi_assets.drain.rules.elements import Elements
 
 _AT = ["partition", "offset"]
-_LETTER = {"value": VALUE} | {name: f"kafka.{name}" for name in ("key", "headers", "timestamp", "timestamp_type")}
-"""Column of a dead letter to the part of its message that it holds, if nothing is masked or withheld."""
+_LETTER = ("value", "key", "headers", "timestamp", "timestamp_type")
+"""Columns of a dead letter that hold a part of its message, if nothing is masked or withheld."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class RowHashes:
         for rule in rules_of(self.decoder):
             evaluated = rule.with_columns(evaluated, where=DECODED)
             skipped += f" OR {rule.skips() or 'false'}"
-        letter = [F.expr(_LETTER[name]).alias(name) for name in self._letter]
+        letter = [F.expr(self._whole[name]).alias(name) for name in self._letter]
         messages = evaluated.select(
             *in_rows(self._columns, self._elements),
             F.expr(skipped).alias("_kdi_rowless"),
@@ -137,7 +137,12 @@ class RowHashes:
     def _letter(self) -> list[str]:
         """The columns that a dead letter has in common with its message."""
         held = dead_letter_columns(self.decoder)
-        return [name for name, sql in _LETTER.items() if held[name] == sql]
+        return [name for name in _LETTER if held[name] == self._whole[name]]
+
+    @property
+    def _whole(self) -> dict[str, str]:
+        """Spark SQL of the columns of a dead letter that holds its whole message."""
+        return {**self.stream.source_struct.letter, "value": VALUE}
 
     def _table(self) -> DataFrame:
         uri = self.stream.table_uri(self.lake)

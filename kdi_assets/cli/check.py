@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 EXPECTED = {
     "schema": "Spark DDL, e.g. id bigint, at timestamp",
-    "coordinates": "e.g. kafka",
+    "coordinates": "e.g. {struct}",
     "tombstones": "skip or dead_letter",
     "dead_letter_payload": "withhold, or keep if dead letters may hold what is masked",
-    "explode.": "a new name, and an array in Spark SQL over the fields of `schema` and the struct kafka",
+    "explode.": "a new name, and an array in Spark SQL over the fields of `schema` and the struct {struct}",
     "fields.": "a field of the messages: drop, text, or {rename: name}",
     "format.avro": "an Avro schema of a record",
     "format.json": "a JSON Schema of an object, or `schema` in the document, which replaces it",
@@ -41,7 +41,7 @@ EXPECTED = {
     "mask.": "the path of a column of the table",
 }
 """What a field takes, by the beginning of its path."""
-EXPECTED_OTHERWISE = "Spark SQL over the fields of `schema` and the struct kafka"
+EXPECTED_OTHERWISE = "Spark SQL over the fields of `schema` and the struct {struct}"
 PLAIN_DATE = "current_date()"
 
 
@@ -106,6 +106,7 @@ def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession,
     try:
         for wrong in _shape_mistakes(stream, session):
             takes = next((t for path, t in EXPECTED.items() if wrong.field.startswith(path)), EXPECTED_OTHERWISE)
+            takes = takes.replace("{struct}", stream.source_struct.name)
             if wrong.change != ShapeMistake.change:
                 takes = wrong.change
             findings.mistakes.append(document.mistake(wrong.field, wrong.message.rstrip("; "), takes))

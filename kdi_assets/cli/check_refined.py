@@ -108,7 +108,7 @@ class _Checker:
             happened, _, run = refusal.message_parts()
             yield "mode", happened.removeprefix(f"{table.name}: ").rstrip("."), run
             return
-        expressions = _expressions(table)
+        expressions = _expressions(table, rows)
         wrong = [(path, said) for path, sql in expressions if (said := _refused(rows, sql, may_ask_clock=False))]
         for path, said in wrong:
             yield path, said, SQL_OVER_ROWS
@@ -136,9 +136,9 @@ class _Checker:
                 yield f"expectations.{name}", said, SQL_OVER_ROWS
 
 
-def _expressions(table: RefinedTableSpec) -> Iterator[tuple[str, str]]:
+def _expressions(table: RefinedTableSpec, rows: DataFrame) -> Iterator[tuple[str, str]]:
     """What the mode evaluates over the rows of the query, by field."""
-    from kdi_assets.refine.envelope import CHANGE_SEQUENCE
+    from kdi_assets.refine.envelope import CHANGE_SEQUENCE, ordering
 
     match table.mode:
         case Aggregate(by, measures):
@@ -146,11 +146,11 @@ def _expressions(table: RefinedTableSpec) -> Iterator[tuple[str, str]]:
             yield from ((f"mode.aggregate.measures.{name}", m.of) for name, m in measures.items())
         case Deduplicate(keys, order_by):
             yield from ((f"mode.deduplicate.keys.{n}", f"`{column}`") for n, column in enumerate(keys))
-            yield "mode.deduplicate.order_by", order_by
+            yield "mode.deduplicate.order_by", ordering(rows, order_by)
         case Upsert() as mode:
             yield from ((f"mode.upsert.keys.{n}", f"`{column}`") for n, column in enumerate(mode.keys))
             # Of an envelope it is already a column of the rows.
-            yield "mode.upsert.sequence_by", CHANGE_SEQUENCE if mode.envelope else mode.sequence_by
+            yield "mode.upsert.sequence_by", CHANGE_SEQUENCE if mode.envelope else ordering(rows, mode.sequence_by)
             yield from ((f"mode.upsert.column_list.{n}", f"`{c}`") for n, c in enumerate(mode.column_list))
             if mode.apply_as_deletes:
                 yield "mode.upsert.apply_as_deletes", mode.apply_as_deletes

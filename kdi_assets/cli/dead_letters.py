@@ -33,6 +33,8 @@ from kdi_assets.stream.stream import OffsetRange, Stream
 from kdi_assets.wording import counted, did_you_mean, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from kdi_assets.replay.dead_letter_filter import DeadLetterFilter, DeadLetterGroup
@@ -107,8 +109,9 @@ def show(
         found = [] if letters is None else _first_letters(letters, chosen, count)
         if reason and not found:
             _refuse_unknown(reason, _letters(session(), chosen, "all", _filter(chosen, None, None)))
-    text = "\n".join(map(_letter_text, found)) or f"{chosen.name}: no such dead letter"
-    fields = {"stream": chosen.name, "dead_letters": [_letter_fields(r) for r in found]}
+    more = tuple(chosen.source_struct.more)
+    text = "\n".join(_letter_text(r, more) for r in found) or f"{chosen.name}: no such dead letter"
+    fields = {"stream": chosen.name, "dead_letters": [_letter_fields(r, more) for r in found]}
     print_result(text, fields, as_json=as_json)
 
 
@@ -288,9 +291,10 @@ def _groups_text(stream: Stream, found: tuple[DeadLetterGroup, ...]) -> str:
     return f"{stream.name}: {counted(open_, 'open dead letter')}\n{table_text(head, rows, align='<<<><<<')}"
 
 
-def _letter_text(letter: Row) -> str:
+def _letter_text(letter: Row, more: Sequence[str]) -> str:
     """A dead letter's coordinates, state and reason; on a second line, the beginning of its value."""
     place = f"{letter['topic']}/{letter['partition']} offset {letter['offset']}"
+    place += "".join(f", {column.replace('_', ' ')} {letter[column]}" for column in more if letter[column] is not None)
     field = f" in {printable(letter['field'])}" if letter["field"] else ""
     value = letter["value"]
     if value is None:
@@ -300,7 +304,7 @@ def _letter_text(letter: Row) -> str:
     return f"{place}, {letter['timestamp']}: {letter['state']}: {letter['reason']}{field}\n  {text}"
 
 
-def _letter_fields(letter: Row) -> dict[str, object]:
+def _letter_fields(letter: Row, more: Sequence[str]) -> dict[str, object]:
     """A dead letter for ``--json``, with its whole value as text.
 
     Returns:
@@ -310,6 +314,7 @@ def _letter_fields(letter: Row) -> dict[str, object]:
     value = letter["value"]
     return {
         **{name: letter[name] for name in ("topic", "partition", "offset", "state", "reason", "field", "schema_id")},
+        **{name: letter[name] for name in more},
         "timestamp": letter["timestamp"],
         "value": None if value is None else value_text(value),
         "withheld": letter["withheld"],

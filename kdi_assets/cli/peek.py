@@ -252,7 +252,7 @@ def _judged(messages: DataFrame, decoder: StreamDecoder) -> tuple[list[Row], lis
     from kdi_assets.ledger.coordinates import coordinates
 
     stream, now = decoder.stream, datetime.now(UTC)
-    tally = PassTally(messages.sparkSession, now)
+    tally = PassTally(messages.sparkSession, stream, now)
     try:
         rows = judge(messages, decoder, now=now, tally=tally)
     except AnalysisException:

@@ -59,7 +59,7 @@ def stage(
     """
     decoder: StreamDecoder | None = with_files_of(messages, stream_decoder(stream), now=now)
     while decoder is not None:
-        used, tally = decoder, PassTally(messages.sparkSession, now)
+        used, tally = decoder, PassTally(messages.sparkSession, stream, now)
         rows = _rows(messages, used, now, tally)
         # The table as it is now: it may have been dropped or altered since the plan, and nothing is written then.
         table = TableLog.existing(uri)

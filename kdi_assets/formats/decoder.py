@@ -74,7 +74,7 @@ class Decoder(ABC):
         """Decode each payload once. Lazy.
 
         Args:
-            messages: ``_kdi_payload: binary``, ``_kdi_value: binary``, the struct ``kafka``, and any other columns.
+            messages: ``_kdi_payload: binary``, ``_kdi_value: binary``, the source's struct, and any other columns.
             record: The result of ``record_type``.
 
         Returns:

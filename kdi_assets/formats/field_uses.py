@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.stream.message_rules import FieldUse, path_of, steps_of
+from kdi_assets.stream.source_struct import KAFKA, SourceStruct
+from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
@@ -19,8 +21,8 @@ Steps = tuple[str, ...]
 FORBIDDEN = frozenset(" ,;{}()\n\t=.'\"`[]\\")
 """Characters that no name of a column has, for Delta, for expressions, or for the paths of fields."""
 OF_CHANGE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
-RESERVED = ("kafka", *OF_CHANGE_FEED)
-"""Names that no field of the first level has; others begin with ``_kdi_``."""
+RESERVED = (KAFKA.name, *OF_CHANGE_FEED)
+"""Names that no field of the first level of a message of Kafka has; others begin with ``_kdi_``."""
 _TEXT = "kdi.text"
 """Metadata of a string field of a record: the message has any JSON value, and the column its text."""
 WHY = "kdi.why"
@@ -36,20 +38,22 @@ class FieldUses:
     """The uses that a document gives its fields, and the problems that a schema's reader found in others.
 
     Attributes:
+        struct: Of the messages; no field of the first level has its name.
         problems: Path of a field to why it cannot be a column; it is not in the record.
         badly_named: Those of the first level for which another name helps.
         found: The paths of ``uses`` that the schema has.
     """
 
     uses: Mapping[Steps, FieldUse] = field(default_factory=dict)
+    struct: SourceStruct = KAFKA
     problems: dict[str, str] = field(default_factory=dict)
     badly_named: set[str] = field(default_factory=set)
     found: set[Steps] = field(default_factory=set)
 
     @classmethod
-    def of(cls, fields: Mapping[str, FieldUse]) -> FieldUses:
-        """Of a document's ``fields``."""
-        return cls({steps_of(path): use for path, use in fields.items()})
+    def of(cls, stream: Stream) -> FieldUses:
+        """Of the field ``fields`` of a document."""
+        return cls({steps_of(path): use for path, use in stream.fields.items()}, stream.source_struct)
 
     def columns_of(self, names: list[str], above: Steps) -> dict[str, str]:
         """Name of a field to its column's, for the fields of one struct that can have one; problems are added.
@@ -65,7 +69,7 @@ class FieldUses:
                 if (use is not None and use.how == DROPPED) is not dropped:
                     continue
                 column = use.name if use and use.how == "rename" else name
-                if reason := _wrong_name(column, taken, top=not above):
+                if reason := _wrong_name(column, taken, top="" if above else self.struct.name):
                     self.refuse((*above, name), reason)
                     if not above:
                         self.badly_named.add(path_of([name]))
@@ -87,7 +91,7 @@ class FieldUses:
             column = above.name if above and above.how == "rename" else top
             if others or use.how != "rename":
                 after[(*first, column, *others)] = use
-        return FieldUses(after)
+        return FieldUses(after, self.struct)
 
     def column_steps(self, steps: Steps) -> Steps:
         """The steps to the column of a field, by the names of columns."""
@@ -130,15 +134,16 @@ class FieldUses:
         return any((use := self.use(way)) is not None and use.how == DROPPED for way in ways)
 
 
-def _wrong_name(column: str, taken: Mapping[str, str], *, top: bool) -> str:
+def _wrong_name(column: str, taken: Mapping[str, str], *, top: str) -> str:
+    """Why a field cannot have a column's name; ``top`` is the struct's name at the first level."""
     lowered = column.lower()
     if lowered in taken:
         other = taken[lowered]
         return "is declared twice" if other == column else f"differs from {other} in case alone, and columns do not"
     if not column or set(column) & FORBIDDEN or not column.isprintable():
         return "has a character that a column's name cannot have (a control character or one of ' ,;{}()=.\"`[]\\')"
-    if top and lowered == "kafka":
-        return "would hide the struct that expressions know as kafka"
+    if top and lowered == top:
+        return f"would hide the struct that expressions know as {top}"
     if top and lowered in OF_CHANGE_FEED:
         return "has a name that Delta's change data feed needs"
     if top and lowered.startswith("_kdi_"):

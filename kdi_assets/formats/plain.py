@@ -9,6 +9,7 @@ from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, VALUE
 from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.rules import Rule, literal
 from kdi_assets.runtime.spark_internals import kernel_call
+from kdi_assets.stream.source_struct import SourceStruct
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -60,6 +61,8 @@ def is_utf8(spark: SparkSession) -> Column:
 class EnvelopeDecoder(Decoder):
     """Key, payload and headers in a column each; a tombstone's payload is null."""
 
+    struct: SourceStruct
+
     def record_type(self, ddl: str) -> StructType:
         from pyspark.sql.types import StructType
 
@@ -72,7 +75,7 @@ class EnvelopeDecoder(Decoder):
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         from pyspark.sql import functions as F
 
-        parts = ("kafka.key", PAYLOAD, "kafka.headers")
+        parts = (self.struct.letter["key"], PAYLOAD, self.struct.letter["headers"])
         whole = ", ".join(f"{literal(column)}, {part}" for column, part in zip(record.names, parts, strict=True))
         return (
             messages.withColumn(DOCUMENT, F.lit(None))

@@ -188,15 +188,16 @@ def decoder_of(stream: Stream) -> StreamDecoder:
     """
     if isinstance(stream.format, Framed):
         return _with_known(stream, stream.format, known_schemas(stream.format.schemas))
-    uses = FieldUses.of(stream.fields)
+    uses = FieldUses.of(stream)
     if isinstance(stream.format, f.FileRows):
         rows = _of_unframed(stream.format.of, uses, salvages=False)
-        return replace(_stream_decoder(stream, rows, uses), row_coordinates=ROW_COORDINATES)
+        coordinates = {name: stream.source_struct.path(name) for name in ROW_COORDINATES}
+        return replace(_stream_decoder(stream, rows, uses), row_coordinates=coordinates)
     return _stream_decoder(stream, _of_unframed(stream.format, uses, salvages=stream.contract.leaves_out), uses)
 
 
 def _with_known(stream: Stream, format_: Framed, known: KnownSchemas) -> StreamDecoder:
-    uses = FieldUses.of(stream.fields)
+    uses = FieldUses.of(stream)
     decoder = _of_framed(format_, known, uses, salvages=stream.contract.leaves_out)
     return replace(_stream_decoder(stream, decoder, uses), known=known)
 
@@ -232,7 +233,7 @@ def _of_framed(format_: Framed, known: KnownSchemas, uses: FieldUses, *, salvage
 def _of_unframed(format_: Unframed | f.Parquet, uses: FieldUses, *, salvages: bool) -> Decoder:
     match format_:
         case f.Files():
-            return FilesDecoder(format_)
+            return FilesDecoder(format_, uses.struct)
         case f.Parquet():
             return ParquetRowDecoder()
         case f.Json(schema=None):
@@ -244,7 +245,7 @@ def _of_unframed(format_: Unframed | f.Parquet, uses: FieldUses, *, salvages: bo
         case f.Bytes():
             return PlainDecoder("binary")
         case f.Envelope():
-            return EnvelopeDecoder()
+            return EnvelopeDecoder(uses.struct)
         case f.Csv():
             return CsvDecoder(format_)
         case f.Avro():

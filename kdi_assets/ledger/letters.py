@@ -7,8 +7,9 @@ the table opens the dead letters again whose rows it removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.delta.log import TableLog
@@ -90,12 +91,15 @@ def with_messages(spark: SparkSession, stream: Stream, lake: str, letters: DataF
         letters: Some of ``dead_letters_with_state``.
 
     Returns:
-        The same, with ``key: binary, value: binary, headers: array<struct<key: string, value: binary>>``. Lazy.
+        The same, with ``key: binary, value: binary, headers: array<struct<key: string, value: binary>>``, and
+        ``SourceStruct.more``. Lazy.
     """
-    written = _with_optional_columns(_table(spark, stream.dead_letters_uri(lake))).where(f"{OUTCOME} IS NULL")
+    table = _table(spark, stream.dead_letters_uri(lake))
+    written = _with_optional_columns(table, stream.source_struct.more).where(f"{OUTCOME} IS NULL")
     by = ["partition", "offset", "attempt_id"]
+    columns = (*_MESSAGE, *stream.source_struct.more)
     # An attempt writes one dead letter for a message; twice, if the answer to an append was lost and it was repeated.
-    return letters.join(written.select(*by, *_MESSAGE), by).dropDuplicates(by)
+    return letters.join(written.select(*by, *columns), by).dropDuplicates(by)
 
 
 def _newest_by_message(spark: SparkSession, stream: Stream, lake: str, history: LiveHistory) -> DataFrame:
@@ -214,11 +218,12 @@ def _table(spark: SparkSession, uri: str) -> DataFrame:
     return spark.read.format("delta").option("versionAsOf", log.version).load(uri)
 
 
-def _with_optional_columns(letters: DataFrame) -> DataFrame:
-    """With the columns that not every table has: the first replay adds outcomes."""
+def _with_optional_columns(letters: DataFrame, more: Mapping[str, str] = MappingProxyType({})) -> DataFrame:
+    """With the columns that not every table has: the first replay adds outcomes. ``more`` are further ones by type."""
     from pyspark.sql import functions as F
 
     absent = {OUTCOME: F.lit(None).cast("string"), WITHHELD: F.lit(False)}
+    absent |= {column: F.lit(None).cast(kind) for column, kind in more.items()}
     return letters.withColumns({name: value for name, value in absent.items() if name not in letters.columns})
 
 

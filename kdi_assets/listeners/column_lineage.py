@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from kdi_assets.formats.field_uses import FieldUses
 from kdi_assets.stream.stream import Stream
 
-COORDINATES = "kafka"
-"""The struct with a message's coordinates that every expression knows; it is no field of the message."""
-
 
 @dataclass(frozen=True, slots=True)
 class InputFields:
@@ -40,13 +37,13 @@ def column_lineage(
     exploded = {stream.explode.name: referenced(stream.explode.sql)} if stream.explode else {}
     derived = {*written, *exploded, stream.coordinates, stream.rescued}
     masked = {path.split(".")[0] for path in stream.mask}
-    uses = FieldUses.of(stream.fields)
+    uses = FieldUses.of(stream)
 
     def origins() -> Iterator[tuple[str, InputFields]]:
         for column in columns:
             if column in written:
                 names = {name for sql in written[column] for name in referenced(sql)}
-                fields = tuple(sorted(_fields(names, exploded)))
+                fields = tuple(sorted(_fields(names, exploded, stream)))
                 yield column, InputFields(fields, "; ".join(written[column]), column in masked)
             elif column in exploded and stream.explode:
                 yield column, InputFields(tuple(sorted(exploded[column])), stream.explode.sql, column in masked)
@@ -64,11 +61,11 @@ def _expressions(stream: Stream) -> dict[str, list[str]]:
     return {**by_column, "date": [stream.date_expression]}
 
 
-def _fields(names: Collection[str], exploded: Mapping[str, Collection[str]]) -> Iterator[str]:
-    """Names as fields of the message: the element of an array comes from the array."""
+def _fields(names: Collection[str], exploded: Mapping[str, Collection[str]], stream: Stream) -> Iterator[str]:
+    """Names as fields of the message: the element of an array comes from the array, and the source's struct is none."""
     for name in names:
         first = name.split(".")[0]
         if first in exploded:
             yield from exploded[first]
-        elif first != COORDINATES:
+        elif first != stream.source_struct.name:
             yield name

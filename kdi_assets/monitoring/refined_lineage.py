@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.refine.columns import FROM, SEQUENCE
-from kdi_assets.refine.envelope import CHANGE_SEQUENCE
+from kdi_assets.refine.envelope import CHANGE_SEQUENCE, ordering
 from kdi_assets.refine.transform import transform
 from kdi_assets.runtime.spark_internals import (
     analysed_plan,
@@ -59,7 +59,7 @@ def _shaped(table: RefinedTableSpec, result: DataFrame) -> DataFrame:
         return result.selectExpr(*(f"`{column}`" for column in mode.by), *measures)
     if isinstance(mode, Upsert):
         name = FROM if mode.scd_type == 2 else SEQUENCE
-        sequence = CHANGE_SEQUENCE if mode.envelope else mode.sequence_by
+        sequence = CHANGE_SEQUENCE if mode.envelope else ordering(result, mode.sequence_by)
         return result.selectExpr("*", f"({sequence}) AS `{name}`")
     return result
 

@@ -16,7 +16,7 @@ from kdi_assets.refine.inputs import Inputs, in_dates
 from kdi_assets.refine.table_change import Everything, Nothing, OfDates, OfKeys, TableChange
 from kdi_assets.refine.transform import refuse_clock
 from kdi_assets.refine.upsert import DELETES, deletes_of, upsert_change
-from kdi_assets.stream.refined_table import OFFSET, Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
+from kdi_assets.stream.refined_table import OFFSETS, Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -78,7 +78,7 @@ def _refuse_moved_dates(inputs: Inputs) -> None:
 
 def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:
     plan, uri = inputs.plan, inputs.table.deletes_uri(lake)
-    if mode.sequence_by == OFFSET:
+    if mode.sequence_by in OFFSETS:
         _refuse_two_topics(inputs)
     known = recorded_deletes(inputs.spark, uri, plan.deletes, remember_days=mode.remember_deletes)
     change, changes = upsert_change(inputs, mode, known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdi_assets.refine.columns import EXACT_JSON
+from kdi_assets.refine.envelope import ordering
 from kdi_assets.refine.inputs import Inputs, in_dates, with_days_after, with_days_before
 from kdi_assets.refine.table_change import Everything, OfDates, TableChange
 from kdi_assets.stream.refined_table import Deduplicate
@@ -32,7 +33,7 @@ def first_rows(rows: DataFrame, mode: Deduplicate) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    order = F.expr(mode.order_by)
+    order = F.expr(ordering(rows, mode.order_by))
     everything = F.struct(*(F.col(f"`{column}`") for column in rows.columns))
     of_key = Window.partitionBy(*mode.keys)
     # Rows that are equal in all of these are ordered by their content, so that every computation keeps the same one.

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.refine.columns import AT
 from kdi_assets.refine.errors import QueryMistake
-from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert
+from kdi_assets.stream.refined_table import OFFSET, RefinedTableSpec, Upsert
+from kdi_assets.stream.source_struct import KAFKA, SOURCE_STRUCTS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,15 +29,22 @@ _ENDS = "_kdi_ends"
 def coordinates_of(rows: DataFrame) -> Column:
     """Partition and offset of each row's message, ``struct<partition: int, offset: bigint>``; null if not kept.
 
-    Of the column ``kafka``; or of ``sequence_at``, if the rows are those of an upserted table.
+    Of the struct of a source; or of ``sequence_at``, if the rows are those of an upserted table.
     """
     from pyspark.sql import functions as F
 
-    for column in ("kafka", AT):
+    for column in (*(struct.name for struct in SOURCE_STRUCTS), AT):
         if has_coordinates(rows, column):
             fields = (F.col(column)["partition"].alias("partition"), F.col(column)["offset"].alias("offset"))
             return F.when(F.col(column).isNotNull(), F.struct(*fields)).cast(PLACE)
     return F.lit(None).cast(PLACE)
+
+
+def ordering(rows: DataFrame, sql: str) -> str:
+    """What a document orders rows by: the default, the offset, is in the struct of the source that the rows have."""
+    if sql != OFFSET or has_coordinates(rows, KAFKA.name):
+        return sql
+    return next((struct.path("offset") for struct in SOURCE_STRUCTS if has_coordinates(rows, struct.name)), sql)
 
 
 def has_coordinates(rows: DataFrame, column: str) -> bool:
@@ -57,7 +65,7 @@ def without_envelope(rows: DataFrame, table: RefinedTableSpec, mode: Upsert) -> 
         return _debezium(rows, table, mode)
     changes = rows.withColumns(
         {
-            CHANGE_SEQUENCE: F.expr(mode.sequence_by),
+            CHANGE_SEQUENCE: F.expr(ordering(rows, mode.sequence_by)),
             CHANGE_DELETES: F.expr("coalesce(tombstone, false)"),
             CHANGE_AT: coordinates_of(rows),
         }
@@ -85,7 +93,7 @@ def _debezium(rows: DataFrame, table: RefinedTableSpec, mode: Upsert) -> DataFra
     deletes = F.expr("coalesce(op = 'd', false)")  # by null, the row would be neither there nor deleted
     changes, ends = _with_ended_keys(rows, old_keys)
     columns = {
-        CHANGE_SEQUENCE: F.expr(mode.sequence_by),
+        CHANGE_SEQUENCE: F.expr(ordering(rows, mode.sequence_by)),
         CHANGE_DELETES: deletes | ends,
         CHANGE_AT: coordinates_of(rows),
     }

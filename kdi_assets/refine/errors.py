@@ -250,7 +250,7 @@ class OrderUnknown(Terminal):
     what_is_safe = "nothing was committed; the next refinement reads the same rows again."
     what_to_run = (
         "kdi refine {table}   (first set `sequence_by` in the document to what the source counts, such as "
-        "source.lsn, or to more of it; rows that sql selects need the column kafka)"
+        "source.lsn, or to more of it; rows that sql selects need the column kafka or kinesis)"
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import KdiError
 from kdi_assets.refine.columns import AT, refuse_made_columns
-from kdi_assets.refine.envelope import CHANGE_SEQUENCE, has_coordinates, without_envelope
+from kdi_assets.refine.envelope import CHANGE_SEQUENCE, has_coordinates, ordering, without_envelope
 from kdi_assets.refine.errors import DateNotKept, QueryMistake, RowsNotOneByOne
 from kdi_assets.runtime.spark_internals import (
     analysed_plan,
@@ -86,7 +86,8 @@ def _as_changes(table: RefinedTableSpec, rows: DataFrame, mode: Upsert) -> DataF
             detail = f"no column is called {key}; the column is called {lower[key.lower()]}"
             raise QueryMistake(table=table.name, field="mode.upsert.keys", detail=detail)
     try:
-        sequence = rows.select(CHANGE_SEQUENCE) if mode.envelope else rows.selectExpr(f"{mode.sequence_by} AS sequence")
+        sql = CHANGE_SEQUENCE if mode.envelope else ordering(rows, mode.sequence_by)
+        sequence = rows.selectExpr(f"{sql} AS sequence")
         texts = _text_count(sequence.schema.fields[0].dataType)
     except AnalysisException:  # what computes the rows names it
         texts = 0

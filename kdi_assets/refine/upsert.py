@@ -24,12 +24,12 @@ from kdi_assets.refine.columns import (
     other_columns,
     sequence_column,
 )
-from kdi_assets.refine.envelope import CHANGE_AT, CHANGE_DELETES, CHANGE_SEQUENCE, UNCHANGED, coordinates_of
+from kdi_assets.refine.envelope import CHANGE_AT, CHANGE_DELETES, CHANGE_SEQUENCE, UNCHANGED, coordinates_of, ordering
 from kdi_assets.refine.inputs import Inputs
 from kdi_assets.refine.read import kept_at_hand, with_keys
 from kdi_assets.refine.spark_errors import ORDER_UNKNOWN
 from kdi_assets.refine.table_change import ChangeCounts, Everything, OfKeys, TableChange
-from kdi_assets.stream.refined_table import OFFSET, Upsert
+from kdi_assets.stream.refined_table import OFFSETS, Upsert
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,7 +103,7 @@ def changes_of(rows: DataFrame, mode: Upsert) -> DataFrame:
     from pyspark.sql import functions as F
 
     deletes = F.expr(f"coalesce({mode.apply_as_deletes}, false)") if mode.apply_as_deletes else F.lit(False)
-    sequence, at = F.expr(mode.sequence_by), coordinates_of(rows)
+    sequence, at = F.expr(ordering(rows, mode.sequence_by)), coordinates_of(rows)
     if CHANGE_SEQUENCE in rows.columns:
         deletes, sequence, at = F.col(CHANGE_DELETES), F.col(CHANGE_SEQUENCE), F.col(CHANGE_AT)
     made = {SEQUENCE if mode.scd_type == 2 or sequence_column(mode) == SEQUENCE else "", AT}
@@ -169,7 +169,7 @@ def _states_of_all(changes: DataFrame, mode: Upsert) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    if mode.scd_type == 1 and mode.sequence_by != OFFSET and CARRIED not in changes.columns:
+    if mode.scd_type == 1 and mode.sequence_by not in OFFSETS and CARRIED not in changes.columns:
         newest = Window.partitionBy(*mode.keys).orderBy(F.col(SEQUENCE).desc())
         changes = changes.withColumn("_kdi_rank", F.rank().over(newest)).where("_kdi_rank = 1").drop("_kdi_rank")
     return _states(_ordered(changes, mode), mode)
@@ -195,7 +195,7 @@ def _ordered(changes: DataFrame, mode: Upsert) -> DataFrame:
         "_kdi_last": F.lead(F.lit(True)).over(in_order).isNull(),
         _LATE: F.col(_NEW) & F.coalesce(F.col(SEQUENCE) < known_until, F.lit(False)),
     }
-    if mode.sequence_by == OFFSET:
+    if mode.sequence_by in OFFSETS:
         # Offsets of two topic partitions have no order: which of two changes is newer is nowhere.
         found["_kdi_least"] = F.min(f"{AT}.partition").over(of_key)
         unordered = F.expr(f"_kdi_least <> {AT}.partition")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PREVIOUS = {"reason": "_kdi_previous_reason", "field": "_kdi_previous_field"}
 """Columns beside a verdict: reason and field of the letter until now."""
 _WAITING, HAS_ROW = "_kdi_waiting", "has_row"
-_KAFKA = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+_MESSAGE = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class OpenLetters:
         ranges: The offsets between which they lie.
     """
 
+    stream: Stream
     frame: DataFrame
     returned: Mapping[TopicPartition, int]
     with_row: Tally
@@ -55,7 +56,8 @@ class OpenLetters:
     def messages(self) -> DataFrame:
         """The messages of complete letters, as ``reader.read_ranges`` gives messages."""
         complete = self.frame.where(f"NOT {HAS_ROW} AND NOT {WITHHELD}")
-        return complete.withColumnRenamed("timestamp_type", "timestampType").select(*_KAFKA)
+        columns = (*_MESSAGE, *self.stream.source_struct.more)
+        return complete.withColumnRenamed("timestamp_type", "timestampType").select(*columns)
 
     def outcomes(self, outcome: str, *, where: str = "true") -> DataFrame:
         """Outcomes of letters, with the columns of ``judge.verdicts``; both arguments are Spark SQL over ``frame``."""
@@ -81,7 +83,8 @@ def open_letters(transaction: ReplayTransaction, letter_filter: DeadLetterFilter
             waiting, ranges = _extent(matching, stream)
         letters = matching.where(f"NOT {_WAITING}")
         if not ranges:
-            yield OpenLetters(letters.withColumn(HAS_ROW, F.lit(False)), {}, Tally(), Tally(), Tally(), waiting, ())
+            frame = letters.withColumn(HAS_ROW, F.lit(False))
+            yield OpenLetters(stream, frame, {}, Tally(), Tally(), Tally(), waiting, ())
             return
         with cached(_rows_of(letters, transaction, ranges)) as rows:
             frame = letters.join(rows, [c for c in rows.columns if c != HAS_ROW], "left")
@@ -97,7 +100,7 @@ def open_letters(transaction: ReplayTransaction, letter_filter: DeadLetterFilter
                 for (name, p), tally in groups.items()
                 if name == "with_row"
             }
-            yield OpenLetters(frame, returned, of["with_row"], of["withheld"], of["complete"], waiting, ranges)
+            yield OpenLetters(stream, frame, returned, of["with_row"], of["withheld"], of["complete"], waiting, ranges)
 
 
 def tallies_by(letters: DataFrame, *columns: str) -> dict[tuple[Any, ...], Tally]:

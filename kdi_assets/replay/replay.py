@@ -178,7 +178,7 @@ def _comparison(transaction: ReplayTransaction, messages: ReplayMessages, judged
     stream, spark, ledger = transaction.stream, transaction.spark, transaction.ledger
     bounds = messages.selected.bounds
     table = rows_with_files(spark, stream, ledger.uri, version=ledger.version, within=bounds).drop(FILE)
-    tally = PassTally(spark, transaction.now)
+    tally = PassTally(spark, transaction.stream, transaction.now)
     new = judge(messages.frame, judged.decoder, now=transaction.now, tally=tally)
     both = compare(rows_of_messages(table, stream, judged.replaced), new, stream)
     if messages.missing_frame is not None:

@@ -26,7 +26,7 @@ from kdi_assets.replay.open_letters import HAS_ROW, PREVIOUS, open_letters, tall
 from kdi_assets.replay.replay_transaction import ReplayTransaction
 from kdi_assets.replay.report import Missing, Tally
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import MESSAGES_DDL
+from kdi_assets.sources.source import messages_ddl
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -175,8 +175,8 @@ def read_from_kafka(
     transaction: ReplayTransaction, selected: SelectedMessages, first: date, last: date
 ) -> Iterator[ReplayMessages]:
     """Read the messages again, in one pass over the topic that drops all others."""
-    spark, ranges = transaction.spark, _readable(transaction, selected)
-    read = source_of(transaction.stream).read(spark, ranges) if ranges else spark.createDataFrame([], MESSAGES_DDL)
+    spark, stream, ranges = transaction.spark, transaction.stream, _readable(transaction, selected)
+    read = source_of(stream).read(spark, ranges) if ranges else spark.createDataFrame([], messages_ddl(stream))
     # Joined by the timestamp as well: a recreated topic has other messages at the same offsets.
     key = list(transaction.message_key)
     own = read.join(selected.frame.select(*key, IS_LETTER), key).select(*read.columns, IS_LETTER)

@@ -16,7 +16,7 @@ from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.entry import LastRead
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.stream.fields import StartPolicy
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +31,7 @@ MESSAGES_DDL = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>"
 )
-"""The columns of messages as ``Source.read`` gives them."""
+"""The columns that messages of every source have."""
 OFFSETS_PER_TASK = 100_000
 """A smaller task spends more time on its start than on reading; for more offsets another task pays."""
 
@@ -234,7 +234,7 @@ class Source(Protocol):
         """Exactly the messages in ``ranges``; at least one range, none of them empty.
 
         Returns:
-            ``MESSAGES_DDL``, one row per message. Lazy.
+            ``messages_ddl`` of their stream, one row per message. Lazy.
         """
         ...
 
@@ -264,6 +264,11 @@ class Source(Protocol):
     def unanswered(self, detail: str) -> KdiError:
         """The error for one question without an answer, while the source answers others."""
         ...
+
+
+def messages_ddl(stream: Stream) -> str:
+    """The columns of a stream's messages as ``Source.read`` gives them."""
+    return MESSAGES_DDL + stream.source_struct.more_ddl
 
 
 def oldest_timestamps(

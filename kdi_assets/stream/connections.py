@@ -15,6 +15,7 @@ from kdi_assets.stream.client_values import ClientValue, EnvironmentProperties, 
 from kdi_assets.stream.field_types import ClusterName, Declared, RegistryName, WrittenAs, full_match, matching, wrong
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.sasl import Sasl
+from kdi_assets.stream.source_struct import KAFKA, SourceStruct
 from kdi_assets.wording import BROKER
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class Cluster(Declared):
     """A Kafka cluster: its brokers, and how to connect to them. Spark gets the Java form of all of it."""
 
     system: ClassVar[str] = "kafka"
+    struct: ClassVar[SourceStruct] = KAFKA
 
     name: Annotated[ClusterName, Field(examples=["main"])]
     """The name that streams use for the cluster. For `main`, KDI_KAFKA overrides bootstrap_servers."""

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from kdi_assets.stream.field_types import ConnectionName, Declared, matching, wrong
+from kdi_assets.stream.source_struct import KINESIS, SourceStruct
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,7 @@ class KinesisRegion(Declared):
     """Kinesis in one region. Credentials are those that AWS's clients find on the driver, or those of a role."""
 
     system: ClassVar[str] = "kinesis"
+    struct: ClassVar[SourceStruct] = KINESIS
 
     name: Annotated[ConnectionName, Field(examples=["main"])]
     """The name that streams use for the connection."""

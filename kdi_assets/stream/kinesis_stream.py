@@ -8,9 +8,20 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo
 
 from kdi_assets.stream.connections import SourceConnection
-from kdi_assets.stream.field_types import Declared, RefusedField, WrittenAs, matching, referred, start_of, wrong
+from kdi_assets.stream.field_types import (
+    ColumnPath,
+    Declared,
+    RefusedField,
+    Sql,
+    WrittenAs,
+    matching,
+    referred,
+    start_of,
+    wrong,
+)
 from kdi_assets.stream.fields import Announce, References, StartPolicy
 from kdi_assets.stream.message_rules import Route, TombstonePolicy
+from kdi_assets.stream.source_struct import KINESIS
 from kdi_assets.stream.stream import Stream
 
 
@@ -52,6 +63,15 @@ class KinesisStream(Stream):
     )
     """Where a new stream begins: earliest (or trim_horizon), latest, or a timestamp with its zone. It is resolved once,
     and later changes have no effect."""
+    date_expression: Annotated[Sql, Field(validation_alias="date", examples=["to_date(at)"])]
+    """Spark SQL for the row's date (UTC), over the record's fields and the struct `kinesis` (stream, shard_id,
+    sequence_number, subsequence_number, partition, offset, timestamp, partition_key)."""
+    filter: Annotated[Sql, Field(examples=["method = 'GET' AND kinesis.partition_key <> 'test'"])] = ""
+    """Spark SQL condition over the same names as `date`. A message for which it is not true (false, or null) is
+    filtered: counted, and passed over. Where it raises, the message is a dead letter."""
+    coordinates: Annotated[ColumnPath, Field(examples=["kinesis"])] = KINESIS.name
+    """The struct column (dots nest) with stream, shard_id, sequence_number, subsequence_number, partition, offset and
+    timestamp of every row, and with index and count if a message may become several rows."""
     tombstones: Annotated[TombstonePolicy, RefusedField("every record of Kinesis has data", "remove the line")] = "skip"
     route: Annotated[
         Route | None, RefusedField("is not supported for a stream of Kinesis yet", "one stream for each table")

@@ -28,6 +28,7 @@ from kdi_assets.stream.field_types import (
 )
 from kdi_assets.stream.limits import FreshnessLimits, cron_expression
 from kdi_assets.stream.message_rules import ColumnContract, Expectation
+from kdi_assets.stream.source_struct import KAFKA, SOURCE_STRUCTS
 from kdi_assets.stream.upkeep import USUAL_FILE_BYTES, Upkeep
 
 ViewName = Annotated[
@@ -85,7 +86,9 @@ def upstreams_of(value: object) -> object:
     return [{"table": table} if isinstance(table, str) else table for table in tables]
 
 
-OFFSET = "kafka.offset"
+OFFSET = KAFKA.path("offset")
+"""The default order: the offset, also of rows whose struct has another name."""
+OFFSETS = tuple(struct.path("offset") for struct in SOURCE_STRUCTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class Deduplicate(Declared):
 
     keys: Annotated[tuple[TopColumn, ...], Field(min_length=1, examples=[["session_id"]])]
     """Columns that identify a row."""
-    order_by: Annotated[Sql, Field(examples=["at"])] = "kafka.offset"
+    order_by: Annotated[Sql, Field(examples=["at"])] = OFFSET
     """Spark SQL over the rows: among rows with the same keys and date, the one with the lowest value is kept."""
     window: Annotated[Days, Field(examples=["2 days"])] = 1
     """A row is a duplicate of rows of its own date and of the dates before it, so many dates in all."""

@@ -23,6 +23,7 @@ from kdi_assets.stream.limits import (
     FreshnessLimits,
 )
 from kdi_assets.stream.message_format import MOST_FILE_MESSAGES, AvroContainer, FileRows, Files, Framed
+from kdi_assets.stream.source_struct import SourceStruct
 from kdi_assets.stream.upkeep import USUAL_FILE_BYTES
 
 __all__ = [
@@ -97,6 +98,11 @@ class Stream(StreamFields):
         if not isinstance(self.cluster, Cluster):
             raise TypeError(f"{self.name} is not fed by Kafka")
         return self.cluster
+
+    @property
+    def source_struct(self) -> SourceStruct:
+        """What the source says of a message besides its value: the struct that expressions and rows have."""
+        return self.cluster.struct
 
     @property
     def route_group(self) -> tuple[str, str] | None:

@@ -167,7 +167,7 @@ def judge_with_lost_executor(
     topic = read_topic(stream.kafka, stream.topic)
     ranges = [OffsetRange(tp, 0, offsets.end) for tp, offsets in sorted(topic.partitions.items())]
     spark.conf.set("spark.sql.adaptive.enabled", "false")  # otherwise each read plans the shuffle again
-    tally = PassTally(spark, now)
+    tally = PassTally(spark, stream, now)
     rows = judge(read_ranges(spark, stream.kafka, ranges), stream_decoder(stream), now=now, tally=tally)
     shuffled: Any = rows.repartition(4)._jdf.queryExecution().toRdd()
 

@@ -28,6 +28,18 @@ attributes:
     path: "parse_url(url, 'PATH')"
   date: to_date(at)
 """
+OF_KINESIS = """type: kdi_assets.components.KinesisConnection
+attributes: {{name: main, region: eu-central-1}}
+---
+type: kdi_assets.components.KinesisTable
+attributes:
+  stream_name: orders
+  connection: main
+  table: bronze/orders
+  columns: {{made: "{}"}}
+  schema: id bigint
+  date: to_date(kinesis.timestamp)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -215,6 +227,31 @@ def test_no_internal_column_and_no_stack_of_the_jvm_is_shown(tmp_path: Path, cap
     assert "Did you mean one of the following? [`at`, `kafka`, `url`, `user`]." in result.stdout
     assert "_kdi_" not in result.stdout
     assert "kdi_parse" not in result.stderr + capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("kafka.timestamp", "kinesis.timestamp"),
+        ("upper(CAST(Kafka.key AS STRING))", "kinesis.partition_key"),
+        ("kafka.headers", "one of kinesis.stream, kinesis.shard_id, "),
+    ],
+)
+def test_what_only_kafka_says_of_a_message_is_refused_for_a_stream_of_kinesis(
+    tmp_path: Path, written: str, instead: str
+) -> None:
+    result = checked(tmp_path, OF_KINESIS.format(written))
+
+    assert result.exit_code == 1
+    assert f"{tmp_path}/defs.yaml:9 columns.made: " in result.stdout
+    assert f"is of another kind of source than the stream's; write {instead}" in result.stdout
+
+
+def test_what_only_kinesis_says_of_a_record_is_refused_for_a_topic_of_kafka(tmp_path: Path) -> None:
+    result = checked(tmp_path, STREAMS.replace("to_date(at)", "to_date(kinesis.timestamp)"))
+
+    assert "defs.yaml:12 date: kinesis.timestamp is of another kind of source" in result.stdout
+    assert result.stdout.splitlines()[0].endswith("; write kafka.timestamp")
 
 
 def test_every_wrong_expression_of_a_stream_is_found_and_mistakes_of_other_documents_too(tmp_path: Path) -> None:

@@ -88,5 +88,5 @@ def plan_of(spark: SparkSession, **fields: Any) -> str:
     stream = web_requests("t", Cluster("main", "nowhere:1"), **fields)
     messages = spark.createDataFrame([], MESSAGES_DDL)
     now = datetime.now(UTC)
-    rows = judge(messages, stream_decoder(stream), now=now, tally=PassTally(spark, now))
+    rows = judge(messages, stream_decoder(stream), now=now, tally=PassTally(spark, stream, now))
     return str(rows._jdf.queryExecution().optimizedPlan().toString())

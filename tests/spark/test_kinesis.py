@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from kdi_assets.audit.audit import audit
@@ -29,12 +30,14 @@ from kdi_assets.sources.kinesis import capture
 from kdi_assets.sources.kinesis.errors import KinesisRequestRefused, ReadAgainUnknown, SeamOpen, ShardTrimmed
 from kdi_assets.sources.kinesis.reader import read_shards
 from kdi_assets.sources.kinesis.shards import id_of
+from kdi_assets.stream.message_rules import Contract
 from kdi_assets.stream.stream import Stream, TopicPartition
 from kdi_assets.upkeep.erase import erase
 from kdi_assets.upkeep.erase_selection import EraseFilter
 from tests.documents import written
 from tests.kinesis import kinesis_client
 from tests.oracle import entries, read_back
+from tests.readers import assert_others_read_tables_of, by_duckdb
 
 BATCH = 500
 HOUR = 3600
@@ -46,7 +49,7 @@ def described(folder: Path, server: KinesisServer, fields: Mapping[str, Any]) ->
     table = {"stream_name": "orders", "connection": "main", "table": "bronze/orders", "schema": "id bigint", **fields}
     documents = {
         "KinesisConnection": {"name": "main", "region": "us-east-1", "endpoint": server.endpoint},
-        "KinesisTable": {**table, "date": "to_date(kafka.timestamp)", "date_window": window},
+        "KinesisTable": {**table, "date": "to_date(kinesis.timestamp)", "date_window": window},
     }
     components = [{"type": f"kdi_assets.components.{type_}", "attributes": a} for type_, a in documents.items()]
     (only,) = load_streams(written(folder, kinesis=yaml.safe_dump_all(components))).values()
@@ -96,6 +99,94 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisServer]:
         monkeypatch.setenv(name, value)
     yield server
     server.stop()
+
+
+ROW = (
+    "struct<stream:string,shard_id:string,sequence_number:string,subsequence_number:int,partition:int,offset:bigint,"
+    "timestamp:timestamp>"
+)
+
+
+def records_of(client: Any, shards: int) -> list[dict[str, Any]]:
+    """Every record that shards hold, as boto3 reads them, with the coordinates that its row should have."""
+    found: list[dict[str, Any]] = []
+    for number in range(shards):
+        start = {"StreamName": "orders", "ShardId": id_of(number), "ShardIteratorType": "TRIM_HORIZON"}
+        iterator = client.get_shard_iterator(**start)["ShardIterator"]
+        for offset, record in enumerate(client.get_records(ShardIterator=iterator)["Records"]):
+            place = {"stream": "orders", "shard_id": id_of(number), "sequence_number": record["SequenceNumber"]}
+            place |= {"subsequence_number": None, "partition": number, "offset": offset}
+            found.append({**record, "place": {**place, "timestamp": record["ApproximateArrivalTimestamp"]}})
+    return found
+
+
+def test_a_row_says_where_its_record_is_to_every_reader(spark: SparkSession, lake: str, server: KinesisServer) -> None:
+    """Purpose: the struct of a row leads to its record on the stream, and expressions know the partition key.
+    Procedure: put records into 2 shards; drain two tables of the stream, one of whose messages become two rows each.
+    Pass: Spark, delta-rs and DuckDB find in each row what boto3 finds on the stream; no coordinates are there twice.
+    """
+    columns = {"key": "kinesis.partition_key", "place.id": "concat(kinesis.shard_id, '/', kinesis.sequence_number)"}
+    orders = Put(spark, lake, server, shards=2, columns=columns)
+    orders.put(100)
+    orders.drain()
+    uri = orders.stream.table_uri(lake)
+    wanted = [
+        {"id": json.loads(r["Data"])["id"], "key": r["PartitionKey"], "kinesis": r["place"]}
+        for r in records_of(orders.client, 2)
+    ]
+    wanted = sorted(wanted, key=lambda row: row["id"])
+
+    by_delta_rs = DeltaTable(uri).to_pyarrow_table(columns=["id", "key", "kinesis"]).sort_by("id")
+    in_duckdb = by_duckdb(uri, "id, key, kinesis")
+    by_spark = spark.read.format("delta").load(uri).orderBy("id").select("id", "key", "kinesis")
+
+    assert len(wanted) == len(orders.ids)
+    assert by_delta_rs.to_pylist() == wanted
+    assert [(r["kinesis"]["offset"], r["kinesis"]["sequence_number"]) for r in in_duckdb.to_pylist()] == [
+        (row["kinesis"]["offset"], row["kinesis"]["sequence_number"]) for row in wanted
+    ]
+    assert by_spark.toArrow().cast(by_delta_rs.schema).equals(by_delta_rs)
+    assert by_spark.schema["kinesis"].dataType.simpleString() == ROW
+    assert_others_read_tables_of(Path(lake))
+    checked = run_check("no_duplicate_coordinates", CheckSubject(orders.stream, lake, lambda: spark))
+    assert (checked.passed, checked.numbers["rows_looked_at"]) == (True, len(orders.ids))
+
+    twice = described(Path(lake).parent / "twice", server, {"table": "twice", "explode": {"n": "array(1, 2)"}})
+    drain(twice, lake=lake, session=lambda: spark)
+    rows = DeltaTable(twice.table_uri(lake)).to_pyarrow_table().to_pylist()
+    assert sorted((r["id"], r["kinesis"]["index"], r["kinesis"]["count"]) for r in rows) == [
+        (i, index, 2) for i in orders.ids for index in (0, 1)
+    ]
+
+
+def test_a_dead_letter_leads_to_its_record_and_can_be_replayed(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    """Procedure: put text where the schema wants a number; replay it by a contract that leaves such values out."""
+    orders = Put(spark, lake, server, shards=2, columns={"key": "kinesis.partition_key"})
+    orders.put(5)
+    bad = {"Data": b'{"id": "six"}', "PartitionKey": "schl\u00fcssel"}
+    (put,) = orders.client.put_records(StreamName="orders", Records=[bad])["Records"]
+    server.advance(1)
+    orders.drain()
+
+    (letter,) = read_back(orders.stream, lake).dead_letters
+    at = {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": letter["sequence_number"]}
+    shard = id_of(letter["partition"])
+    iterator = orders.client.get_shard_iterator(StreamName=letter["topic"], ShardId=shard, **at)["ShardIterator"]
+    (record,) = orders.client.get_records(ShardIterator=iterator, Limit=1)["Records"]
+    assert (record["Data"], record["PartitionKey"].encode()) == (letter["value"], letter["key"])
+    assert (letter["sequence_number"], shard) == (put["SequenceNumber"], put["ShardId"])
+    assert (letter["subsequence_number"], letter["timestamp"]) == (None, record["ApproximateArrivalTimestamp"])
+
+    orders.stream = replace(orders.stream, contract=Contract(types="discard_value"))
+    replay_letters(orders.stream, lake=lake, session=lambda: spark)
+
+    (row,) = (r for r in read_back(orders.stream, lake).rows if r["id"] is None)
+    place = {"stream": "orders", "shard_id": shard, "sequence_number": put["SequenceNumber"]}
+    assert place.items() <= row["kinesis"].items()
+    assert row["key"] == bad["PartitionKey"]
+    assert audit(orders.stream, lake=lake, session=lambda: spark).complete
 
 
 class Crash(Exception):

@@ -95,6 +95,21 @@ def test_without_a_sequence_a_key_in_two_topic_partitions_is_refused_and_a_seque
         assert names(lakeside) == ["new", "other"]
 
 
+def test_rows_of_kinesis_are_ordered_by_their_own_offset(lakeside: Lakeside) -> None:
+    """Pass: by default the first row of a key is kept, the last change of a key holds, and two shards have no order."""
+    columns = COLUMNS.replace("kafka", "kinesis") + ", date date"
+    first = refined_table(**{"table": "silver/first", "from": CHANGES, "mode": {"deduplicate": {"keys": ["id"]}}})
+    lakeside.append([(*change("b", offset=2), DAY), (*change("z", offset=1), DAY)], CHANGES, columns)
+    lakeside.refine(upserted())
+    lakeside.refine(first)
+    lakeside.append([(*change("c", partition=1, offset=0), DAY)], CHANGES, columns)
+
+    with pytest.raises(OrderUnknown, match=r'"id":1'):
+        lakeside.refine(upserted())
+    assert names(lakeside) == ["b"]
+    assert [dict(row)["name"] for row in lakeside.rows(first.table).elements()] == ["z"]
+
+
 def test_rows_without_coordinates_are_ordered_by_their_sequence_alone(lakeside: Lakeside) -> None:
     """Pass: equal rows are one change; of two different ones with one sequence the run says that it cannot know."""
     table = refined_table(

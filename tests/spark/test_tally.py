@@ -96,6 +96,6 @@ def _messages(spark: SparkSession, bad: str) -> DataFrame:
 
 
 def _judged(messages: DataFrame) -> Counts:
-    tally, decoder = PassTally(messages.sparkSession, NOW), stream_decoder(STREAM)
+    tally, decoder = PassTally(messages.sparkSession, STREAM, NOW), stream_decoder(STREAM)
     judge(messages, decoder, now=NOW, tally=tally).write.format("noop").mode("overwrite").save()
     return tally.counts(STREAM)

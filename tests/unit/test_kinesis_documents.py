@@ -34,6 +34,7 @@ def test_a_document_of_kinesis_is_a_stream_whose_shards_are_topic_partitions(tmp
     assert found.cluster == KinesisRegion("eu", "eu-central-1")
     assert (found.max_records, found.tombstones, found.route) == (1000, "skip", None)
     assert topic_key(found.cluster, found.topic).path == ["kinesis", "eu", "web-requests"]
+    assert (found.coordinates, found.source_struct.name) == ("kinesis", "kinesis")
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ def evaluate(decoded: DataFrame, decoder: StreamDecoder, elements: Elements | No
     """Evaluate the conditions and expressions of all rules over every decoded record.
 
     Returns:
-        ``kafka``, the ``_kdi_`` columns, and for each expression a struct ``{v}`` named by ``result_column``, null
-        where the expression raised: one bad message never fails a drain. With elements, ``v`` of ``columns`` and
+        The source's struct, the ``_kdi_`` columns, and for each expression a struct ``{v}`` named by ``result_column``,
+        null where the expression raised: one bad message never fails a drain. With elements, ``v`` of ``columns`` and
         ``date`` is an array, and the struct is null if any element raised. Lazy.
     """
     from pyspark.sql import functions as F
@@ -40,7 +40,7 @@ def evaluate(decoded: DataFrame, decoder: StreamDecoder, elements: Elements | No
         field: sql for rule in rules_of(decoder) for field, sql in (rule.conditions() | rule.expressions()).items()
     }
     later = row_fields(decoder.stream) if elements else set()
-    ours = working_columns(decoded)
+    ours = working_columns(decoded, decoder.stream)
 
     def attempts(fields: Iterable[str], written: Callable[[str], str] = str) -> list[Column]:
         # The condition is more than a shortcut: Spark hoists a subexpression that occurs twice, also out of the guard,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.drain.rules.column_tree import ColumnTree
 from kdi_assets.drain.rules.elements import Elements
-from kdi_assets.drain.rules.records import first_line, mistake, named, steps_to, value_of
+from kdi_assets.drain.rules.records import mistake, named, refused_sql, steps_to, value_of
 from kdi_assets.drain.rules.rules import MessageRule
 from kdi_assets.formats.decoder import RECORD
 from kdi_assets.formats.rules import Rule
@@ -63,9 +63,9 @@ def _of_expression(stream: Stream, explode: Explode, record: StructType, spark: 
 
     field = f"explode.{explode.name}"
     try:
-        found = named(spark, record).select(F.expr(explode.sql).alias("_kdi_found")).schema[0].dataType
+        found = named(spark, stream, record).select(F.expr(explode.sql).alias("_kdi_found")).schema[0].dataType
     except PySparkException as refused:
-        raise mistake(stream, field, first_line(refused)) from refused
+        raise refused_sql(stream, field, refused) from refused
     if not isinstance(found, ArrayType):
         said = "; map_entries() makes an array of it" if found.typeName() == "map" else ""
         raise mistake(stream, field, f"it gives {found.simpleString()}, and only an array has elements{said}")
@@ -73,7 +73,7 @@ def _of_expression(stream: Stream, explode: Explode, record: StructType, spark: 
         raise mistake(stream, field, "its elements are always null and have no type; cast it")
     path = explode.sql.strip()
     place = steps_to(path.replace("`", ""), record) if _PATH.fullmatch(path) else ()
-    hidden = {"kafka", "date"} | {f.name.lower() for f in record.fields if (f.name,) != place}
+    hidden = {stream.source_struct.name, "date"} | {f.name.lower() for f in record.fields if (f.name,) != place}
     if explode.name.lower() in hidden:
         said = f"there is something called {explode.name} already; give the element its own name"
         raise mistake(stream, field, said)
@@ -86,8 +86,8 @@ def _of_container(stream: Stream, record: StructType) -> Elements:
     declared = record[RECORDS].dataType
     element = declared.elementType if isinstance(declared, ArrayType) else declared
     names = [n.lower() for n in element.names] if isinstance(element, StructType) else []
-    if "kafka" in names:
-        raise mistake(stream, "format.avro", "a field called kafka would hide what expressions know by that name")
+    if (struct := stream.source_struct.name) in names:
+        raise mistake(stream, "format.avro", f"a field called {struct} would hide what expressions know by that name")
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise mistake(stream, "format.avro", f"declared twice: {', '.join(twice)}")
     return Elements(f"{RECORD}.{RECORDS}", element)

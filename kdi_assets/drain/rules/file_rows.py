@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ _PLACES_DDL = (
     "_kdi_file string, file string, key binary, topic string, partition int, offset bigint, micros bigint, "
     "timestampType int, headers array<struct<key: string, value: binary>>, first bigint, count int"
 )
+_MESSAGE = ("partition", "offset")
 _AT = ("_kdi_at_partition", "_kdi_at_offset")
 _NO_GLOBS = {"__globPaths__": "false"}
 """Spark's option: a path is a name, also with characters that are patterns elsewhere."""
@@ -54,10 +55,11 @@ class PlacedFile:
         """Where the message is."""
         return self.message["partition"], self.message["offset"]
 
-    def row(self) -> tuple[Any, ...]:
-        """The values of ``_PLACES_DDL``."""
+    def row(self, more: Iterable[str]) -> tuple[Any, ...]:
+        """The values of ``_PLACES_DDL``, and further columns of the message."""
         columns = ("key", "topic", "partition", "offset", "micros", "timestampType", "headers")
-        return (self.uri, self.uri, *(self.message[c] for c in columns), self.first, self.count)
+        place = (self.message[c] for c in columns)
+        return (self.uri, self.uri, *place, self.first, self.count, *(self.message[c] for c in more))
 
 
 def rows_of(spark: SparkSession, files: Sequence[PlacedFile], decoder: StreamDecoder) -> DataFrame:
@@ -74,12 +76,14 @@ def rows_of(spark: SparkSession, files: Sequence[PlacedFile], decoder: StreamDec
 
     if not files:
         return no_messages(spark, decoder)
-    places = F.broadcast(spark.createDataFrame([file.row() for file in files], _PLACES_DDL))
+    struct = decoder.stream.source_struct
+    rows = [file.row(struct.more) for file in files]
+    places = F.broadcast(spark.createDataFrame(rows, _PLACES_DDL + struct.more_ddl))
     read = numbered_rows(spark, [file.uri for file in files], decoder)
     index = F.expr("CAST(first + _kdi_row AS INT)").alias("index")
     timestamp = F.expr("timestamp_micros(micros)").alias("timestamp")
-    place = ("topic", "partition", "offset", timestamp, "timestampType", "headers", "file")
-    return read.join(places, "_kdi_file").select("key", "value", *place, index, "count")
+    place = ("topic", "partition", "offset", timestamp, "timestampType", "headers")
+    return read.join(places, "_kdi_file").select("key", "value", *place, *struct.more, "file", index, "count")
 
 
 def numbered_rows(spark: SparkSession, uris: Sequence[str], decoder: StreamDecoder) -> DataFrame:
@@ -140,7 +144,7 @@ class FileElements(Elements):
     def in_rows(self, columns: Mapping[str, str], *, where: str) -> list[Column]:
         from pyspark.sql import functions as F
 
-        at = zip(("kafka.partition", "kafka.offset"), _AT, strict=True)
+        at = zip(map(self.rows_decoder.stream.source_struct.path, _MESSAGE), _AT, strict=True)
         return [F.expr(place).alias(column) for place, column in at]
 
     def apart(self, messages: DataFrame, columns: Mapping[str, str], *, beside: Sequence[str]) -> DataFrame:
@@ -150,7 +154,8 @@ class FileElements(Elements):
         evaluated = evaluate(decode(read, self.rows_decoder), self.rows_decoder, None)
         for rule in rules_of(self.rows_decoder):
             evaluated = rule.with_columns(evaluated, where="true")
-        at = [F.col(f"kafka.{c}").alias(f"_kdi_row_{c}") for c in ("partition", "offset")]
+        struct = self.rows_decoder.stream.source_struct
+        at = [F.col(struct.path(c)).alias(f"_kdi_row_{c}") for c in _MESSAGE]
         rows = evaluated.select(*(F.expr(sql).alias(column) for column, sql in columns.items()), *at)
         same = F.expr(f"_kdi_row_partition = {_AT[0]} AND _kdi_row_offset = {_AT[1]}")
         # The messages are few, and they are the side that is read once and as a whole: the tally counts there.

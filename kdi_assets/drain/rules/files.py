@@ -209,9 +209,10 @@ class _Reading:
         from pyspark.sql import functions as F
 
         rows = with_reasons(rows_of(self.spark, files, self.rows_decoder), self.rows_decoder, self.now, None)
-        bad = f"CASE WHEN {VERDICT} = {DEAD_LETTER} THEN struct(kafka.index, reason, field) END"
+        path = self.rows_decoder.stream.source_struct.path
+        bad = f"CASE WHEN {VERDICT} = {DEAD_LETTER} THEN struct({path('index')}, reason, field) END"
         unmet = f"array_distinct(flatten(collect_set({UNMET})))" if self.decoder.stream.expectations else "array()"
-        found = rows.groupBy("kafka.partition", "kafka.offset").agg(
+        found = rows.groupBy(path("partition"), path("offset")).agg(
             F.count("*").alias("rows"), F.expr(f"min({bad})").alias("bad"), F.expr(unmet).alias("unmet")
         )
         return {(row["partition"], row["offset"]): row for row in found.collect()}

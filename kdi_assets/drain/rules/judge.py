@@ -46,14 +46,15 @@ def judge(messages: DataFrame, decoder: StreamDecoder, *, now: datetime, tally: 
     columns = table_columns(decoder, elements)
     letter = ", ".join(f"{literal(column)}, {sql}" for column, sql in dead_letter_columns(decoder).items())
     names = {name: sql for rule in rules_of(decoder) for name, sql in rule.observed().items()}
+    said = decoder.stream.source_struct.letter
     is_row = tally.counted(
         [
             VERDICT,
-            "kafka.partition",
-            "kafka.offset",
-            "unix_micros(kafka.timestamp)",
+            said["partition"],
+            said["offset"],
+            f"unix_micros({said['timestamp']})",
             elements.row_count if elements else "1",
-            f"coalesce(length({VALUE}), 0) + coalesce(length(kafka.key), 0)",
+            f"coalesce(length({VALUE}), 0) + coalesce(length({said['key']}), 0)",
             decoder.unknown_schema,
             *(names.get(name, "CAST(NULL AS array<string>)") for name in NAMES),
             f"CASE WHEN {VERDICT} = {DEAD_LETTER} THEN named_struct({letter}) END",
@@ -75,7 +76,8 @@ def to_dead_letters(messages: DataFrame, decoder: StreamDecoder, *, now: datetim
     Returns:
         ``topic: string, partition: int, offset: bigint, timestamp: timestamp, timestamp_type: int, key: binary,
         value: binary, headers: array<struct<key: string, value: binary>>, schema_id: int, reason: string,
-        field: string, withheld: boolean``: the last says whether they lack a part of the message. Lazy.
+        field: string, withheld: boolean``, which says whether they lack a part of the message, and
+        ``SourceStruct.more``. Lazy.
     """
     from pyspark.sql import functions as F
 
@@ -111,7 +113,8 @@ def verdicts(messages: DataFrame, decoder: StreamDecoder, *, now: datetime) -> D
             outcome = f"CASE WHEN {skipped} THEN {literal(rule.skip_outcome)} ELSE {outcome} END"
     elements = elements_of(decoder, messages.sparkSession)
     judged = with_reasons(messages, decoder, now, elements).withColumn("outcome", F.expr(outcome))
-    return judged.select(*(F.expr(f"kafka.{c}") for c in _PLACE), "outcome", "reason", "field")
+    said = decoder.stream.source_struct.letter
+    return judged.select(*(F.expr(said[c]).alias(c) for c in _PLACE), "outcome", "reason", "field")
 
 
 def field_values(messages: DataFrame, decoder: StreamDecoder, column: str, *, now: datetime) -> DataFrame:
@@ -126,15 +129,18 @@ def field_values(messages: DataFrame, decoder: StreamDecoder, column: str, *, no
 
 def dead_letter_columns(decoder: StreamDecoder) -> dict[str, str]:
     """Column of a dead letter to Spark SQL over the working columns, ``reason`` and ``field``."""
+    struct = decoder.stream.source_struct
+    said = struct.letter
     columns = {
-        **{column: f"kafka.{column}" for column in _PLACE},
-        "key": "kafka.key",
+        **{column: said[column] for column in _PLACE},
+        "key": said["key"],
         "value": VALUE,
-        "headers": "kafka.headers",
+        "headers": said["headers"],
         "schema_id": f"try_cast({FRAME}.schema_id AS INT)",
         "reason": "reason",
         "field": "field",
         "withheld": "false",
+        **{column: said[column] for column in struct.more},
     }
     for rule in rules_of(decoder):
         columns = rule.change_dead_letter(columns)

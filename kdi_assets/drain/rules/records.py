@@ -13,7 +13,7 @@ from kdi_assets.formats.field_uses import ELEMENTS
 from kdi_assets.formats.files.decoder import ROW_NAMES_DDL
 from kdi_assets.formats.rules import Rule, name
 from kdi_assets.formats.stream_decoder import StreamDecoder, decoder_of
-from kdi_assets.sources.source import MESSAGES_DDL
+from kdi_assets.sources.source import messages_ddl
 from kdi_assets.stream.message_format import FileRows, Files, Framed, Parquet
 from kdi_assets.stream.message_rules import path_of
 from kdi_assets.stream.stream import Stream
@@ -24,20 +24,21 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 OF_FILE = ("file", "index", "count")
-"""What ``kafka`` has of a row of a file besides: the file, the row's number in its message, and the number of rows."""
+"""What the source's struct has of a row of a file besides: the file, the row's number in its message, and the number of
+rows."""
 _TIME = re.compile(r"\btime\(")
 """A time of day in a type; only Avro has it, which gives its text."""
-_WORKING = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD, MISFITS)
+_WORKING = (VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD, MISFITS)
 
 
 def no_messages(spark: SparkSession, decoder: StreamDecoder) -> DataFrame:
     """An empty frame of what the decoder decodes, to check expressions."""
     from pyspark.sql import functions as F
 
-    format_ = decoder.stream.format
+    format_, messages = decoder.stream.format, messages_ddl(decoder.stream)
     if not isinstance(format_, FileRows):
-        return spark.createDataFrame([], MESSAGES_DDL)
-    rows = spark.createDataFrame([], f"{MESSAGES_DDL}, {ROW_NAMES_DDL}")
+        return spark.createDataFrame([], messages)
+    rows = spark.createDataFrame([], f"{messages}, {ROW_NAMES_DDL}")
     return rows.withColumn("value", F.lit(None).cast(decoder.source)) if isinstance(format_.of, Parquet) else rows
 
 
@@ -88,12 +89,13 @@ def _refuse_fields(stream: Stream, decoder: StreamDecoder) -> None:
         raise mistake(stream, f"fields.{unused[0]}", "messages have no such field")
 
 
-def named(spark: SparkSession, record: StructType) -> DataFrame:
+def named(spark: SparkSession, stream: Stream, record: StructType) -> DataFrame:
     """An empty frame with the names that expressions know."""
     from pyspark.sql import functions as F
 
-    kafka = _as_message(spark.createDataFrame([], MESSAGES_DDL)).select("kafka")
-    return kafka.select("kafka", *(F.lit(None).cast(f.dataType).alias(f.name) for f in record.fields))
+    struct = stream.source_struct.name
+    nothing = _as_message(spark.createDataFrame([], messages_ddl(stream)), stream)
+    return nothing.select(struct, *(F.lit(None).cast(f.dataType).alias(f.name) for f in record.fields))
 
 
 def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
@@ -103,36 +105,36 @@ def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
         messages: As ``reader.read_ranges`` gives them.
 
     Returns:
-        The working columns, which are ``kafka`` and those that begin with ``_kdi_``, and the record's fields. Lazy.
+        The working columns, which are the source's struct and those that begin with ``_kdi_``, and the record's fields.
+        Lazy.
     """
     from pyspark.sql import functions as F
 
-    decoded = decoder.decode(_as_message(messages))
+    decoded = decoder.decode(_as_message(messages, decoder.stream))
     if decoder.stream.tombstones == "row":
         decoded = decoded.withColumn(DECODED, F.expr(f"{DECODED} OR {VALUE} IS NULL"))
     fields = [F.col(f"{RECORD}.{name(f.name)}").alias(f.name) for f in decoder.record.fields]
-    return decoded.select(*working_columns(decoded), *fields)
+    return decoded.select(*working_columns(decoded, decoder.stream), *fields)
 
 
-def working_columns(messages: DataFrame) -> list[str]:
+def working_columns(messages: DataFrame, stream: Stream) -> list[str]:
     """The working columns that the frame has."""
-    return [column for column in messages.columns if column in _WORKING]
+    return [column for column in messages.columns if column in (stream.source_struct.name, *_WORKING)]
 
 
 def with_schemas_of(messages: DataFrame, decoder: StreamDecoder) -> StreamDecoder | None:
     """``StreamDecoder.with_schemas_of`` for messages as ``reader.read_ranges`` gives them."""
-    return decoder.with_schemas_of(_as_message(messages))
+    return decoder.with_schemas_of(_as_message(messages, decoder.stream))
 
 
-def _as_message(messages: DataFrame) -> DataFrame:
-    """Pack what the source says of a message into ``kafka``, and rename its value, so that no field can clash."""
+def _as_message(messages: DataFrame, stream: Stream) -> DataFrame:
+    """Pack what the source says of a message into its struct, and rename its value, so that no field can clash."""
     from pyspark.sql import functions as F
 
-    known = [F.col(c) for c in ("topic", "partition", "offset", "timestamp")]
-    known += [F.col("timestampType").alias("timestamp_type"), F.col("key")]
-    known.append(F.col("value").isNull().alias("tombstone"))
-    known += [F.col(c) for c in ("headers", *OF_FILE) if c in messages.columns]
-    return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE))
+    struct = stream.source_struct
+    known = [F.expr(sql).alias(field) for field, sql in struct.known.items()]
+    known += [F.col(c) for c in OF_FILE if c in messages.columns]
+    return messages.select(F.struct(*known).alias(struct.name), F.col("value").alias(VALUE))
 
 
 def steps_to(path: str, record: StructType) -> tuple[str, ...]:
@@ -183,6 +185,15 @@ def failed(field: str) -> Rule:
 def mistake(stream: Stream, field: str, message: str) -> ShapeMistake:
     """The error of one field of the document."""
     return ShapeMistake(stream=stream.name, field=field, message=message)
+
+
+def refused_sql(stream: Stream, field: str, refused: PySparkException) -> ShapeMistake:
+    """The error of an expression that Spark refuses."""
+    named = (refused.getMessageParameters() or {}).get("objectName", "").replace("`", "")
+    if instead := stream.source_struct.instead_of(named):
+        message = f"{named} is of another kind of source than the stream's"
+        return ShapeMistake(stream=stream.name, field=field, message=message, change=f"write {instead}")
+    return mistake(stream, field, first_line(refused))
 
 
 def first_line(refused: PySparkException) -> str:

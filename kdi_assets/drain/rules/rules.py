@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class MessageRule:
     """One rule of one stream. A subclass overrides only the hooks that it needs.
 
-    Every text is Spark SQL over the working columns: ``kafka``, ``_kdi_value``, and for each expression the struct that
-    ``records.result`` names.
+    Every text is Spark SQL over the working columns: the source's struct, ``_kdi_value``, and for each expression the
+    struct that ``records.result`` names.
 
     Attributes:
         skip_verdict: The verdict of a message that the rule skips: tombstone or filtered.

@@ -22,7 +22,7 @@ from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.errors import KdiError
 from kdi_assets.formats.decoder import MISFITS, UNKNOWN
 from kdi_assets.formats.errors import SubjectVersionUnknown
-from kdi_assets.formats.field_uses import FORBIDDEN, RESERVED, FieldUses, named_as_messages, read_struct
+from kdi_assets.formats.field_uses import FORBIDDEN, OF_CHANGE_FEED, FieldUses, named_as_messages, read_struct
 from kdi_assets.formats.registry.schemas import version_numbers
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.runtime.spark_internals import ddl_of, kernel_call
@@ -42,7 +42,6 @@ MOST_FIELDS = 200
 MOST_LEVELS = 50
 """Fields that lie deeper, and values of more levels, are not looked at: Spark reads types by recursion, and a thread
 whose stack ends takes the JVM with it; its JSON of a schema has at most 1,000 levels, and three for a struct."""
-_TAKEN = ("date", *RESERVED)
 _QUOTED = re.compile(r"`(?:[^`]|``)*`|OBJECT<")
 _DIGITS_OF_A_DOUBLE = 15
 
@@ -132,7 +131,7 @@ def _with_types(record: StructType, messages: DataFrame, stream: Stream, now: da
         .collect()
     )
     for row in sorted(types):
-        steps = FieldUses.of(stream.fields).column_steps(tuple(row["path"].split(".")))
+        steps = FieldUses.of(stream).column_steps(tuple(row["path"].split(".")))
         record = _retyped(record, list(steps), variant_type(str(row["type"])))
     return record
 
@@ -166,10 +165,11 @@ def _with_fields(
         return record
     stream = decoder.stream
     wanted = columns_of(stream, messages.sparkSession)
+    taken = ("date", stream.source_struct.name, *OF_CHANGE_FEED)
     for path, of_values in sorted(_types(field_values(messages, decoder, UNKNOWN, now=now)).items()):
         type_ = _usable(of_values)
         steps = decoder.uses.column_steps(tuple(path.split(".")))
-        free = path.lower() not in _TAKEN and not path.lower().startswith("_kdi_") and len(steps) <= MOST_LEVELS
+        free = path.lower() not in taken and not path.lower().startswith("_kdi_") and len(steps) <= MOST_LEVELS
         if type_ is not None and free and not any(overlap(path.replace("[]", ""), mask) for mask in stream.mask):
             record = _with_field(record, wanted, list(steps), type_)
     return record
@@ -181,7 +181,7 @@ def _learns_from_messages(stream: Stream) -> bool:
 
 
 def _of_record(stream: Stream, record: StructType, spark: SparkSession) -> Stream:
-    of_messages = named_as_messages(record, FieldUses.of(stream.fields).uses)
+    of_messages = named_as_messages(record, FieldUses.of(stream).uses)
     return replace(stream, record_ddl=ddl_of(spark, of_messages))
 
 

@@ -12,6 +12,7 @@ from kdi_assets.drain.rules.records import (
     first_line,
     mistake,
     no_messages,
+    refused_sql,
     steps_to,
     stream_decoder,
 )
@@ -60,7 +61,7 @@ class ColumnsRule(MessageRule):
             if path.lower() == DATE:
                 raise mistake(self.stream, field, "the table's `date` is what `date:` gives")
             tree.put(path, tree.value(field), field)
-        coordinates = {c: f"kafka.{c}" for c in ("topic", "partition", "offset", "timestamp")}
+        coordinates = {c: self.stream.source_struct.path(c) for c in self.stream.source_struct.row}
         coordinates |= tree.elements.coordinates() if tree.elements else self.decoder.row_coordinates
         struct = f"named_struct({', '.join(f'{literal(c)}, {sql}' for c, sql in coordinates.items())})"
         taken = "give the coordinates a name of their own"
@@ -100,7 +101,7 @@ def _analyse(working: DataFrame, decoder: StreamDecoder) -> None:
 
     stream, spark = decoder.stream, working.sparkSession
     fields = [F.col(name(f.name)) for f in decoder.record.fields]
-    names = working.select("kafka", *fields)  # only what Spark may suggest
+    names = working.select(stream.source_struct.name, *fields)  # only what Spark may suggest
     elements = elements_of(decoder, spark)
     makes_row = row_fields(stream)
     for rule in rules_of(decoder):
@@ -112,7 +113,7 @@ def _analyse(working: DataFrame, decoder: StreamDecoder) -> None:
                 raise mistake(stream, field, f"it gives {given.simpleString()}; a condition is true or false")
             if has_window(found):
                 raise mistake(stream, field, "a window function looks at other messages; an expression sees one")
-            if said := _changes(found, may_ask_clock=field in makes_row):
+            if said := _changes(found, stream, may_ask_clock=field in makes_row):
                 raise mistake(stream, field, said)
 
 
@@ -139,7 +140,7 @@ def _checked(stream: Stream, names: DataFrame, field: str, sql: str, elements: E
         if isinstance(found.schema["_kdi_found"].dataType, NullType):
             raise mistake(stream, field, "it is always null and has no type; cast it")
     except PySparkException as refused:
-        raise mistake(stream, field, first_line(refused)) from refused
+        raise refused_sql(stream, field, refused) from refused
     return found
 
 
@@ -168,7 +169,7 @@ def _columns(working: DataFrame, decoder: StreamDecoder) -> StructType:
         raise mistake(decoder.stream, "columns", first_line(refused)) from refused
 
 
-def _changes(found: DataFrame, *, may_ask_clock: bool) -> str:
+def _changes(found: DataFrame, stream: Stream, *, may_ask_clock: bool) -> str:
     """Why the last column may have another value for the same message later; empty if it cannot.
 
     A message may be judged twice: for its verdict, and for the reason of a dead letter.
@@ -180,7 +181,8 @@ def _changes(found: DataFrame, *, may_ask_clock: bool) -> str:
         # It could also read any file that the service may read, as a table.
         return "a subquery reads other data, which may be different when a message is looked at again; join downstream"
     if not may_ask_clock and has_clock(spark, expression):
-        return "it asks the clock, which has moved on when a message is looked at again; compare with kafka.timestamp"
+        stamp = stream.source_struct.path("timestamp")
+        return f"it asks the clock, which has moved on when a message is looked at again; compare with {stamp}"
     return ""
 
 

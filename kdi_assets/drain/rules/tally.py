@@ -58,13 +58,15 @@ class PassTally:
     """Counts the messages of one pass.
 
     Args:
+        stream: Whose messages are counted.
         now: The moment of planning, from which ages are counted.
     """
 
-    def __init__(self, spark: SparkSession, now: datetime) -> None:
+    def __init__(self, spark: SparkSession, stream: Stream, now: datetime) -> None:
         buckets = BUCKETS_PER_OCTAVE, LOWEST_BUCKET, HIGHEST_BUCKET
         ages = kernel_object(spark, "kdi.drain.Ages", round(now.timestamp() * 1000), *buckets)
-        tally = kernel_object(spark, _CLASS, ages, jvm_type(spark, LETTER_DDL), LETTERS_BYTES)
+        letter = jvm_type(spark, LETTER_DDL + stream.source_struct.more_ddl)
+        tally = kernel_object(spark, _CLASS, ages, letter, LETTERS_BYTES)
         self._spark, self._tally = spark, tally.registered(jvm_context(spark))
 
     def counted(self, arguments: Sequence[str]) -> Column:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, Decoder
 from kdi_assets.formats.rules import Rule, name
 from kdi_assets.stream.message_format import Files
+from kdi_assets.stream.source_struct import SourceStruct
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,9 +23,10 @@ RESULT_DDL = "struct<reason: string, field: string, rows: bigint, nothing: boole
 """What is known of a message: why it is a dead letter, how many rows it becomes, whether it names nothing to read, and
 the numbers of the expectations that one of its rows does not meet."""
 _KEY = ("_kdi_at_partition", "_kdi_at_offset")
-ROW_COORDINATES: Mapping[str, str] = {"index": "kafka.index", "count": "kafka.count"}
+ROW_COORDINATES = ("index", "count")
+"""Further coordinates of a row of a file."""
 ROW_NAMES_DDL = "file string, index int, count int"
-"""What ``kafka`` has of a row of a file, besides the message."""
+"""What the source's struct has of a row of a file, besides the message."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class FilesDecoder(Decoder):
     """
 
     format: Files
+    struct: SourceStruct
     known: DataFrame | None = field(default=None, compare=False)
     files: Sequence[Any] = field(default=(), compare=False)
     seen: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False)
@@ -53,8 +56,9 @@ class FilesDecoder(Decoder):
         if self.known is None:
             with_result = messages.withColumn(DOCUMENT, F.expr(f"CAST(NULL AS {RESULT_DDL})"))
         else:
+            path = self.struct.path
             known = F.broadcast(self.known.toDF(*_KEY, DOCUMENT))
-            at = F.expr(f"kafka.partition = {_KEY[0]} AND kafka.offset = {_KEY[1]}")
+            at = F.expr(f"{path('partition')} = {_KEY[0]} AND {path('offset')} = {_KEY[1]}")
             with_result = messages.join(known, at, "left").drop(*_KEY)
         decoded = f"coalesce({DOCUMENT} IS NOT NULL AND {DOCUMENT}.reason IS NULL, false)"
         return with_result.withColumn(DECODED, F.expr(decoded)).withColumn(RECORD, F.lit(None).cast(record))

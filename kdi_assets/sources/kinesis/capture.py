@@ -55,8 +55,8 @@ class Capture:
     shards: Mapping[TopicPartition, ShardRead]
 
     def read(self, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """The messages of ranges: ``MESSAGES_DDL``."""
-        return self._records(ranges).drop("sequence", "stop", "first", "resumed", "digest")
+        """The messages of ranges."""
+        return self._records(ranges).drop("stop", "first", "resumed", "digest")
 
     def marks(self, ranges: Sequence[OffsetRange]) -> Marks:
         """The marks of a plan's ranges: each begins where the reading of its shard began."""
@@ -77,7 +77,7 @@ class Capture:
         found = {}
         for r in ranges:
             read, last = self.shards[r.topic_partition], by_number[r.topic_partition.partition]
-            sequence, digest = last["sequence"], digest_of(last["key"], last["value"])
+            sequence, digest = last["sequence_number"], digest_of(last["key"], last["value"])
             mark = replace(read.start.bookmark, sequence=sequence, arrived=last["arrived"], digest=digest)
             span = Span(read.span.first, sequence, r.offset_count, digests[last["partition"]])
             found[r.topic_partition] = replace(read, range=r, bookmark=mark, span=span)
@@ -133,11 +133,11 @@ def _shards_read(rows: DataFrame, starts: Sequence[ShardStart], until: int) -> d
         if not seen or (seen["records"], seen["least"]) != (read.offset_count, read.start):
             detail = f"the reader says that it read {read.offset_count} records, and the cache has {seen}"
             raise SeamOpen(stream=tp.topic, shard=id_of(tp.partition), detail=detail)
-        last = {"sequence": whole["sequence"], "arrived": whole["arrived"], "digest": whole["digest"]}
+        last = {"sequence": whole["sequence_number"], "arrived": whole["arrived"], "digest": whole["digest"]}
         mark = replace(start.bookmark, **last)
         if whole["stop"] != "most":
             mark = replace(mark, seen_at=until - LATE_MS, ended=whole["stop"] == "ended")
-        span = Span(whole["first"], whole["sequence"], read.offset_count, seen["digest"])
+        span = Span(whole["first"], whole["sequence_number"], read.offset_count, seen["digest"])
         found[tp] = ShardRead(start, read, mark, span, _pairs(whole["resumed"]))
     return found
 
@@ -156,7 +156,7 @@ def _counted(records: DataFrame) -> list[Any]:
     """Of each shard the number of records, the least of their numbers, and the digest of the sequence numbers."""
     from pyspark.sql import functions as F
 
-    digest = F.expr("bit_xor(xxhash64(sequence))").alias("digest")
+    digest = F.expr("bit_xor(xxhash64(sequence_number))").alias("digest")
     return (
         records.groupBy("partition")
         .agg(F.count("*").alias("records"), F.min("offset").alias("least"), digest)

@@ -14,12 +14,13 @@ from kdi_assets.runtime.spark_internals import frame_of_internal_rows, jvm_conte
 from kdi_assets.sources.kinesis.errors import KinesisReaderMissing, KinesisRequestRefused, KinesisUnanswered
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.source import MESSAGES_DDL
+from kdi_assets.stream.source_struct import KINESIS
 from kdi_assets.stream.stream import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS_DDL = f"{MESSAGES_DDL}, sequence string, stop string, first string, resumed array<string>, digest string"
+ROWS_DDL = f"{MESSAGES_DDL}{KINESIS.more_ddl}, stop string, first string, resumed array<string>, digest string"
 """Of ``kdi.kinesis.ShardRecords``: one row a record, and for each shard one more, the only one with ``stop``."""
 _PASSING = ("ProvisionedThroughputExceeded", "LimitExceeded", "ExpiredIterator")
 

@@ -32,8 +32,9 @@ import software.amazon.awssdk.services.kinesis.model.ShardIteratorType;
 /**
  * The records of a range as rows, in the order of their sequence numbers, then one row about the whole.
  *
- * <p>A row has the columns of a message, and {@code sequence: string, stop: string, first: string, resumed:
- * array<string>, digest: string}. Records have only the first of these. The last row is the only one with {@code stop}:
+ * <p>A row has the columns of a message, among them {@code sequence_number: string} and {@code
+ * subsequence_number: int}, and {@code stop: string, first: string, resumed: array<string>, digest: string}, which
+ * records do not have. The last row is the only one with {@code stop}:
  * {@code ended} if the shard is closed and was read to its end, {@code reached} if nothing else arrived in time, {@code
  * most} if there may be more. It has the number after the last record as its offset; arrival, sequence number and digest
  * of the last record; the sequence number of the first; and where the reader began again by itself, the sequence numbers
@@ -213,7 +214,7 @@ final class ShardRecords implements Iterator<InternalRow> {
     return new GenericInternalRow(
         new Object[] {
           key(record), record.data().asByteArrayUnsafe(), stream, range.partition(), at, micros(record),
-          LOG_APPEND_TIME, null, number, null, null, null, null
+          LOG_APPEND_TIME, null, number, null, null, null, null, null
         });
   }
 
@@ -222,7 +223,7 @@ final class ShardRecords implements Iterator<InternalRow> {
     return new GenericInternalRow(
         new Object[] {
           null, null, stream, range.partition(), offset, none ? null : micros(read),
-          LOG_APPEND_TIME, null, none ? null : UTF8String.fromString(read.sequenceNumber()),
+          LOG_APPEND_TIME, null, none ? null : UTF8String.fromString(read.sequenceNumber()), null,
           UTF8String.fromString(stop), none ? null : UTF8String.fromString(first.sequenceNumber()),
           new GenericArrayData(resumed.toArray()), none ? null : UTF8String.fromString(digest(read))
         });
