@@ -281,7 +281,7 @@ def test_rows_of_a_topic_that_was_made_again_are_refused(driven: DrivenFactory, 
 
     for count, said in ((10, "row of offset 14, and .* ends at 5"), (30, "row at offset 14 of .* the message is not")):
         again.produce(count, seed=count)
-        with pytest.raises(NothingToResolve, match=rf"{said}.*\n.*\n.* another `table` in its document"):
+        with pytest.raises(NothingToResolve, match=rf"{said}.*\n.*\n.* a new path, in the document"):
             web.decide("adopt")
         with pytest.raises(NothingToResolve, match=said):
             web.decide("rewind")

@@ -156,7 +156,7 @@ def test_a_reader_of_states_answers_or_refuses_while_kinesis_does_not_answer(
         drained(lake)
 
     (row,) = stream_row_reader([stream], lake)()
-    assert (row.state, row.behind, row.next_command) == (State.UNREACHABLE, None, "the same command again")
+    assert (row.state, row.behind, row.next_command) == (State.UNREACHABLE, None, "kdi drain bronze/orders")
     assert row.facts["cluster"] == "eu"
     assert {family.name for family in stream_collector([stream], lake).collect()}
     for name in stream.check_names:
