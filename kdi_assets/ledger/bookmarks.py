@@ -33,7 +33,7 @@ class Span:
     Attributes:
         first, last: Sequence numbers, both inclusive.
         records: Their numbers; a record that is an aggregate has one for each of its user records.
-        digest: ``bit_xor(xxhash64(sequence number, number in the aggregate))`` of all; the second is null without one.
+        digest: ``bit_xor(xxhash64(sequence number))`` of all records, an aggregate counted once.
     """
 
     first: str

@@ -57,7 +57,7 @@ class Capture:
     def read(self, ranges: Sequence[OffsetRange]) -> DataFrame:
         """The messages of ranges: ``MESSAGES_DDL, wrong_shard boolean``."""
         return self._records(ranges).drop(
-            "sequence", "stop", "first", "resumed", "digest", "subsequence_number", "user_records"
+            "sequence", "subsequence_number", "stop", "first", "resumed", "digest", "user_records"
         )
 
     def marks(self, ranges: Sequence[OffsetRange]) -> Marks:
@@ -177,7 +177,8 @@ def _counted(records: DataFrame) -> list[Any]:
     """Of each shard the number of records, the least of their numbers, and the digest of ``Span``."""
     from pyspark.sql import functions as F
 
-    digest = F.expr("bit_xor(xxhash64(sequence, subsequence_number))").alias("digest")
+    each_once = "FILTER (WHERE coalesce(subsequence_number, 0) = 0)"  # an even number of user records would cancel out
+    digest = F.expr(f"bit_xor(xxhash64(sequence)) {each_once}").alias("digest")
     return (
         records.groupBy("partition")
         .agg(F.count("*").alias("records"), F.min("offset").alias("least"), digest)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS_DDL = (
-    f"{MESSAGES_DDL}, sequence string, stop string, first string, resumed array<string>, digest string, "
-    "subsequence_number int, user_records int, wrong_shard boolean"
+    f"{MESSAGES_DDL}, sequence string, subsequence_number int, stop string, first string, resumed array<string>, "
+    "digest string, user_records int, wrong_shard boolean"
 )
 """Of ``kdi.kinesis.ShardRecords``: one row a record, or each user record of an aggregate; and one a shard, which alone
 has ``stop``."""

@@ -32,10 +32,10 @@ import software.amazon.awssdk.services.kinesis.model.ShardIteratorType;
 /**
  * The records of a range as rows, in the order of their sequence numbers, then one row about the whole.
  *
- * <p>A row has the columns of a message, and {@code sequence: string, stop: string, first: string, resumed:
- * array<string>, digest: string, subsequence_number: int, user_records: int, wrong_shard: boolean}. Records have only the
- * first of these. An aggregate is a row for each of its user records, which share its sequence number; these have their
- * number in it, how many there are, and whether another shard should have it; the last one has the aggregate's digest.
+ * <p>A row has the columns of a message, and {@code sequence: string, subsequence_number: int, stop: string, first:
+ * string, resumed: array<string>, digest: string, user_records: int, wrong_shard: boolean}. Records have only the first of
+ * these. An aggregate is a row for each of its user records, which share its sequence number; these have their number in
+ * it, how many there are, and whether another shard should have it; the last one has the aggregate's digest.
  *
  * <p>The last row is the only one with {@code stop}: {@code ended} if the shard is closed and was read to its end, {@code
  * reached} if nothing else arrived in time, {@code most} if there may be more. It has the number after the last record as
@@ -239,7 +239,7 @@ final class ShardRecords implements Iterator<InternalRow> {
     return new GenericInternalRow(
         new Object[] {
           key, data, stream, range.partition(), offset, micros(next), LOG_APPEND_TIME, null,
-          number, null, null, null, digest, subsequence, users, isElsewhere
+          number, subsequence, null, null, null, digest, users, isElsewhere
         });
   }
 
@@ -248,10 +248,10 @@ final class ShardRecords implements Iterator<InternalRow> {
     return new GenericInternalRow(
         new Object[] {
           null, null, stream, range.partition(), offset, none ? null : micros(read),
-          LOG_APPEND_TIME, null, none ? null : UTF8String.fromString(read.sequenceNumber()),
+          LOG_APPEND_TIME, null, none ? null : UTF8String.fromString(read.sequenceNumber()), null,
           UTF8String.fromString(stop), none ? null : UTF8String.fromString(first.sequenceNumber()),
           new GenericArrayData(resumed.toArray()), none ? null : UTF8String.fromString(digest(read)),
-          null, null, null
+          null, null
         });
   }
 
