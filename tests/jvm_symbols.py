@@ -243,10 +243,11 @@ JVM: Mapping[str, Sequence[str]] = {
         "scala.reflect.ClassTag.apply/1",
     ],
     f"{KINESIS}:read_shards": [
+        "java.math.BigInteger.<init>/1",
         "java.util.ArrayList.<init>/0",
         "java.util.ArrayList.add/1",
         "kdi.kinesis.Access.<init>/5",
-        "kdi.kinesis.ShardRange.<init>/8",
+        "kdi.kinesis.ShardRange.<init>/10",
         "kdi.kinesis.ShardReader.rows/4",
         "org.apache.spark.api.java.JavaSparkContext.fromSparkContext/1",
     ],

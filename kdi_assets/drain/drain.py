@@ -134,7 +134,9 @@ class Draining:
             held = self._hold()
             snapshot = replace(self._snapshot, topic=held.topic)
             expected = expected_offset_bytes(stream, snapshot)
-            plan = snapshot.plan(stream, self._until, offset_bytes=expected)
+            with spark_failures(stream, "looking for the end of the plan"):
+                until = {tp: before for tp, (before, _) in held.edges(self._until).items()}
+            plan = snapshot.plan(stream, until, offset_bytes=expected)
             if plan and plan.ranges:
                 # Before every plan: its commit replaces the message read last, and a truncation would not be noticed.
                 timestamps = check_last_read(stream, snapshot)
@@ -142,8 +144,10 @@ class Draining:
                     self._lag = max(0.0, (datetime.now(UTC) - min(timestamps)).total_seconds())
                 read = source_of(stream).last_messages(plan.ranges)
                 with spark_failures(stream, "looking for the end of the plan"):
-                    marks = held.marks(plan.ranges)
-                planned = replace(plan, last_read={**plan.last_read, **read}, marks=marks)
+                    ends = held.edges({r.topic_partition: r.end for r in plan.ranges})
+                    ranges = tuple(replace(r, end=ends[r.topic_partition][1]) for r in plan.ranges)
+                    marks = held.marks(ranges)
+                planned = replace(plan, ranges=ranges, last_read={**plan.last_read, **read}, marks=marks)
                 unless_planned.pop_all()
                 return planned
             if held.renewal and snapshot.ledger:

@@ -13,7 +13,7 @@ class Bookmark:
         sequence: The sequence number of the last record read; empty without one.
         at: Without one, the arrival to begin at; ``None``: the oldest record. Times are milliseconds since 1970.
         arrived: When the last record arrived.
-        digest: Of its partition key and data, in hexadecimal.
+        digest: Of its partition key and data, in hexadecimal; of an aggregate, the whole.
         seen_at: Every record that arrived before was read; 0 if nothing was.
         ended: The shard is closed, and was read to its end.
     """
@@ -32,7 +32,8 @@ class Span:
 
     Attributes:
         first, last: Sequence numbers, both inclusive.
-        digest: ``bit_xor(xxhash64(sequence number))`` of all.
+        records: Their numbers; a record that is an aggregate has one for each of its user records.
+        digest: ``bit_xor(xxhash64(sequence number))`` of all records, an aggregate counted once.
     """
 
     first: str

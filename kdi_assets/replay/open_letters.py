@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PREVIOUS = {"reason": "_kdi_previous_reason", "field": "_kdi_previous_field"}
 """Columns beside a verdict: reason and field of the letter until now."""
 _WAITING, HAS_ROW = "_kdi_waiting", "has_row"
+_WRONG_SHARD = "wrong_shard"
 _MESSAGE = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 
@@ -56,7 +57,7 @@ class OpenLetters:
     def messages(self) -> DataFrame:
         """The messages of complete letters, as ``reader.read_ranges`` gives messages."""
         complete = self.frame.where(f"NOT {HAS_ROW} AND NOT {WITHHELD}")
-        columns = (*_MESSAGE, *self.stream.source_struct.more)
+        columns = (*_MESSAGE, *self.stream.source_struct.more, _WRONG_SHARD)
         return complete.withColumnRenamed("timestamp_type", "timestampType").select(*columns)
 
     def outcomes(self, outcome: str, *, where: str = "true") -> DataFrame:
@@ -77,8 +78,11 @@ def open_letters(transaction: ReplayTransaction, letter_filter: DeadLetterFilter
     spark, lake = transaction.spark, transaction.lake
     standing = dead_letters_with_state(spark, stream, lake, transaction.history)
     matching = with_messages(spark, stream, lake, standing.where("state = 'open'").where(letter_filter.sql()))
+    # A message that is in the right shard as well would be two rows, so these stay letters; only a person knows whether
+    # its producer has put it there, and asks for the letters of this reason alone.
+    stays = f"reason = 'wrong_shard' AND {literal(letter_filter.reason)} <> 'wrong_shard' AS {_WRONG_SHARD}"
     # Cached: letters and rows are read several times, and would be sorted each time.
-    with cached(matching.selectExpr("*", waiting_letter)) as matching:
+    with cached(matching.selectExpr("*", waiting_letter, stays)) as matching:
         with spark_failures(stream, "reading dead letters"), read_few_at_once(transaction.spark):
             waiting, ranges = _extent(matching, stream)
         letters = matching.where(f"NOT {_WAITING}")

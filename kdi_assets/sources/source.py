@@ -115,6 +115,11 @@ def no_marks(ranges: Sequence[OffsetRange]) -> Marks:
     return Marks()
 
 
+def every_offset(offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, tuple[int, int]]:
+    """``Held.edges`` of a source whose messages have one offset each."""
+    return {tp: (at, at) for tp, at in offsets.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """What a plan is made of.
@@ -123,6 +128,8 @@ class Held:
         topic: The offsets that can be planned.
         read: Gives the messages of any ranges of them, if they are read already; ``None``: ``Source.read`` does.
         marks: What the entry keeps of the ranges of a plan.
+        edges: Of each offset the nearest ones, before and after it or itself, at which a range may end: offsets may
+            belong together.
         renewal: Bookmarks to commit if there is nothing to plan: retention would pass them otherwise, and nobody could
             tell whether it passed messages as well.
     """
@@ -131,6 +138,7 @@ class Held:
     read: ReadMessages | None = None
     marks: Callable[[Sequence[OffsetRange]], Marks] = no_marks
     renewal: Mapping[TopicPartition, Bookmark] = field(default_factory=dict)
+    edges: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, tuple[int, int]]] = every_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +242,8 @@ class Source(Protocol):
         """Exactly the messages in ``ranges``; at least one range, none of them empty.
 
         Returns:
-            ``messages_ddl`` of their stream, one row per message. Lazy.
+            ``messages_ddl`` of their stream, one row per message; also ``wrong_shard: boolean`` where the source knows
+            of messages that belong to another topic partition, which become dead letters. Lazy.
         """
         ...
 

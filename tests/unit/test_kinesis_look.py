@@ -66,7 +66,7 @@ DAY = 86_400
 def test_a_shard_may_be_read_once_its_parents_ended(
     parents: dict[int, tuple[int, ...]], ended: list[int], may: list[int]
 ) -> None:
-    shards = [ListedShard(id_of(number), of) for number, of in parents.items()]
+    shards = [ListedShard(id_of(number), (0, 0), of) for number, of in parents.items()]
 
     assert [s.number for s in ready(shards, {n: Bookmark("1", ended=True) for n in ended})] == may
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from hashlib import md5
 from typing import Any
 
 import boto3
 import pytest
 
 from kdi_assets.dev.kinesis import producer
-from kdi_assets.dev.kinesis.aggregates import MAGIC, to_aggregate
+from kdi_assets.dev.kinesis.aggregates import to_aggregate
 from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.dev.kinesis.server import run_kinesis
 from tests.kinesis import SHARD, KinesisEndpoint, frozen_kinesis, hash_range
+from tests.kpl import hash_key, parse_aggregate
 from tests.typed import Kdi
 
 
@@ -32,35 +32,6 @@ def read_all(kinesis: KinesisEndpoint, stream: str) -> dict[str, list[Any]]:
     """The records of every shard."""
     ids = [shard["ShardId"] for shard in kinesis.shards(stream)]
     return {shard: list(kinesis.read(stream, shard).records) for shard in ids}
-
-
-def parse_aggregate(data: bytes) -> list[tuple[str, bytes]]:
-    """Partition keys and data of an aggregate, by the Protobuf library."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    file = descriptor_pb2.FileDescriptorProto(name="kpl.proto", syntax="proto2")
-    whole, record = file.message_type.add(name="Aggregated"), file.message_type.add(name="UserRecord")
-    for message, number, name, kind, label in (
-        (whole, 1, "keys", "STRING", "REPEATED"),
-        (whole, 2, "hash_keys", "STRING", "REPEATED"),
-        (whole, 3, "records", "MESSAGE", "REPEATED"),
-        (record, 1, "key_index", "UINT64", "REQUIRED"),
-        (record, 2, "hash_key_index", "UINT64", "OPTIONAL"),
-        (record, 3, "data", "BYTES", "REQUIRED"),
-    ):
-        field = message.field.add(name=name, number=number)
-        field.type = getattr(field, f"TYPE_{kind}")
-        field.label = getattr(field, f"LABEL_{label}")
-        if kind == "MESSAGE":
-            field.type_name = ".UserRecord"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    parsed = message_factory.GetMessageClass(pool.FindMessageTypeByName("Aggregated"))()
-
-    assert data[:4] == MAGIC == bytes.fromhex("f3899ac2")
-    assert data[-16:] == md5(data[4:-16]).digest()
-    parsed.ParseFromString(data[4:-16])
-    return [(parsed.keys[one.key_index], one.data) for one in parsed.records]
 
 
 def test_an_aggregate_holds_its_user_records_in_order_and_each_key_once() -> None:
@@ -91,7 +62,7 @@ def test_each_message_is_in_an_aggregate_of_the_shard_of_its_key(kdi: Kdi, kines
     keys = []
     for shard, records in read_all(kinesis, "orders").items():
         inside = [key for record in records for key, _ in parse_aggregate(record["Data"])]
-        hashes = [int.from_bytes(md5(key.encode()).digest()) for key in inside]
+        hashes = [hash_key(key.encode()) for key in inside]
         assert all(spans[shard][0] <= one <= spans[shard][1] for one in hashes)
         keys += inside
     assert sorted(map(int, keys)) == list(range(2000))

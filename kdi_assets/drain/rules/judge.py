@@ -13,7 +13,7 @@ from kdi_assets.drain.rules.rules import MessageRule, rules_of
 from kdi_assets.drain.rules.shape import apart, elements_of, in_rows, table_columns
 from kdi_assets.drain.rules.tally import NAMES, Counts, PassTally
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, VERDICT, VERDICTS
-from kdi_assets.formats.decoder import DECODED, FRAME, PATHS, UNKNOWN, VALUE
+from kdi_assets.formats.decoder import DECODED, FRAME, PATHS, UNKNOWN, VALUE, WRONG_SHARD
 from kdi_assets.formats.rules import Rule, any_of, field_of, first_of, literal, reason_of
 from kdi_assets.formats.stream_decoder import StreamDecoder
 
@@ -27,6 +27,7 @@ _RULE = "_kdi_rule"
 _IS_ROW = "_kdi_is_row"
 _IS_ROW_SO_FAR = f"{VERDICT} = {ROW}"
 _TOMBSTONE = Rule("tombstone", f"{VALUE} IS NULL")
+_WRONG_SHARD = Rule("wrong_shard", WRONG_SHARD)
 
 
 def judge(messages: DataFrame, decoder: StreamDecoder, *, now: datetime, tally: PassTally) -> DataFrame:
@@ -173,8 +174,9 @@ def with_reasons(messages: DataFrame, decoder: StreamDecoder, now: datetime, ele
     from pyspark.sql import functions as F
 
     rules = rules_of(decoder)
-    undecoded = [_TOMBSTONE, *decoder.rules()]
     judged, ranges = _judged(messages, decoder, rules, now, elements)
+    by_source = [_WRONG_SHARD] if WRONG_SHARD in judged.columns else []
+    undecoded = [*by_source, _TOMBSTONE, *decoder.rules()]
     of_all = [reason for rule in rules if not rule.judges_rows for reason in rule.reasons(now)]
     of_rows = [reason for rule in rules if rule.judges_rows for reason in rule.reasons(now)]
     decoded = [*of_all, *ranges, *of_rows]

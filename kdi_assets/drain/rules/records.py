@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets import wording
 from kdi_assets.drain.rules.errors import ShapeMistake
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, MISFITS, PAYLOAD, RECORD, VALUE, VIOLATION
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, MISFITS, PAYLOAD, RECORD, VALUE, VIOLATION, WRONG_SHARD
 from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.field_uses import ELEMENTS
 from kdi_assets.formats.files.decoder import ROW_NAMES_DDL
@@ -28,7 +28,7 @@ OF_FILE = ("file", "index", "count")
 rows."""
 _TIME = re.compile(r"\btime\(")
 """A time of day in a type; only Avro has it, which gives its text."""
-_WORKING = (VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD, MISFITS)
+_WORKING = (VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD, MISFITS, WRONG_SHARD)
 
 
 def no_messages(spark: SparkSession, decoder: StreamDecoder) -> DataFrame:
@@ -101,6 +101,8 @@ def named(spark: SparkSession, stream: Stream, record: StructType) -> DataFrame:
 def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
     """Decode messages. Under ``tombstones: row`` a tombstone counts as decoded, and its record is null.
 
+    A message of a wrong shard counts as not decoded: its producer may put it into the right one, too.
+
     Args:
         messages: As ``reader.read_ranges`` gives them.
 
@@ -113,6 +115,8 @@ def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
     decoded = decoder.decode(_as_message(messages, decoder.stream))
     if decoder.stream.tombstones == "row":
         decoded = decoded.withColumn(DECODED, F.expr(f"{DECODED} OR {VALUE} IS NULL"))
+    if WRONG_SHARD in decoded.columns:
+        decoded = decoded.withColumn(DECODED, F.expr(f"{DECODED} AND NOT coalesce({WRONG_SHARD}, false)"))
     fields = [F.col(f"{RECORD}.{name(f.name)}").alias(f.name) for f in decoder.record.fields]
     return decoded.select(*working_columns(decoded, decoder.stream), *fields)
 
@@ -134,7 +138,8 @@ def _as_message(messages: DataFrame, stream: Stream) -> DataFrame:
     struct = stream.source_struct
     known = [F.expr(sql).alias(field) for field, sql in struct.known.items()]
     known += [F.col(c) for c in OF_FILE if c in messages.columns]
-    return messages.select(F.struct(*known).alias(struct.name), F.col("value").alias(VALUE))
+    by_source = [F.col("wrong_shard").alias(WRONG_SHARD)] if "wrong_shard" in messages.columns else []
+    return messages.select(F.struct(*known).alias(struct.name), F.col("value").alias(VALUE), *by_source)
 
 
 def steps_to(path: str, record: StructType) -> tuple[str, ...]:

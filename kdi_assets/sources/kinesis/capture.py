@@ -31,7 +31,7 @@ class ShardRead:
     """What was read of a shard: one record or more.
 
     Attributes:
-        range: The numbers of its records.
+        range: The numbers of its records; an aggregate has as many as it has user records.
         bookmark: After the last of them.
         resumed: Where the reader began again by itself: the sequence numbers before and after.
     """
@@ -55,14 +55,29 @@ class Capture:
     shards: Mapping[TopicPartition, ShardRead]
 
     def read(self, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """The messages of ranges."""
-        return self._records(ranges).drop("stop", "first", "resumed", "digest")
+        """The messages of ranges, and ``wrong_shard boolean``."""
+        return self._records(ranges).drop("stop", "first", "resumed", "digest", "user_records")
 
     def marks(self, ranges: Sequence[OffsetRange]) -> Marks:
         """The marks of a plan's ranges: each begins where the reading of its shard began."""
         found = {r.topic_partition: self.shards[r.topic_partition] for r in ranges}
         found |= self._cut([r for r in ranges if r != found[r.topic_partition].range])
         return Marks({tp: r.bookmark for tp, r in found.items()}, {tp: r.span for tp, r in found.items()})
+
+    def edges(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        """As ``Held.edges``: numbers that no aggregate contains."""
+        found = {tp: (at, at) for tp, at in offsets.items()}
+        reads = {tp: self.shards[tp].range for tp in offsets if tp in self.shards}
+        inside = [OffsetRange(tp, at, at + 1) for tp, r in reads.items() if r.start < (at := offsets[tp]) < r.end]
+        if not inside:
+            return found
+        of_aggregates = self._records(inside).where("subsequence_number > 0")
+        by_number = {row["partition"]: row for row in of_aggregates.drop("key", "value").collect()}
+        for r in inside:
+            if row := by_number.get(r.topic_partition.partition):
+                begin = r.start - row["subsequence_number"]
+                found[r.topic_partition] = (begin, begin + row["user_records"])
+        return found
 
     def _records(self, ranges: Sequence[OffsetRange]) -> DataFrame:
         return self.rows.where(_RECORDS).where(bounds_sql({r.topic_partition: r for r in ranges}))
@@ -77,7 +92,11 @@ class Capture:
         found = {}
         for r in ranges:
             read, last = self.shards[r.topic_partition], by_number[r.topic_partition.partition]
-            sequence, digest = last["sequence_number"], digest_of(last["key"], last["value"])
+            if last["subsequence_number"] is not None and last["subsequence_number"] + 1 < last["user_records"]:
+                # The bookmark would be after the aggregate, and its other user records never read.
+                detail = f"{r} ends inside the aggregate {last['sequence_number']}"
+                raise SeamOpen(stream=r.topic_partition.topic, shard=id_of(r.topic_partition.partition), detail=detail)
+            sequence, digest = last["sequence_number"], last["digest"] or digest_of(last["key"], last["value"])
             mark = replace(read.start.bookmark, sequence=sequence, arrived=last["arrived"], digest=digest)
             span = Span(read.span.first, sequence, r.offset_count, digests[last["partition"]])
             found[r.topic_partition] = replace(read, range=r, bookmark=mark, span=span)
@@ -101,7 +120,7 @@ def captured(
         access: The arguments of ``kdi.kinesis.Access``.
         connection: Its name.
         until: Records that arrived later are not read, in milliseconds since 1970.
-        most: Records of all shards together, at least one of each.
+        most: Records of all shards together, at least one of each, and what shares an aggregate with the last of each.
 
     Raises:
         SeamOpen: Spark's cache does not hold what the reader says it read.
@@ -153,10 +172,11 @@ def _arrived() -> Column:
 
 
 def _counted(records: DataFrame) -> list[Any]:
-    """Of each shard the number of records, the least of their numbers, and the digest of the sequence numbers."""
+    """Of each shard the number of records, the least of their numbers, and the digest of ``Span``."""
     from pyspark.sql import functions as F
 
-    digest = F.expr("bit_xor(xxhash64(sequence_number))").alias("digest")
+    each_once = "FILTER (WHERE coalesce(subsequence_number, 0) = 0)"  # an even number of user records would cancel out
+    digest = F.expr(f"bit_xor(xxhash64(sequence_number)) {each_once}").alias("digest")
     return (
         records.groupBy("partition")
         .agg(F.count("*").alias("records"), F.min("offset").alias("least"), digest)

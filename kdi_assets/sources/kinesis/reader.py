@@ -20,8 +20,12 @@ from kdi_assets.stream.stream import TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS_DDL = f"{MESSAGES_DDL}{KINESIS.more_ddl}, stop string, first string, resumed array<string>, digest string"
-"""Of ``kdi.kinesis.ShardRecords``: one row a record, and for each shard one more, the only one with ``stop``."""
+ROWS_DDL = (
+    f"{MESSAGES_DDL}{KINESIS.more_ddl}, stop string, first string, resumed array<string>, digest string, "
+    "user_records int, wrong_shard boolean"
+)
+"""Of ``kdi.kinesis.ShardRecords``: one row a record, or each user record of an aggregate; and one a shard, which alone
+has ``stop``."""
 _PASSING = ("ProvisionedThroughputExceeded", "LimitExceeded", "ExpiredIterator")
 
 
@@ -31,12 +35,14 @@ class ShardStart:
 
     Attributes:
         position: The number of the first record.
+        hash_keys: First and last of the shard, both inclusive.
         horizon: Begin at the oldest record: that of the bookmark is gone.
     """
 
     topic_partition: TopicPartition
     position: int
     bookmark: Bookmark
+    hash_keys: tuple[int, int]
     horizon: bool = False
 
 
@@ -48,7 +54,7 @@ def read_shards(
     Args:
         access: The arguments of ``kdi.kinesis.Access``.
         until: Records that arrived later are not read, in milliseconds since 1970.
-        most: Records of each shard.
+        most: Records of each shard, and those that share an aggregate with the last of them.
 
     Returns:
         ``ROWS_DDL``. Lazy, and another action may read more: the shards grow.
@@ -66,7 +72,8 @@ def read_shards(
         mark, number = start.bookmark, start.topic_partition.partition
         at = -1 if mark.at is None else mark.at
         begin = (id_of(number), number, start.position, mark.sequence, start.horizon, at)
-        ranges.add(jvm.kdi.kinesis.ShardRange(*begin, until, most))
+        hash_keys = [jvm.java.math.BigInteger(str(key)) for key in start.hash_keys]
+        ranges.add(jvm.kdi.kinesis.ShardRange(*begin, until, most, *hash_keys))
     context = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(jvm_context(spark))
     rows = jvm.kdi.kinesis.ShardReader.rows(context, ranges, jvm.kdi.kinesis.Access(*access), stream)
     return frame_of_internal_rows(spark, rows, jvm_type(spark, ROWS_DDL))

@@ -16,10 +16,12 @@ class ListedShard:
     """A shard that Kinesis still lists.
 
     Attributes:
+        hash_keys: First and last, both inclusive.
         parents: Numbers of the shards that it was made of: none, one after a split, two after a merge.
     """
 
     id: str
+    hash_keys: tuple[int, int]
     parents: tuple[int, ...] = ()
 
     @property
@@ -47,7 +49,9 @@ def list_shards(client: Any, stream: str) -> list[ListedShard]:
 
 def _shard(listed: Mapping[str, Any]) -> ListedShard:
     parents = (listed.get("ParentShardId"), listed.get("AdjacentParentShardId"))
-    return ListedShard(listed["ShardId"], tuple(number_of(parent) for parent in parents if parent))
+    span = listed["HashKeyRange"]
+    hash_keys = int(span["StartingHashKey"]), int(span["EndingHashKey"])
+    return ListedShard(listed["ShardId"], hash_keys, tuple(number_of(parent) for parent in parents if parent))
 
 
 def ready(shards: Collection[ListedShard], bookmarks: Mapping[int, Bookmark]) -> list[ListedShard]:

@@ -25,7 +25,7 @@ from kdi_assets.sources.kinesis.client import (
 from kdi_assets.sources.kinesis.errors import BookmarkMissing, KinesisUnanswered, ReadAgainUnknown, SeamOpen
 from kdi_assets.sources.kinesis.look import Ahead, look_ahead, of_each, refuse_hole, refuse_other_last
 from kdi_assets.sources.kinesis.reader import ShardStart
-from kdi_assets.sources.kinesis.shards import id_of, list_shards, ready
+from kdi_assets.sources.kinesis.shards import ListedShard, id_of, list_shards, ready
 from kdi_assets.sources.source import (
     LEADER_SECONDS,
     REQUEST_SECONDS,
@@ -57,11 +57,13 @@ class _Look:
     Attributes:
         bookmarks: Of all shards.
         ahead: Of the shards that may be read.
+        hash_keys: Of these shards, first and last.
         seen_at: In milliseconds since 1970; of the shards on which nothing follows, all before was read.
     """
 
     bookmarks: Mapping[TopicPartition, Bookmark]
     ahead: Mapping[TopicPartition, Ahead]
+    hash_keys: Mapping[TopicPartition, tuple[int, int]]
     seen_at: int
     retention_seconds: float
 
@@ -151,7 +153,7 @@ class KinesisSource:
     ) -> Iterator[Held]:
         client, name, look = kinesis_client(self.connection), topic.topic, self._look(topic, ledger)
         starts = [
-            ShardStart(tp, ledger.positions.get(tp, 0), look.bookmarks[tp], found.horizon)
+            ShardStart(tp, ledger.positions.get(tp, 0), look.bookmarks[tp], look.hash_keys[tp], found.horizon)
             for tp, found in sorted(look.ahead.items())
             if found.first
         ]
@@ -169,7 +171,8 @@ class KinesisSource:
                 of_ranges = capture.marks(ranges)
                 return replace(of_ranges, bookmarks={**look.seen, **of_ranges.bookmarks})
 
-            yield Held(replace(nothing, partitions={**nothing.partitions, **ends}), capture.read, marks)
+            found = replace(nothing, partitions={**nothing.partitions, **ends})
+            yield Held(found, capture.read, marks, edges=capture.edges)
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> NoReturn:
         raise ReadAgainUnknown(stream=ranges[0].topic_partition.topic)
@@ -196,8 +199,11 @@ class KinesisSource:
         client, bookmarks = kinesis_client(self.connection), _bookmarks(ledger, topic)
         retention = self._retention_seconds(client, topic.topic)
         with translated(self.connection, topic.topic):
-            ahead = _ahead(client, topic, bookmarks, retention_seconds=retention)
-        return _Look(bookmarks, ahead, _until(topic) - LATE_MS, retention)
+            listed = {TopicPartition(topic.topic, s.number): s for s in list_shards(client, topic.topic)}
+            shards = {tp: shard for tp, shard in listed.items() if tp in topic.partitions}
+            ahead = _ahead(client, topic, shards.values(), bookmarks, retention_seconds=retention)
+        hash_keys = {tp: shards[tp].hash_keys for tp in ahead}
+        return _Look(bookmarks, ahead, hash_keys, _until(topic) - LATE_MS, retention)
 
     def _retention_seconds(self, client: Any, name: str) -> float:
         with translated(self.connection, name):
@@ -232,13 +238,13 @@ def _bookmarks(ledger: LedgerState, topic: TopicState) -> dict[TopicPartition, B
 def _ahead(
     client: Any,
     topic: TopicState,
+    shards: Collection[ListedShard],
     bookmarks: Mapping[TopicPartition, Bookmark],
     *,
     retention_seconds: float,
 ) -> dict[TopicPartition, Ahead]:
     """What follows the bookmark of each shard that may be read; also of the children of those that end so."""
     name, found = topic.topic, dict[TopicPartition, Ahead]()
-    shards = [s for s in list_shards(client, name) if TopicPartition(name, s.number) in topic.partitions]
 
     def look(tp: TopicPartition) -> Ahead:
         shard, mark = id_of(tp.partition), bookmarks[tp]

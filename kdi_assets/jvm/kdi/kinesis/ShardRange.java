@@ -1,6 +1,7 @@
 package kdi.kinesis;
 
 import java.io.Serializable;
+import java.math.BigInteger;
 
 /**
  * What is read of one shard.
@@ -12,8 +13,19 @@ import java.io.Serializable;
  * @param horizon whether to begin at the oldest record in any case: the record {@code after} is gone
  * @param at without {@code after}, the arrival in milliseconds since 1970 to begin at; negative: the oldest record
  * @param until records that arrived later are not read, in milliseconds since 1970
- * @param most records are read
+ * @param most records are read, and those that share an aggregate with the last of them
+ * @param firstHashKey of the shard; a user record of another one does not belong here
+ * @param lastHashKey inclusive
  */
 public record ShardRange(
-    String shard, int partition, long offset, String after, boolean horizon, long at, long until, long most)
+    String shard,
+    int partition,
+    long offset,
+    String after,
+    boolean horizon,
+    long at,
+    long until,
+    long most,
+    BigInteger firstHashKey,
+    BigInteger lastHashKey)
     implements Serializable {}

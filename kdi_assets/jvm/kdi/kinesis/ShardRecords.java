@@ -32,13 +32,15 @@ import software.amazon.awssdk.services.kinesis.model.ShardIteratorType;
 /**
  * The records of a range as rows, in the order of their sequence numbers, then one row about the whole.
  *
- * <p>A row has the columns of a message, among them {@code sequence_number: string} and {@code
- * subsequence_number: int}, and {@code stop: string, first: string, resumed: array<string>, digest: string}, which
- * records do not have. The last row is the only one with {@code stop}:
- * {@code ended} if the shard is closed and was read to its end, {@code reached} if nothing else arrived in time, {@code
- * most} if there may be more. It has the number after the last record as its offset; arrival, sequence number and digest
- * of the last record; the sequence number of the first; and where the reader began again by itself, the sequence numbers
- * before and after that, with a blank between.
+ * <p>A row has the columns of a message, among them {@code sequence_number: string} and {@code subsequence_number:
+ * int}, and {@code stop: string, first: string, resumed: array<string>, digest: string, user_records: int, wrong_shard:
+ * boolean}. An aggregate is a row for each of its user records, which share its sequence number; these have their number
+ * in it, how many there are, and whether another shard should have it; the last one has the aggregate's digest.
+ *
+ * <p>The last row is the only one with {@code stop}: {@code ended} if the shard is closed and was read to its end, {@code
+ * reached} if nothing else arrived in time, {@code most} if there may be more. It has the number after the last record as
+ * its offset; arrival, sequence number and digest of the last record; the sequence number of the first; and where the
+ * reader began again by itself, the sequence numbers before and after that, with a blank between.
  */
 final class ShardRecords implements Iterator<InternalRow> {
   private static final int PAGE = 10_000;
@@ -60,6 +62,10 @@ final class ShardRecords implements Iterator<InternalRow> {
   private Record first;
   private Record read;
   private Record next;
+  /** Of the next record; null if it is none. */
+  private Aggregate aggregate;
+  /** The number of the next user record in it. */
+  private int user;
   private Iterator<Record> page = Collections.emptyIterator();
   /** Null once the shard was read to its end: the only proof of it; a closed shard may still have records. */
   private String iterator;
@@ -82,7 +88,7 @@ final class ShardRecords implements Iterator<InternalRow> {
   @Override
   public boolean hasNext() {
     while (next == null && stop == null) {
-      if (offset - range.offset() == range.most()) {
+      if (offset - range.offset() >= range.most()) {
         stop = "most";
       } else if (page.hasNext()) {
         take(page.next());
@@ -106,9 +112,14 @@ final class ShardRecords implements Iterator<InternalRow> {
       told = true;
       return whole();
     }
-    read = next;
-    next = null;
-    return row(read, offset++);
+    InternalRow row = aggregate == null ? row() : userRow();
+    offset++;
+    user++;
+    if (aggregate == null || user == aggregate.size()) {
+      read = next;
+      next = null;
+    }
+    return row;
   }
 
   private void take(Record record) {
@@ -125,6 +136,8 @@ final class ShardRecords implements Iterator<InternalRow> {
       resumedAfter = null;
     }
     next = record;
+    aggregate = Aggregate.of(record.data().asByteArrayUnsafe());
+    user = 0;
     first = first == null ? record : first;
     last = number;
   }
@@ -209,12 +222,24 @@ final class ShardRecords implements Iterator<InternalRow> {
     }
   }
 
-  private InternalRow row(Record record, long at) {
-    UTF8String number = UTF8String.fromString(record.sequenceNumber());
+  private InternalRow row() {
+    return row(key(next), next.data().asByteArrayUnsafe(), null, null, null, null);
+  }
+
+  private InternalRow userRow() {
+    boolean isLast = user == aggregate.size() - 1;
+    boolean isElsewhere = !aggregate.isBetween(user, range.firstHashKey(), range.lastHashKey());
+    UTF8String digest = isLast ? UTF8String.fromString(digest(next)) : null;
+    return row(aggregate.key(user), aggregate.data(user), digest, user, aggregate.size(), isElsewhere);
+  }
+
+  private InternalRow row(
+      byte[] key, byte[] data, UTF8String digest, Integer subsequence, Integer users, Boolean isElsewhere) {
+    UTF8String number = UTF8String.fromString(next.sequenceNumber());
     return new GenericInternalRow(
         new Object[] {
-          key(record), record.data().asByteArrayUnsafe(), stream, range.partition(), at, micros(record),
-          LOG_APPEND_TIME, null, number, null, null, null, null, null
+          key, data, stream, range.partition(), offset, micros(next), LOG_APPEND_TIME, null,
+          number, subsequence, null, null, null, digest, users, isElsewhere
         });
   }
 
@@ -225,7 +250,8 @@ final class ShardRecords implements Iterator<InternalRow> {
           null, null, stream, range.partition(), offset, none ? null : micros(read),
           LOG_APPEND_TIME, null, none ? null : UTF8String.fromString(read.sequenceNumber()), null,
           UTF8String.fromString(stop), none ? null : UTF8String.fromString(first.sequenceNumber()),
-          new GenericArrayData(resumed.toArray()), none ? null : UTF8String.fromString(digest(read))
+          new GenericArrayData(resumed.toArray()), none ? null : UTF8String.fromString(digest(read)),
+          null, null
         });
   }
 
