@@ -337,6 +337,23 @@ def test_a_subscription_ends_after_five_minutes_without_an_error(kinesis: Kinesi
     assert list(islice(events, 10)) == []
 
 
+def test_events_without_records_come_before_those_with_records_and_pass_over_none(kinesis: KinesisEndpoint) -> None:
+    name = kinesis.stream()
+    of(kinesis).behaviour.empty_pages = 2
+    kinesis.put(name, b"0")
+    consumer = kinesis.consumer(name)
+
+    empty = [event["SubscribeToShardEvent"] for event in islice(kinesis.subscribe(consumer, SHARD), 2)]
+    kinesis.wait(6)
+    after = {"SequenceNumber": empty[-1]["ContinuationSequenceNumber"]}
+    events = kinesis.subscribe(consumer, SHARD, "AFTER_SEQUENCE_NUMBER", **after)
+    more = [event["SubscribeToShardEvent"] for event in islice(events, 3)]
+
+    assert [event["Records"] for event in [*empty, *more[:2]]] == [[]] * 4
+    assert all(event["MillisBehindLatest"] > 0 for event in empty)
+    assert [record["Data"] for record in more[2]["Records"]] == [b"0"]
+
+
 @pytest.mark.parametrize("gone", ["consumer", "stream"])
 def test_a_subscription_ends_with_an_error_when_its_consumer_or_stream_is_deleted(
     kinesis: KinesisEndpoint, gone: str
