@@ -63,12 +63,12 @@ class RecordsPage:
         return self.behind == 0 or self.at - self.behind > moment
 
 
-def kinesis_client(connection: KinesisRegion) -> Any:
-    """boto3's client of the connection."""
+def kinesis_client(connection: KinesisRegion, **limits: Any) -> Any:
+    """boto3's client of the connection; ``limits`` are those of botocore's ``Config`` that differ."""
     from botocore.config import Config
 
     endpoint = connection.endpoint or None
-    options = {"region_name": connection.region, "endpoint_url": endpoint, "config": Config(**_LIMITS)}
+    options = {"region_name": connection.region, "endpoint_url": endpoint, "config": Config(**{**_LIMITS, **limits})}
     with translated(connection, ""):
         return _session(connection).client("kinesis", **options)
 

@@ -16,4 +16,9 @@ import java.io.Serializable;
  */
 public record ShardRange(
     String shard, int partition, long offset, String after, boolean horizon, long at, long until, long most)
-    implements Serializable {}
+    implements Serializable {
+  /** The sequence number after which to begin; empty: at {@code at}, or at the oldest record. */
+  String startsAfter() {
+    return horizon ? "" : after;
+  }
+}
