@@ -20,7 +20,7 @@ from kdi_assets.drain.drain import drain
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.sources.kinesis.errors import ConsumerGone, ConsumerTaken, NoSuchConsumer
 from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.stream.stream import Stream
+from kdi_assets.stream.stream import Stream, TopicPartition
 from tests.kinesis import kinesis_client
 from tests.oracle import entries, read_back
 from tests.spark.test_kinesis import Put, described
@@ -166,6 +166,26 @@ def test_a_subscription_that_ends_after_five_minutes_is_made_again(
     passed.result()
     assert orders.drained() == orders.ids
     assert server.calls("SubscribeToShard") == 2
+
+
+def test_a_shard_that_ends_where_reading_began_again_is_looked_at_behind_its_last_record(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    """Procedure: poll a closed shard; the iterator after its records expires before the end is told.
+    Pass: beside the reader's 3 calls, the second client asks for the first record, the last, and what follows it.
+    """
+    orders = Put(spark, lake, server, shards=1, consumer=POLLING)
+    orders.put(30)
+    orders.client.split_shard(StreamName="orders", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    server.advance(60)
+    server.order(Fault("GetRecords", shard=id_of(0), skip=1, repeats=True))
+    server.order(Fault("GetRecords", shard=id_of(0), skip=1, code="ExpiredIteratorException"))
+
+    orders.drain()
+
+    assert orders.drained() == orders.ids
+    assert orders.entries()[-1].bookmarks[TopicPartition("orders", 0)].ended
+    assert server.calls("GetRecords", shard=id_of(0)) == 3 + 3
 
 
 def test_a_shard_that_is_split_while_it_is_read_is_ended_and_not_subscribed_to_again(

@@ -103,7 +103,7 @@ def refuse_hole(client: Any, stream: str, shard: str, before: str, after: str) -
     mark = Bookmark(before)
     found = _first_after(client, stream, shard, mark, maxsize, at_record(mark)).first
     if (found.sequence if found else "") != after:
-        detail = f"after {before} the reader read {after}, and the second client sees {found}"
+        detail = f"after {before} the reader read {after or 'the end'}, and the second client sees {found}"
         raise SeamOpen(stream=stream, shard=shard, detail=detail)
 
 

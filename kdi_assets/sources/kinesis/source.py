@@ -84,7 +84,11 @@ class _Look:
 
 @dataclass(frozen=True, slots=True)
 class KinesisSource:
-    """The streams of a connection; the methods are those of ``Source``, and a topic is a stream."""
+    """The streams of a connection; the methods are those of ``Source``, and a topic is a stream.
+
+    Attributes:
+        fan_out: The consumer that reads a stream; ``None``: its shards are polled.
+    """
 
     connection: KinesisRegion
     fan_out: FanOut | None = None
