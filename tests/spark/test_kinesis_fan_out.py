@@ -42,13 +42,15 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisServer]:
     server.stop()
 
 
-def meanwhile(server: KinesisServer, act: Callable[[], object], *, subscriptions: int = 1) -> Future[None]:
-    """Act once so many subscriptions have begun."""
+def meanwhile(
+    server: KinesisServer, act: Callable[[], object], *, operation: str = "SubscribeToShard", calls: int = 1
+) -> Future[None]:
+    """Act once there were so many calls."""
 
     def wait_and_act() -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while server.calls("SubscribeToShard") < subscriptions:
-            assert time.monotonic() < deadline, "nothing subscribed"
+        while server.calls(operation) < calls:
+            assert time.monotonic() < deadline, f"fewer than {calls} calls of {operation}"
             time.sleep(0.05)
         act()
 
@@ -158,7 +160,7 @@ def test_a_subscription_that_ends_after_five_minutes_is_made_again(
 
     def pass_five_minutes() -> None:
         server.advance(301)
-        meanwhile(server, lambda: setattr(server.behaviour, "least_behind_ms", 0), subscriptions=2).result()
+        meanwhile(server, lambda: setattr(server.behaviour, "least_behind_ms", 0), calls=2).result()
 
     passed = meanwhile(server, pass_five_minutes)
     orders.drain()
@@ -168,7 +170,7 @@ def test_a_subscription_that_ends_after_five_minutes_is_made_again(
     assert server.calls("SubscribeToShard") == 2
 
 
-def test_a_shard_that_ends_where_reading_began_again_is_looked_at_behind_its_last_record(
+def test_a_shard_that_ends_after_its_iterator_failed_is_looked_at_behind_its_last_record(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
     """Procedure: poll a closed shard; the iterator after its records expires before the end is told.
@@ -180,9 +182,14 @@ def test_a_shard_that_ends_where_reading_began_again_is_looked_at_behind_its_las
     server.advance(60)
     server.order(Fault("GetRecords", shard=id_of(0), skip=1, repeats=True))
     server.order(Fault("GetRecords", shard=id_of(0), skip=1, code="ExpiredIteratorException"))
+    server.behaviour.least_behind_ms = NEVER_NEAR_MS
+    reset = meanwhile(
+        server, lambda: setattr(server.behaviour, "least_behind_ms", 0), operation="GetRecords", calls=1 + 3
+    )
 
     orders.drain()
 
+    reset.result()
     assert orders.drained() == orders.ids
     assert orders.entries()[-1].bookmarks[TopicPartition("orders", 0)].ended
     assert server.calls("GetRecords", shard=id_of(0)) == 3 + 3
