@@ -248,7 +248,7 @@ JVM: Mapping[str, Sequence[str]] = {
         "java.util.ArrayList.add/1",
         "kdi.kinesis.Access.<init>/5",
         "kdi.kinesis.ShardRange.<init>/10",
-        "kdi.kinesis.ShardReader.rows/4",
+        "kdi.kinesis.ShardReader.rows/5",
         "org.apache.spark.api.java.JavaSparkContext.fromSparkContext/1",
     ],
 }

@@ -1,16 +1,98 @@
-"""`kdi kinesis`: a Kinesis server on this machine, and generated records for a stream."""
+"""`kdi kinesis`: the consumers that drains registered, a Kinesis server on this machine, and generated records."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson
-from kdi_assets.cli.output import print_result
+from kdi_assets.cli.options import AsJson, Defs, Yes, selected_streams
+from kdi_assets.cli.output import print_json, print_result, short_duration, table_text
 from kdi_assets.wording import counted
 
-app = typer.Typer(no_args_is_help=True, help="A Kinesis server for tests on this machine, and records for a stream.")
+if TYPE_CHECKING:
+    from kdi_assets.sources.kinesis.consumers import RegisteredConsumer
+    from kdi_assets.stream.kinesis import KinesisRegion
+    from kdi_assets.stream.kinesis_stream import KinesisStream
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Consumers of Kinesis that drains registered; a Kinesis server for tests, and records for a stream.",
+)
+
+
+@app.command()
+def consumers(
+    deregister: Annotated[
+        str, typer.Option(metavar="NAME", help="Deregister this consumer: its name, or its ARN.")
+    ] = "",
+    yes: Yes = False,
+    defs: Defs = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the consumers that drains registered for enhanced fan-out, and what they cost.
+
+    They are the consumers whose names begin with kdi_, of the streams that the
+    documents name. One that no table uses is shown with a dash: AWS charges it
+    all the same, at the list price of us-east-1 for each open shard, whether it
+    reads or not. The records that it reads cost extra.
+
+    Exit codes: 0 shown, or done with --yes; 1 someone must decide; 75 a retry helps.
+    """
+    from kdi_assets.sources.kinesis.consumers import deregister as end_consumer
+    from kdi_assets.stream.kinesis_stream import KinesisStream
+
+    tables = [stream for stream in selected_streams((), defs) if isinstance(stream, KinesisStream)]
+    found = _consumers_of(tables)
+    if deregister:
+        found = [each for each in found if deregister in (each[1].name, each[1].arn)]
+        if len(found) != 1:
+            arns = "; give one of " + ", ".join(consumer.arn for _, consumer, _ in found) if found else ""
+            said = f"{counted(len(found), 'consumer')} of the documents' streams is {deregister!r}{arns}"
+            raise typer.BadParameter(said, param_hint="--deregister")
+    if deregister and yes:
+        ((connection, consumer, _),) = found
+        end_consumer(connection, consumer.arn.partition("/consumer/")[0], consumer.name)
+    if as_json:
+        for connection, consumer, users in found:
+            done = {"deregistered": yes} if deregister else {}
+            print_json({"connection": connection.name, **asdict(consumer), "tables": users, **done})
+        return
+    rows = [
+        (
+            c.stream,
+            c.name,
+            c.status,
+            short_duration(c.age_seconds),
+            f"{c.dollars_a_month:,.2f}",
+            ", ".join(users) or None,
+        )
+        for _, c, users in found
+    ]
+    head = ("STREAM", "CONSUMER", "STATUS", "AGE", "$ A MONTH", "TABLES")
+    typer.echo(table_text(head, rows, align="<<<>><") if rows else "no drain has registered a consumer")
+    if deregister:
+        typer.echo("deregistered" if yes else "nothing was done; --yes deregisters it")
+
+
+def _consumers_of(
+    tables: Sequence[KinesisStream],
+) -> list[tuple[KinesisRegion, RegisteredConsumer, list[str]]]:
+    """The consumers of the tables' streams, each with its connection and the tables that use it."""
+    from kdi_assets.sources.kinesis.consumers import our_consumers
+
+    found = []
+    ordered = sorted(tables, key=lambda table: (table.cluster.name, table.topic))
+    for _, group in groupby(ordered, key=lambda table: (table.cluster.name, table.topic)):
+        same = list(group)
+        for consumer in our_consumers(same[0].kinesis, same[0].topic):
+            names = {consumer.name, consumer.arn}
+            users = [table.name for table in same if table.fan_out and table.fan_out.consumer in names]
+            found.append((same[0].kinesis, consumer, users))
+    return found
 
 
 @app.command()
@@ -49,7 +131,6 @@ def put(
     Exit codes: 1 the stream is missing, or Kinesis refuses; 75 a retry helps.
     """
     import random
-    from dataclasses import asdict
 
     from kdi_assets.dev.generator import Traffic
     from kdi_assets.dev.kinesis.producer import put_web_requests

@@ -6,13 +6,14 @@ from functools import singledispatch
 
 from kdi_assets.sources.kinesis.errors import ReadAgainUnknown
 from kdi_assets.sources.source import Source
-from kdi_assets.stream.kinesis import KinesisRegion
+from kdi_assets.stream.kinesis import FanOut, KinesisRegion
+from kdi_assets.stream.kinesis_stream import KinesisStream
 from kdi_assets.stream.stream import Cluster, Stream
 
 
 def source_of(stream: Stream) -> Source:
     """The source of the stream's messages."""
-    return source_at(stream.cluster)
+    return source_at(stream.cluster, stream.fan_out) if isinstance(stream, KinesisStream) else source_at(stream.cluster)
 
 
 def refuse_reading_again(stream: Stream) -> None:
@@ -26,7 +27,7 @@ def refuse_reading_again(stream: Stream) -> None:
 
 
 @singledispatch
-def source_at(connection: object) -> Source:
+def source_at(connection: object, fan_out: FanOut | None = None) -> Source:
     """The source that a connection leads to; one function for each type of connection."""
     raise TypeError(f"no source has connections of type {type(connection).__name__}")
 
@@ -39,7 +40,7 @@ def _kafka(connection: Cluster) -> Source:
 
 
 @source_at.register
-def _kinesis(connection: KinesisRegion) -> Source:
+def _kinesis(connection: KinesisRegion, fan_out: FanOut | None = None) -> Source:
     from kdi_assets.sources.kinesis.source import KinesisSource
 
-    return KinesisSource(connection)
+    return KinesisSource(connection, fan_out)

@@ -10,6 +10,25 @@ from pydantic import Field, model_validator
 from kdi_assets.stream.field_types import ConnectionName, Declared, matching, wrong
 from kdi_assets.stream.source_struct import KINESIS, SourceStruct
 
+OUR_CONSUMERS = "kdi_"
+"""How the names of consumers begin that drains register."""
+CONSUMER_NAME = r"[a-zA-Z0-9_.-]{1,128}"  # Kinesis, "RegisterStreamConsumer"
+
+
+@dataclass(frozen=True, slots=True)
+class FanOut:
+    """The consumer of a table that reads with enhanced fan-out.
+
+    Attributes:
+        consumer: Its name or ARN.
+        is_ours: Drains register it if it is missing.
+        deregisters: A drain deregisters it when nothing is left to read.
+    """
+
+    consumer: str
+    is_ours: bool
+    deregisters: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class KinesisRegion(Declared):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from kdi_assets.stream.connections import SourceConnection
 from kdi_assets.stream.field_types import (
@@ -20,6 +21,7 @@ from kdi_assets.stream.field_types import (
     wrong,
 )
 from kdi_assets.stream.fields import Announce, References, StartPolicy
+from kdi_assets.stream.kinesis import CONSUMER_NAME, OUR_CONSUMERS, FanOut, KinesisRegion
 from kdi_assets.stream.message_rules import Route, TombstonePolicy
 from kdi_assets.stream.source_struct import KINESIS
 from kdi_assets.stream.stream import Stream
@@ -40,8 +42,30 @@ def _start(value: object) -> object:
 class Consumer(Declared):
     """How records are read."""
 
-    mode: Annotated[Literal["polling"], Field(examples=["polling"])] = "polling"
-    """polling: the calls that all readers of a shard share."""
+    mode: Annotated[Literal["polling", "efo"], Field(examples=["efo"])] = "polling"
+    """polling: the calls that all readers of a shard share. efo: enhanced fan-out, a consumer with a throughput of its
+    own, which AWS charges for each hour. It may change between any two drains."""
+    registered: Annotated[
+        str,
+        matching(
+            rf"{CONSUMER_NAME}|arn:aws[a-z-]*:kinesis:\S+:stream/\S+/consumer/\S+",
+            "is neither the name nor the ARN of a consumer",
+            "e.g. analytics",
+        ),
+        Field(examples=["analytics"]),
+    ] = ""
+    """Of efo: name or ARN of a consumer that you registered. By default the first drain registers `kdi_<app_id>`."""
+    deregister: Annotated[Literal["never", "after_drain"], Field(examples=["after_drain"])] = "never"
+    """Of efo: when `kdi_<app_id>` is deregistered. After a drain: the next one registers it again and waits for it."""
+
+    @model_validator(mode="after")
+    def _fields_belong_to_the_mode(self) -> Consumer:
+        for name in ("registered", "deregister"):
+            if self.mode == "polling" and getattr(self, name) not in ("", "never"):
+                raise wrong("is given, and no consumer", "give mode: efo as well", field=f"consumer.{name}")
+        if self.registered and self.deregister != "never":
+            raise wrong("a consumer that you registered stays", "remove the line", field="consumer.deregister")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,5 +103,28 @@ class KinesisStream(Stream):
     announce: Annotated[
         Announce | None, RefusedField("is not supported for a stream of Kinesis", "remove the line")
     ] = None
-    consumer: Annotated[Consumer, Field(examples=[{"mode": "polling"}])] = Consumer()
+    consumer: Annotated[Consumer, Field(examples=[{"mode": "efo"}])] = Consumer()
     """How records are read."""
+
+    @model_validator(mode="after")
+    def _kinesis_takes_the_name_of_the_consumer(self) -> KinesisStream:
+        if self.fan_out and self.fan_out.is_ours and not re.fullmatch(CONSUMER_NAME, self.fan_out.consumer):
+            said = f"{self.fan_out.consumer!r} is not a name that Kinesis takes for a consumer"
+            raise wrong(said, "at most 124 letters, digits, '_', '-' and '.' in app_id", field="app_id")
+        return self
+
+    @property
+    def kinesis(self) -> KinesisRegion:
+        """The connection; raises ``TypeError`` if the stream was made with another one."""
+        if not isinstance(self.cluster, KinesisRegion):
+            raise TypeError(f"{self.name} is not fed by Kinesis")
+        return self.cluster
+
+    @property
+    def fan_out(self) -> FanOut | None:
+        """The consumer that reads; ``None``: the shards are polled."""
+        given = self.consumer
+        if given.mode == "polling":
+            return None
+        name = given.registered or OUR_CONSUMERS + self.app_id
+        return FanOut(name, is_ours=not given.registered, deregisters=given.deregister == "after_drain")

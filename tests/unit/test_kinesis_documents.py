@@ -9,7 +9,8 @@ import pytest
 
 from kdi_assets.components.names import topic_key
 from kdi_assets.config.loader import load_streams
-from kdi_assets.stream.kinesis import KinesisRegion
+from kdi_assets.stream.kinesis import FanOut, KinesisRegion
+from kdi_assets.stream.kinesis_stream import KinesisStream
 from kdi_assets.stream.stream import Stream
 from tests.documents import CLUSTER, mistakes_of, written
 
@@ -38,6 +39,22 @@ def test_a_document_of_kinesis_is_a_stream_whose_shards_are_topic_partitions(tmp
 
 
 @pytest.mark.parametrize(
+    ("consumer", "fan_out"),
+    [
+        ("{mode: polling}", None),
+        ("{mode: efo}", FanOut("kdi_web-requests", is_ours=True)),
+        ("{mode: efo, deregister: after_drain}", FanOut("kdi_web-requests", is_ours=True, deregisters=True)),
+        ("{mode: efo, registered: analytics}", FanOut("analytics", is_ours=False)),
+    ],
+)
+def test_a_table_names_its_consumer(tmp_path: Path, consumer: str, fan_out: FanOut | None) -> None:
+    found = only(tmp_path, table(f", consumer: {consumer}"))
+
+    assert isinstance(found, KinesisStream)
+    assert found.fan_out == fan_out
+
+
+@pytest.mark.parametrize(
     ("written_as", "start"),
     [
         ("earliest", "earliest"),
@@ -58,7 +75,18 @@ def test_a_start_is_a_word_or_a_time(tmp_path: Path, written_as: str, start: obj
         (table(", tombstones: row"), "tombstones: every record of Kinesis has data; remove the line"),
         (table(", route: {when: id > 1}"), "route: is not supported for a stream of Kinesis yet"),
         (table(", announce: {topic: files}"), "announce: is not supported for a stream of Kinesis"),
-        (table(", consumer: {mode: efo}"), "consumer.mode: takes polling, not 'efo'"),
+        (table(", consumer: {mode: push}"), "consumer.mode: takes polling or efo, not 'push'"),
+        (
+            table(", consumer: {registered: a}"),
+            "consumer.registered: is given, and no consumer; give mode: efo as well",
+        ),
+        (table(", consumer: {deregister: after_drain}"), "consumer.deregister: is given, and no consumer"),
+        (
+            table(", consumer: {mode: efo, registered: a, deregister: after_drain}"),
+            "consumer.deregister: a consumer that you registered stays; remove the line",
+        ),
+        (table(", consumer: {mode: efo, registered: a/b}"), "consumer.registered: 'a/b' is neither the name nor the"),
+        (table(", app_id: web requests, consumer: {mode: efo}"), "app_id: 'kdi_web requests' is not a name that"),
         (table(", topic: x"), "topic: no such field"),
         (table(", cluster: main"), "cluster: no such field"),
         (table(stream="stream_name: web/requests, connection: eu"), "stream_name: 'web/requests' is not a stream's"),

@@ -174,6 +174,10 @@ def test_a_record_between_two_that_were_read_one_after_the_other_is_a_hole(shard
     refuse_hole(shard.client, "s", id_of(0), a, b)
     with pytest.raises(SeamOpen, match=f"after {a} the reader read {c}, and the second client sees .*{b}"):
         refuse_hole(shard.client, "s", id_of(0), a, c)
+    shard.server.advance(1)
+    refuse_hole(shard.client, "s", id_of(0), c, "")
+    with pytest.raises(SeamOpen, match=f"after {b} the reader read the end, and the second client sees .*{c}"):
+        refuse_hole(shard.client, "s", id_of(0), b, "")
 
 
 @pytest.mark.parametrize("behaviour", ["horizon", "refused", "empty"])

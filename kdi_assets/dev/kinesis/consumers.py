@@ -95,6 +95,7 @@ class Subscription:
         self._after = start_after(state, self._stream, self._shard, kind, number=number, moment=moment)
         refuse_dry_run(request)
         self._began, self._idle_until = state.now(), 0
+        self._empty = state.behaviour.empty_pages
         for key in [key for key, (_, made) in state.subscriptions.items() if self._began - made > SUBSCRIPTION_MS]:
             del state.subscriptions[key]
         state.subscriptions[self._key] = (self, self._began)
@@ -131,17 +132,19 @@ class Subscription:
     def _next(self) -> StreamEvent | None:
         state, stream, shard, now = self._state, self._stream, self._shard, self._state.now()
         stream.shards(now)  # removes what retention has passed
-        page = read_page(state, stream, shard, self._after, most_records=EVENT_RECORDS, most_bytes=EVENT_BYTES)
+        most = 0 if self._empty else EVENT_RECORDS
+        page = read_page(state, stream, shard, self._after, most_records=most, most_bytes=EVENT_BYTES)
         if not page.records and not page.ended and now < self._idle_until:
             return None
-        self._after, self._idle_until = page.after, now + IDLE_MS
+        self._empty = state.behaviour.empty_pages if page.records else max(0, self._empty - 1)
+        self._after, self._idle_until = page.after, now if self._empty else now + IDLE_MS
         records = [described_record(record) for record in page.records]
         payload: ApiAnswer = {"Records": records, "MillisBehindLatest": page.behind_ms}
         if page.ended:
             payload["ChildShards"] = described_children(stream, shard)
             return StreamEvent("SubscribeToShardEvent", payload, is_last=True)
         # On an idle shard it is a number that no record has, which tells how far the consumer is.
-        idle = page.after is not None and not page.records
+        idle = page.after is not None and not page.records and most > 0
         progress = stream.next_number(shard, now) if idle else page.after or shard.start
         return StreamEvent("SubscribeToShardEvent", {**payload, "ContinuationSequenceNumber": str(progress)})
 

@@ -32,7 +32,7 @@ class Behaviour:
         trimmed_position: The answer to a sequence number that retention has removed. ``horizon``: reading goes on
             silently at the oldest record; ``refused``: InvalidArgumentException; ``empty``: empty answers without end,
             which are as far behind as retention is long. All three are reported of AWS.
-        empty_pages: Empty answers before each answer with records, as on shards with few records.
+        empty_pages: Empty answers or events before each one with records, as on shards with few records.
         least_behind_ms: The least ``MillisBehindLatest``: on some streams it never becomes 0.
         arrival_jitter_ms: Arrival timestamps are up to so much too early, and so not in order.
         activation_ms: Time until a consumer is ACTIVE.

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.coordinates import bounds_sql
 from kdi_assets.sources.kinesis.client import LATE_MS, digest_of
-from kdi_assets.sources.kinesis.errors import SeamOpen
+from kdi_assets.sources.kinesis.consumers import name_of
+from kdi_assets.sources.kinesis.errors import ConsumerGone, ConsumerTaken, SeamOpen
 from kdi_assets.sources.kinesis.reader import ShardStart, read_shards, reader_failures
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.source import Marks
@@ -33,7 +34,8 @@ class ShardRead:
     Attributes:
         range: The numbers of its records; an aggregate has as many as it has user records.
         bookmark: After the last of them.
-        resumed: Where the reader began again by itself: the sequence numbers before and after.
+        resumed: Where the reader began again by itself: the sequence numbers before and after; the second is empty if
+            the shard ended without another record.
     """
 
     start: ShardStart
@@ -113,6 +115,7 @@ def captured(
     connection: str,
     until: int,
     most: int,
+    consumer: str = "",
 ) -> Iterator[Capture]:
     """Read the shards, and hold their records on disk until the body ends.
 
@@ -121,8 +124,10 @@ def captured(
         connection: Its name.
         until: Records that arrived later are not read, in milliseconds since 1970.
         most: Records of all shards together, at least one of each, and what shares an aggregate with the last of each.
+        consumer: As of ``read_shards``.
 
     Raises:
+        ConsumerTaken, ConsumerGone: The consumer reads no longer.
         SeamOpen: Spark's cache does not hold what the reader says it read.
         KinesisUnanswered, KinesisRequestRefused: Kinesis does not answer the reader as it should.
     """
@@ -130,17 +135,24 @@ def captured(
     from pyspark import StorageLevel
 
     share = max(1, most // len(starts))
-    rows = read_shards(spark, access, stream, starts, until=until, most=share).persist(StorageLevel.DISK_ONLY)
+    read = read_shards(spark, access, stream, starts, until=until, most=share, consumer=consumer)
+    rows = read.persist(StorageLevel.DISK_ONLY)
     try:
         with reader_failures(connection):
-            shards = _shards_read(rows, starts, until)
+            shards = _shards_read(rows, starts, until, consumer)
         yield Capture(rows, shards)
     finally:
         with suppress(Py4JError, ConnectionError):  # the JVM has ended, and its cache with it
             rows.unpersist()
 
 
-def _shards_read(rows: DataFrame, starts: Sequence[ShardStart], until: int) -> dict[TopicPartition, ShardRead]:
+_REFUSED = {"taken": ConsumerTaken, "gone": ConsumerGone}
+"""Not exceptions of the reader: Spark would run its task again, which would take the shard from the other reader."""
+
+
+def _shards_read(
+    rows: DataFrame, starts: Sequence[ShardStart], until: int, consumer: str
+) -> dict[TopicPartition, ShardRead]:
     counted = {row["partition"]: row for row in _counted(rows.where(_RECORDS))}
     wholes = rows.where(f"NOT ({_RECORDS})").withColumn("arrived", _arrived()).drop("key", "value")
     told = {row["partition"]: row for row in wholes.collect()}
@@ -148,6 +160,8 @@ def _shards_read(rows: DataFrame, starts: Sequence[ShardStart], until: int) -> d
     for start in starts:
         tp = start.topic_partition
         whole, seen = told[tp.partition], counted.get(tp.partition)
+        if refused := _REFUSED.get(whole["stop"]):
+            raise refused(stream=tp.topic, shard=id_of(tp.partition), consumer=name_of(consumer))
         read = OffsetRange(tp, start.position, whole["offset"])
         if not seen or (seen["records"], seen["least"]) != (read.offset_count, read.start):
             detail = f"the reader says that it read {read.offset_count} records, and the cache has {seen}"

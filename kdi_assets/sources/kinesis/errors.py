@@ -102,6 +102,70 @@ class ShardTrimmed(Terminal):
     what_to_run = ANOTHER_TABLE
 
 
+class NoSuchConsumer(Terminal):
+    """The stream does not have the consumer that the document names."""
+
+    stream: str
+    consumer: str
+
+    what_happened = "{stream} has no consumer {consumer}, which `consumer.registered` names."
+    what_is_safe = NOTHING
+    what_to_run = "kdi doctor   (first register it, or remove the line: then drains register one of their own)"
+
+
+class NoRoomForConsumer(Terminal):
+    """The stream has as many consumers as AWS allows."""
+
+    stream: str
+    consumer: str
+    others: tuple[str, ...]
+
+    def message_parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream} has {len(self.others)} consumers already, and AWS allows no other one: "
+            f"{self.consumer} cannot be registered. They are {', '.join(self.others)}.",
+            NOTHING,
+            "kdi kinesis consumers   (then deregister one that nobody needs, or set consumer: {mode: polling})",
+        )
+
+
+class ConsumerNotActive(Transient):
+    """A consumer was asked for again and again, and cannot be used yet."""
+
+    stream: str
+    consumer: str
+    seconds: int
+    detail: str
+
+    what_happened = "the consumer {consumer} of {stream} is not ACTIVE after {seconds} s: {detail}"
+    what_is_safe = NOTHING
+    what_to_run = AGAIN
+
+
+class ConsumerTaken(Transient):
+    """Another reader subscribed to the shard with the same consumer: a consumer has one reader of a shard at a time."""
+
+    stream: str
+    shard: str
+    consumer: str
+
+    what_happened = "another drain of {stream} is active: it reads {shard} with the same consumer, {consumer}."
+    what_is_safe = NOTHING
+    what_to_run = f"{AGAIN}   (when the other one has ended)"
+
+
+class ConsumerGone(Transient):
+    """A consumer was deregistered while it read."""
+
+    stream: str
+    shard: str
+    consumer: str
+
+    what_happened = "the consumer {consumer} of {stream} was deregistered while it read {shard}."
+    what_is_safe = NOTHING
+    what_to_run = AGAIN
+
+
 class SeamOpen(Transient):
     """The two clients disagree about the records at an edge of what was read."""
 

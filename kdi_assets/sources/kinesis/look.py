@@ -90,13 +90,16 @@ def refuse_other_last(client: Any, stream: str, shard: str, bookmark: Bookmark) 
 def refuse_hole(client: Any, stream: str, shard: str, before: str, after: str) -> None:
     """Refuse two records that the reader read one after the other, if this client sees one between them.
 
+    Args:
+        after: Empty: the shard ended, and this client must not see a record after the first one.
+
     Raises:
         SeamOpen: It does.
     """
     mark = Bookmark(before)
     found = _first_after(client, stream, shard, mark, maxsize, at_record(mark)).first
-    if found is None or found.sequence != after:
-        detail = f"after {before} the reader read {after}, and the second client sees {found}"
+    if (found.sequence if found else "") != after:
+        detail = f"after {before} the reader read {after or 'the end'}, and the second client sees {found}"
         raise SeamOpen(stream=stream, shard=shard, detail=detail)
 
 

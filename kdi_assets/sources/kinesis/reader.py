@@ -47,7 +47,14 @@ class ShardStart:
 
 
 def read_shards(
-    spark: SparkSession, access: Sequence[str], stream: str, starts: Sequence[ShardStart], *, until: int, most: int
+    spark: SparkSession,
+    access: Sequence[str],
+    stream: str,
+    starts: Sequence[ShardStart],
+    *,
+    until: int,
+    most: int,
+    consumer: str = "",
 ) -> DataFrame:
     """The records of shards.
 
@@ -55,6 +62,7 @@ def read_shards(
         access: The arguments of ``kdi.kinesis.Access``.
         until: Records that arrived later are not read, in milliseconds since 1970.
         most: Records of each shard, and those that share an aggregate with the last of them.
+        consumer: The ARN of the consumer that subscribes to the shards; without one they are polled.
 
     Returns:
         ``ROWS_DDL``. Lazy, and another action may read more: the shards grow.
@@ -75,7 +83,7 @@ def read_shards(
         hash_keys = [jvm.java.math.BigInteger(str(key)) for key in start.hash_keys]
         ranges.add(jvm.kdi.kinesis.ShardRange(*begin, until, most, *hash_keys))
     context = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(jvm_context(spark))
-    rows = jvm.kdi.kinesis.ShardReader.rows(context, ranges, jvm.kdi.kinesis.Access(*access), stream)
+    rows = jvm.kdi.kinesis.ShardReader.rows(context, ranges, jvm.kdi.kinesis.Access(*access), stream, consumer)
     return frame_of_internal_rows(spark, rows, jvm_type(spark, ROWS_DDL))
 
 

@@ -22,6 +22,7 @@ from kdi_assets.sources.kinesis.client import (
     server_time,
     translated,
 )
+from kdi_assets.sources.kinesis.consumers import active_consumer, deregister
 from kdi_assets.sources.kinesis.errors import BookmarkMissing, KinesisUnanswered, ReadAgainUnknown, SeamOpen
 from kdi_assets.sources.kinesis.look import Ahead, look_ahead, of_each, refuse_hole, refuse_other_last
 from kdi_assets.sources.kinesis.reader import ShardStart
@@ -38,7 +39,7 @@ from kdi_assets.sources.source import (
     Waiting,
 )
 from kdi_assets.stream.fields import StartPolicy
-from kdi_assets.stream.kinesis import KinesisRegion
+from kdi_assets.stream.kinesis import FanOut, KinesisRegion
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -86,9 +87,14 @@ class _Look:
 
 @dataclass(frozen=True, slots=True)
 class KinesisSource:
-    """The streams of a connection; the methods are those of ``Source``, and a topic is a stream."""
+    """The streams of a connection; the methods are those of ``Source``, and a topic is a stream.
+
+    Attributes:
+        fan_out: The consumer that reads a stream; ``None``: its shards are polled.
+    """
 
     connection: KinesisRegion
+    fan_out: FanOut | None = None
 
     def topic(self, name: str) -> TopicState:
         client = kinesis_client(self.connection, attempts=LOOK_ATTEMPTS)
@@ -158,11 +164,13 @@ class KinesisSource:
             if found.first
         ]
         nothing = topic.without_backlog(ledger.positions)
+        consumer = self._consumer(topic, reads=bool(starts))
         if not starts:
             yield Held(nothing, renewal=look.renewal)
             return
-        access, options = reader_access(self.connection), {"until": _until(topic), "most": most}
-        with captured(session(), access, name, starts, connection=self.connection.name, **options) as capture:
+        options: dict[str, Any] = {"until": _until(topic), "most": most, "consumer": consumer}
+        access, of_connection = reader_access(self.connection), self.connection.name
+        with captured(session(), access, name, starts, connection=of_connection, **options) as capture:
             with translated(self.connection, name):
                 _refuse_open_seams(client, capture, look.ahead)
             ends = {tp: BrokerOffsets(r.range.start, r.range.end, r.range.end) for tp, r in capture.shards.items()}
@@ -194,6 +202,15 @@ class KinesisSource:
 
     def unanswered(self, detail: str) -> KdiError:
         return KinesisUnanswered(connection=self.connection.name, detail=detail)
+
+    def _consumer(self, topic: TopicState, *, reads: bool) -> str:
+        """The ARN of the consumer that reads; empty without one. If nothing is left to read, it may be deregistered."""
+        arn, _, _ = topic.topic_id.rpartition("@")
+        if self.fan_out and reads:
+            return active_consumer(self.connection, arn, self.fan_out)
+        if self.fan_out and self.fan_out.deregisters:
+            deregister(self.connection, arn, self.fan_out.consumer)
+        return ""
 
     def _look(self, topic: TopicState, ledger: LedgerState) -> _Look:
         client, bookmarks = kinesis_client(self.connection), _bookmarks(ledger, topic)

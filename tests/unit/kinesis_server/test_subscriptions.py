@@ -110,3 +110,20 @@ def test_no_subscription_is_kept_of_a_consumer_or_stream_that_was_deleted(gone: 
         delete_stream(state, request("DeleteStream", EnforceConsumerDeletion=True))
 
     assert (kept, len(state.subscriptions), stream.consumers) == (1, 0, {})
+
+
+def test_events_without_records_come_before_those_with_records_and_pass_over_none(kinesis: KinesisEndpoint) -> None:
+    name = kinesis.stream()
+    kinesis.ours.behaviour.empty_pages = 2
+    kinesis.put(name, b"0")
+    consumer = kinesis.consumer(name)
+
+    empty = [event["SubscribeToShardEvent"] for event in islice(kinesis.subscribe(consumer, SHARD), 2)]
+    kinesis.wait(6)
+    after = {"SequenceNumber": empty[-1]["ContinuationSequenceNumber"]}
+    events = kinesis.subscribe(consumer, SHARD, "AFTER_SEQUENCE_NUMBER", **after)
+    more = [event["SubscribeToShardEvent"] for event in islice(events, 3)]
+
+    assert [event["Records"] for event in [*empty, *more[:2]]] == [[]] * 4
+    assert all(event["MillisBehindLatest"] > 0 for event in empty)
+    assert [record["Data"] for record in more[2]["Records"]] == [b"0"]

@@ -7,10 +7,14 @@ import software.amazon.awssdk.auth.credentials.AwsBasicCredentials;
 import software.amazon.awssdk.auth.credentials.AwsCredentials;
 import software.amazon.awssdk.auth.credentials.AwsSessionCredentials;
 import software.amazon.awssdk.auth.credentials.StaticCredentialsProvider;
+import software.amazon.awssdk.http.Protocol;
+import software.amazon.awssdk.http.nio.netty.NettyNioAsyncHttpClient;
+import software.amazon.awssdk.http.nio.netty.SdkEventLoopGroup;
 import software.amazon.awssdk.http.urlconnection.UrlConnectionHttpClient;
 import software.amazon.awssdk.regions.Region;
+import software.amazon.awssdk.services.kinesis.KinesisAsyncClient;
+import software.amazon.awssdk.services.kinesis.KinesisBaseClientBuilder;
 import software.amazon.awssdk.services.kinesis.KinesisClient;
-import software.amazon.awssdk.services.kinesis.KinesisClientBuilder;
 
 /** Where Kinesis answers, and the driver's credentials; the session token is empty for keys of a user. */
 public final class Access implements Serializable {
@@ -35,14 +39,33 @@ public final class Access implements Serializable {
 
   /** A client that never tries again by itself: the reader does, and knows what it has read. */
   KinesisClient client() {
+    return located(KinesisClient.builder())
+        .httpClientBuilder(UrlConnectionHttpClient.builder().connectionTimeout(CONNECT).socketTimeout(ANSWER))
+        .build();
+  }
+
+  /** The same for answers that are streams of events, which only a client of HTTP/2 takes from AWS. */
+  KinesisAsyncClient streamingClient() {
+    NettyNioAsyncHttpClient.Builder http =
+        NettyNioAsyncHttpClient.builder().eventLoopGroup(Threads.LOOPS).connectionTimeout(CONNECT).readTimeout(ANSWER);
+    if (endpoint.startsWith("http:")) {
+      http.protocol(Protocol.HTTP1_1); // servers for tests
+    }
+    return located(KinesisAsyncClient.builder()).httpClientBuilder(http).build();
+  }
+
+  /** Of all streaming clients of the JVM: a client with threads of its own takes two seconds to close. */
+  private static final class Threads {
+    private static final SdkEventLoopGroup LOOPS = SdkEventLoopGroup.builder().numberOfThreads(4).build();
+  }
+
+  private <B extends KinesisBaseClientBuilder<B, C>, C> B located(B builder) {
     AwsCredentials keys =
         token.isEmpty() ? AwsBasicCredentials.create(keyId, secret) : AwsSessionCredentials.create(keyId, secret, token);
-    KinesisClientBuilder builder =
-        KinesisClient.builder()
-            .region(Region.of(region))
-            .credentialsProvider(StaticCredentialsProvider.create(keys))
-            .httpClientBuilder(UrlConnectionHttpClient.builder().connectionTimeout(CONNECT).socketTimeout(ANSWER))
-            .overrideConfiguration(o -> o.retryStrategy(r -> r.maxAttempts(1)));
-    return (endpoint.isEmpty() ? builder : builder.endpointOverride(URI.create(endpoint))).build();
+    builder
+        .region(Region.of(region))
+        .credentialsProvider(StaticCredentialsProvider.create(keys))
+        .overrideConfiguration(o -> o.retryStrategy(r -> r.maxAttempts(1)));
+    return endpoint.isEmpty() ? builder : builder.endpointOverride(URI.create(endpoint));
   }
 }

@@ -28,4 +28,9 @@ public record ShardRange(
     long most,
     BigInteger firstHashKey,
     BigInteger lastHashKey)
-    implements Serializable {}
+    implements Serializable {
+  /** The sequence number after which to begin; empty: at {@code at}, or at the oldest record. */
+  String startsAfter() {
+    return horizon ? "" : after;
+  }
+}

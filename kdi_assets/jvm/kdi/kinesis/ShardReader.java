@@ -8,7 +8,6 @@ import org.apache.spark.api.java.function.FlatMapFunction;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.util.TaskCompletionListener;
-import software.amazon.awssdk.services.kinesis.KinesisClient;
 
 /** Reads shards in the tasks of a job, one shard a task. */
 public final class ShardReader implements FlatMapFunction<ShardRange, InternalRow> {
@@ -16,21 +15,31 @@ public final class ShardReader implements FlatMapFunction<ShardRange, InternalRo
 
   private final Access access;
   private final String stream;
+  private final String consumer;
 
-  private ShardReader(Access access, String stream) {
+  private ShardReader(Access access, String stream, String consumer) {
     this.access = access;
     this.stream = stream;
+    this.consumer = consumer;
   }
 
-  /** The rows of {@link ShardRecords} of every range. */
-  public static RDD<InternalRow> rows(JavaSparkContext spark, List<ShardRange> ranges, Access access, String stream) {
-    return spark.parallelize(ranges, ranges.size()).flatMap(new ShardReader(access, stream)).rdd();
+  /**
+   * The rows of {@link ShardRecords} of every range.
+   *
+   * @param consumer the ARN of the consumer that subscribes to the shards; empty: they are polled
+   */
+  public static RDD<InternalRow> rows(
+      JavaSparkContext spark, List<ShardRange> ranges, Access access, String stream, String consumer) {
+    return spark.parallelize(ranges, ranges.size()).flatMap(new ShardReader(access, stream, consumer)).rdd();
   }
 
   @Override
   public Iterator<InternalRow> call(ShardRange range) {
-    KinesisClient client = access.client();
-    TaskContext.get().addTaskCompletionListener((TaskCompletionListener) context -> client.close());
-    return new ShardRecords(client, stream, range);
+    ShardPages pages =
+        consumer.isEmpty()
+            ? new PolledShard(access.client(), stream, range)
+            : new SubscribedShard(access.streamingClient(), consumer, range);
+    TaskContext.get().addTaskCompletionListener((TaskCompletionListener) context -> pages.close());
+    return new ShardRecords(pages, stream, range);
   }
 }

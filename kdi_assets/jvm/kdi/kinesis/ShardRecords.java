@@ -4,30 +4,17 @@ import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
-import java.time.Instant;
-import java.time.ZonedDateTime;
-import java.time.format.DateTimeFormatter;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HexFormat;
 import java.util.Iterator;
 import java.util.List;
 import java.util.NoSuchElementException;
-import java.util.concurrent.ThreadLocalRandom;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.unsafe.types.UTF8String;
-import software.amazon.awssdk.core.exception.SdkClientException;
-import software.amazon.awssdk.core.exception.SdkException;
-import software.amazon.awssdk.core.exception.SdkServiceException;
-import software.amazon.awssdk.services.kinesis.KinesisClient;
-import software.amazon.awssdk.services.kinesis.model.ExpiredIteratorException;
-import software.amazon.awssdk.services.kinesis.model.GetRecordsResponse;
-import software.amazon.awssdk.services.kinesis.model.GetShardIteratorRequest;
-import software.amazon.awssdk.services.kinesis.model.ProvisionedThroughputExceededException;
 import software.amazon.awssdk.services.kinesis.model.Record;
-import software.amazon.awssdk.services.kinesis.model.ShardIteratorType;
 
 /**
  * The records of a range as rows, in the order of their sequence numbers, then one row about the whole.
@@ -38,21 +25,19 @@ import software.amazon.awssdk.services.kinesis.model.ShardIteratorType;
  * in it, how many there are, and whether another shard should have it; the last one has the aggregate's digest.
  *
  * <p>The last row is the only one with {@code stop}: {@code ended} if the shard is closed and was read to its end, {@code
- * reached} if nothing else arrived in time, {@code most} if there may be more. It has the number after the last record as
+ * reached} if nothing else arrived in time, {@code most} if there may be more, {@code taken} if another subscription of the
+ * consumer began, {@code gone} if the consumer or the shard is no longer there. It has the number after the last record as
  * its offset; arrival, sequence number and digest of the last record; the sequence number of the first; and where the
- * reader began again by itself, the sequence numbers before and after that, with a blank between.
+ * reader began again by itself, the sequence numbers before and after that, with a blank between, and none after it if the
+ * shard ended without another.
  */
 final class ShardRecords implements Iterator<InternalRow> {
-  private static final int PAGE = 10_000;
   /** A shard with few records may answer some 250 times without one. */
   private static final int MOST_EMPTY = 1_000;
-  private static final int TRIES = 300;
-  private static final int TRIES_WITHOUT_ANSWER = 3;
-  private static final int PAUSE_MILLIS = 200;
   /** Of Kafka: the timestamp is the server's. */
   private static final int LOG_APPEND_TIME = 1;
 
-  private final KinesisClient kinesis;
+  private final ShardPages pages;
   private final UTF8String stream;
   private final ShardRange range;
   private final List<UTF8String> resumed = new ArrayList<>();
@@ -67,22 +52,19 @@ final class ShardRecords implements Iterator<InternalRow> {
   /** The number of the next user record in it. */
   private int user;
   private Iterator<Record> page = Collections.emptyIterator();
-  /** Null once the shard was read to its end: the only proof of it; a closed shard may still have records. */
-  private String iterator;
+  private String afterPage;
   private int empty;
-  private boolean fetched;
   private boolean reached;
   private String stop;
   private boolean told;
   private long offset;
 
-  ShardRecords(KinesisClient kinesis, String stream, ShardRange range) {
-    this.kinesis = kinesis;
+  ShardRecords(ShardPages pages, String stream, ShardRange range) {
+    this.pages = pages;
     this.stream = UTF8String.fromString(stream);
     this.range = range;
     this.offset = range.offset();
     this.last = range.after().isEmpty() ? null : new BigInteger(range.after());
-    this.iterator = answered(this::startingIterator);
   }
 
   @Override
@@ -92,8 +74,8 @@ final class ShardRecords implements Iterator<InternalRow> {
         stop = "most";
       } else if (page.hasNext()) {
         take(page.next());
-      } else if (iterator == null) {
-        stop = "ended";
+      } else if (afterPage != null) {
+        stop = afterPage;
       } else if (reached) {
         stop = "reached";
       } else {
@@ -143,82 +125,17 @@ final class ShardRecords implements Iterator<InternalRow> {
   }
 
   private void fetch() {
-    if (fetched) {
-      sleep(PAUSE_MILLIS); // a shard takes five calls a second, from all its readers together
-    }
-    fetched = true;
-    int limit = (int) Math.min(PAGE, range.offset() + range.most() - offset);
-    GetRecordsResponse answer = answered(() -> kinesis.getRecords(r -> r.shardIterator(iterator).limit(limit)));
+    int most = (int) Math.min(Integer.MAX_VALUE, range.offset() + range.most() - offset);
+    ShardPages.Page answer = pages.next(first == null ? null : last, most);
     page = answer.records().iterator();
-    iterator = answer.nextShardIterator();
-    long behind = answer.millisBehindLatest();
-    // Some streams are never 0 behind; an answer is as old as the server's time less what it is behind.
-    reached = behind == 0 || now(answer) - behind > range.until();
+    afterPage = answer.stop();
+    reached = answer.reached();
+    if (answer.resumed() && first != null) { // before the first record, the edge is the range's own
+      resumedAfter = last;
+    }
     empty = page.hasNext() ? 0 : empty + 1;
-    if (empty > MOST_EMPTY && iterator != null && !reached) {
+    if (empty > MOST_EMPTY && afterPage == null && !reached) {
       throw new IllegalStateException(range.shard() + " gave " + empty + " answers without a record or an end");
-    }
-  }
-
-  private static long now(GetRecordsResponse answer) {
-    return answer
-        .sdkHttpResponse()
-        .firstMatchingHeader("Date")
-        .map(date -> ZonedDateTime.parse(date, DateTimeFormatter.RFC_1123_DATE_TIME).toInstant().toEpochMilli())
-        .orElse(Long.MIN_VALUE / 2);
-  }
-
-  private String startingIterator() {
-    GetShardIteratorRequest.Builder request =
-        GetShardIteratorRequest.builder().streamName(stream.toString()).shardId(range.shard());
-    if (last != null && !(range.horizon() && first == null)) {
-      request.shardIteratorType(ShardIteratorType.AFTER_SEQUENCE_NUMBER).startingSequenceNumber(last.toString());
-    } else if (range.at() < 0) {
-      request.shardIteratorType(ShardIteratorType.TRIM_HORIZON);
-    } else {
-      request.shardIteratorType(ShardIteratorType.AT_TIMESTAMP).timestamp(Instant.ofEpochMilli(range.at()));
-    }
-    return kinesis.getShardIterator(request.build()).shardIterator();
-  }
-
-  private interface Call<T> {
-    T answer();
-  }
-
-  /** Calls until there is an answer; the same call twice gives the same records. */
-  private <T> T answered(Call<T> call) {
-    for (int tries = 1; ; tries++) {
-      try {
-        return call.answer();
-      } catch (ExpiredIteratorException expired) {
-        if (tries == TRIES_WITHOUT_ANSWER) {
-          throw expired;
-        }
-        iterator = answered(this::startingIterator);
-        resumedAfter = first == null ? null : last; // before the first record, the edge is the range's own
-      } catch (SdkException failed) {
-        if (!mayPass(failed, tries)) {
-          throw failed;
-        }
-      }
-      sleep(PAUSE_MILLIS + ThreadLocalRandom.current().nextInt(PAUSE_MILLIS));
-    }
-  }
-
-  private static boolean mayPass(SdkException failed, int tries) {
-    if (failed instanceof ProvisionedThroughputExceededException) {
-      return tries < TRIES;
-    }
-    boolean passes = failed instanceof SdkClientException || ((SdkServiceException) failed).statusCode() >= 500;
-    return passes && tries < TRIES_WITHOUT_ANSWER;
-  }
-
-  private static void sleep(int millis) {
-    try {
-      Thread.sleep(millis);
-    } catch (InterruptedException killed) {
-      Thread.currentThread().interrupt();
-      throw new IllegalStateException("the task was killed", killed);
     }
   }
 
@@ -245,6 +162,9 @@ final class ShardRecords implements Iterator<InternalRow> {
 
   private InternalRow whole() {
     boolean none = read == null;
+    if (resumedAfter != null && stop.equals("ended")) {
+      resumed.add(UTF8String.fromString(resumedAfter + " "));
+    }
     return new GenericInternalRow(
         new Object[] {
           null, null, stream, range.partition(), offset, none ? null : micros(read),
