@@ -25,6 +25,11 @@ class Bookmark:
     seen_at: int = 0
     ended: bool = False
 
+    @property
+    def complete_until(self) -> int:
+        """Every record that arrived before is accounted for, in milliseconds since 1970; 0 if nobody has looked yet."""
+        return max(self.seen_at, self.arrived, self.at or 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Span:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -249,6 +249,45 @@ def test_a_shard_on_which_nothing_arrives_is_seen_again_in_time(shard: OneShard,
         assert held.topic.partitions[tp].end == 1
 
 
+@pytest.mark.parametrize("unread", [lambda ms: Bookmark(at=ms), lambda ms: Bookmark(seen_at=ms)], ids=["at", "seen_at"])
+def test_a_shard_of_which_nothing_was_read_is_refused_once_retention_passed_what_was_seen(
+    shard: OneShard, unread: Callable[[int], Bookmark]
+) -> None:
+    mark = unread(round(shard.server.now() * 1000))
+    (a,) = shard.put("a")
+    shard.server.advance(DAY - 3600)
+    in_time = shard.look(mark)
+    shard.server.advance(2 * 3600)
+    shard.put("b")
+
+    assert sequence_of(in_time) == a
+    with pytest.raises(ShardTrimmed, match="may be missing"):
+        shard.look(mark)
+    assert shard.look(Bookmark()).first, "a table that begins at the oldest record misses none"
+
+
+@pytest.mark.parametrize(("hours", "lost"), [(20, False), (26, True)])
+def test_a_shard_that_appeared_is_refused_if_retention_may_have_passed_its_first_records(
+    shard: OneShard, hours: int, lost: bool
+) -> None:
+    """Procedure: read the parent to its end, split it, put a record into each child, and come back after some hours."""
+    parent, source = TopicPartition("s", 0), KinesisSource(KinesisRegion("main", "us-east-1", shard.server.endpoint))
+    (a,) = shard.put("a")
+    mark = replace(shard.bookmark(a, "a"), ended=True)
+    entry = LedgerEntry(1, "drain", "s", "v1", "s", "topic", "table", {parent: 1}, bookmarks={parent: mark})
+    ledger = LedgerState("/lake/s", 1, "table", 1, {parent: 1}, {}, None, True, True, entry)
+    shard.client.split_shard(StreamName="s", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    shard.server.advance(hours * 3600)
+    for key in "abcdefgh":
+        shard.client.put_record(StreamName="s", Data=b"x", PartitionKey=key)
+
+    if lost:
+        with pytest.raises(ShardTrimmed, match="may be missing"):
+            source.waiting(source.topic("s"), ledger)
+    else:
+        assert sorted(tp.partition for tp in source.waiting(source.topic("s"), ledger).first_at) == [1, 2]
+
+
 def test_a_bookmark_that_a_shorter_retention_hid_is_a_loss_although_the_shard_was_seen(shard: OneShard) -> None:
     """Procedure: shorten the retention until the record is hidden, and lengthen it: that brings nothing back."""
     shard.client.increase_stream_retention_period(StreamName="s", RetentionPeriodHours=48)
@@ -308,7 +347,7 @@ def test_a_backlog_shows_that_a_record_waits_and_since_when(shard: OneShard, lak
     assert (waits.refusal, waits.offsets) == (None, 1)
     assert waits.lag_seconds == pytest.approx(3600, abs=5)
     assert waits.topic_partitions[TP].time_to_loss_seconds == pytest.approx(DAY - 3600, abs=5)
-    assert not any(backlog.needs_position_commit for backlog in (idle, waits, still))
+    assert [each.needs_position_commit for each in (idle, waits, still)] == [True, False, False], "nobody looked before"
     assert still.offsets == 1
     assert shard.server.calls("GetRecords") == calls, "the record waits until the position moves"
 
@@ -364,6 +403,14 @@ def test_a_start_is_the_bookmark_of_every_shard(shard: OneShard, start: Any, at:
 
     expected = None if at is None else round((topic.as_of.timestamp() + at) * 1000)
     assert marks == {TopicPartition("s", 0): Bookmark(at=expected)}
+
+
+def test_a_start_before_everything_that_is_held_is_the_oldest_record(shard: OneShard) -> None:
+    source = KinesisSource(KinesisRegion("main", "us-east-1", shard.server.endpoint))
+
+    marks = source.first_bookmarks(source.topic("s"), datetime(2020, 1, 1, tzinfo=UTC))
+
+    assert marks == {TopicPartition("s", 0): Bookmark()}
 
 
 def test_many_shards_are_asked_at_once_and_an_error_of_one_is_raised() -> None:

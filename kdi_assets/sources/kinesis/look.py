@@ -57,17 +57,21 @@ def look_ahead(
 
     Raises:
         BookmarkDiffers: Another record has its sequence number.
-        ShardTrimmed: Its record is gone, and maybe others with it.
+        ShardTrimmed: Its record is gone, and maybe others with it; or retention passed it before a record was read.
     """
+    horizon, complete_until = until - 1000 * retention_seconds, bookmark.complete_until
+    trimmed = ShardTrimmed(
+        stream=stream, shard=shard, since=_utc(complete_until).isoformat(), until=_utc(until).isoformat()
+    )
     if not bookmark.sequence:
+        if 0 < complete_until < horizon:
+            raise trimmed
         return _first_after(client, stream, shard, bookmark, until, start_of(bookmark))
     if _is_there(client, stream, shard, bookmark):
         return _first_after(client, stream, shard, bookmark, until, at_record(bookmark))
-    horizon = until - 1000 * retention_seconds
     # A record that is gone before its time was hidden by a shorter retention, and others with it.
     if bookmark.seen_at < horizon or bookmark.arrived > horizon + LATE_MS:
-        since, upto = (_utc(moment).isoformat() for moment in (max(bookmark.seen_at, bookmark.arrived), until))
-        raise ShardTrimmed(stream=stream, shard=shard, since=since, until=upto)
+        raise trimmed
     found = _first_after(client, stream, shard, bookmark, until, start_of(Bookmark()))
     return Ahead(found.first, found.ended, horizon=True)
 

@@ -82,7 +82,7 @@ class _Look:
         """The same, if one of them was not seen for a part of the retention; else empty."""
         due, seen = self.seen_at - 1000 * self.retention_seconds / RENEWALS, self.seen
         before = (self.bookmarks[tp] for tp in seen)
-        return seen if any(mark.sequence and max(mark.seen_at, mark.arrived) < due for mark in before) else {}
+        return seen if any(mark.complete_until < due for mark in before) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,9 @@ class KinesisSource:
         if start == "latest" and topic.as_of:
             start = topic.as_of - timedelta(seconds=1)
         at = milliseconds(start) if isinstance(start, datetime) else None
+        held_since = _until(topic) - 1000 * self._retention_seconds(kinesis_client(self.connection), topic.topic)
+        if at is not None and at < held_since:
+            at = None  # Kinesis begins at the oldest record then, and what is older is no loss
         return dict.fromkeys(topic.partitions, Bookmark(at=at))
 
     def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
@@ -213,11 +216,12 @@ class KinesisSource:
         return ""
 
     def _look(self, topic: TopicState, ledger: LedgerState) -> _Look:
-        client, bookmarks = kinesis_client(self.connection), _bookmarks(ledger, topic)
+        client = kinesis_client(self.connection)
         retention = self._retention_seconds(client, topic.topic)
         with translated(self.connection, topic.topic):
             listed = {TopicPartition(topic.topic, s.number): s for s in list_shards(client, topic.topic)}
             shards = {tp: shard for tp, shard in listed.items() if tp in topic.partitions}
+            bookmarks = _bookmarks(ledger, topic, shards)
             ahead = _ahead(client, topic, shards.values(), bookmarks, retention_seconds=retention)
         hash_keys = {tp: shards[tp].hash_keys for tp in ahead}
         return _Look(bookmarks, ahead, hash_keys, _until(topic) - LATE_MS, retention)
@@ -238,14 +242,23 @@ def _until(topic: TopicState) -> int:
     return milliseconds(topic.as_of) if topic.as_of else 0
 
 
-def _bookmarks(ledger: LedgerState, topic: TopicState) -> dict[TopicPartition, Bookmark]:
+def _bookmarks(
+    ledger: LedgerState, topic: TopicState, shards: Mapping[TopicPartition, ListedShard]
+) -> dict[TopicPartition, Bookmark]:
     """The bookmark of every shard; a shard that appeared later begins at its oldest record.
+
+    Its records arrived after those of its parents: if retention has passed the bookmarks of these, some may be gone.
 
     Raises:
         BookmarkMissing: The entry is gone, or has no bookmark of a shard that was read.
     """
     known = ledger.entry.bookmarks if ledger.entry else {}
-    found = {tp: known.get(tp, Bookmark()) for tp in topic.partitions}
+
+    def of_new(tp: TopicPartition) -> Bookmark:
+        parents = (TopicPartition(tp.topic, number) for number in (shards[tp].parents if tp in shards else ()))
+        return Bookmark(seen_at=max((known[p].complete_until for p in parents if p in known), default=0))
+
+    found = {tp: known.get(tp) or of_new(tp) for tp in topic.partitions}
     for tp, mark in found.items():
         if ledger.entry is None or (ledger.positions.get(tp) and not mark.sequence):
             raise BookmarkMissing(stream=topic.topic, shard=id_of(tp.partition))
