@@ -33,7 +33,7 @@ from tests.kpl import MAGIC, UserRecord, aggregate_of, aggregated, hash_key, par
 from tests.oracle import read_back
 from tests.spark.test_kinesis import Crash, Put, crash_at
 
-KEY = {"columns": {"key": "CAST(kafka.key AS string)"}}
+KEY = {"columns": {"key": "kinesis.partition_key"}}
 
 
 @pytest.fixture
