@@ -216,7 +216,10 @@ def refuse_other_ids(stream: Stream, ledger: LedgerState, topic: TopicState) -> 
     ended = {tp for tp, mark in bookmarks.items() if mark.ended}  # a shard that was read to its end may expire
     if vanished := sorted(ledger.positions.keys() - topic.partitions.keys() - ended):
         raise TopicPartitionVanished(
-            stream=stream.name, topic_partition=vanished[0], position=ledger.positions[vanished[0]]
+            stream=stream.name,
+            topic_partition=vanished[0],
+            position=ledger.positions[vanished[0]],
+            has_expired=topic.as_of is not None,
         )
 
 

@@ -64,15 +64,25 @@ class TopicRecreated(Terminal):
 
 
 class TopicPartitionVanished(Terminal):
-    """The broker no longer has a topic partition that has a position."""
+    """The source no longer has a topic partition that has a position.
+
+    Attributes:
+        has_expired: It was not read to its end, and retention removed it; the topic is the same.
+    """
 
     stream: str
     topic_partition: TopicPartition
     position: int
+    has_expired: bool = False
 
-    what_happened = "{stream}: the broker no longer has {topic_partition}; it was drained up to {position}."
-    what_is_safe = "the rows drained so far; positions stay as they are."
-    what_to_run = "kdi resolve {stream} new-topic"
+    def message_parts(self) -> tuple[str, str, str]:
+        what = "retention removed" if self.has_expired else "the broker no longer has"
+        table = f"first write TABLE, a new path, in the document of {self.stream}; the table so far stays"
+        return (
+            f"{self.stream}: {what} {self.topic_partition}; it was drained up to {self.position}.",
+            "the rows drained so far; positions stay as they are.",
+            f"kdi drain TABLE   ({table})" if self.has_expired else f"kdi resolve {self.stream} new-topic",
+        )
 
 
 class TableReplaced(Terminal):

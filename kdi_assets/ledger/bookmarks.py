@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,8 @@ class Bookmark:
         at: Without one, the arrival to begin at; ``None``: the oldest record. Times are milliseconds since 1970.
         arrived: When the last record arrived.
         digest: Of its partition key and data, in hexadecimal; of an aggregate, the whole.
-        seen_at: Every record that arrived before was read; 0 if nothing was.
+        seen_at: Every record that arrived before was read, or is before the start; 0 if nobody has looked yet. Of a
+            shard that ended, when it was seen before that: records of its children arrived later.
         ended: The shard is closed, and was read to its end.
     """
 
@@ -29,6 +30,11 @@ class Bookmark:
     def complete_until(self) -> int:
         """Every record that arrived before is accounted for, in milliseconds since 1970; 0 if nobody has looked yet."""
         return max(self.seen_at, self.arrived, self.at or 0)
+
+
+def seen_until(mark: Bookmark, moment: int, *, ended: bool) -> Bookmark:
+    """The bookmark of a shard of which everything was read that arrived before a moment, in milliseconds since 1970."""
+    return replace(mark, ended=True) if ended else replace(mark, seen_at=moment)
 
 
 @dataclass(frozen=True, slots=True)

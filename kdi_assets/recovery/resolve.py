@@ -234,7 +234,8 @@ def new_topic(context: ResolveContext) -> ProposedPositions:
     """
     ledger, partitions, topic_id = context.ledger, context.topic.partitions, context.topic.topic_id
     vanished = ledger.positions.keys() - partitions.keys()
-    if ledger.topic_id_matches and not context.gap and not vanished:
+    has_expired = context.topic.as_of is not None  # a shard of the same stream
+    if ledger.topic_id_matches and not context.gap and (has_expired or not vanished):
         raise context.refusal(f"topic id {topic_id} is the one that the positions belong to")
     if ledger.ledger_version is None:
         why = "the table has no ledger that knows the old topic, so its rows could not be separated from the new ones"

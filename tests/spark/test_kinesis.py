@@ -99,6 +99,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisServer]:
         monkeypatch.setenv(name, value)
     yield server
     server.stop()
+    assert (server.unmet_faults(), server.failures()) == ([], [])
 
 
 ROW = (
@@ -255,7 +256,7 @@ def test_requests_that_fail_neither_lose_nor_double_a_record(
     server.behaviour.empty_pages = 1
     server.behaviour.arrival_jitter_ms = 300
     for fault in faults:
-        server.order(replace(fault, skip=4))
+        server.order(replace(fault, skip=2 if fault.repeats else 4))  # only calls with records can be repeated
 
     orders.drain()
 

@@ -44,6 +44,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisServer]:
         monkeypatch.setenv(name, value)
     yield server
     server.stop()
+    assert (server.unmet_faults(), server.failures()) == ([], [])
 
 
 class Producer(Put):

@@ -40,6 +40,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisServer]:
         monkeypatch.setenv(name, value)
     yield server
     server.stop()
+    assert (server.unmet_faults(), server.failures()) == ([], [])
 
 
 def meanwhile(

@@ -16,7 +16,7 @@ from py4j.java_gateway import JavaPackage
 from kdi_assets.dev.kinesis.faults import ServerClock
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.dev.s3_server import start_s3_server
-from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.ledger.bookmarks import Bookmark, seen_until
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.monitoring.backlog_reader import BacklogReader
@@ -36,6 +36,7 @@ from kdi_assets.sources.kinesis.errors import (
 from kdi_assets.sources.kinesis.look import (
     SHARDS_AT_ONCE,
     Ahead,
+    HeldRecords,
     look_ahead,
     of_each,
     refuse_hole,
@@ -89,7 +90,7 @@ class OneShard:
         now = int(self.server.now() * 1000)
         self.server.advance(1)  # more than five calls a second are refused
         return look_ahead(
-            self.client, "s", id_of(0), mark, until=now if until is None else until, retention_seconds=days * DAY
+            self.client, "s", id_of(0), mark, until=now if until is None else until, held=HeldRecords(now, days * DAY)
         )
 
     def bookmark(self, sequence: str, data: str) -> Bookmark:
@@ -108,6 +109,7 @@ def shard(monkeypatch: pytest.MonkeyPatch) -> Iterator[OneShard]:
         monkeypatch.setenv(name, value)
     yield OneShard(server)
     server.stop()
+    assert (server.unmet_faults(), server.failures()) == ([], [])
 
 
 def sequence_of(ahead: Ahead) -> str:
@@ -288,8 +290,36 @@ def test_a_shard_that_appeared_is_refused_if_retention_may_have_passed_its_first
         assert sorted(tp.partition for tp in source.waiting(source.topic("s"), ledger).first_at) == [1, 2]
 
 
-def test_a_bookmark_that_a_shorter_retention_hid_is_a_loss_although_the_shard_was_seen(shard: OneShard) -> None:
-    """Procedure: shorten the retention until the record is hidden, and lengthen it: that brings nothing back."""
+def test_shards_whose_parents_came_and_went_unseen_are_refused(shard: OneShard) -> None:
+    """Procedure: read the only shard to its end, split it, merge its children and let retention pass these."""
+    parent, source = TopicPartition("s", 0), KinesisSource(KinesisRegion("main", "us-east-1", shard.server.endpoint))
+    (a,) = shard.put("a")
+    mark = replace(shard.bookmark(a, "a"), ended=True)
+    entry = LedgerEntry(1, "drain", "s", "v1", "s", "topic", "table", {parent: 1}, bookmarks={parent: mark})
+    ledger = LedgerState("/lake/s", 1, "table", 1, {parent: 1}, {}, None, True, True, entry)
+    shard.client.split_shard(StreamName="s", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    shard.server.advance(60)
+    shard.client.merge_shards(StreamName="s", ShardToMerge=id_of(1), AdjacentShardToMerge=id_of(2))
+    shard.server.advance(DAY + 3600)
+    topic = source.topic("s")
+
+    assert [tp.partition for tp in topic.partitions] == [3]
+    with pytest.raises(ShardTrimmed, match="may be missing"):
+        source.waiting(topic, ledger)
+
+
+def test_a_shard_that_ended_keeps_the_moment_at_which_it_was_seen_before_that() -> None:
+    """Its children's first records arrived between the two moments."""
+    assert seen_until(Bookmark("1", seen_at=5), 9, ended=True) == Bookmark("1", seen_at=5, ended=True)
+    assert seen_until(Bookmark("1", seen_at=5), 9, ended=False) == Bookmark("1", seen_at=9)
+
+
+def test_a_bookmark_that_a_shorter_retention_hid_is_a_loss_unless_the_shard_was_seen_within_a_day(
+    shard: OneShard,
+) -> None:
+    """Procedure: shorten the retention until the record is hidden, and lengthen it: that brings nothing back.
+    Pass: what arrived since an hour ago cannot be hidden, for no retention is below a day.
+    """
     shard.client.increase_stream_retention_period(StreamName="s", RetentionPeriodHours=48)
     (a,) = shard.put("a")
     mark = shard.bookmark(a, "a")
@@ -297,10 +327,11 @@ def test_a_bookmark_that_a_shorter_retention_hid_is_a_loss_although_the_shard_wa
     shard.client.decrease_stream_retention_period(StreamName="s", RetentionPeriodHours=24)
     shard.server.advance(60)
     shard.client.increase_stream_retention_period(StreamName="s", RetentionPeriodHours=48)
-    shard.put("b")
+    (b,) = shard.put("b")
 
     with pytest.raises(ShardTrimmed):
-        shard.look(replace(mark, seen_at=int(shard.server.now() * 1000) - 3_600_000), days=2)
+        shard.look(replace(mark, seen_at=int(shard.server.now() * 1000) - 25 * 3_600_000), days=2)
+    assert sequence_of(shard.look(replace(mark, seen_at=int(shard.server.now() * 1000) - 3_600_000), days=2)) == b
 
 
 @pytest.mark.parametrize(
@@ -393,24 +424,26 @@ def test_a_stream_that_is_created_again_has_another_id_and_every_listed_shard(sh
     assert source.retention(["s"])["s"].seconds == DAY
 
 
-@pytest.mark.parametrize(("start", "at"), [("earliest", None), ("latest", -1.0)])
-def test_a_start_is_the_bookmark_of_every_shard(shard: OneShard, start: Any, at: float | None) -> None:
+def test_the_start_latest_is_the_time_of_the_bookmark_of_every_shard(shard: OneShard) -> None:
     source = KinesisSource(KinesisRegion("main", "us-east-1", shard.server.endpoint))
     topic = source.topic("s")
     assert topic.as_of
 
-    marks = source.first_bookmarks(topic, start)
+    marks = source.first_bookmarks(topic, "latest")
 
-    expected = None if at is None else round((topic.as_of.timestamp() + at) * 1000)
-    assert marks == {TopicPartition("s", 0): Bookmark(at=expected)}
+    assert marks == {TopicPartition("s", 0): Bookmark(at=round(topic.as_of.timestamp() * 1000) - 1000)}
 
 
-def test_a_start_before_everything_that_is_held_is_the_oldest_record(shard: OneShard) -> None:
+@pytest.mark.parametrize("start", ["earliest", datetime(2020, 1, 1, tzinfo=UTC)])
+def test_a_start_at_the_oldest_record_is_seen_up_to_now(shard: OneShard, start: Any) -> None:
+    """What retention removes at once was there before the start; what arrives later is not lost unseen."""
     source = KinesisSource(KinesisRegion("main", "us-east-1", shard.server.endpoint))
+    topic = source.topic("s")
+    assert topic.as_of
 
-    marks = source.first_bookmarks(source.topic("s"), datetime(2020, 1, 1, tzinfo=UTC))
+    (mark,) = source.first_bookmarks(topic, start).values()
 
-    assert marks == {TopicPartition("s", 0): Bookmark()}
+    assert mark == Bookmark(seen_at=round(topic.as_of.timestamp() * 1000) - LATE_MS)
 
 
 def test_many_shards_are_asked_at_once_and_an_error_of_one_is_raised() -> None:

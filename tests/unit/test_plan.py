@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -148,6 +149,14 @@ def test_only_a_shard_that_was_read_to_its_end_may_vanish(ended: bool) -> None:
     assert plan(state, held).positions_after == {P1: 3}
     moved: dict[str, Any] = {"positions": {P1: 3}, "bookmarks": {P1: Bookmark("7")}}
     assert next_entry(orders(), state, kind="drain", topic_id="topic", **moved).positions == {P0: 1, P1: 3}
+
+
+def test_a_shard_that_expired_unread_is_a_loss_and_not_another_topic() -> None:
+    """Of the same stream, `new-topic` would read everything again."""
+    held = replace(topic({P1: (1, 3)}), as_of=NOW)
+
+    with pytest.raises(TopicPartitionVanished, match=r"retention removed orders/0.*\n.*\n.*kdi drain TABLE"):
+        plan(ledger({P0: 1, P1: 1}), held)
 
 
 def test_what_must_be_settled_first_is_said_with_its_positions() -> None:

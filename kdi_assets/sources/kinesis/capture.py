@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.ledger.bookmarks import Bookmark, Span
+from kdi_assets.ledger.bookmarks import Bookmark, Span, seen_until
 from kdi_assets.ledger.coordinates import bounds_sql
 from kdi_assets.sources.kinesis.client import LATE_MS, digest_of
 from kdi_assets.sources.kinesis.consumers import name_of
@@ -169,7 +169,7 @@ def _shards_read(
         last = {"sequence": whole["sequence_number"], "arrived": whole["arrived"], "digest": whole["digest"]}
         mark = replace(start.bookmark, **last)
         if whole["stop"] != "most":
-            mark = replace(mark, seen_at=until - LATE_MS, ended=whole["stop"] == "ended")
+            mark = seen_until(mark, until - LATE_MS, ended=whole["stop"] == "ended")
         span = Span(whole["first"], whole["sequence_number"], read.offset_count, seen["digest"])
         found[tp] = ShardRead(start, read, mark, span, _pairs(whole["resumed"]))
     return found

@@ -17,6 +17,7 @@ from kdi_assets.sources.kinesis.errors import BookmarkDiffers, SeamOpen, ShardTr
 Asked = TypeVar("Asked")
 Told = TypeVar("Told")
 
+LEAST_RETENTION_SECONDS = 24 * 3600
 SHARDS_AT_ONCE = 8
 """A question about a shard waits for two to four answers; botocore's client has ten connections."""
 
@@ -47,9 +48,30 @@ class Ahead:
     horizon: bool = False
 
 
-def look_ahead(
-    client: Any, stream: str, shard: str, bookmark: Bookmark, *, until: int, retention_seconds: float
-) -> Ahead:
+@dataclass(frozen=True, slots=True)
+class HeldRecords:
+    """Which records a stream holds.
+
+    Attributes:
+        now: The server's time, in milliseconds since 1970.
+        seconds: Its retention.
+    """
+
+    now: int
+    seconds: float
+
+    @property
+    def since(self) -> int:
+        """Records that arrived before are gone, or go at any time."""
+        return round(self.now - 1000 * self.seconds)
+
+    @property
+    def always_since(self) -> int:
+        """Records that arrived later are held whatever the retention was."""
+        return self.now - 1000 * LEAST_RETENTION_SECONDS
+
+
+def look_ahead(client: Any, stream: str, shard: str, bookmark: Bookmark, *, until: int, held: HeldRecords) -> Ahead:
     """What follows the bookmark.
 
     Args:
@@ -59,18 +81,19 @@ def look_ahead(
         BookmarkDiffers: Another record has its sequence number.
         ShardTrimmed: Its record is gone, and maybe others with it; or retention passed it before a record was read.
     """
-    horizon, complete_until = until - 1000 * retention_seconds, bookmark.complete_until
+    complete_until = bookmark.complete_until
     trimmed = ShardTrimmed(
         stream=stream, shard=shard, since=_utc(complete_until).isoformat(), until=_utc(until).isoformat()
     )
     if not bookmark.sequence:
-        if 0 < complete_until < horizon:
+        if 0 < complete_until < held.since:
             raise trimmed
         return _first_after(client, stream, shard, bookmark, until, start_of(bookmark))
     if _is_there(client, stream, shard, bookmark):
         return _first_after(client, stream, shard, bookmark, until, at_record(bookmark))
-    # A record that is gone before its time was hidden by a shorter retention, and others with it.
-    if bookmark.seen_at < horizon or bookmark.arrived > horizon + LATE_MS:
+    # A record that is gone before its time was hidden by a shorter retention, and maybe others with it.
+    in_time = bookmark.seen_at >= held.since and bookmark.arrived <= held.since + LATE_MS
+    if not in_time and bookmark.seen_at < held.always_since:
         raise trimmed
     found = _first_after(client, stream, shard, bookmark, until, start_of(Bookmark()))
     return Ahead(found.first, found.ended, horizon=True)

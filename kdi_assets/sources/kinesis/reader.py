@@ -26,7 +26,14 @@ ROWS_DDL = (
 )
 """Of ``kdi.kinesis.ShardRecords``: one row a record, or each user record of an aggregate; and one a shard, which alone
 has ``stop``."""
-_PASSING = ("ProvisionedThroughputExceeded", "LimitExceeded", "ExpiredIterator")
+_PASSING = (
+    "ProvisionedThroughputExceeded",
+    "LimitExceeded",
+    "ExpiredIterator",
+    "KMSThrottling",
+    "Throttling",
+    "ExpiredToken",
+)
 
 
 @dataclass(frozen=True, slots=True)

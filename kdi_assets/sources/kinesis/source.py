@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.ledger.bookmarks import Bookmark, seen_until
 from kdi_assets.ledger.entry import LastRead
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.kinesis.capture import Capture, captured
@@ -24,7 +24,7 @@ from kdi_assets.sources.kinesis.client import (
 )
 from kdi_assets.sources.kinesis.consumers import active_consumer, deregister
 from kdi_assets.sources.kinesis.errors import BookmarkMissing, KinesisUnanswered, ReadAgainUnknown, SeamOpen
-from kdi_assets.sources.kinesis.look import Ahead, look_ahead, of_each, refuse_hole, refuse_other_last
+from kdi_assets.sources.kinesis.look import Ahead, HeldRecords, look_ahead, of_each, refuse_hole, refuse_other_last
 from kdi_assets.sources.kinesis.reader import ShardStart
 from kdi_assets.sources.kinesis.shards import ListedShard, id_of, list_shards, ready
 from kdi_assets.sources.source import (
@@ -48,7 +48,10 @@ if TYPE_CHECKING:
 HOUR = 3600
 RENEWALS = 4
 """How often in its retention an idle shard is said to be seen."""
+ALL_HASH_KEYS = (0, (1 << 128) - 1)
 UNREAD = BrokerOffsets(0, 0, 0)
+UNKNOWN = 1
+"""A moment that every retention has passed, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class _Look:
     def seen(self) -> dict[TopicPartition, Bookmark]:
         """New bookmarks of the shards on which nothing follows."""
         return {
-            tp: replace(self.bookmarks[tp], seen_at=self.seen_at, ended=found.ended)
+            tp: seen_until(self.bookmarks[tp], self.seen_at, ended=found.ended)
             for tp, found in self.ahead.items()
             if not found.first
         }
@@ -128,11 +131,13 @@ class KinesisSource:
     def first_bookmarks(self, topic: TopicState, start: StartPolicy) -> Mapping[TopicPartition, Bookmark]:
         if start == "latest" and topic.as_of:
             start = topic.as_of - timedelta(seconds=1)
-        at = milliseconds(start) if isinstance(start, datetime) else None
-        held_since = _until(topic) - 1000 * self._retention_seconds(kinesis_client(self.connection), topic.topic)
-        if at is not None and at < held_since:
-            at = None  # Kinesis begins at the oldest record then, and what is older is no loss
-        return dict.fromkeys(topic.partitions, Bookmark(at=at))
+        with translated(self.connection, topic.topic):
+            held = _held(kinesis_client(self.connection).describe_stream_summary(StreamName=topic.topic))
+        if isinstance(start, datetime) and milliseconds(start) >= held.since:
+            mark = Bookmark(at=milliseconds(start))
+        else:  # the oldest record; those that retention removes before they can be read are before the start
+            mark = Bookmark(seen_at=_until(topic) - LATE_MS)
+        return dict.fromkeys(topic.partitions, mark)
 
     def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
         look = self._look(topic, ledger)
@@ -200,8 +205,11 @@ class KinesisSource:
         return {}
 
     def retention(self, names: Collection[str]) -> dict[str, Retention]:
-        client = kinesis_client(self.connection)
-        return {name: Retention(self._retention_seconds(client, name), None) for name in names}
+        client, found = kinesis_client(self.connection), dict[str, Retention]()
+        for name in names:
+            with translated(self.connection, name):
+                found[name] = Retention(_held(client.describe_stream_summary(StreamName=name)).seconds, None)
+        return found
 
     def unanswered(self, detail: str) -> KdiError:
         return KinesisUnanswered(connection=self.connection.name, detail=detail)
@@ -217,19 +225,22 @@ class KinesisSource:
 
     def _look(self, topic: TopicState, ledger: LedgerState) -> _Look:
         client = kinesis_client(self.connection)
-        retention = self._retention_seconds(client, topic.topic)
         with translated(self.connection, topic.topic):
+            summary = client.describe_stream_summary(StreamName=topic.topic)
+            held = _held(summary)
             listed = {TopicPartition(topic.topic, s.number): s for s in list_shards(client, topic.topic)}
             shards = {tp: shard for tp, shard in listed.items() if tp in topic.partitions}
             bookmarks = _bookmarks(ledger, topic, shards)
-            ahead = _ahead(client, topic, shards.values(), bookmarks, retention_seconds=retention)
-        hash_keys = {tp: shards[tp].hash_keys for tp in ahead}
-        return _Look(bookmarks, ahead, hash_keys, _until(topic) - LATE_MS, retention)
+            ahead = _ahead(client, topic, shards.values(), bookmarks, held)
+        # Where Kinesis distributes the records, keys do not choose the shard.
+        distributes = summary["StreamDescriptionSummary"].get("RecordDistributionStrategy") == "AUTO"
+        hash_keys = {tp: ALL_HASH_KEYS if distributes else shards[tp].hash_keys for tp in ahead}
+        return _Look(bookmarks, ahead, hash_keys, _until(topic) - LATE_MS, held.seconds)
 
-    def _retention_seconds(self, client: Any, name: str) -> float:
-        with translated(self.connection, name):
-            summary = client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
-        return float(HOUR * summary["RetentionPeriodHours"])
+
+def _held(summary: Mapping[str, Any]) -> HeldRecords:
+    hours = summary["StreamDescriptionSummary"]["RetentionPeriodHours"]
+    return HeldRecords(milliseconds(server_time(summary)), float(HOUR * hours))
 
 
 def _identity(summary: Mapping[str, Any]) -> str:
@@ -247,18 +258,21 @@ def _bookmarks(
 ) -> dict[TopicPartition, Bookmark]:
     """The bookmark of every shard; a shard that appeared later begins at its oldest record.
 
-    Its records arrived after those of its parents: if retention has passed the bookmarks of these, some may be gone.
+    Its records arrived after all that was read of its parents. If these came and went unseen, nobody knows since when
+    it has records.
 
     Raises:
         BookmarkMissing: The entry is gone, or has no bookmark of a shard that was read.
     """
     known = ledger.entry.bookmarks if ledger.entry else {}
 
-    def of_new(tp: TopicPartition) -> Bookmark:
-        parents = (TopicPartition(tp.topic, number) for number in (shards[tp].parents if tp in shards else ()))
-        return Bookmark(seen_at=max((known[p].complete_until for p in parents if p in known), default=0))
+    def complete_until(tp: TopicPartition) -> int:
+        if tp in known:
+            return known[tp].complete_until
+        parents = [TopicPartition(tp.topic, number) for number in (shards[tp].parents if tp in shards else ())]
+        return max(map(complete_until, parents), default=UNKNOWN)
 
-    found = {tp: known.get(tp) or of_new(tp) for tp in topic.partitions}
+    found = {tp: known.get(tp) or Bookmark(seen_at=complete_until(tp) if known else 0) for tp in topic.partitions}
     for tp, mark in found.items():
         if ledger.entry is None or (ledger.positions.get(tp) and not mark.sequence):
             raise BookmarkMissing(stream=topic.topic, shard=id_of(tp.partition))
@@ -270,15 +284,14 @@ def _ahead(
     topic: TopicState,
     shards: Collection[ListedShard],
     bookmarks: Mapping[TopicPartition, Bookmark],
-    *,
-    retention_seconds: float,
+    held: HeldRecords,
 ) -> dict[TopicPartition, Ahead]:
     """What follows the bookmark of each shard that may be read; also of the children of those that end so."""
     name, found = topic.topic, dict[TopicPartition, Ahead]()
 
     def look(tp: TopicPartition) -> Ahead:
         shard, mark = id_of(tp.partition), bookmarks[tp]
-        return look_ahead(client, name, shard, mark, until=_until(topic), retention_seconds=retention_seconds)
+        return look_ahead(client, name, shard, mark, until=_until(topic), held=held)
 
     while True:
         ended = {tp for tp, ahead in found.items() if ahead.ended}

@@ -5,6 +5,7 @@ import software.amazon.awssdk.core.exception.SdkClientException;
 import software.amazon.awssdk.core.exception.SdkException;
 import software.amazon.awssdk.core.exception.SdkServiceException;
 import software.amazon.awssdk.services.kinesis.model.InternalFailureException;
+import software.amazon.awssdk.services.kinesis.model.KmsThrottlingException;
 import software.amazon.awssdk.services.kinesis.model.LimitExceededException;
 import software.amazon.awssdk.services.kinesis.model.ProvisionedThroughputExceededException;
 
@@ -17,7 +18,9 @@ final class Retries {
   private Retries() {}
 
   static boolean mayPass(SdkException failed, int tries) {
-    if (failed instanceof ProvisionedThroughputExceededException || failed instanceof LimitExceededException) {
+    if (failed instanceof ProvisionedThroughputExceededException
+        || failed instanceof LimitExceededException
+        || failed instanceof KmsThrottlingException) {
       return tries < TRIES;
     }
     boolean passes =

@@ -61,11 +61,13 @@ final class SubscribedShard implements ShardPages {
           return page(event, resumed);
         }
         leave(); // it ends after five minutes
-        if (++failures == Retries.TRIES_WITHOUT_ANSWER) {
+        refused = false;
+        Retries.waitAbout(Retries.PAUSE_MILLIS);
+        if (++failures >= Retries.TRIES_WITHOUT_ANSWER) {
           throw SdkClientException.create("subscriptions to " + range.shard() + " end without an event");
         }
       } catch (ResourceInUseException inUse) {
-        boolean takenOver = open.answered;
+        boolean takenOver = open != null && open.answered;
         leave();
         if (takenOver || refused) {
           return last("taken");
@@ -76,6 +78,7 @@ final class SubscribedShard implements ShardPages {
         leave();
         return last("gone");
       } catch (SdkException failed) {
+        refused &= open == null || !open.answered; // once answered, the next refusal is again maybe our own
         leave();
         if (!Retries.mayPass(failed, ++failures)) {
           throw failed;
