@@ -6,15 +6,17 @@ import os
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
+from shutil import rmtree
 
 import duckdb
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from kdi_assets.announce.errors import FilesAreNotRows
 from kdi_assets.announce.status import AnnouncedStatus
 from kdi_assets.delta.errors import OvertakenCommit, StorageFailed, StorageUnanswered
+from kdi_assets.delta.log import TableLog
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.upstream import ChangeKind, UpstreamChanges
 from kdi_assets.monitoring import follower_rows
@@ -22,6 +24,7 @@ from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
 from kdi_assets.monitoring.follower_rows import FollowerRow
 from kdi_assets.monitoring.status_row import freshness_level
 from kdi_assets.monitoring.stream_row import StreamRow
+from kdi_assets.refine.bookmarks import bookmark_transactions
 from kdi_assets.runtime.errors import DriverDiffers
 from kdi_assets.serve.errors import SourceMissing, TableAlteredByHand
 from kdi_assets.serve.status import ServedStatus
@@ -245,6 +248,38 @@ def test_a_table_that_somebody_dropped_from_the_database_is_behind(every_kind: K
     assert found["next_command"] == "kdi serve duckdb/elsewhere_now"
     assert planned.endswith("made/elsewhere v0: its table is no longer in the database\n")
     assert (again["state"], again["behind"]) == ("OK", 0)
+
+
+def test_a_table_with_rows_whose_upstream_table_is_gone_is_refused_and_a_new_one_has_not_begun(
+    every_kind: Kdi, lake: str, tmp_path: Path
+) -> None:
+    """Procedure: serve; a refined table with the bookmark of a refinement; drop the table that both are made of."""
+    assert every_kind("serve", "elsewhere_now").code == 0
+    upstream_id = TableLog.existing(f"{lake}/made/elsewhere").table_id
+    ids = bookmark_transactions("silver/daily", {upstream_id: 0}, 0)
+    marks = CommitProperties(app_transactions=[Transaction(name, version) for name, version in ids.items()])
+    write_deltalake(f"{lake}/silver/daily", pa.table({"id": [1]}), commit_properties=marks)
+    written(
+        tmp_path,
+        new=refined("silver/new", upstream="made/elsewhere"),
+        later=COPY.replace("elsewhere_now", "later"),
+    )
+    rmtree(f"{lake}/made/elsewhere")
+
+    asked = ("silver/daily", "elsewhere_now", "silver/new", "duckdb/later")
+    found = {one.get("served") or one["table"]: one for one in every_kind("status", *asked, "--json").objects}
+    fresh = every_kind("freshness", *asked, "--json")
+    (unserved,) = every_kind("serve", "elsewhere_now", "--json").objects
+
+    states = {of: (one["state"], (one["error"] or {}).get("type")) for of, one in found.items()}
+    assert states == {
+        "silver/daily": ("refused", "UpstreamGone"),
+        "duckdb/elsewhere_now": ("refused", "SourceGone"),
+        "silver/new": ("not begun", "UpstreamMissing"),
+        "duckdb/later": ("not begun", "SourceMissing"),
+    }
+    assert fresh.code == 1
+    assert unserved["error"]["type"] == "SourceGone"
 
 
 @pytest.mark.parametrize(
