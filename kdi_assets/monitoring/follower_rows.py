@@ -168,7 +168,7 @@ def _served(table: ServedTableSpec, lake: str, home: Path, now: datetime) -> Fol
     behind, waits = None, None
     if status.changes:
         behind = 0 if status.changes.kind == "nothing" else status.behind
-        since = first_new_commit(status.changes)
+        since = first_new_commit(status.changes) or status.served_until
         waits = (now - since).total_seconds() if since else (None if status.why_behind else 0.0)
     return FollowerRow(
         table.name,

@@ -245,6 +245,7 @@ def test_a_table_that_somebody_dropped_from_the_database_is_behind(every_kind: K
     (again,) = every_kind("status", "elsewhere_now", "--json").objects
 
     assert (found["state"], found["behind"], found["consumed_version"]) == ("behind", 1, None)
+    assert 0 < found["waiting_seconds"] < 600, "since its last rows came, so that it can be late"
     assert found["next_command"] == "kdi serve duckdb/elsewhere_now"
     assert planned.endswith("made/elsewhere v0: its table is no longer in the database\n")
     assert (again["state"], again["behind"]) == ("OK", 0)
@@ -270,6 +271,9 @@ def test_a_table_with_rows_whose_upstream_table_is_gone_is_refused_and_a_new_one
     found = {one.get("served") or one["table"]: one for one in every_kind("status", *asked, "--json").objects}
     fresh = every_kind("freshness", *asked, "--json")
     (unserved,) = every_kind("serve", "elsewhere_now", "--json").objects
+    with duckdb.connect(str(tmp_path / "x.duckdb")) as connection:
+        connection.execute("DROP TABLE elsewhere_now")
+    (dropped,) = every_kind("status", "elsewhere_now", "--json").objects
 
     states = {of: (one["state"], (one["error"] or {}).get("type")) for of, one in found.items()}
     assert states == {
@@ -279,6 +283,7 @@ def test_a_table_with_rows_whose_upstream_table_is_gone_is_refused_and_a_new_one
         "duckdb/later": ("not begun", "SourceMissing"),
     }
     assert fresh.code == 1
+    assert dropped["error"]["type"] == "SourceGone"
     assert unserved["error"]["type"] == "SourceGone"
 
 
