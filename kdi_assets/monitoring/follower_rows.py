@@ -72,6 +72,8 @@ class FollowerRow:
     def next_command(self) -> str:
         verb = {TableKind.REFINED: "refine", TableKind.SERVED: "serve"}.get(self.kind, "drain")
         run = f"kdi {verb} {self.name}"
+        if self.has_not_begun:
+            return ""  # first comes whatever makes the table that it is made of, and may be no command of ours
         if self.refusal:
             return command_after(self.refusal, run=run)
         return run if self.new or not self.server_runs else ""

@@ -210,7 +210,7 @@ class TableAlteredByHand(Terminal):
         return (
             f"{self.target}: the table in the database differs from the Delta table: {'; '.join(self.differences)}.",
             UNCHANGED,
-            f"{' '.join(self.statements)}; or kdi serve {self.target} --rebuild",
+            "; or ".join(filter(None, (" ".join(self.statements), f"kdi serve {self.target} --rebuild"))),
         )
 
 

@@ -17,6 +17,7 @@ from kdi_assets.announce.errors import FilesAreNotRows
 from kdi_assets.announce.status import AnnouncedStatus
 from kdi_assets.delta.errors import OvertakenCommit, StorageFailed, StorageUnanswered
 from kdi_assets.delta.log import TableLog
+from kdi_assets.drain.plan_errors import TableNotMoved
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.upstream import ChangeKind, UpstreamChanges
 from kdi_assets.monitoring import follower_rows
@@ -25,8 +26,9 @@ from kdi_assets.monitoring.follower_rows import FollowerRow
 from kdi_assets.monitoring.status_row import freshness_level
 from kdi_assets.monitoring.stream_row import StreamRow
 from kdi_assets.refine.bookmarks import bookmark_transactions
+from kdi_assets.refine.errors import UpstreamMissing
 from kdi_assets.runtime.errors import DriverDiffers
-from kdi_assets.serve.errors import SourceMissing, TableAlteredByHand
+from kdi_assets.serve.errors import SourceGone, SourceMissing, TableAlteredByHand
 from kdi_assets.serve.status import ServedStatus
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
 from kdi_assets.stream.capabilities import TableKind
@@ -430,6 +432,14 @@ def test_one_refined_table_that_cannot_be_read_leaves_the_others_their_rows(
         (StorageUnanswered(lake="s3://x", detail="no answer"), "kdi doctor"),
         (DriverDiffers(theirs="4.1.0", ours="4.2.0"), "kdi driver stop && kdi serve x/y"),
         (TableAlteredByHand(target="x/y", differences=("a",), statements=("ALTER TABLE;",)), "kdi serve x/y --rebuild"),
+        (TableAlteredByHand(target="x/y", differences=("a",), statements=()), "kdi serve x/y --rebuild"),
+        (
+            TableNotMoved(stream="x/y", former="/x/z", uri="/x/y", beside=("_ledger",)),
+            "mv /x/z_ledger /x/y_ledger && mv /x/z /x/y",
+        ),
+        (UpstreamMissing(table="gold/y", upstream="silver/x", uri="/silver/x"), ""),
+        (SourceMissing(target="x/y", uri="/x"), ""),
+        (SourceGone(target="x/y", uri="/x", version=1), "kdi serve x/y"),
         (OvertakenCommit(uri="/x", version=1, operation="DELETE"), "kdi serve x/y"),
     ],
 )
