@@ -61,6 +61,16 @@ class StatementInterrupted(Transient):
     )
 
 
+class QueryInterrupted(Transient):
+    """A statement that only reads ended for a reason that may pass."""
+
+    detail: str
+
+    what_happened = "Spark failed while the statement ran: {detail}"
+    what_is_safe = "the statement only reads; nothing was changed."
+    what_to_run = AGAIN
+
+
 class SparkFailed(Transient):
     """Spark failed during a command."""
 
@@ -70,4 +80,4 @@ class SparkFailed(Transient):
 
     what_happened = "{stream}: {command}: Spark failed: {detail}"
     what_is_safe = "what was committed stays committed; nothing else was written."
-    what_to_run = "the same command again"
+    what_to_run = AGAIN

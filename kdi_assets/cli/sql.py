@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.errors import StatementFailed, StatementInterrupted, StatementRefused
+from kdi_assets.cli.errors import QueryInterrupted, StatementFailed, StatementInterrupted, StatementRefused
 from kdi_assets.cli.options import AsJson
 from kdi_assets.cli.output import print_json_text, print_progress, refusal_in_json, table_text, text_excerpt
 from kdi_assets.cli.session import lazy_session
+from kdi_assets.errors import KdiError
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.wording import first_line
 
@@ -42,7 +45,7 @@ def sql(
     Exit codes: 0 done; 1 someone must decide; 75 a retry helps.
     """
     with refusal_in_json(statement=statement, as_json=as_json), lazy_session("sql") as session, session.watched():
-        with translated(_error_of):
+        with translated(partial(_error_of, statement)):
             result = session().sql(statement)
             _print_rows(result, as_json=as_json)
 
@@ -85,16 +88,24 @@ def _say_if_cut(rows: int) -> None:
         print_progress(f"the first {ROWS:,} rows; LIMIT and ORDER BY choose others")
 
 
-def _error_of(failure: SparkFailure) -> StatementRefused | StatementFailed | StatementInterrupted:
+def _error_of(statement: str, failure: SparkFailure) -> KdiError:
     from pyspark.errors import AnalysisException, ParseException
 
     if isinstance(failure.exception, AnalysisException | ParseException):
         return StatementRefused(detail=first_line(failure.exception).rstrip("; "))
     if failure.kind == FailureKind.PASSING:
-        return StatementInterrupted(detail=failure.root)
+        return (QueryInterrupted if _only_reads(statement) else StatementInterrupted)(detail=failure.root)
     needs = {
         FailureKind.CONSTRAINT: "the rows hold the table's constraints",
         FailureKind.WORKER: "the Python of Spark's workers is mended",
         FailureKind.ROWS: "the statement fits the rows",
     }
     return StatementFailed(detail=failure.root, needs=failure.needs or needs[failure.kind])
+
+
+def _only_reads(statement: str) -> bool:
+    """Whether a statement is sure to write nothing."""
+    begins = re.match(r"\s*(SELECT|SHOW|DESCRIBE|WITH)\b", statement, re.IGNORECASE)
+    if begins and begins[1].upper() == "WITH":  # which writing statements may begin with too
+        return not re.search(r"\b(DELETE|INSERT|MERGE|UPDATE)\b", statement, re.IGNORECASE)
+    return bool(begins)

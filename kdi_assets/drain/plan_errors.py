@@ -115,19 +115,27 @@ class RowsWithoutPositions(Terminal):
 
 
 class TableNotMoved(Terminal):
-    """The document was renamed, and its table is still at the old name's place."""
+    """The document was renamed, and its table is still at the old name's place.
+
+    Attributes:
+        beside: How the names of the tables end that are there beside it, such as ``_dead_letters``.
+    """
 
     stream: str
     former: str
     uri: str
+    beside: tuple[str, ...]
 
     def message_parts(self) -> tuple[str, str, str]:
-        """With the command of the storage that moves the table."""
-        beside = "then, if they exist, what is beside it likewise: _dead_letters, _ledger, _removed and _erased"
+        """With the commands of the storage that move the tables.
+
+        The stream's table is the last one: as long as it is at the old place, drains refuse.
+        """
+        moves = [storage_command("mv", self.former + end, self.uri + end) for end in (*self.beside, "")]
         return (
             f"{self.stream}: the table is still at {self.former} and not at {self.uri}; a drain would start over.",
             "the table; nothing was read and nothing was written.",
-            f"{storage_command('mv', self.former, self.uri)}   ({beside})",
+            "; then ".join(moves),
         )
 
 

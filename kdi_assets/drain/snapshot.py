@@ -83,7 +83,10 @@ def fresh_ledger(stream: Stream, lake: str, topic: TopicState) -> LedgerState | 
         return ledger
     uri = stream.table_uri(lake)
     if stream.renamed_from and TableLog.open(stream.former_uri(lake)):
-        raise TableNotMoved(stream=stream.name, former=stream.former_uri(lake), uri=uri)
+        former = stream.former_uri(lake)
+        ends = [there.removeprefix(uri) for there in stream.beside_uris(lake)]
+        beside = tuple(end for end in ends if TableLog.open(former + end))
+        raise TableNotMoved(stream=stream.name, former=former, uri=uri, beside=beside)
     # A new table would begin at `start`, and not where the missing one ended.
     if beside := tuple(there for there in stream.beside_uris(lake) if TableLog.open(there)):
         raise TableMissing(stream=stream.name, uri=uri, beside=beside)

@@ -72,6 +72,8 @@ class FollowerRow:
     def next_command(self) -> str:
         verb = {TableKind.REFINED: "refine", TableKind.SERVED: "serve"}.get(self.kind, "drain")
         run = f"kdi {verb} {self.name}"
+        if self.has_not_begun:
+            return ""  # first comes whatever makes the table that it is made of, and may be no command of ours
         if self.refusal:
             return command_after(self.refusal, run=run)
         return run if self.new or not self.server_runs else ""
@@ -168,7 +170,7 @@ def _served(table: ServedTableSpec, lake: str, home: Path, now: datetime) -> Fol
     behind, waits = None, None
     if status.changes:
         behind = 0 if status.changes.kind == "nothing" else status.behind
-        since = first_new_commit(status.changes)
+        since = first_new_commit(status.changes) or status.served_until
         waits = (now - since).total_seconds() if since else (None if status.why_behind else 0.0)
     return FollowerRow(
         table.name,

@@ -28,6 +28,21 @@ class UpstreamMissing(Transient):
         )
 
 
+class UpstreamGone(Terminal):
+    """An upstream table does not exist, and the refined table was refined before."""
+
+    table: str
+    upstream: str
+    uri: str
+
+    what_happened = "{table}: it was refined before, and its upstream table {upstream} does not exist: {uri}."
+    what_is_safe = "nothing was written; the table keeps its rows, and readers have them as before."
+    what_to_run = (
+        "kdi refine {table}   (first put the upstream table back, or correct its path in the document; of a new table "
+        "at this place all rows are computed again, and take the place of those that are here)"
+    )
+
+
 class AnotherRefinementActive(Transient):
     """Other commits came first too often in a row."""
 

@@ -19,7 +19,13 @@ from kdi_assets.follow.upstream import (
 from kdi_assets.refine.bookmarks import Bookmarks, read_bookmarks
 from kdi_assets.refine.deletes import deletes_are_lost
 from kdi_assets.refine.entry import Consumed, RefineKind
-from kdi_assets.refine.errors import BookmarksUnreadable, ChangedByOthers, TableNotRefined, UpstreamMissing
+from kdi_assets.refine.errors import (
+    BookmarksUnreadable,
+    ChangedByOthers,
+    TableNotRefined,
+    UpstreamGone,
+    UpstreamMissing,
+)
 from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, RefinedTableSpec, ReplaceDates, Upsert
 
 
@@ -86,7 +92,8 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, definition: str, rebu
         rebuild: Compute all rows again, whatever is new, and whatever others did to the table.
 
     Raises:
-        UpstreamMissing: An upstream table does not exist.
+        UpstreamMissing: An upstream table does not exist yet.
+        UpstreamGone: An upstream table does not exist, and there are rows that were refined before.
         TableNotRefined: The table's path holds rows of another writer.
         BookmarksUnreadable, ChangedByOthers: The table is not as our last commit left it.
         KdiError: A log cannot be read.
@@ -111,7 +118,7 @@ def _upstream_changes(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks |
     """What is new in each upstream table, in the document's order; a table that is named twice is opened once.
 
     Raises:
-        UpstreamMissing: One does not exist.
+        UpstreamMissing, UpstreamGone: One does not exist.
     """
     opened: dict[str, OpenedUpstream] = {}
     for upstream in table.upstreams:
@@ -119,7 +126,9 @@ def _upstream_changes(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks |
         if uri not in opened:
             found = open_upstream(uri, bookmarks.consumed if bookmarks else lambda table_id: None)
             if found is None:
-                raise UpstreamMissing(table=table.name, upstream=upstream.table, uri=uri)
+                has_committed = bookmarks is not None and bookmarks.committed is not None
+                missing = UpstreamGone if has_committed else UpstreamMissing
+                raise missing(table=table.name, upstream=upstream.table, uri=uri)
             opened[uri] = found
     pairs = [(upstream, opened[upstream.uri(lake)]) for upstream in table.upstreams]
     return tuple(changes_since(found.log, found.since, view=u.view, table=u.table) for u, found in pairs)

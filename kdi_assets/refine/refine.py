@@ -81,16 +81,23 @@ def refine(
         KdiError: Every refusal of plan and computation.
     """
     context = RefineContext(table=table, lake=lake, session=session, run_id=run_id, report=report, at=at)
+    started = time.monotonic()
+    with listening("refine", table, lake, session, run_id=run_id) as heard:
+        done = _refined(context, dates, rebuild=rebuild)
+        if done.version >= 0:
+            heard(FollowerWrite(done.version, done.rows_added))
+    return RefineReport(done, time.monotonic() - started)
+
+
+def _refined(context: RefineContext, dates: tuple[date, date] | None, *, rebuild: bool) -> RefineEntry:
+    table, other_columns = context.table, ""
     if dates and not date_by_date(table):
         raise NoDates(table=table.name)
     definition = table.definition(function_source(table))
-    started = time.monotonic()
-
-    other_columns = ""
 
     def attempt() -> RefineEntry:
         nonlocal other_columns
-        plan = plan_refinement(table, lake, definition=definition, rebuild=rebuild)
+        plan = plan_refinement(table, context.lake, definition=definition, rebuild=rebuild)
         plan = plan.with_dates(days_between(*dates)) if dates else plan
         if plan.kind == "nothing":
             return _entry(plan, context)
@@ -103,11 +110,7 @@ def refine(
             return attempt()
 
     lost = (OvertakenCommit, StagedFilesGone, PlannedTableGone, TableBusy)
-    with listening("refine", table, lake, session, run_id=run_id) as heard:
-        done = until_won(attempt, lost=lost, gives_up=partial(another_active, table.name))
-        if done.version >= 0:
-            heard(FollowerWrite(done.version, done.rows_added))
-    return RefineReport(done, time.monotonic() - started)
+    return until_won(attempt, lost=lost, gives_up=partial(another_active, table.name))
 
 
 def _execute(plan: RefinePlan, context: RefineContext, definition: str) -> RefineEntry:

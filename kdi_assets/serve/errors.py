@@ -18,6 +18,21 @@ class SourceMissing(Transient):
     what_to_run = "kdi status; then kdi serve {target}   (first the drain or refinement that makes it)"
 
 
+class SourceGone(Terminal):
+    """The Delta table does not exist, and it was served before."""
+
+    target: str
+    uri: str
+    version: int
+
+    what_happened = "{target}: version {version} of a Delta table is served, and there is no Delta table at {uri}."
+    what_is_safe = UNCHANGED
+    what_to_run = (
+        "kdi serve {target}   (first put the Delta table back, or correct its path in the document; the rows of a new "
+        "table at this place take the place of those that are served)"
+    )
+
+
 class DatabaseUnavailable(Transient):
     """The database does not answer, or it ended the connection."""
 
@@ -195,7 +210,7 @@ class TableAlteredByHand(Terminal):
         return (
             f"{self.target}: the table in the database differs from the Delta table: {'; '.join(self.differences)}.",
             UNCHANGED,
-            f"{' '.join(self.statements)}; or kdi serve {self.target} --rebuild",
+            "; or ".join(filter(None, (" ".join(self.statements), f"kdi serve {self.target} --rebuild"))),
         )
 
 

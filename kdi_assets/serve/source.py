@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kdi_assets.follow.upstream import OpenedUpstream, open_upstream
-from kdi_assets.serve.errors import SourceMissing
+from kdi_assets.serve.errors import SourceGone, SourceMissing
 from kdi_assets.stream.served_table import ServedTableSpec
 
 
@@ -27,9 +27,12 @@ def open_source(served: ServedTableSpec, lake: str, state: DatabaseState | None)
 
     Raises:
         SourceMissing: The Delta table does not exist yet.
+        SourceGone: The Delta table does not exist, and the database has rows of one.
     """
     uri = served.table_uri(lake)
     found = open_upstream(uri, lambda table_id: state.version if state and state.table_id == table_id else None)
     if found is None:
+        if state:
+            raise SourceGone(target=served.name, uri=uri, version=state.version)
         raise SourceMissing(target=served.name, uri=uri)
     return found

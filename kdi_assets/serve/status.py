@@ -29,6 +29,8 @@ class ServedStatus:
         committed_at: When the database got these rows.
         same_definition: Whether these rows are those of the document as it is; otherwise all are compared or loaded.
         refusal: Why something is unknown.
+        served_until: Of a table that somebody dropped from the database: when it got its last rows. It was dropped
+            later; when, the database does not say.
     """
 
     served: ServedTableSpec
@@ -39,6 +41,7 @@ class ServedStatus:
     committed_at: datetime | None = None
     refusal: KdiError | None = None
     same_definition: bool = True
+    served_until: datetime | None = None
 
     @property
     def is_behind(self) -> bool:
@@ -57,23 +60,34 @@ def read_served_status(served: ServedTableSpec, *, lake: str, home: Path) -> Ser
     """Read the state of a served table; a refusal is part of it."""
     try:
         recorded, is_there = _consumed(served, home)
-        state = recorded if is_there else None  # a table that somebody dropped has no rows of any version
-        source = open_source(served, lake, state)
-        changes = changes_since(source.log, source.since)
+        source = open_source(served, lake, recorded)
+        # A table that somebody dropped has no rows of any version.
+        state, since = (recorded, source.since) if is_there else (None, None)
+        changes = changes_since(source.log, since)
     except KdiError as refusal:
         return ServedStatus(served, refusal=refusal)
     why = ""
     if recorded and not is_there:
         why = "its table is no longer in the database"
-    elif state is None or source.since is None:
+    elif state is None or since is None:
         why = "its rows are not served yet"
     elif state.definition != served.definition:
         why = "the document has changed"
     elif changes.kind != "nothing":
         why = "new rows"
-    committed_at = state.committed_at if state and source.since is not None else None
+    committed_at = state.committed_at if state and since is not None else None
+    served_until = recorded.committed_at if recorded and not is_there else None
     same = state is not None and state.definition == served.definition
-    return ServedStatus(served, source.since, source.log.version, changes, why, committed_at, same_definition=same)
+    return ServedStatus(
+        served,
+        since,
+        source.log.version,
+        changes,
+        why,
+        committed_at,
+        same_definition=same,
+        served_until=served_until,
+    )
 
 
 def _consumed(served: ServedTableSpec, home: Path) -> tuple[ConsumedVersion | ConsumedByFile | None, bool]:

@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from kdi_assets.cli.errors import StatementFailed, StatementInterrupted, StatementRefused
+from kdi_assets.cli.errors import QueryInterrupted, StatementFailed, StatementInterrupted, StatementRefused
 from kdi_assets.cli.main import app
+from kdi_assets.errors import AGAIN, KdiError
 from kdi_assets.settings import Settings
 
 
@@ -89,13 +90,19 @@ def test_rows_that_break_a_constraint_leave_the_table_as_it_was(spark: SparkSess
     assert spark.read.format("delta").load(str(tmp_path / "orders")).count() == 2
 
 
-def test_of_what_may_pass_it_is_said_that_the_statement_may_be_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("statement", "error", "run_next"),
+    [("USE default", StatementInterrupted, "DESCRIBE HISTORY"), ("SELECT 1", QueryInterrupted, AGAIN)],
+)
+def test_of_what_may_pass_it_is_said_whether_the_statement_may_be_committed(
+    monkeypatch: pytest.MonkeyPatch, statement: str, error: type[KdiError], run_next: str
+) -> None:
     def reset(*_: object, **__: object) -> None:
         raise OSError("connection reset by peer")
 
     monkeypatch.setattr("kdi_assets.cli.sql._print_rows", reset)
 
-    interrupted = run("SELECT 1")
+    interrupted = run(statement)
 
-    assert isinstance(interrupted.exception, StatementInterrupted)
-    assert "DESCRIBE HISTORY" in interrupted.exception.message_parts()[2]
+    assert isinstance(interrupted.exception, error)
+    assert run_next in interrupted.exception.message_parts()[2]

@@ -24,6 +24,8 @@ from kdi_assets.listeners import lineage
 from kdi_assets.listeners.column_lineage import InputFields, column_lineage
 from kdi_assets.listeners.heard import FollowerWrite
 from kdi_assets.listeners.listening import listening
+from kdi_assets.refine.errors import NoDates, QueryMistake
+from kdi_assets.refine.refine import refine
 from kdi_assets.serve.serve import serve
 from kdi_assets.settings import Settings
 from kdi_assets.stream.client_values import FromEnvironment
@@ -243,6 +245,28 @@ def test_a_refinement_is_a_run_that_reads_its_upstream_tables_and_writes_its_tab
     assert (rows["namespace"], rows["name"]) == ("file", f"{tmp_path}/bronze/orders")
     assert _of(rows["outputFacets"]["outputStatistics"]) == {"rowCount": 96}
     assert rows["facets"]["version"]["datasetVersion"] == "1"
+
+
+def test_a_refinement_that_is_refused_before_anything_is_planned_is_a_run_that_failed(
+    receiver: LineageReceiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pass: so is one by date of a table without dates, and one by a function that is not there."""
+    (tmp_path / "functions_of_silver.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    upstreams, day = (Upstream("made/elsewhere"),), date(2026, 1, 1)
+    dateless = RefinedTableSpec("silver/dateless", upstreams, partition_by=None)
+    without = RefinedTableSpec("silver/without", upstreams, python="functions_of_silver.orders")
+
+    with pytest.raises(NoDates):
+        refine(dateless, lake=str(tmp_path), session=no_spark, dates=(day, day))
+    with pytest.raises(QueryMistake):
+        refine(without, lake=str(tmp_path), session=no_spark)
+
+    assert receiver.states() == ["START", "FAIL"] * 2
+    assert [event["job"]["name"] for event in receiver.events[::2]] == [
+        "silver/dateless.refine",
+        "silver/without.refine",
+    ]
 
 
 @pytest.fixture

@@ -26,7 +26,8 @@ from kdi_assets.monitoring.metrics.collector import stream_collector
 from kdi_assets.monitoring.metrics.downstream import DownstreamReader, downstream_samples
 from kdi_assets.monitoring.metrics.names import DOWNSTREAM_UP
 from kdi_assets.monitoring.metrics.totals import LedgerTotals
-from kdi_assets.refine.errors import UpstreamMissing
+from kdi_assets.refine.errors import UpstreamGone, UpstreamMissing
+from kdi_assets.serve.errors import SourceGone
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
 from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
@@ -320,6 +321,8 @@ def test_a_look_at_followers_that_hangs_leaves_no_old_values(tmp_path: Path, mon
     [
         (FollowerRow("silver/orders", TableKind.REFINED, 0, 0.0), 1.0),
         (FollowerRow("silver/orders", TableKind.REFINED, refusal=UpstreamMissing(table="", upstream="", uri="")), 1.0),
+        (FollowerRow("silver/orders", TableKind.REFINED, refusal=UpstreamGone(table="", upstream="", uri="")), 0.0),
+        (FollowerRow("silver/orders", TableKind.REFINED, refusal=SourceGone(target="", uri="", version=1)), 0.0),
         (FollowerRow("silver/orders", TableKind.REFINED, refusal=SILENT), 0.0),
     ],
 )

@@ -73,6 +73,15 @@ def test_a_column_is_added_only_if_no_run_of_ours_had_it() -> None:
     assert added == {"new": "text"}
 
 
+def test_a_view_in_place_of_the_table_has_no_statement_and_one_command() -> None:
+    expected = Expected("gold", "public", "t", {"id": "bigint"}, ("id",), {})
+
+    with pytest.raises(TableAlteredByHand) as refused:
+        expected.columns_to_add(TargetTable("view", {"id": "bigint"}, ()))
+
+    assert refused.value.message_parts()[2] == "kdi serve gold --rebuild"
+
+
 def test_statements_that_a_person_runs_quote_the_names_that_others_gave() -> None:
     odd = 'x"; DROP TABLE y; --'
     expected = Expected("gold", 'a"b', 't"', {"id": "bigint", "n": "bigint"}, ("id",), {})

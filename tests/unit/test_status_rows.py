@@ -6,15 +6,18 @@ import os
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
+from shutil import rmtree
 
 import duckdb
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from kdi_assets.announce.errors import FilesAreNotRows
 from kdi_assets.announce.status import AnnouncedStatus
 from kdi_assets.delta.errors import OvertakenCommit, StorageFailed, StorageUnanswered
+from kdi_assets.delta.log import TableLog
+from kdi_assets.drain.plan_errors import TableNotMoved
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.upstream import ChangeKind, UpstreamChanges
 from kdi_assets.monitoring import follower_rows
@@ -22,8 +25,10 @@ from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
 from kdi_assets.monitoring.follower_rows import FollowerRow
 from kdi_assets.monitoring.status_row import freshness_level
 from kdi_assets.monitoring.stream_row import StreamRow
+from kdi_assets.refine.bookmarks import bookmark_transactions
+from kdi_assets.refine.errors import UpstreamMissing
 from kdi_assets.runtime.errors import DriverDiffers
-from kdi_assets.serve.errors import SourceMissing, TableAlteredByHand
+from kdi_assets.serve.errors import SourceGone, SourceMissing, TableAlteredByHand
 from kdi_assets.serve.status import ServedStatus
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
 from kdi_assets.stream.capabilities import TableKind
@@ -242,9 +247,46 @@ def test_a_table_that_somebody_dropped_from_the_database_is_behind(every_kind: K
     (again,) = every_kind("status", "elsewhere_now", "--json").objects
 
     assert (found["state"], found["behind"], found["consumed_version"]) == ("behind", 1, None)
+    assert 0 < found["waiting_seconds"] < 600, "since its last rows came, so that it can be late"
     assert found["next_command"] == "kdi serve duckdb/elsewhere_now"
     assert planned.endswith("made/elsewhere v0: its table is no longer in the database\n")
     assert (again["state"], again["behind"]) == ("OK", 0)
+
+
+def test_a_table_with_rows_whose_upstream_table_is_gone_is_refused_and_a_new_one_has_not_begun(
+    every_kind: Kdi, lake: str, tmp_path: Path
+) -> None:
+    """Procedure: serve; a refined table with the bookmark of a refinement; drop the table that both are made of."""
+    assert every_kind("serve", "elsewhere_now").code == 0
+    upstream_id = TableLog.existing(f"{lake}/made/elsewhere").table_id
+    ids = bookmark_transactions("silver/daily", {upstream_id: 0}, 0)
+    marks = CommitProperties(app_transactions=[Transaction(name, version) for name, version in ids.items()])
+    write_deltalake(f"{lake}/silver/daily", pa.table({"id": [1]}), commit_properties=marks)
+    written(
+        tmp_path,
+        new=refined("silver/new", upstream="made/elsewhere"),
+        later=COPY.replace("elsewhere_now", "later"),
+    )
+    rmtree(f"{lake}/made/elsewhere")
+
+    asked = ("silver/daily", "elsewhere_now", "silver/new", "duckdb/later")
+    found = {one.get("served") or one["table"]: one for one in every_kind("status", *asked, "--json").objects}
+    fresh = every_kind("freshness", *asked, "--json")
+    (unserved,) = every_kind("serve", "elsewhere_now", "--json").objects
+    with duckdb.connect(str(tmp_path / "x.duckdb")) as connection:
+        connection.execute("DROP TABLE elsewhere_now")
+    (dropped,) = every_kind("status", "elsewhere_now", "--json").objects
+
+    states = {of: (one["state"], (one["error"] or {}).get("type")) for of, one in found.items()}
+    assert states == {
+        "silver/daily": ("refused", "UpstreamGone"),
+        "duckdb/elsewhere_now": ("refused", "SourceGone"),
+        "silver/new": ("not begun", "UpstreamMissing"),
+        "duckdb/later": ("not begun", "SourceMissing"),
+    }
+    assert fresh.code == 1
+    assert dropped["error"]["type"] == "SourceGone"
+    assert unserved["error"]["type"] == "SourceGone"
 
 
 @pytest.mark.parametrize(
@@ -390,6 +432,14 @@ def test_one_refined_table_that_cannot_be_read_leaves_the_others_their_rows(
         (StorageUnanswered(lake="s3://x", detail="no answer"), "kdi doctor"),
         (DriverDiffers(theirs="4.1.0", ours="4.2.0"), "kdi driver stop && kdi serve x/y"),
         (TableAlteredByHand(target="x/y", differences=("a",), statements=("ALTER TABLE;",)), "kdi serve x/y --rebuild"),
+        (TableAlteredByHand(target="x/y", differences=("a",), statements=()), "kdi serve x/y --rebuild"),
+        (
+            TableNotMoved(stream="x/y", former="/x/z", uri="/x/y", beside=("_ledger",)),
+            "mv /x/z_ledger /x/y_ledger && mv /x/z /x/y",
+        ),
+        (UpstreamMissing(table="gold/y", upstream="silver/x", uri="/silver/x"), ""),
+        (SourceMissing(target="x/y", uri="/x"), ""),
+        (SourceGone(target="x/y", uri="/x", version=1), "kdi serve x/y"),
         (OvertakenCommit(uri="/x", version=1, operation="DELETE"), "kdi serve x/y"),
     ],
 )
