@@ -207,6 +207,45 @@ def test_looks_that_hang_do_not_pile_up(brokers: Brokers, monkeypatch: pytest.Mo
     assert asked == 1, "the second and the third look asked nothing"
 
 
+def test_a_look_that_never_ends_keeps_the_next_away_for_a_while_and_three_for_ever(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: looks hang; look again when the time has passed, five times; the storage answers; look again."""
+    monkeypatch.setattr(status, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(status, "AGAIN_SECONDS", 0.0)
+    brokers.commit(ORDERS)
+    answers = Event()
+    monkeypatch.setattr(status, "open_upstream", lambda *_: None if answers.wait(60) else None)
+
+    found = [brokers.look(ORDERS)[0] for _ in range(5)]
+    asked = len(brokers.batches)
+    answers.set()
+    wait_until(lambda: isinstance(brokers.look(ORDERS)[0], AnnouncedStatus))
+
+    assert [type(late) for late in found] == [NotLookedAtInTime] * 5
+    assert asked == 3
+
+
+def test_a_cluster_whose_look_fails_does_not_make_another_forget_that_its_look_hangs(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "LOOK_SECONDS", 0.5)
+    elsewhere = announced("a/elsewhere", "other", "localhost:2")
+    brokers.silent = "main"
+    brokers.commit(elsewhere)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("not one of ours")
+
+    monkeypatch.setattr(status, "open_upstream", fail)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="not one of ours"):
+            brokers.look(ORDERS, elsewhere)
+    brokers.released.set()
+
+    assert len(brokers.batches) == 3, "the silent cluster was asked once, the other one twice"
+
+
 def test_an_announced_table_that_is_gone_is_missing_and_one_that_never_was_has_not_begun(brokers: Brokers) -> None:
     brokers.commit(ORDERS)
     brokers.announce(ORDERS)
