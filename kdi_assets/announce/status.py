@@ -68,15 +68,20 @@ def is_outage_of_stream(stream: Stream, refusal: KdiError | None) -> bool:
 
 
 def read_announced_statuses(
-    streams: Sequence[Stream], lake: str, *, known: Iterable[tuple[str, KdiError]] = ()
+    streams: Sequence[Stream],
+    lake: str,
+    *,
+    known: Iterable[tuple[str, KdiError]] = (),
+    seconds: float = LOOK_SECONDS,
 ) -> dict[str, AnnouncedStatus | KdiError]:
     """Read how far many tables are announced: one batch of requests a cluster, all clusters at once.
 
     Args:
         known: Names of clusters, each with what refused one of its topics; brokers that did not answer are not asked.
+        seconds: Time limit.
 
     Returns:
-        By the stream's name; what is not known after ``LOOK_SECONDS`` is ``NotLookedAtInTime``, and so is what a look
+        By the stream's name; what is not known by then is ``NotLookedAtInTime``, and so is what a look
         of an earlier call that has not ended would read again, until ``AGAIN_SECONDS`` have passed.
     """
     silent = {cluster: refusal for cluster, refusal in known if no_broker_answered(refusal)}
@@ -88,15 +93,15 @@ def read_announced_statuses(
             found |= {stream.name: refusal for stream in own}
             continue
         if _may_look((name, lake), began):
-            look = partial(_look, own, lake, found, began + LOOK_SECONDS)
+            look = partial(_look, own, lake, found, began + seconds)
             looks[name, lake] = start_in_thread(look, name=f"announced-{name}")
-    ended, running = wait(looks.values(), timeout=LOOK_SECONDS)
+    ended, running = wait(looks.values(), timeout=seconds)
     for place, look_of_place in looks.items():
         if look_of_place in running:
             _HANGING.setdefault(place, []).append((look_of_place, began))
     for look_done in ended:
         look_done.result()
-    return {stream.name: found.get(stream.name) or _not_in_time(stream) for stream in streams}
+    return {stream.name: found.get(stream.name) or _not_in_time(stream, seconds) for stream in streams}
 
 
 def _may_look(place: tuple[str, str], now: float) -> bool:
@@ -105,8 +110,8 @@ def _may_look(place: tuple[str, str], now: float) -> bool:
     return not hanging or (len(hanging) < AT_ONCE and now - hanging[-1][1] >= AGAIN_SECONDS)
 
 
-def _not_in_time(stream: Stream) -> NotLookedAtInTime:
-    return NotLookedAtInTime(stream=stream.name, topic=_topics(stream)[0], seconds=LOOK_SECONDS)
+def _not_in_time(stream: Stream, seconds: float) -> NotLookedAtInTime:
+    return NotLookedAtInTime(stream=stream.name, topic=_topics(stream)[0], seconds=seconds)
 
 
 def _topics(stream: Stream) -> tuple[str, str]:
