@@ -89,7 +89,7 @@ def follow_sensor(
 
 
 @dataclass(frozen=True, slots=True)
-class _Moment:
+class _TickInputs:
     """What a tick has read before it decides.
 
     Attributes:
@@ -145,18 +145,18 @@ class _FollowTick:
                 # From now on, not at once.
                 memories[follower.name] = replace(memory, looked_at=round(now.timestamp(), 1))
         # Runs are read before the logs: a run that ends in between has committed what the logs then show.
-        moment = _Moment(instance, lake, now, memories, assets_in_flight(instance))
-        self._idle.update(instance, moment.in_flight, lake)
-        missing = self._missing_events(moment)
-        decisions = self._decisions(moment)
+        inputs = _TickInputs(instance, lake, now, memories, assets_in_flight(instance))
+        self._idle.update(instance, inputs.in_flight, lake)
+        missing = self._missing_events(inputs)
+        decisions = self._decisions(inputs)
         requests = list(self._requests(decisions, now))
         requested = {key for request in requests for key in request.asset_selection or ()}
         for follower in self._followers:
             name = follower.name
-            memories[name] = remembered(follower, decisions[name], moment.memory(name), requested, now)
+            inputs.memories[name] = remembered(follower, decisions[name], inputs.memory(name), requested, now)
             if follower.key in requested:
                 self._read.forget(follower)  # the run may end before the next tick
-        announced = self._announcers.catch_up(self._announcing, lake=lake, in_flight=moment.in_flight)
+        announced = self._announcers.catch_up(self._announcing, lake=lake, in_flight=inputs.in_flight)
         late = [f"logged {len(missing)} events of commits that no run logged"] if missing else []
         told = [f"{name}: {decision.text}" for name, decision in decisions.items() if decision.text]
         reason = "\n".join([*told, *late, *announced])
@@ -165,54 +165,56 @@ class _FollowTick:
         return dg.SensorResult(
             run_requests=requests,
             skip_reason=None if requests else reason or "every table is up to date",
-            cursor=_CURSOR.dump_json(memories, exclude_defaults=True).decode(),
+            cursor=_CURSOR.dump_json(inputs.memories, exclude_defaults=True).decode(),
             asset_events=missing,
         )
 
-    def _missing_events(self, of: _Moment) -> list[dg.AssetMaterialization]:
+    def _missing_events(self, inputs: _TickInputs) -> list[dg.AssetMaterialization]:
         """The events that Dagster lacks; the memories are set to what they are once these are logged."""
         missing = []
         for table in self._refined:
-            memory, uri = of.memory(table.name), table.table_uri(of.lake)
+            memory, uri = inputs.memory(table.name), table.table_uri(inputs.lake)
             # An unfinished run may be about to log events of its commit.
-            if table_key(table) not in of.in_flight and self._reconciled.current(uri) != memory.reconciled:
+            if table_key(table) not in inputs.in_flight and self._reconciled.current(uri) != memory.reconciled:
                 partitions = self._partitions[table.name]
-                events, memory = missing_refined_events(table, of.lake, of.instance, memory, partitions=partitions)
+                events, memory = missing_refined_events(
+                    table, inputs.lake, inputs.instance, memory, partitions=partitions
+                )
                 self._reconciled.keep(uri, memory.reconciled, version=memory.reconciled)
                 missing += events
-            of.memories[table.name] = memory
+            inputs.memories[table.name] = memory
         return missing
 
-    def _decisions(self, of: _Moment) -> dict[str, FollowDecision]:
+    def _decisions(self, inputs: _TickInputs) -> dict[str, FollowDecision]:
         decisions = {}
         for follower in self._followers:
-            memory = of.memory(follower.name)
-            if follower.key in of.in_flight:
+            memory = inputs.memory(follower.name)
+            if follower.key in inputs.in_flight:
                 self._read.forget(follower)
                 decisions[follower.name] = FollowDecision("a run is in flight", waits=True, looked=False)
-            elif is_time(follower, memory, of.now):
-                decisions[follower.name] = self._decide(follower, memory, of)
-            elif memory.progress and wait_seconds(memory, of.now) <= 0:
-                decisions[follower.name] = between_times(self._decide(follower, memory, of), memory)
+            elif is_time(follower, memory, inputs.now):
+                decisions[follower.name] = self._decide(follower, memory, inputs)
+            elif memory.progress and wait_seconds(memory, inputs.now) <= 0:
+                decisions[follower.name] = between_times(self._decide(follower, memory, inputs), memory)
             else:
                 decisions[follower.name] = FollowDecision("", looked=False)
         return decisions
 
-    def _decide(self, follower: Follower, memory: FollowerMemory, of: _Moment) -> FollowDecision:
+    def _decide(self, follower: Follower, memory: FollowerMemory, inputs: _TickInputs) -> FollowDecision:
         """What to do about a follower. Of one that may not run, nothing is read, however much is new upstream."""
         known = self._read.last(follower)
         wanted = known is None or known.is_behind or known.refusal is not None
-        if wanted and (by := self._held_by(follower, of.instance)):
+        if wanted and (by := self._held_by(follower, inputs.instance)):
             return held(by)
         # The last run committed nothing, unless someone else has.
         if known and wanted and memory.progress == known.progress:
-            left = wait_seconds(memory, of.now)
-            if left > 0 and not self._read.has_committed(follower, of.lake):
+            left = wait_seconds(memory, inputs.now)
+            if left > 0 and not self._read.has_committed(follower, inputs.lake):
                 return rests(left)
             if left <= 0:
                 self._read.forget(follower)  # someone may have mended what no log shows, such as a right in a database
-        decision = decide(follower, self._read(follower, of.lake), memory, of.now)
-        if decision.due and not wanted and (by := self._held_by(follower, of.instance)):
+        decision = decide(follower, self._read(follower, inputs.lake), memory, inputs.now)
+        if decision.due and not wanted and (by := self._held_by(follower, inputs.instance)):
             return held(by)
         return decision
 

@@ -29,8 +29,11 @@ LOOK_SECONDS = 25.0
 """A look at any number of announced tables ends after this time, well below the minute of Dagster's sensors. That
 brokers do not answer is known after half of it."""
 
-_LATE: dict[tuple[str, str], Future[None]] = {}
-"""By cluster and lake, the newest look that did not end in time."""
+AGAIN_SECONDS, AT_ONCE = 300.0, 3
+"""While looks at a cluster hang, a new one begins after this time, and at most so many hang at once."""
+
+_HANGING: dict[tuple[str, str], list[tuple[Future[None], float]]] = {}
+"""By cluster and lake, the looks that did not end in time, each with the time of its begin; the newest is last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,37 +68,50 @@ def is_outage_of_stream(stream: Stream, refusal: KdiError | None) -> bool:
 
 
 def read_announced_statuses(
-    streams: Sequence[Stream], lake: str, *, known: Iterable[tuple[str, KdiError]] = ()
+    streams: Sequence[Stream],
+    lake: str,
+    *,
+    known: Iterable[tuple[str, KdiError]] = (),
+    seconds: float = LOOK_SECONDS,
 ) -> dict[str, AnnouncedStatus | KdiError]:
     """Read how far many tables are announced: one batch of requests a cluster, all clusters at once.
 
     Args:
         known: Names of clusters, each with what refused one of its topics; brokers that did not answer are not asked.
+        seconds: Time limit.
 
     Returns:
-        By the stream's name; what is not known after ``LOOK_SECONDS`` is ``NotLookedAtInTime``, and so is what a look
-        that has not ended since an earlier call would read again.
+        By the stream's name; what is not known by then is ``NotLookedAtInTime``, and so is what a look
+        of an earlier call that has not ended would read again, until ``AGAIN_SECONDS`` have passed.
     """
     silent = {cluster: refusal for cluster, refusal in known if no_broker_answered(refusal)}
     found: dict[str, AnnouncedStatus | KdiError] = {}
-    looks, until = dict[tuple[str, str], Future[None]](), monotonic() + LOOK_SECONDS
+    looks, began = dict[tuple[str, str], Future[None]](), monotonic()
     for name in {announcing_cluster(stream).name for stream in streams}:
         own = [stream for stream in streams if announcing_cluster(stream).name == name]
         if refusal := silent.get(name):
             found |= {stream.name: refusal for stream in own}
             continue
-        look = partial(_look, own, lake, found, until)
-        # A look that hangs in the storage never ends: its threads would pile up with each new look.
-        if (name, lake) not in _LATE or _LATE[name, lake].done():
+        if _may_look((name, lake), began):
+            look = partial(_look, own, lake, found, began + seconds)
             looks[name, lake] = start_in_thread(look, name=f"announced-{name}")
-    for look_done in wait(looks.values(), timeout=LOOK_SECONDS).done:
+    ended, running = wait(looks.values(), timeout=seconds)
+    for place, look_of_place in looks.items():
+        if look_of_place in running:
+            _HANGING.setdefault(place, []).append((look_of_place, began))
+    for look_done in ended:
         look_done.result()
-    _LATE.update({place: look for place, look in looks.items() if not look.done()})
-    return {stream.name: found.get(stream.name) or _late(stream) for stream in streams}
+    return {stream.name: found.get(stream.name) or _not_in_time(stream, seconds) for stream in streams}
 
 
-def _late(stream: Stream) -> NotLookedAtInTime:
-    return NotLookedAtInTime(stream=stream.name, topic=_topics(stream)[0], seconds=LOOK_SECONDS)
+def _may_look(place: tuple[str, str], now: float) -> bool:
+    """Whether a look may begin: one that hangs in the storage may never end, and its threads would pile up."""
+    hanging = _HANGING[place] = [(look, began) for look, began in _HANGING.get(place, ()) if not look.done()]
+    return not hanging or (len(hanging) < AT_ONCE and now - hanging[-1][1] >= AGAIN_SECONDS)
+
+
+def _not_in_time(stream: Stream, seconds: float) -> NotLookedAtInTime:
+    return NotLookedAtInTime(stream=stream.name, topic=_topics(stream)[0], seconds=seconds)
 
 
 def _topics(stream: Stream) -> tuple[str, str]:

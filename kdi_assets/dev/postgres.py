@@ -65,14 +65,18 @@ def start_postgres(data: Path) -> EmbeddedPostgres:
 
 
 def postgres_runs(data: Path) -> bool:
-    """Whether the server with this folder runs, whoever started it."""
-    return _process(data) is not None
+    """Whether the server with this folder is known to run, whoever started it; what cannot be read counts as no."""
+    try:
+        return _process(data) is not None
+    except (OSError, ValueError, IndexError, psutil.Error):  # e.g. another user's folder, or an empty file
+        return False
 
 
 def _process(data: Path) -> psutil.Process | None:
     try:
         server = psutil.Process(int((data / "postmaster.pid").read_text().split()[0]))
-        return server if str(data.absolute()) in server.cmdline() else None  # an old file, and another's number now
+        # pgserver resolves links. Without the folder among its words, the file is old, and the number is another's now.
+        return server if str(data.resolve()) in server.cmdline() else None
     except (FileNotFoundError, psutil.NoSuchProcess):
         return None
 

@@ -37,6 +37,7 @@ from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.listeners.column_lineage import InputFields
 from kdi_assets.listeners.heard import HeardCommit, HeardTable
 from kdi_assets.settings import Settings
+from kdi_assets.stream.postgres_address import connection_parameters, host_port_database
 from kdi_assets.stream.served_table import DuckDb, ServedTableSpec
 from kdi_assets.stream.stream import Stream
 
@@ -120,18 +121,10 @@ def _database_table(served: ServedTableSpec) -> tuple[str, str]:
     if isinstance(into, DuckDb):
         file = Settings.from_environment().home / into.file
         return f"duckdb://{file}", f"{file.stem}.main.{into.table}"
-    import psycopg
-    from psycopg.conninfo import conninfo_to_dict
-
-    try:
-        given = conninfo_to_dict(into.properties.get("url", ""))
-    except psycopg.Error:  # its text may quote a password
-        raise ValueError("the database's address is not that of PostgreSQL") from None
-    of = {name: str(value).split(",")[0] for name, value in given.items() if value}
-    host = of.get("host") or of.get("hostaddr") or ""
+    hosts, ports, database = host_port_database(connection_parameters(into.properties.get("url", "")))
+    host, port = hosts.split(",")[0], ports.split(",")[0]
     server = "localhost" if not host or host.startswith("/") else host
-    database = of.get("dbname") or of.get("user") or "postgres"
-    return f"postgres://{server}:{of.get('port', '5432')}", f"{database}.{into.schema}.{into.table}"
+    return f"postgres://{server}:{port}", f"{database or 'postgres'}.{into.schema}.{into.table}"
 
 
 def dataset_name(uri: str) -> tuple[str, str]:

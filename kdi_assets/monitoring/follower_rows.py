@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from kdi_assets.announce.status import AnnouncedStatus, read_announced_statuses
+from kdi_assets.announce.status import LOOK_SECONDS, AnnouncedStatus, read_announced_statuses
 from kdi_assets.dev.postgres import FOLDER, postgres_runs
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.monitoring.refined_status import first_new_commit, read_refined_status
@@ -109,6 +109,7 @@ def read_follower_rows(
     home: Path,
     now: datetime,
     known: Iterable[tuple[str, KdiError]] = (),
+    seconds: float = LOOK_SECONDS,
 ) -> list[FollowerRow]:
     """Read the state of tables; a refusal is part of it, and is of one row alone. Starts no server.
 
@@ -116,8 +117,10 @@ def read_follower_rows(
         home: Folder of the embedded server, and of DuckDB files with relative paths.
         known: Names of clusters, each with what refused one of its streams just now; brokers that did not answer are
             not asked again.
+        seconds: Time limit of the look at announced tables.
     """
-    announced = read_announced_statuses([t for t in tables if isinstance(t, Stream)], lake, known=known)
+    streams = [table for table in tables if isinstance(table, Stream)]
+    announced = read_announced_statuses(streams, lake, known=known, seconds=seconds)
     return [_row(table, lake, home, now, announced) for table in tables]
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -23,9 +23,6 @@ from kdi_assets.refine.errors import (
 from kdi_assets.stream.message_rules import ColumnContract
 from kdi_assets.stream.refined_table import Deduplicate, RefinedTableSpec, Upstream
 from tests.refined import COPY, D1, FIRST, MORE, STATE, SUMS, Lakeside, refined_table
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_another_definition_computes_all_rows_again(lakeside: Lakeside) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
@@ -14,9 +13,6 @@ from kdi_assets.refine.errors import (
     UpstreamMissing,
 )
 from tests.refined import COPY, D1, FIRST, MORE, STATE, SUMS, Lakeside
-
-if TYPE_CHECKING:
-    pass
 
 
 def _cleaned_log(lakeside: Lakeside) -> None:

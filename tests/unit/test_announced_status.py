@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,9 +28,10 @@ from kdi_assets.announce.errors import (
 from kdi_assets.announce.status import AnnouncedStatus, is_outage_of_stream, read_announced_statuses
 from kdi_assets.announce.table_changes import LastAnnounced
 from kdi_assets.config.loader import LoadedFolder
-from kdi_assets.doctor import doctor, kafka
+from kdi_assets.doctor import doctor, followers, kafka
 from kdi_assets.doctor.finding import fine, wrong
 from kdi_assets.errors import KdiError
+from kdi_assets.follow.upstream import open_upstream
 from kdi_assets.monitoring.follower_rows import FollowerRow, watched_tables
 from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing, TopicUnanswered
@@ -105,8 +107,10 @@ class Brokers:
         at = LastAnnounced(str(table.metadata().id), uri, table.version(), table.version(), 1)
         self.bookmarks.append((stream.name, bookmark_to_json(at).encode()))
 
-    def look(self, *streams: Stream, known: tuple[str, KdiError] | None = None) -> list[AnnouncedStatus | KdiError]:
-        found = read_announced_statuses(streams, str(self.lake), known=[known] if known else ())
+    def look(
+        self, *streams: Stream, known: tuple[str, KdiError] | None = None, seconds: float = status.LOOK_SECONDS
+    ) -> list[AnnouncedStatus | KdiError]:
+        found = read_announced_statuses(streams, str(self.lake), known=[known] if known else (), seconds=seconds)
         return [found[stream.name] for stream in streams]
 
 
@@ -162,16 +166,13 @@ def test_a_bookmark_that_nobody_of_us_wrote_refuses_its_own_table(brokers: Broke
     assert (type(orders), clicks) == (BookmarkUnreadable, AnnouncedStatus(0, 0))
 
 
-def test_what_is_not_known_in_time_is_said_and_other_clusters_have_their_rows(
-    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(status, "LOOK_SECONDS", 2.0)
+def test_what_is_not_known_in_time_is_said_and_other_clusters_have_their_rows(brokers: Brokers) -> None:
     elsewhere = announced("a/elsewhere", "other", "localhost:2")
     brokers.silent = "main"
     brokers.commit(elsewhere)
     brokers.announce(elsewhere)
 
-    found = brokers.look(ORDERS, elsewhere)
+    found = brokers.look(ORDERS, elsewhere, seconds=2.0)
     brokers.released.set()
 
     assert isinstance(found[0], NotLookedAtInTime)
@@ -193,18 +194,54 @@ def test_a_look_refuses_a_topic_that_does_not_keep_the_bookmarks(brokers: Broker
 
 def test_looks_that_hang_do_not_pile_up(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Procedure: a look hangs as in a mount without its server; look twice more; the mount answers; look again."""
-    monkeypatch.setattr(status, "LOOK_SECONDS", 0.2)
     brokers.commit(ORDERS)
     answers = Event()
     monkeypatch.setattr(status, "open_upstream", lambda *_: None if answers.wait(60) else None)
 
-    found = [brokers.look(ORDERS)[0] for _ in range(3)]
+    found = [brokers.look(ORDERS, seconds=0.2)[0] for _ in range(3)]
     asked = len(brokers.batches)
     answers.set()
     wait_until(lambda: isinstance(brokers.look(ORDERS)[0], AnnouncedStatus))
 
     assert [type(late) for late in found] == [NotLookedAtInTime] * 3
     assert asked == 1, "the second and the third look asked nothing"
+
+
+def test_a_look_that_never_ends_keeps_the_next_away_for_a_while_and_three_for_ever(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: looks hang; look again when the time has passed, five times; the storage answers; look again."""
+    monkeypatch.setattr(status, "AGAIN_SECONDS", 0.0)
+    brokers.commit(ORDERS)
+    answers = Event()
+    monkeypatch.setattr(status, "open_upstream", lambda *_: None if answers.wait(60) else None)
+
+    found = [brokers.look(ORDERS, seconds=0.1)[0] for _ in range(5)]
+    asked = len(brokers.batches)
+    answers.set()
+    wait_until(lambda: isinstance(brokers.look(ORDERS)[0], AnnouncedStatus))
+
+    assert [type(late) for late in found] == [NotLookedAtInTime] * 5
+    assert asked == 3
+
+
+def test_a_cluster_whose_look_fails_does_not_make_another_forget_that_its_look_hangs(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = announced("a/elsewhere", "other", "localhost:2")
+    brokers.silent = "main"
+    brokers.commit(elsewhere)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("not one of ours")
+
+    monkeypatch.setattr(status, "open_upstream", fail)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="not one of ours"):
+            brokers.look(ORDERS, elsewhere, seconds=0.5)
+    brokers.released.set()
+
+    assert len(brokers.batches) == 3, "the silent cluster was asked once, the other one twice"
 
 
 def test_an_announced_table_that_is_gone_is_missing_and_one_that_never_was_has_not_begun(brokers: Brokers) -> None:
@@ -318,3 +355,28 @@ def test_the_doctor_asks_a_cluster_once_for_all_of_its_announced_tables(
     looks = {finding.of: finding.found.partition(",")[0] for finding in found if finding.examination == "announced"}
     assert looks == {"a/orders": "up to date"} | dict.fromkeys(("a/clicks", "a/elsewhere"), "1 version behind")
     assert len(brokers.batches) == 2
+
+
+def test_the_doctor_has_a_finding_of_each_announced_table_also_if_one_hangs(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Procedure: the storage of the second table hangs; examine both."""
+    released = Event()
+
+    def open_one(uri: str, since: Any) -> Any:
+        return None if uri == CLICKS.table_uri(str(brokers.lake)) and released.wait(60) else open_upstream(uri, since)
+
+    monkeypatch.setattr(status, "open_upstream", open_one)
+    monkeypatch.setattr(random, "sample", lambda streams, _: list(streams))
+    usual = followers.ANNOUNCED_SECONDS
+    monkeypatch.setattr(followers, "ANNOUNCED_SECONDS", 2.0)
+    for stream in (ORDERS, CLICKS):
+        brokers.commit(stream)
+        brokers.announce(stream)
+
+    settings = replace(Settings.from_environment(), home=tmp_path, lake=str(brokers.lake))
+    found = list(followers.followers([ORDERS, CLICKS], settings))
+    released.set()
+
+    assert [(one.of, one.found) for one in found] == [("a/orders", "up to date"), ("a/clicks", "not looked at in time")]
+    assert usual < doctor.BROKERS_SECONDS

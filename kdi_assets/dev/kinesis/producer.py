@@ -45,7 +45,7 @@ class PutCount:
 
 
 @dataclass(slots=True)
-class Order:
+class PutProgress:
     """What was asked for, and how much of it was acknowledged.
 
     Attributes:
@@ -84,30 +84,30 @@ def put_web_requests(stream: str, traffic: Traffic, *, count: int, aggregate: bo
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
-    begin, order = time.monotonic(), Order(stream, count, aggregate, shards)
+    begin, progress = time.monotonic(), PutProgress(stream, count, aggregate, shards)
     try:
         client = boto3.client("kinesis")
-        ranges = _open_shards(client, order)
+        ranges = _open_shards(client, progress)
         for entries in _batches(_entries(traffic, count, ranges if aggregate else None)):
-            _put_all(client, order, entries)
+            _put_all(client, progress, entries)
     except (BotoCoreError, ClientError) as failed:
         # Without credentials in its environment, a command has none later either; a service may get them from its role.
         passing = is_transient(failed) and not isinstance(failed, NoCredentialsError)
         error = KinesisDidNotAnswer if passing else KinesisRefused
-        raise error(stream=stream, put=order.messages, reason=str(failed), command=order.command()) from failed
-    return PutCount(stream, order.messages, order.records, time.monotonic() - begin)
+        raise error(stream=stream, put=progress.messages, reason=str(failed), command=progress.command()) from failed
+    return PutCount(stream, progress.messages, progress.records, time.monotonic() - begin)
 
 
-def _open_shards(client: Any, order: Order) -> list[tuple[int, int]]:
+def _open_shards(client: Any, progress: PutProgress) -> list[tuple[int, int]]:
     """The ranges of hash keys of the open shards, both ends inclusive; creates the stream if asked."""
-    stream = order.stream
+    stream = progress.stream
     try:
         return _listed_ranges(client, stream)
     except client.exceptions.ResourceNotFoundException as missing:
-        if order.shards is None:
-            endpoint, command = client.meta.endpoint_url, order.command(shards=USUAL_SHARDS)
+        if progress.shards is None:
+            endpoint, command = client.meta.endpoint_url, progress.command(shards=USUAL_SHARDS)
             raise KinesisStreamMissing(stream=stream, endpoint=endpoint, command=command) from missing
-    client.create_stream(StreamName=stream, ShardCount=order.shards)
+    client.create_stream(StreamName=stream, ShardCount=progress.shards)
     deadline = time.monotonic() + ACTIVE_SECONDS
     while _status(client, stream) != "ACTIVE" and time.monotonic() < deadline:
         time.sleep(1)
@@ -169,20 +169,20 @@ def _batches(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
         yield batch
 
 
-def _put_all(client: Any, order: Order, entries: list[Entry]) -> None:
+def _put_all(client: Any, progress: PutProgress, entries: list[Entry]) -> None:
     """Put them, and those that are refused again; raises ``RecordsNotPut`` if some are refused to the end."""
     left, reason = entries, ""
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
-        answers = client.put_records(StreamName=order.stream, Records=[entry.fields for entry in left])["Records"]
+        answers = client.put_records(StreamName=progress.stream, Records=[entry.fields for entry in left])["Records"]
         refused = [(entry, answer) for entry, answer in zip(left, answers, strict=True) if "ErrorCode" in answer]
-        order.records += len(left) - len(refused)
-        order.messages += sum(entry.messages for entry in left) - sum(entry.messages for entry, _ in refused)
+        progress.records += len(left) - len(refused)
+        progress.messages += sum(entry.messages for entry in left) - sum(entry.messages for entry, _ in refused)
         if not refused:
             return
         left = [entry for entry, _ in refused]
         reason = f"{refused[0][1]['ErrorCode']}: {refused[0][1].get('ErrorMessage', '')}"
     raise RecordsNotPut(
-        stream=order.stream, put=order.messages, refused=len(left), reason=reason, command=order.command()
+        stream=progress.stream, put=progress.messages, refused=len(left), reason=reason, command=progress.command()
     )

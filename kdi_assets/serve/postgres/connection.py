@@ -18,6 +18,7 @@ from kdi_assets.serve.errors import (
     DependentObjects,
     ValueNotStorable,
 )
+from kdi_assets.stream.postgres_address import connection_parameters, host_port_database
 from kdi_assets.stream.served_table import Postgres
 
 if TYPE_CHECKING:
@@ -58,10 +59,8 @@ class Database:
     @property
     def server(self) -> str:
         """Host, port and database, for messages."""
-        of = self.parameters
-        host = of.get("host") or of.get("hostaddr") or "localhost"
-        place = "the embedded PostgreSQL" if host.startswith("/") else f"{host}:{of.get('port', '5432')}"
-        return f"{place}/{of.get('dbname') or of.get('user', '')}"
+        host, port, database = host_port_database(self.parameters)
+        return f"{'the embedded PostgreSQL' if host.startswith('/') else f'{host}:{port}'}/{database}"
 
     @property
     def client(self) -> str:
@@ -137,14 +136,11 @@ def database_of(target: Postgres, *, home: Path) -> Database:
         PostgresDied: There is no ``url``, and the embedded server does not run.
         EnvironmentVariableMissing, SecretUnreadable, SecretUnanswered: A reference gives no value.
     """
-    import psycopg
-    from psycopg.conninfo import conninfo_to_dict
-
     name, properties = "/".join(target.path), target.properties
     url = properties.get("url") or start_postgres(home / FOLDER).url
     try:
-        parameters = {key: str(value) for key, value in conninfo_to_dict(url).items() if value is not None}
-    except psycopg.Error:  # its text may quote the password
+        parameters = connection_parameters(url)
+    except ValueError:
         raise AddressWrong(target=name) from None
     if password := properties.get("password"):
         parameters["password"] = password
