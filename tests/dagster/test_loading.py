@@ -10,7 +10,15 @@ import dagster as dg
 import pytest
 from dagster.components.core.package_entry import discover_package_objects
 
-from kdi_assets.components import KafkaCluster, RefinedTable, SchemaRegistry, ServedTable, TopicTable
+from kdi_assets.components import (
+    KafkaCluster,
+    KinesisConnection,
+    KinesisTable,
+    RefinedTable,
+    SchemaRegistry,
+    ServedTable,
+    TopicTable,
+)
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.config.errors import Mistakes
 from kdi_assets.config.loader import load_streams
@@ -178,7 +186,8 @@ def test_two_folders_can_be_loaded_in_one_process(tmp_path: Path) -> None:
 def test_dagster_finds_all_components_with_every_field_described() -> None:
     found = {key.name: obj for key, obj in discover_package_objects(["kdi_assets.components"]).items()}
 
-    components = (TopicTable, RefinedTable, ServedTable, KafkaCluster, SchemaRegistry)
+    tables = (TopicTable, KinesisTable, RefinedTable, ServedTable)
+    components = (*tables, KafkaCluster, KinesisConnection, SchemaRegistry)
     assert found == {component.__name__: component for component in components}
     for component in components:
         schema = component.model().model_json_schema()
