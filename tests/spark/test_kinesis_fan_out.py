@@ -193,7 +193,7 @@ def test_a_shard_that_ends_after_its_iterator_failed_is_looked_at_behind_its_las
     reset.result()
     assert orders.drained() == orders.ids
     assert orders.entries()[-1].bookmarks[TopicPartition("orders", 0)].ended
-    assert server.calls("GetRecords", shard=id_of(0)) == 3 + 3
+    assert server.calls("GetRecords", shard=id_of(0)) in (3 + 3, 3 + 4), "one more if the server is near the end late"
 
 
 def test_a_shard_that_is_split_while_it_is_read_is_ended_and_not_subscribed_to_again(
