@@ -162,12 +162,6 @@ class ServedFollower:
 
     def read(self, lake: str) -> FollowerStatus:
         uri = self.served.table_uri(lake)
-        try:
-            there = TableLog.open(uri)
-        except KdiError as refusal:
-            return FollowerStatus.refused(refusal, [uri])
-        if there is None:  # before the database is asked: without rows there is nothing to serve
-            return FollowerStatus.refused(SourceMissing(target=self.name, uri=uri), [])
         status = read_served_status(self.served, lake=lake, home=Settings.from_environment().home)
         if status.refusal:
             return FollowerStatus.refused(status.refusal, [uri])

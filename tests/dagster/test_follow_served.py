@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -126,6 +127,25 @@ def test_a_failed_blocking_check_holds_a_served_table_too(instance: DagsterInsta
 
     assert held == (False, f"{usage.served.name}: held: a blocking check of {AUDITED.table} failed")
     assert usage.tick()
+
+
+def test_a_served_table_whose_source_is_gone_is_requested_and_one_whose_source_never_was_is_not(
+    usage: ServedFile,
+) -> None:
+    """Purpose: rows of a table that is gone are served for good, and nobody sees it without a run that says so.
+    Procedure: look before there is a Delta table; serve it; remove it; look twice.
+    Pass: the first look waits; of the next two the first requests a run.
+    """
+    before = usage.tick(), usage.said
+    usage.append(1)
+    usage.tick()
+    usage.serve()
+    usage.later(11)
+    served = usage.tick()
+    rmtree(usage.served.table_uri(usage.lake))
+
+    assert before == (False, f"{usage.served.name}: there is no Delta table at {usage.served.table_uri(usage.lake)}.")
+    assert (served, usage.tick(), usage.tick()) == (False, True, False)
 
 
 def test_a_served_table_whose_source_is_damaged_stops_no_other_table(usage: ServedFile) -> None:
