@@ -56,7 +56,8 @@ def new_rows(spark: SparkSession, table: str, *, into: str, consumer: str = "") 
         consumer: A name for the bookmark; an asset that reads several tables needs one name for each.
 
     Raises:
-        UpstreamMissing: The table does not exist.
+        UpstreamMissing: The table does not exist yet.
+        UpstreamGone: The table does not exist, and the asset has committed before.
         BookmarksUnreadable: Commits of the asset's table since its last bookmark cannot be read.
     """
     from kdi_assets.refine.consumer import new_rows as read_new_rows

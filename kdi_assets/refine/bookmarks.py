@@ -14,8 +14,15 @@ from kdi_assets.delta.errors import CommitUnreadable, RestoredToBefore
 from kdi_assets.delta.log import CommitInfo, TableLog, row_actions
 from kdi_assets.delta.markers import Markers, live_markers, version_id
 from kdi_assets.delta.single_commit import CommitRequest, refuse_conflicts
+from kdi_assets.follow.upstream import OpenedUpstream, open_upstream
 from kdi_assets.refine.entry import FORMAT
-from kdi_assets.refine.errors import BookmarksUnreadable, ChangedByOthers, RefinedByNewerRelease
+from kdi_assets.refine.errors import (
+    BookmarksUnreadable,
+    ChangedByOthers,
+    RefinedByNewerRelease,
+    UpstreamGone,
+    UpstreamMissing,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +143,25 @@ def read_bookmarks(log: TableLog, consumer: str, *, alone: bool = True) -> Bookm
             table=consumer, uri=log.uri, version=gone.version, why=gone.why, undone=undone
         ) from gone
     return Bookmarks(log.version, live, bool(altered))
+
+
+def open_consumed(uri: str, bookmarks: Bookmarks | None, *, consumer: str, upstream: str) -> OpenedUpstream:
+    """Open an upstream table, and find up to which version the consumer has consumed it.
+
+    Args:
+        bookmarks: Read before this call; ``None``: the consumer has none.
+        upstream: The upstream table's name, for messages.
+
+    Raises:
+        UpstreamMissing: It does not exist yet.
+        UpstreamGone: It does not exist, and rows were made of it before.
+        KdiError: Its log cannot be read.
+    """
+    found = open_upstream(uri, bookmarks.consumed if bookmarks else lambda table_id: None)
+    if found is None:
+        missing = UpstreamMissing if bookmarks is None or bookmarks.committed is None else UpstreamGone
+        raise missing(table=consumer, upstream=upstream, uri=uri)
+    return found
 
 
 def follow_harmless(

@@ -17,8 +17,14 @@ from kdi_assets.delta.files import TableAt
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.markers import version_id
 from kdi_assets.delta.single_commit import CommitRequest, commit_behind
-from kdi_assets.follow.upstream import UpstreamChanges, changes_since, open_upstream
-from kdi_assets.refine.bookmarks import Bookmarks, bookmark_transactions, follow_harmless, read_bookmarks
+from kdi_assets.follow.upstream import UpstreamChanges, changes_since
+from kdi_assets.refine.bookmarks import (
+    Bookmarks,
+    bookmark_transactions,
+    follow_harmless,
+    open_consumed,
+    read_bookmarks,
+)
 from kdi_assets.refine.columns import other_columns
 from kdi_assets.refine.entry import Consumed, RefineEntry, RefineKind, metadata_of
 from kdi_assets.refine.errors import (
@@ -29,7 +35,6 @@ from kdi_assets.refine.errors import (
     RowsAppendedAgain,
     RowsOfOtherConsumer,
     RowsOfOtherDates,
-    UpstreamMissing,
     another_active,
 )
 from kdi_assets.refine.read import appended_rows, change_rows, rows_at
@@ -154,16 +159,15 @@ def new_rows(spark: SparkSession, *, upstream: str, output: str, consumer: str) 
         consumer: A name that no other consumer uses in the output table.
 
     Raises:
-        UpstreamMissing: The upstream table does not exist.
+        UpstreamMissing: The upstream table does not exist yet.
+        UpstreamGone: The upstream table does not exist, and the consumer has committed before.
         BookmarksUnreadable: Commits of the output table since the consumer's last one cannot be read, or a RESTORE
             undid all of them.
         TableUnreadable: A commit of the upstream table is there, and cannot be read.
     """
     written = TableLog.open(output)
     bookmarks = _bookmarks(written, consumer) if written else None
-    found = open_upstream(upstream, bookmarks.consumed if bookmarks else lambda table_id: None)
-    if found is None:
-        raise UpstreamMissing(table=consumer, upstream=upstream, uri=upstream)
+    found = open_consumed(upstream, bookmarks, consumer=consumer, upstream=upstream)
     changes = changes_since(found.log, found.since, table=upstream)
     if changes.kind == "nothing":
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kdi_assets.delta.errors import OvertakenCommit
-from kdi_assets.errors import AGAIN, KdiError, Terminal, Transient
+from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.wording import sql_command
 
 MATERIALIZE_AGAIN = "dagster asset materialize   (the same asset again)"
@@ -20,7 +20,7 @@ class UpstreamMissing(Transient):
     def message_parts(self) -> tuple[str, str, str]:
         run = f"kdi drain {self.upstream}; then kdi refine {self.table}   (or kdi refine it, if it is refined)"
         if self.upstream == self.uri:  # read by an asset of someone's own
-            run = f"{AGAIN}   (first drain or refine the table, or correct its path)"
+            run = f"{MATERIALIZE_AGAIN[:-1]}; first drain or refine the table, or correct its path)"
         return (
             f"{self.table}: its upstream table {self.upstream} does not exist: {self.uri}.",
             "nothing was written; the first refinement after the table exists takes all of its rows.",
@@ -29,18 +29,23 @@ class UpstreamMissing(Transient):
 
 
 class UpstreamGone(Terminal):
-    """An upstream table does not exist, and the refined table was refined before."""
+    """An upstream table does not exist, and rows were made of it before."""
 
     table: str
     upstream: str
     uri: str
 
-    what_happened = "{table}: it was refined before, and its upstream table {upstream} does not exist: {uri}."
-    what_is_safe = "nothing was written; the table keeps its rows, and readers have them as before."
-    what_to_run = (
-        "kdi refine {table}   (first put the upstream table back, or correct its path in the document; of a new table "
-        "at this place all rows are computed again, and take the place of those that are here)"
-    )
+    def message_parts(self) -> tuple[str, str, str]:
+        run = f"kdi refine {self.table}   (first put the upstream table back, or correct its path in the document; of a"
+        run += " new table at this place all rows are computed again, and take the place of those that are here)"
+        if self.upstream == self.uri:  # read by an asset of someone's own
+            run = f"{MATERIALIZE_AGAIN[:-1]}; first put the upstream table back, or correct its path; of a new table at"
+            run += " this place all rows are new)"
+        return (
+            f"{self.table}: it has rows of its upstream table {self.upstream}, which does not exist: {self.uri}.",
+            "nothing was written; the table keeps its rows, and readers have them as before.",
+            run,
+        )
 
 
 class AnotherRefinementActive(Transient):

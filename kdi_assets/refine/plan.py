@@ -14,17 +14,14 @@ from kdi_assets.follow.upstream import (
     UpstreamChanges,
     changed_column,
     changes_since,
-    open_upstream,
 )
-from kdi_assets.refine.bookmarks import Bookmarks, read_bookmarks
+from kdi_assets.refine.bookmarks import Bookmarks, open_consumed, read_bookmarks
 from kdi_assets.refine.deletes import deletes_are_lost
 from kdi_assets.refine.entry import Consumed, RefineKind
 from kdi_assets.refine.errors import (
     BookmarksUnreadable,
     ChangedByOthers,
     TableNotRefined,
-    UpstreamGone,
-    UpstreamMissing,
 )
 from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, RefinedTableSpec, ReplaceDates, Upsert
 
@@ -124,12 +121,7 @@ def _upstream_changes(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks |
     for upstream in table.upstreams:
         uri = upstream.uri(lake)
         if uri not in opened:
-            found = open_upstream(uri, bookmarks.consumed if bookmarks else lambda table_id: None)
-            if found is None:
-                has_committed = bookmarks is not None and bookmarks.committed is not None
-                missing = UpstreamGone if has_committed else UpstreamMissing
-                raise missing(table=table.name, upstream=upstream.table, uri=uri)
-            opened[uri] = found
+            opened[uri] = open_consumed(uri, bookmarks, consumer=table.name, upstream=upstream.table)
     pairs = [(upstream, opened[upstream.uri(lake)]) for upstream in table.upstreams]
     return tuple(changes_since(found.log, found.since, view=u.view, table=u.table) for u, found in pairs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,8 @@ from kdi_assets.refine.errors import (
     RowsAppendedAgain,
     RowsOfOtherConsumer,
     RowsOfOtherDates,
+    UpstreamGone,
+    UpstreamMissing,
 )
 from tests.refined import Lakeside
 
@@ -71,6 +74,19 @@ def test_rows_of_other_columns_than_the_table_are_refused(lakeside: Lakeside, co
     lakeside.append(LATE)
     new_in(lakeside).replace_everything(new.rows.selectExpr(*columns))
     assert lakeside.rows(MADE).total() == 1
+
+
+def test_an_upstream_table_that_is_gone_is_told_from_one_that_is_not_there_yet(lakeside: Lakeside) -> None:
+    uri, never = lakeside.uri("bronze/events"), lakeside.uri("bronze/never")
+
+    with pytest.raises(UpstreamMissing):
+        new_rows(lakeside.spark, upstream=never, output=lakeside.uri(MADE), consumer="made")
+    new_in(lakeside).append(new_in(lakeside).rows)
+    rmtree(uri)
+    with pytest.raises(UpstreamGone) as gone:
+        new_rows(lakeside.spark, upstream=uri, output=lakeside.uri(MADE), consumer="made")
+
+    assert gone.value.message_parts()[2].startswith("dagster asset materialize ")
 
 
 def test_dates_are_replaced_only_by_their_own_rows(lakeside: Lakeside) -> None:
