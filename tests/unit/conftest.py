@@ -1,13 +1,18 @@
-"""No environment of the machine; a fake registry without pauses; and `kdi` in this process."""
+"""No environment of the machine; a fake registry without pauses; `kdi` in this process; a table of each kind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
-from tests.documents import stream, written
+from kdi_assets.announce.status import AnnouncedStatus
+from kdi_assets.monitoring import follower_rows
+from tests.documents import SERVED, refined, stream, written
 from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
 from tests.typed import Kdi, typed
 
@@ -37,3 +42,23 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     for name, value in {"KDI_LAKE": lake, "KDI_DEFS": str(tmp_path), "KDI_KAFKA": "127.0.0.1:1"}.items():
         monkeypatch.setenv(name, value)
     return typed(monkeypatch, capsys)
+
+
+@pytest.fixture
+def every_kind(kdi: Kdi, tmp_path: Path, lake: str, monkeypatch: pytest.MonkeyPatch) -> Kdi:
+    """A table of each kind over one Delta table; the stream is retired, so that nobody asks its broker."""
+    monkeypatch.setenv("KDI_HOME", str(tmp_path))
+    announced = AnnouncedStatus(3, 5, 2, waiting_since=datetime(2026, 3, 10, 12, tzinfo=UTC))
+    monkeypatch.setattr(follower_rows, "announced_streams", lambda streams: [s for s in streams if s.announce])
+    statuses = lambda streams, *_, **__: {s.name: announced for s in streams}  # noqa: E731
+    monkeypatch.setattr(follower_rows, "read_announced_statuses", statuses)
+    orders = stream("bronze/orders", more=", status: retired")
+    told = stream(
+        "bronze/told", more=", status: retired, announce: {topic: files}, freshness: {warn: 1 hour, fail: 2 hours}"
+    )
+    told = told.replace("topic: t,", "topic: told,")
+    silver = refined("silver/daily", upstream="made/elsewhere", more=", freshness: {warn: 1 hour, fail: 6 hours}")
+    written(tmp_path, orders=orders, told=told, silver=silver, copy=SERVED)
+    rows = {"id": [1], "date": pa.array([date(2026, 1, 1)], pa.date32())}
+    write_deltalake(f"{lake}/made/elsewhere", pa.table(rows))
+    return kdi

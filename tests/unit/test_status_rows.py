@@ -1,68 +1,26 @@
-"""`kdi status` and alerts over tables of every kind: one row each, with the same fields."""
+"""`kdi status` and other looks over tables of every kind: one row each, with the same fields, found by its name."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from shutil import rmtree
 
 import duckdb
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 
-from kdi_assets.announce.errors import FilesAreNotRows
-from kdi_assets.announce.status import AnnouncedStatus
-from kdi_assets.delta.errors import OvertakenCommit, StorageFailed, StorageUnanswered
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.plan_errors import TableNotMoved
-from kdi_assets.errors import KdiError
-from kdi_assets.follow.upstream import ChangeKind, UpstreamChanges
-from kdi_assets.monitoring import follower_rows
-from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
-from kdi_assets.monitoring.follower_rows import FollowerRow
-from kdi_assets.monitoring.status_row import freshness_level
+from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.monitoring.stream_row import StreamRow
 from kdi_assets.refine.bookmarks import bookmark_transactions
-from kdi_assets.refine.errors import UpstreamMissing
-from kdi_assets.runtime.errors import DriverDiffers
-from kdi_assets.serve.errors import SourceGone, SourceMissing, TableAlteredByHand
-from kdi_assets.serve.status import ServedStatus
-from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
-from kdi_assets.stream.capabilities import TableKind
-from kdi_assets.stream.limits import FreshnessLimits
-from kdi_assets.stream.served_table import Postgres, ServedTableSpec
-from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
-from tests.documents import refined, stream, written
+from kdi_assets.sources.kafka.errors import BrokerUnreachable
+from tests.documents import SERVED, refined, stream, written
 from tests.typed import Kdi
 
-NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
-COPY = """type: kdi_assets.components.ServedTable
-attributes: {table: made/elsewhere, keys: [id], into: {duckdb: {file: x.duckdb, table: elsewhere_now}}}
-"""
 OF_ALL_KINDS = {"kind", "state", "behind", "waiting_seconds", "fresh", "next_command", "error"}
-
-
-@pytest.fixture
-def every_kind(kdi: Kdi, tmp_path: Path, lake: str, monkeypatch: pytest.MonkeyPatch) -> Kdi:
-    """A table of each kind over one Delta table; the stream is retired, so that nobody asks its broker."""
-    monkeypatch.setenv("KDI_HOME", str(tmp_path))
-    announced = AnnouncedStatus(3, 5, 2, waiting_since=NOW)
-    monkeypatch.setattr(follower_rows, "announced_streams", lambda streams: [s for s in streams if s.announce])
-    statuses = lambda streams, *_, **__: {s.name: announced for s in streams}  # noqa: E731
-    monkeypatch.setattr(follower_rows, "read_announced_statuses", statuses)
-    orders = stream("bronze/orders", more=", status: retired")
-    told = stream(
-        "bronze/told", more=", status: retired, announce: {topic: files}, freshness: {warn: 1 hour, fail: 2 hours}"
-    )
-    told = told.replace("topic: t,", "topic: told,")
-    silver = refined("silver/daily", upstream="made/elsewhere", more=", freshness: {warn: 1 hour, fail: 6 hours}")
-    written(tmp_path, orders=orders, told=told, silver=silver, copy=COPY)
-    rows = {"id": [1], "date": pa.array([date(2026, 1, 1)], pa.date32())}
-    write_deltalake(f"{lake}/made/elsewhere", pa.table(rows))
-    return kdi
 
 
 def test_every_table_has_a_line_and_the_command_that_brings_it_up_to_date(every_kind: Kdi) -> None:
@@ -133,77 +91,10 @@ def test_freshness_says_how_long_rows_wait_for_tables_that_follow(every_kind: Kd
     assert programs.objects[0]["error"]["happened"] in shown.err
 
 
-def test_a_plan_of_a_served_table_says_what_would_be_read(every_kind: Kdi, lake: str) -> None:
-    """Procedure: plan before the first run; serve; plan; rows come; plan again."""
-    first = every_kind("plan", "elsewhere_now")
-    served = every_kind("serve", "elsewhere_now")
-    idle = every_kind("plan", "elsewhere_now")
-    rows = {"id": [2], "date": pa.array([date(2026, 1, 2)], pa.date32())}
-    write_deltalake(f"{lake}/made/elsewhere", pa.table(rows), mode="append")
-    new, in_json = every_kind("plan", "elsewhere_now"), every_kind("plan", "elsewhere_now", "--json")
-
-    assert first.out.endswith("would replace all rows with made/elsewhere v0: its rows are not served yet\n")
-    assert served.code == 0, served.err
-    assert idle.out == "duckdb/elsewhere_now: nothing to serve; it has made/elsewhere v0\n"
-    assert new.out.endswith("would replace all rows with made/elsewhere v1: new rows\n")
-    assert in_json.objects[0] | {"error": None} == {
-        "served": "duckdb/elsewhere_now",
-        "table": "made/elsewhere",
-        "new": "appended",
-        "why": "new rows",
-        "consumed_version": 0,
-        "newest_version": 1,
-        "dates": [],
-        "error": None,
-    }
-
-
-def test_a_plan_says_what_a_run_does_after_a_version_without_new_rows(every_kind: Kdi, lake: str) -> None:
-    assert every_kind("serve", "elsewhere_now").code == 0
-    rows = {"id": [2], "date": pa.array([date(2026, 1, 1)], pa.date32())}
-    write_deltalake(f"{lake}/made/elsewhere", pa.table(rows), mode="append")
-    assert every_kind("serve", "elsewhere_now").code == 0
-    DeltaTable(f"{lake}/made/elsewhere").optimize.compact()
-
-    answer = every_kind("plan", "elsewhere_now")
-
-    assert answer.out.endswith("would replace all rows with made/elsewhere v2: it has v1, and no row changed since\n")
-
-
-@pytest.mark.parametrize(
-    ("consumed", "changes", "said"),
-    [
-        (7, "nothing", "nothing to serve; it has t v7"),
-        (6, "nothing", "would only record t v7: it has v6, and no row changed since"),
-        (6, "appended", "would upsert the rows of 0 added files of t v7"),
-    ],
-)
-def test_a_plan_of_a_table_in_postgres_names_the_version_that_is_meant(
-    consumed: int, changes: ChangeKind, said: str, monkeypatch: pytest.MonkeyPatch, every_kind: Kdi, tmp_path: Path
-) -> None:
-    found = UpstreamChanges("", "t", "", "", consumed, 7, changes)
-    of = ServedTableSpec("t", Postgres("t"), ("id",))
-    why = "" if changes == "nothing" else "new rows"
-    status = ServedStatus(of, consumed, 7, found, why)
-    monkeypatch.setattr("kdi_assets.serve.status.read_served_status", lambda *_, **__: status)
-
-    assert every_kind("plan", "elsewhere_now").out.endswith(f": {said}\n")
-
-
-def test_a_plan_of_a_table_that_is_served_twice_says_both_refusals(every_kind: Kdi, tmp_path: Path) -> None:
-    nowhere = COPY.replace("made/elsewhere", "made/nowhere").replace("elsewhere_now", "twice")
-    written(tmp_path, one=nowhere, two=nowhere.replace("x.duckdb, table: twice", "y.duckdb, table: again"))
-
-    answer = every_kind("plan", "made/nowhere")
-
-    assert answer.code == 75
-    assert "duckdb/twice" in answer.err and "duckdb/again" in answer.err
-
-
 @pytest.mark.parametrize("names", [(), ("elsewhere_now",)])
 def test_no_look_starts_the_embedded_server(every_kind: Kdi, tmp_path: Path, names: tuple[str, ...]) -> None:
     """Also if the file of a server that was killed is left, and its number is another process's."""
-    written(tmp_path, copy=COPY.replace("duckdb: {file: x.duckdb, table", "postgres: {table"))
+    written(tmp_path, copy=SERVED.replace("duckdb: {file: x.duckdb, table", "postgres: {table"))
     left = tmp_path / "postgres" / "postmaster.pid"
     left.parent.mkdir()
     left.write_text(f"{os.getpid()}\n")
@@ -265,7 +156,7 @@ def test_a_table_with_rows_whose_upstream_table_is_gone_is_refused_and_a_new_one
     written(
         tmp_path,
         new=refined("silver/new", upstream="made/elsewhere"),
-        later=COPY.replace("elsewhere_now", "later"),
+        later=SERVED.replace("elsewhere_now", "later"),
     )
     rmtree(f"{lake}/made/elsewhere")
 
@@ -289,79 +180,12 @@ def test_a_table_with_rows_whose_upstream_table_is_gone_is_refused_and_a_new_one
     assert unserved["error"]["type"] == "SourceGone"
 
 
-@pytest.mark.parametrize(
-    ("row", "state"),
-    [
-        (FollowerRow("x", TableKind.REFINED, refusal=StorageFailed(uri="s3://x", detail="no answer")), "unreachable"),
-        (FollowerRow("x", TableKind.SERVED, refusal=SourceMissing(target="x", uri="/x")), "not begun"),
-        (FollowerRow("x", TableKind.ANNOUNCED, has_begun=False), "not begun"),
-        (FollowerRow("x", TableKind.ANNOUNCED, refusal=FilesAreNotRows(stream="", uri="", feature="")), "refused"),
-    ],
-)
-def test_a_word_says_whether_someone_must_decide(row: FollowerRow, state: str) -> None:
-    assert row.state == state
-
-
-def test_a_stream_behind_an_open_transaction_is_not_called_fresh() -> None:
-    held = {TopicPartition("t", 0): PartitionBacklog(10, 10, 0, open_transaction_offsets=3)}
-    limits = FreshnessLimits(60, 600)
-    orders = Stream("t", "a/b", "id bigint", "current_date()", Cluster("main", "localhost:1"), freshness=limits)
-    row = StreamRow(orders, Backlog("a/b", held, 0, None, None, 3), None)
-
-    assert (row.behind, row.waiting_seconds, freshness_level(row)) == (0, None, None)
-    free = replace(row, backlog=replace(row.backlog, open_transaction_offsets=0))
-    assert freshness_level(free) == "passed"
-
-
-def test_a_plan_of_a_served_table_without_its_delta_table_is_a_refusal(every_kind: Kdi, tmp_path: Path) -> None:
-    written(tmp_path, copy=COPY.replace("made/elsewhere", "made/nowhere"))
-
-    answer = every_kind("plan", "elsewhere_now", "--json")
-
-    (refused,) = answer.objects
-    assert (answer.code, refused["served"], refused["error"]["type"]) == (75, "duckdb/elsewhere_now", "SourceMissing")
-    assert "stream" not in refused
-
-
 def test_a_refusal_has_the_name_under_the_key_of_the_kind(every_kind: Kdi, lake: str) -> None:
     Path(lake, "made/elsewhere/_delta_log/00000000000000000000.json").write_text("{ this is no commit")
 
     (refused,) = every_kind("plan", "silver/daily", "--json").objects
 
     assert (refused["table"], refused.get("stream"), bool(refused["error"])) == ("silver/daily", None, True)
-
-
-def test_the_doctor_examines_tables_that_follow(every_kind: Kdi, tmp_path: Path) -> None:
-    """Purpose: a database or a topic that does not answer is found before a run fails.
-    Pass: a table that can be read is ok, one without its upstream table is a warning, one whose file is no database is
-    wrong; of a stream that is not asked for nothing is examined.
-    """
-    broken = COPY.replace("elsewhere_now", "broken").replace("x.duckdb", "y.duckdb")
-    written(tmp_path, gone=refined("silver/gone", upstream="made/nowhere"), broken=broken)
-    (tmp_path / "y.duckdb").write_text("this is no database")
-
-    answer = every_kind("doctor", "silver/daily", "silver/gone", "elsewhere_now", "duckdb/broken", "--json")
-
-    found = {one["of"]: one for one in answer.objects if one["examination"] in list(TableKind)}
-    assert {of: one["verdict"] for of, one in found.items()} == {
-        "silver/daily": "ok",
-        "silver/gone": "warning",
-        "duckdb/elsewhere_now": "ok",
-        "duckdb/broken": "wrong",
-    }
-    assert (found["silver/daily"]["found"], found["silver/gone"]["found"]) == ("1 version behind", "upstream missing")
-    assert found["duckdb/broken"]["error"]["happened"]
-    assert not [one for one in answer.objects if one["examination"] in ("brokers", "stream", "rights")]
-
-
-def test_the_doctor_does_not_start_the_embedded_server(every_kind: Kdi, tmp_path: Path) -> None:
-    written(tmp_path, copy=COPY.replace("duckdb: {file: x.duckdb, table", "postgres: {table"))
-
-    answer = every_kind("doctor", "elsewhere_now", "--json")
-
-    (served,) = [one for one in answer.objects if one["examination"] == "served"]
-    assert served["verdict"] == "ok" and "does not run" in served["found"]
-    assert not (tmp_path / "postgres").exists()
 
 
 @pytest.mark.parametrize(
@@ -389,25 +213,6 @@ def test_a_name_that_no_table_has_is_refused_with_the_names_of_all_kinds(every_k
     assert "no table is called duckdb/elsewhere_then: did you mean duckdb/elsewhere_now?" in answer.err
 
 
-@pytest.mark.parametrize(
-    ("waits", "limits", "refusal", "level"),
-    [
-        (30.0, FreshnessLimits(60, 600), None, "passed"),
-        (60.0, FreshnessLimits(60, 600), None, "warn"),
-        (600.0, FreshnessLimits(60, 600), None, "error"),
-        (600.0, None, None, None),
-        (None, FreshnessLimits(60, 600), None, None),
-        (0.0, FreshnessLimits(60, 600), TopicMissing(cluster="main", topic="files", bootstrap_servers="b:1"), None),
-    ],
-)
-def test_what_waits_is_judged_by_the_limits_alone(
-    waits: float | None, limits: FreshnessLimits | None, refusal: KdiError | None, level: str | None
-) -> None:
-    row = FollowerRow("x", TableKind.ANNOUNCED, 1, waits, limits=limits, refusal=refusal)
-
-    assert freshness_level(row) == level
-
-
 def test_one_refined_table_that_cannot_be_read_leaves_the_others_their_rows(
     every_kind: Kdi, lake: str, tmp_path: Path
 ) -> None:
@@ -424,36 +229,6 @@ def test_one_refined_table_that_cannot_be_read_leaves_the_others_their_rows(
     assert {one["kind"] for one in found if one["error"]} == {"refined", "served"}
     (sound,) = [one for one in found if one.get("table") == "silver/sound"]
     assert (sound["state"], sound["behind"], sound["error"]) == ("behind", 1, None)
-
-
-@pytest.mark.parametrize(
-    ("refusal", "command"),
-    [
-        (StorageUnanswered(lake="s3://x", detail="no answer"), "kdi doctor"),
-        (DriverDiffers(theirs="4.1.0", ours="4.2.0"), "kdi driver stop && kdi serve x/y"),
-        (TableAlteredByHand(target="x/y", differences=("a",), statements=("ALTER TABLE;",)), "kdi serve x/y --rebuild"),
-        (TableAlteredByHand(target="x/y", differences=("a",), statements=()), "kdi serve x/y --rebuild"),
-        (
-            TableNotMoved(stream="x/y", former="/x/z", uri="/x/y", beside=("_ledger",)),
-            "mv /x/z_ledger /x/y_ledger && mv /x/z /x/y",
-        ),
-        (UpstreamMissing(table="gold/y", upstream="silver/x", uri="/silver/x"), ""),
-        (SourceMissing(target="x/y", uri="/x"), ""),
-        (SourceGone(target="x/y", uri="/x", version=1), "kdi serve x/y"),
-        (OvertakenCommit(uri="/x", version=1, operation="DELETE"), "kdi serve x/y"),
-    ],
-)
-def test_the_next_command_after_a_refusal_can_be_typed(refusal: KdiError, command: str) -> None:
-    row = FollowerRow("x/y", TableKind.SERVED, refusal=refusal)
-
-    assert row.next_command == command
-
-
-def test_the_next_command_of_a_stream_is_its_drain_if_the_refusal_knows_none() -> None:
-    missing = TopicMissing(cluster="main", topic="t", bootstrap_servers="b:1")
-    orders = Stream("t", "a/b", "id bigint", "current_date()", Cluster("main", "localhost:1"))
-
-    assert StreamRow(orders, Backlog("a/b", {}, 0, None, missing, 0), None).next_command == "kdi drain a/b"
 
 
 def test_brokers_that_did_not_answer_for_streams_are_not_asked_for_announcements(
