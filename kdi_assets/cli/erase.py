@@ -74,7 +74,7 @@ def erase(
         followed = list(follow_erasure(downstream, lake=lake, session=session, where=where)) if yes else []
         vacuumed = vacuum_all(session, chosen, downstream, lake) if yes and vacuum else None
     text = [
-        _text(report, downstream.names, yes=yes),
+        _text(report, downstream.names),
         *map(_followed_text, followed),
         *([str(vacuumed)] if vacuumed else []),
     ]
@@ -86,7 +86,7 @@ def erase(
         raise typer.Exit(exit_code(errors))
 
 
-def _text(report: EraseReport, downstream: Sequence[str], *, yes: bool) -> str:
+def _text(report: EraseReport, downstream: Sequence[str]) -> str:
     counts = [f"{counted(report.rows, 'row')} of {counted(report.messages, 'message')}"]
     counts += [counted(report.dead_letters, "dead letter")] if report.dead_letters else []
     counts += [f"{counted(report.removed_rows, 'row')} of the table `…_removed`"] if report.removed_rows else []

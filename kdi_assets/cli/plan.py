@@ -57,7 +57,7 @@ def plan(table: NameOfAnyKind, defs: Defs = None, as_json: AsJson = False) -> No
     lake = Settings.from_environment().lake
     with refusal_in_json(stream=chosen.name, as_json=as_json):
         snapshot = take_snapshot(chosen, lake)
-        plan = None if snapshot.position_commit else _plan(chosen, lake, snapshot)
+        plan = None if snapshot.position_commit else _plan(chosen, snapshot)
         waiting = _waiting(chosen, snapshot) if plan else None
         if snapshot.ledger and (plan is None or plan.ranges or (waiting and waiting.first_at)):
             _refuse_unsuitable(chosen, lake, snapshot.ledger.table)
@@ -71,7 +71,7 @@ def _refuse_unsuitable(stream: Stream, lake: str, log: TableLog) -> None:
         refuse_unsuitable(stream, lake, log, session())
 
 
-def _plan(stream: Stream, lake: str, snapshot: Snapshot) -> Plan:
+def _plan(stream: Stream, snapshot: Snapshot) -> Plan:
     from kdi_assets.drain.snapshot import check_last_read, expected_offset_bytes
 
     plan = snapshot.plan(stream, offset_bytes=expected_offset_bytes(stream, snapshot))
