@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kdi_assets.stream.capabilities import capability_table
+from kdi_assets.stream.capabilities import CAPABILITIES, KINDS, Has, Lacks
 
 PAGE = Path(__file__).parent.parent / "docs" / "kinds-of-tables.md"
 BEGIN, END = "<!-- what each kind of table can do: written by `make capabilities` -->", "<!-- by hand -->"
@@ -14,7 +14,20 @@ def updated(page: str) -> str:
     """The page with the table as the code has it."""
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
-    return f"{before}{BEGIN}\n\n{capability_table()}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{_table()}\n{END}{after}"
+
+
+def _table() -> str:
+    head = ["", *KINDS.values()]
+    rows = [[f"**{row.name}**: {row.question}", *(_cell(row.of(kind)) for kind in KINDS)] for row in CAPABILITIES]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, ["---"] * len(head), *rows))
+
+
+def _cell(cell: Has | Lacks) -> str:
+    if isinstance(cell, Lacks):
+        return f"**no**: {cell.why}"
+    more = f" ([more]({cell.page}))" if cell.page else ""
+    return (f"`{cell.command}`: {cell.by}" if cell.command else cell.by) + more
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ stream.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -43,21 +43,12 @@ class Has:
     command: str = ""
     page: str = ""
 
-    def markdown(self) -> str:
-        """The cell of the page."""
-        more = f" ([more]({self.page}))" if self.page else ""
-        return (f"`{self.command}`: {self.by}" if self.command else self.by) + more
-
 
 @dataclass(frozen=True, slots=True)
 class Lacks:
     """The kind cannot do it, or does not need it: why, and what to use instead."""
 
     why: str
-
-    def markdown(self) -> str:
-        """The cell of the page."""
-        return f"**no**: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,18 +316,3 @@ CAPABILITIES: tuple[Capability, ...] = (
         announced=Has("if the topic of the bookmarks is lost, all files are listed again, and the run says so"),
     ),
 )
-
-
-def capability_table() -> str:
-    """The matrix as a table in Markdown."""
-    head = ["", *KINDS.values()]
-    return "\n".join(_line(cells) for cells in (head, ["---"] * len(head), *_rows())) + "\n"
-
-
-def _rows() -> Iterator[list[str]]:
-    for row in CAPABILITIES:
-        yield [f"**{row.name}**: {row.question}", *(row.of(kind).markdown() for kind in KINDS)]
-
-
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
