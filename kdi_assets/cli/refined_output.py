@@ -45,10 +45,10 @@ _OF_ENTRY = (
 
 def print_refined_plan(table: RefinedTableSpec, *, as_json: bool) -> None:
     """Show what `kdi refine` would do."""
-    from kdi_assets.monitoring.refined_status import plan_of
+    from kdi_assets.refine.plan import plan_refinement
 
     with refusal_in_json(table=table.name, as_json=as_json):
-        plan = plan_of(table, Settings.from_environment().lake)
+        plan = plan_refinement(table, Settings.from_environment().lake)
     fields = {
         "table": table.name,
         "refined": plan.kind,

@@ -13,7 +13,6 @@ from kdi_assets.monitoring.checks.finding import CheckResult, level_of_delay
 from kdi_assets.refine.bookmarks import changes_rows
 from kdi_assets.refine.entry import parse_refine_entry
 from kdi_assets.refine.plan import RefinePlan, plan_refinement
-from kdi_assets.refine.transform import function_source
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.wording import duration
 
@@ -49,15 +48,10 @@ class RefinedStatus:
         return (now - self.waiting_since).total_seconds() if self.waiting_since else 0.0
 
 
-def plan_of(table: RefinedTableSpec, lake: str) -> RefinePlan:
-    """The plan of the next refinement by the document as it is; raises like ``plan_refinement``."""
-    return plan_refinement(table, lake, definition=table.definition(function_source(table)), rebuild=False)
-
-
 def read_refined_status(table: RefinedTableSpec, lake: str) -> RefinedStatus:
     """Read logs only; a refusal is part of the status."""
     try:
-        plan = plan_of(table, lake)
+        plan = plan_refinement(table, lake)
         waits = min((at for u in plan.upstreams if (at := first_new_commit(u))), default=None)
         newest = _newest_commit(table.table_uri(lake))
         entry = parse_refine_entry(newest.user_metadata, newest.version) if newest else None

@@ -26,15 +26,17 @@ from kdi_assets.refine.bookmarks import (
     read_bookmarks,
 )
 from kdi_assets.refine.columns import other_columns
-from kdi_assets.refine.entry import Consumed, RefineEntry, RefineKind, metadata_of
-from kdi_assets.refine.errors import (
-    MATERIALIZE_AGAIN,
-    BookmarksUnreadable,
+from kdi_assets.refine.consumer_errors import (
     NotPartitionedByDate,
     OtherColumns,
     RowsAppendedAgain,
     RowsOfOtherConsumer,
     RowsOfOtherDates,
+)
+from kdi_assets.refine.entry import Consumed, RefineEntry, RefineKind, metadata_of
+from kdi_assets.refine.errors import (
+    MATERIALIZE_AGAIN,
+    BookmarksUnreadable,
     another_active,
 )
 from kdi_assets.refine.read import appended_rows, change_rows, rows_at

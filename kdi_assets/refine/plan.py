@@ -23,6 +23,7 @@ from kdi_assets.refine.errors import (
     ChangedByOthers,
     TableNotRefined,
 )
+from kdi_assets.refine.transform import function_source
 from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, RefinedTableSpec, ReplaceDates, Upsert
 
 
@@ -40,6 +41,7 @@ class RefinePlan:
         dates: For ``dates``: which.
         deletes: The version of the table of deletes that belongs to the rows; ``None``: there is none.
         committed: The version of the newest refinement that the rows come from; ``None``: none, or it is unknown.
+        definition: A digest of the document and of its function. Another one than that of the rows computes all again.
     """
 
     attempt_id: str
@@ -51,6 +53,7 @@ class RefinePlan:
     dates: frozenset[date] = frozenset()
     deletes: int | None = None
     committed: int | None = None
+    definition: str = ""
 
     @property
     def consumed(self) -> Mapping[str, int]:
@@ -81,11 +84,10 @@ class RefinePlan:
         return replace(self, kind="rebuild", why=why, dates=frozenset(), deletes=None)
 
 
-def plan_refinement(table: RefinedTableSpec, lake: str, *, definition: str, rebuild: bool) -> RefinePlan:
+def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False) -> RefinePlan:
     """Plan the next refinement, or refuse.
 
     Args:
-        definition: Of the document, as ``RefinedTableSpec.definition`` gives it.
         rebuild: Compute all rows again, whatever is new, and whatever others did to the table.
 
     Raises:
@@ -93,8 +95,10 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, definition: str, rebu
         UpstreamGone: An upstream table does not exist, and there are rows that were refined before.
         TableNotRefined: The table's path holds rows of another writer.
         BookmarksUnreadable, ChangedByOthers: The table is not as our last commit left it.
+        QueryMistake: Nobody knows the source of the document's function.
         KdiError: A log cannot be read.
     """
+    definition = table.definition(function_source(table))
     log = TableLog.open(table.table_uri(lake))
     bookmarks = _bookmarks(table, log, rebuild=rebuild) if log else None
     changes = _upstream_changes(table, lake, bookmarks)
@@ -108,7 +112,8 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, definition: str, rebu
         kind, why, deletes = "rebuild", f"version {deletes} of {table.name}_deletes is gone", None
     version, table_id = (log.version, log.table_id) if log else (-1, "")
     committed = bookmarks.committed if bookmarks else None
-    return RefinePlan(str(uuid.uuid4()), version, table_id, changes, kind, why, dates, deletes, committed)
+    attempt_id = str(uuid.uuid4())
+    return RefinePlan(attempt_id, version, table_id, changes, kind, why, dates, deletes, committed, definition)
 
 
 def _upstream_changes(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks | None) -> tuple[UpstreamChanges, ...]:

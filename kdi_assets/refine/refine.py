@@ -26,7 +26,6 @@ from kdi_assets.refine.read import one_task
 from kdi_assets.refine.report import RefineReport
 from kdi_assets.refine.spark_errors import spark_failures
 from kdi_assets.refine.stage import create_table, same_columns, stage_change
-from kdi_assets.refine.transform import function_source
 from kdi_assets.refine.upsert import counts_of
 from kdi_assets.stream.refined_table import RefinedTableSpec
 
@@ -93,17 +92,16 @@ def _refined(context: RefineContext, dates: tuple[date, date] | None, *, rebuild
     table, other_columns = context.table, ""
     if dates and not date_by_date(table):
         raise NoDates(table=table.name)
-    definition = table.definition(function_source(table))
 
     def attempt() -> RefineEntry:
         nonlocal other_columns
-        plan = plan_refinement(table, context.lake, definition=definition, rebuild=rebuild)
+        plan = plan_refinement(table, context.lake, rebuild=rebuild)
         plan = plan.with_dates(days_between(*dates)) if dates else plan
         if plan.kind == "nothing":
             return _entry(plan, context)
         plan = plan.with_all_rows(other_columns) if other_columns else plan
         try:
-            return _execute(plan, context, definition)
+            return _execute(plan, context)
         except HasOtherColumns as found:
             # The definition's text alone does not show it. This plan, and each after a lost race, computes all rows.
             other_columns = str(found)
@@ -113,15 +111,15 @@ def _refined(context: RefineContext, dates: tuple[date, date] | None, *, rebuild
     return until_won(attempt, lost=lost, gives_up=partial(another_active, table.name))
 
 
-def _execute(plan: RefinePlan, context: RefineContext, definition: str) -> RefineEntry:
+def _execute(plan: RefinePlan, context: RefineContext) -> RefineEntry:
     table, spark = context.table, context.session()
     context.report(_log_line(table, plan))
     inputs = Inputs(spark, table, plan, context.uri)
     with one_task(spark, wanted=inputs.few):
-        return _execute_planned(plan, context, definition, inputs)
+        return _execute_planned(plan, context, inputs)
 
 
-def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, inputs: Inputs) -> RefineEntry:
+def _execute_planned(plan: RefinePlan, context: RefineContext, inputs: Inputs) -> RefineEntry:
     table, spark = context.table, inputs.spark
     with spark_failures(table.name, "computing rows"):
         computed = compute(inputs, context.lake)
@@ -152,7 +150,7 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, definition: str, 
         **asdict(counts),
     )
     transactions = partial(
-        bookmark_transactions, table.name, plan.consumed, definition=definition, deletes=computed.deletes
+        bookmark_transactions, table.name, plan.consumed, definition=plan.definition, deletes=computed.deletes
     )
     request = CommitRequest(
         context.uri, plan.table_id, plan.attempt_id, lambda version: transactions(version=version), metadata_of(entry)

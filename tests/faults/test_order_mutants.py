@@ -9,6 +9,7 @@ import pytest
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.follow.upstream import OpenedUpstream
+from kdi_assets.refine import bookmarks
 from kdi_assets.refine import envelope as opening
 from kdi_assets.refine import plan as planning
 from kdi_assets.refine import refine as refining
@@ -52,8 +53,8 @@ def _placeholder_stored(patch: MonkeyPatch) -> None:
 
 
 def _own_state_read_last(patch: MonkeyPatch) -> None:
-    module: Any = planning
-    real = module.plan_refinement
+    module: Any = bookmarks
+    real = planning.plan_refinement
 
     def plan(table: Any, lake: str, **options: Any) -> Any:
         opened = {upstream.uri(lake): TableLog.existing(upstream.uri(lake)) for upstream in table.upstreams}

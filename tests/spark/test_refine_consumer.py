@@ -10,13 +10,15 @@ import pytest
 
 from kdi_assets.refine import consumer
 from kdi_assets.refine.consumer import NewRows, new_rows
-from kdi_assets.refine.errors import (
+from kdi_assets.refine.consumer_errors import (
     NotPartitionedByDate,
     OtherColumns,
-    RefiningFailed,
     RowsAppendedAgain,
     RowsOfOtherConsumer,
     RowsOfOtherDates,
+)
+from kdi_assets.refine.errors import (
+    RefiningFailed,
     UpstreamGone,
     UpstreamMissing,
 )

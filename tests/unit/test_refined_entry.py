@@ -55,7 +55,7 @@ def test_bookmarks_of_another_format_stop_every_reader_of_them(tmp_path: Path) -
 
     for rebuild in (False, True):
         with pytest.raises(RefinedByNewerRelease):
-            plan_refinement(COPY, str(tmp_path), definition="", rebuild=rebuild)
+            plan_refinement(COPY, str(tmp_path), rebuild=rebuild)
     with pytest.raises(RefinedByNewerRelease):
         new_rows(cast("Any", None), upstream=upstream, output=output, consumer=COPY.name)
     assert isinstance(read_refined_status(COPY, str(tmp_path)).refusal, RefinedByNewerRelease)
@@ -115,7 +115,9 @@ def test_a_refined_table_whose_own_column_was_replaced_by_one_of_its_name_is_com
     """
     upstream, output = tmp_path / "bronze/events", tmp_path / COPY.table
     write_deltalake(upstream, pa.table({"id": [1]}))
-    made = bookmark_transactions(COPY.name, {str(DeltaTable(upstream).metadata().id): 0}, 0, definition="d")
+    made = bookmark_transactions(
+        COPY.name, {str(DeltaTable(upstream).metadata().id): 0}, 0, definition=COPY.definition()
+    )
     properties = CommitProperties(app_transactions=[Transaction(*each) for each in made.items()])
     row = pa.table({"id": [1], "date": [date(2026, 1, 1)]})
     write_deltalake(output, row, partition_by=["date"], commit_properties=properties)
@@ -141,7 +143,7 @@ def test_a_refined_table_whose_own_column_was_replaced_by_one_of_its_name_is_com
     altered += [{"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}]
     (output / "_delta_log" / f"{before.version() + 1:020}.json").write_text("\n".join(map(json.dumps, altered)))
 
-    plan = plan_refinement(COPY, str(tmp_path), definition="d", rebuild=False)
+    plan = plan_refinement(COPY, str(tmp_path))
 
     assert plan.kind == kind
     assert plan.why == ("its own column id was dropped, renamed or changed its type" if kind == "rebuild" else "")
