@@ -75,13 +75,13 @@ def status(
     if not as_json:
         print_place(defs, selected)
     read = _reader(selected, Settings.from_environment())
-    began, streams = time.monotonic(), _print(*read(), as_json=as_json)
+    began, streams = time.monotonic(), _print_rows(*read(), as_json=as_json)
     while watch:
         time.sleep(max(0.0, began + WATCH_SECONDS - time.monotonic()))
         began, rows = time.monotonic(), read()
         if sys.stdout.isatty():
             typer.echo(CLEAR, nl=False)
-        streams = _print(*rows, as_json=as_json)
+        streams = _print_rows(*rows, as_json=as_json)
     if streams and all(isinstance(one.refusal, Transient) for one in streams):
         raise typer.Exit(EXIT_RETRY)
 
@@ -101,7 +101,7 @@ def _reader(tables: Sequence[FollowedTable], settings: Settings) -> _ReadRows:
     return read
 
 
-def _print(streams: list[StreamRow], followers: list[FollowerRow], *, as_json: bool) -> list[StreamRow]:
+def _print_rows(streams: list[StreamRow], followers: list[FollowerRow], *, as_json: bool) -> list[StreamRow]:
     rows: list[StatusRow] = [*streams, *followers]
     if as_json:
         for row in rows:

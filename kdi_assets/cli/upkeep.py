@@ -43,7 +43,7 @@ def upkeep(
     with lazy_session("upkeep") as session, session.watched():
         for table in chosen:
             found = _upkeep_of(table, lake, session, yes=yes)
-            _print(found, as_json=as_json)
+            _print_upkeep(found, as_json=as_json)
             errors += found.all_errors
     if not yes and not as_json:
         typer.echo(UNCHANGED)
@@ -59,7 +59,7 @@ def _upkeep_of(table: Document, lake: str, session: LazySession, *, yes: bool) -
     return keep_document(table, lake, planned, session=session, now=now) if yes else planned
 
 
-def _print(found: DocumentUpkeep, *, as_json: bool) -> None:
+def _print_upkeep(found: DocumentUpkeep, *, as_json: bool) -> None:
     if as_json:
         print_json(_fields(found))
         return
