@@ -50,8 +50,8 @@ def _unregistered(missing: Sequence[HeardTable], setting: CatalogSetting) -> Tro
         kind=f"{counted(len(missing), 'table')} not registered",
         happened=f"AWS Glue does not have {', '.join([*names[:MOST_NAMED], *more])}, or has it with another location.",
         safe="the tables are complete; only readers that go by the catalog do not find them.",
-        run=f"nothing, if Glue has the databases ({', '.join(databases)}): the next run with a commit registers its "
-        "table. A table with another location: remove it from Glue, or set KDI_CATALOG=glue:DATABASE",
+        run="kdi doctor    (after the next run with a commit: it registers its table if Glue has the databases "
+        f"{', '.join(databases)}. Remove a table with another location first, or set KDI_CATALOG=glue:DATABASE)",
     )
 
 

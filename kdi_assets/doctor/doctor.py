@@ -98,7 +98,7 @@ def documents(loaded: LoadedFolder, folder: Path) -> Iterator[Finding]:
             kind="no streams",
             happened=f"{of} has no document that describes a stream.",
             safe="nothing was started; no topic and no table was touched.",
-            run="add a document (docs/streams.md), or name another folder with --defs or KDI_DEFS",
+            run="kdi new TOPIC    (it writes a document; or name another folder with --defs or KDI_DEFS)",
         )
         yield warning("documents", of, nothing)
     elif not loaded.mistakes:

@@ -118,24 +118,25 @@ def retention(stream: Stream, backlog: Backlog, kept: Retention) -> Finding:
 
 
 def _lag_unknown(stream: Stream) -> Trouble:
+    look = f"kdi peek {stream.name}    (what does it hold?); " if isinstance(stream.cluster, Cluster) else ""
     return Trouble(
         kind="lag unknown",
         happened=f"{stream.name}: messages wait in {stream.topic}; the oldest has no timestamp or could not be read.",
         safe="every offset below the position is accounted for.",
-        run=f"kdi peek {stream.name}    (what does it hold?); kdi drain {stream.name}",
+        run=f"{look}kdi drain {stream.name}",
     )
 
 
 def _near_loss(stream: Stream, lag: float, left: float, close: float | None) -> Trouble:
     when = f"in {duration(left)}" if left > 0 else "at any moment"
     takes = f"; a drain that begins now is expected to take {duration(close)}" if close and isfinite(close) else ""
+    setting = "retention.ms or retention.bytes" if isinstance(stream.cluster, Cluster) else "the retention period"
     return Trouble(
         kind="retention near",
         happened=f"{stream.name}: the oldest message of the backlog is {duration(lag)} old, and retention may "
         f"delete it {when}{takes}.",
         safe="every offset below the position is accounted for; nothing is lost yet.",
-        run=f"kdi drain {stream.name}    (if that is too late, raise retention.ms or retention.bytes of "
-        f"{stream.topic} first)",
+        run=f"kdi drain {stream.name}    (if that is too late, raise {setting} of {stream.topic} first)",
     )
 
 

@@ -36,7 +36,7 @@ def packages(requirements: Sequence[str] | None = None, *, lock: Path = JARS_LOC
             kind="packages differ",
             happened=f"Python packages do not fit this release: {'; '.join(differing)}.",
             safe="nothing was started; tables and positions stay as they are.",
-            run="pip install with this release's requirements, in an environment of its own; then kdi doctor",
+            run="kdi doctor    (first install this release with its requirements, in an environment of its own)",
         )
         yield wrong("packages", "Python", trouble, differing=differing)
     else:

@@ -36,7 +36,7 @@ def storage(lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding
             kind="storage unknown",
             happened=f"{lake}: put-if-absent and the clock of this kind of storage cannot be examined.",
             safe="nothing was written there.",
-            run="see in the storage's documentation whether it has conditional put (put-if-absent)",
+            run="kdi check    (first look whether the storage's documentation has put-if-absent, or conditional put)",
         )
         yield warning("storage", lake, unknown)
         return
@@ -101,7 +101,7 @@ def _removed(tried: Storage, lake: str, name: str) -> Finding | None:
             kind="probe left",
             happened=f"{lake}: the probe {name} could not be removed: {refused.message_parts()[0]}",
             safe="no table was changed; upkeep will not be able to remove expired files either.",
-            run=f"remove {lake.rstrip('/')}/{name}, and grant the right to delete",
+            run=f"kdi doctor    (first remove {lake.rstrip('/')}/{name}, and grant the right to delete)",
         )
         return warning("storage", lake, left, probe=name)
     return None

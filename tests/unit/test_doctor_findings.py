@@ -24,6 +24,7 @@ from kdi_assets.runtime.driver.control import ControlServer, DriverAddress
 from kdi_assets.runtime.errors import JarDiffers, JarMissing
 from kdi_assets.settings import Settings
 from kdi_assets.sources.source import Retention
+from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
 from tests.fake_registry import RunningRegistry
 from tests.unit.test_backlog import waits
@@ -187,6 +188,20 @@ def test_the_verdict_is_by_the_time_that_is_left(
 
     assert finding.verdict is verdict
     assert finding.found.startswith(found)
+
+
+@pytest.mark.parametrize(("lag_seconds", "left"), [(4 * DAY, 3 * DAY), (None, None)])
+def test_what_to_run_for_a_stream_of_kinesis_is_nothing_that_only_topics_have(
+    lag_seconds: float | None, left: float | None
+) -> None:
+    """`kdi peek` is refused there, and no setting is called retention.ms."""
+    told = [
+        str(retention(stream, waits(100, lag_seconds, rate=1.0, loss=left), WEEK).trouble)
+        for stream in (STREAM, replace(STREAM, cluster=KinesisRegion("eu", "eu-central-1")))
+    ]
+
+    words = ("kdi peek", "retention.ms")
+    assert [any(word in text for word in words) for text in told] == [True, False]
 
 
 def test_where_nothing_waits_the_retention_is_told() -> None:
