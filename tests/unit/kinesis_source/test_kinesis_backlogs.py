@@ -51,3 +51,24 @@ def test_the_backlog_of_an_idle_shard_asks_for_a_run_that_renews_its_bookmark(sh
         needs.append((found.offsets, found.needs_position_commit))
 
     assert needs == [(0, False), (0, True)]
+
+
+def test_two_tables_of_a_stream_each_have_a_backlog_of_their_own(shard: OneShard, lake: str) -> None:
+    """Procedure: each table has read one record, so both are at number 1; the second one began at the last record."""
+    shard.client.create_stream(StreamName=TOPIC, ShardCount=1)
+    shard.server.advance(60)
+    made = [shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a") for _ in range(2)]
+    topic_id, tables = shard.source.topic(TOPIC).topic_id, ("bronze/orders", "bronze/late")
+    for table, record in zip(tables, made, strict=True):
+        mark = shard.bookmark(record["SequenceNumber"], "a")
+        by_hand = TableByHand(lake, table=table)
+        by_hand.ledger_commit("drain", at={TP: 1}, topic_id=topic_id, bookmarks={TP: mark})
+    shard.server.advance(2)
+    streams = [replace(orders(), table=table, cluster=shard.connection) for table in tables]
+    look, found = BacklogReader(), []
+
+    for both in (streams, streams[::-1]):
+        found.append({one.stream: one.offsets for one in look(both, lake=lake)})
+        shard.server.advance(2)
+
+    assert found == [{"bronze/orders": 1, "bronze/late": 0}] * 2
