@@ -10,14 +10,17 @@ from typing import Any, cast
 import pytest
 from py4j.java_gateway import JavaPackage
 
+from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.dev.s3_server import start_s3_server
 from kdi_assets.sources.kinesis import reader
-from kdi_assets.sources.kinesis.client import reader_access
+from kdi_assets.sources.kinesis.client import reader_access, translated
 from kdi_assets.sources.kinesis.errors import (
     KinesisReaderMissing,
     KinesisRequestRefused,
     KinesisUnanswered,
+    NoSuchKinesisStream,
 )
+from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.kinesis.source import KinesisSource
 from kdi_assets.stream.stream import TopicPartition
 from tests.kinesis_shard import OneShard
@@ -51,12 +54,37 @@ def test_both_clients_have_the_keys_of_a_role(tmp_path: Path, shard: OneShard, m
     assert all(taken)
 
 
+def test_a_shard_that_expired_after_it_was_listed_is_no_missing_stream(shard: OneShard) -> None:
+    with pytest.raises(KinesisUnanswered, match=id_of(7)), translated(shard.connection, "s"):
+        shard.client.get_shard_iterator(StreamName="s", ShardId=id_of(7), ShardIteratorType="TRIM_HORIZON")
+    with pytest.raises(NoSuchKinesisStream), translated(shard.connection, "t"):
+        shard.client.list_shards(StreamName="t")
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [("ExpiredTokenException", KinesisUnanswered), ("UnrecognizedClientException", KinesisRequestRefused)],
+)
+def test_keys_that_were_replaced_are_read_again_once_the_old_ones_are_refused(
+    shard: OneShard, monkeypatch: pytest.MonkeyPatch, code: str, error: type[Exception]
+) -> None:
+    before = reader_access(shard.connection)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "newer")
+    shard.server.order(Fault("DescribeStreamSummary", code=code))
+
+    with pytest.raises(error):
+        shard.source.topic("s")
+
+    assert (before[2], reader_access(shard.connection)[2]) == ("kdi-loopback", "newer")
+
+
 @pytest.mark.parametrize(
     ("raised", "error"),
     [
         ("AccessDeniedException: no (Service: Kinesis, Status Code: 400, Request ID: 1)", KinesisRequestRefused),
         ("InternalFailureException: oh (Service: Kinesis, Status Code: 500, Request ID: 1)", KinesisUnanswered),
         ("ProvisionedThroughputExceededException: busy (Service: Kinesis, Status Code: 400)", KinesisUnanswered),
+        ("ResourceNotFoundException: gone (Service: Kinesis, Status Code: 400)", KinesisUnanswered),
         ("No space left on device", OSError),
     ],
 )
