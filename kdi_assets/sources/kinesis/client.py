@@ -85,8 +85,13 @@ def kinesis_client(connection: KinesisRegion, *, attempts: int = ATTEMPTS) -> An
 
 def reader_access(connection: KinesisRegion) -> tuple[str, ...]:
     """The arguments of ``kdi.kinesis.Access``: one address and one set of keys for both clients."""
-    keys = _session(connection).get_credentials().get_frozen_credentials()
+    from botocore.exceptions import NoCredentialsError
+
     endpoint = kinesis_client(connection).meta.endpoint_url
+    with translated(connection, ""):  # a role's keys may end just now, and then they are asked for
+        if (found := _session(connection).get_credentials()) is None:
+            raise NoCredentialsError
+        keys = found.get_frozen_credentials()
     return connection.region, endpoint, keys.access_key, keys.secret_key, keys.token or ""
 
 

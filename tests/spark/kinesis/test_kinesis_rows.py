@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from kdi_assets.audit.audit import audit
 from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.drain.drain import drain
-from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.subject import CheckSubject
+from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.resolve import decide
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.replay_letters import replay_letters
@@ -146,7 +146,7 @@ def test_a_decision_moves_no_position_that_is_only_a_number(
     shard = TopicPartition("orders", 0)
 
     for action, numbers in (("rewind", {"to": 10}), ("accept-loss", {"until": 40})):
-        with pytest.raises(KdiError):
+        with pytest.raises(NothingToResolve):
             decide(orders.stream, lake, action, topic_partition=shard, session=lambda: spark, **numbers)  # type: ignore[arg-type]
 
     orders.put(5)

@@ -78,6 +78,21 @@ def test_keys_that_were_replaced_are_read_again_once_the_old_ones_are_refused(
     assert (before[2], reader_access(shard.connection)[2]) == ("kdi-loopback", "newer")
 
 
+def test_a_role_that_cannot_be_taken_is_an_error_of_kinesis(
+    shard: OneShard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    role = replace(shard.connection, role_arn="arn:aws:iam::123456789012:role/kdi", sts_endpoint="http://127.0.0.1:1")
+    with pytest.raises(KinesisUnanswered, match="127.0.0.1:1"):
+        reader_access(role)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+    with pytest.raises(KinesisUnanswered, match="Unable to locate credentials"):
+        reader_access(shard.connection)
+
+
 @pytest.mark.parametrize(
     ("raised", "error"),
     [
