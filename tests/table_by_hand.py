@@ -31,10 +31,16 @@ class TableByHand:
     """The table of ``orders`` in a lake, partitioned by date; by default version 0 is three months old."""
 
     def __init__(
-        self, lake: str | Path, *, now: datetime | None = None, table_id: str = "t", days_old: int = 90
+        self,
+        lake: str | Path,
+        *,
+        now: datetime | None = None,
+        table_id: str = "t",
+        days_old: int = 90,
+        table: str = "bronze/orders",
     ) -> None:
         self.now, self.version, self.position, self.table_id = now or datetime.now(UTC), -1, 0, table_id
-        self.log = Path(lake) / "bronze/orders" / "_delta_log"
+        self.log = Path(lake) / table / "_delta_log"
         self.log.mkdir(parents=True)
         types = {"id": "long", "date": "date"}
         columns = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in types.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -167,6 +167,7 @@ def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Doc
         for document in documents:
             read = partial(read_format, folder=Path(document.file).parent, registries=registries)
             _add_stream(model, document, loaded, paths, References(clusters, read, connections))
+    loaded.mistakes += _shared_consumers(loaded)
     _link_routes(by_type[TOPIC_TABLE], loaded)
     _add_refined_tables(by_type[REFINED_TABLE], loaded, paths)
     loaded.served = read_by_name(
@@ -224,6 +225,19 @@ def _add_stream(
     if isinstance(stream, Stream) and not mistakes:
         loaded.streams[stream.name], loaded.documents[stream.name] = stream, document
     loaded.mistakes += mistakes
+
+
+def _shared_consumers(loaded: LoadedFolder) -> Iterator[DocumentMistake]:
+    """Tables of one stream that would register one consumer: of two drains at a time, the later one stops the other."""
+    first: dict[tuple[str, ...], Stream] = {}
+    for stream in loaded.streams.values():
+        if isinstance(stream, KinesisStream) and stream.fan_out and stream.fan_out.is_ours:
+            consumer, document = stream.fan_out.consumer, loaded.documents[stream.name]
+            other = first.setdefault((stream.cluster.name, stream.topic, consumer), stream)
+            if other is not stream:
+                message = f"{consumer} is the consumer of {loaded.documents[other.name].place('consumer')} already"
+                right = "another app_id if the table is new, or registered: a consumer of your own"
+                yield document.mistake("consumer", message, right)
 
 
 def _add_refined_tables(documents: Sequence[YamlDocument], loaded: LoadedFolder, paths: TablePaths) -> None:

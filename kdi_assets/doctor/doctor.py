@@ -171,9 +171,11 @@ def _by_brokers(clusters: Iterable[Cluster], streams: Sequence[Stream], lake: st
 
 
 def _of_kinesis(streams: Sequence[Stream], settings: Settings) -> Iterator[Examination]:
-    for region in {s.cluster.name: s.cluster for s in streams if isinstance(s.cluster, KinesisRegion)}.values():
-        own = [stream for stream in streams if stream.cluster == region]
-        yield Examination("jars", "kinesis", partial(machine.kinesis_jars, settings, own[0].name))
+    of_kinesis = [s for s in streams if isinstance(s.cluster, KinesisRegion)]
+    if of_kinesis:
+        yield Examination("jars", "kinesis", partial(machine.kinesis_jars, settings, of_kinesis[0].name))
+    for region in {s.cluster.name: s.cluster for s in of_kinesis}.values():
+        own = [stream for stream in of_kinesis if stream.cluster == region]
         yield Examination("stream", region.name, partial(kafka.streams, own, lake=settings.lake))
 
 

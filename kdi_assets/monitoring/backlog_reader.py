@@ -137,7 +137,7 @@ class BacklogReader:
         if snapshot.ledger is None or snapshot.position_commit:
             return snapshot, False
         positions, cluster = snapshot.positions(), stream.cluster.name
-        places = {tp: _Place(cluster, tp, at, None) for tp, at in positions.items()}
+        places = {tp: _Place(cluster, tp, at, None, stream.name) for tp, at in positions.items()}
         waiting = {tp for tp, place in places.items() if place in self._next}
         found = Waiting()
         if not waiting:  # while one waits, the source is not asked again: all calls of a shard share one limit
@@ -210,12 +210,18 @@ class BacklogReader:
 
 
 class _Place(NamedTuple):
-    """Where the next message is read from, and the last message that was drained before it."""
+    """Where the next message is read from, and the last message that was drained before it.
+
+    Attributes:
+        stream: Its name, if the source knows no offsets: then the position is a number of this table's own reading, and
+            another table of the topic has another message there. Else empty: tables of one topic share places.
+    """
 
     cluster: str
     topic_partition: TopicPartition
     position: int
     before: LastRead | None
+    stream: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +262,8 @@ class _StreamNow:
     @cached_property
     def places(self) -> dict[TopicPartition, _Place]:
         cluster, before = self.stream.cluster.name, self.last_read
-        return {tp: _Place(cluster, tp, position, before.get(tp)) for tp, position in self.waiting.items()}
+        own = self.stream.name if self.topic and self.topic.as_of else ""
+        return {tp: _Place(cluster, tp, position, before.get(tp), own) for tp, position in self.waiting.items()}
 
 
 def _partition(

@@ -121,6 +121,31 @@ def test_a_wrong_connection_is_the_only_mistake_of_its_streams(tmp_path: Path, f
     assert mistake.startswith(f"a/defs.yaml:2 {said}")
 
 
+@pytest.mark.parametrize(
+    "of_second",
+    [
+        ", app_id: other, consumer: {mode: efo}",
+        ", consumer: {mode: efo, registered: analytics}",
+        ", consumer: {mode: polling}",
+    ],
+)
+def test_tables_of_one_stream_register_a_consumer_each(tmp_path: Path, of_second: str) -> None:
+    efo = ", consumer: {mode: efo}"
+    first, second = table(efo), table(efo).replace("bronze/web", "bronze/late")
+
+    (mistake,) = mistakes_of(written(tmp_path / "same", a=CONNECTION, b=first, c=second))
+    other = table(of_second).replace("bronze/web", "bronze/late")
+    of_another = table(efo, stream="stream_name: clicks, connection: eu, app_id: web-requests")
+    of_another = of_another.replace("bronze/web", "bronze/clicks")
+    folder = written(tmp_path / "differ", a=CONNECTION, b=first, c=other, d=of_another)
+
+    assert "c/defs.yaml:2 consumer: kdi_web-requests is the consumer of" in mistake
+    assert mistake.endswith(
+        "b/defs.yaml:2 already; another app_id if the table is new, or registered: a consumer of your own"
+    )
+    assert len(load_streams(folder)) == 3
+
+
 def test_a_connection_and_a_cluster_have_different_names(tmp_path: Path) -> None:
     connection = CONNECTION.replace("name: eu", "name: main")
 

@@ -31,6 +31,11 @@ ATTEMPTS = 9
 """At a call; between them botocore waits up to 1, 2, 4, … and at most 20 seconds."""
 LOOK_ATTEMPTS = 4
 """At a call that tells whether a stream answers at all: sensors look once a minute."""
+ABOUT_A_SHARD = ("GetShardIterator", "GetRecords")
+EXPIRED_KEYS = ("ExpiredTokenException", "ExpiredToken")
+OLD_KEYS = (*EXPIRED_KEYS, "UnrecognizedClientException", "InvalidClientTokenId")
+"""Codes of Kinesis and of the service that gives roles; keys that are deleted are unknown rather than expired."""
+PASSING = (*EXPIRED_KEYS, "ProvisionedThroughputExceededException", "LimitExceededException")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +85,13 @@ def kinesis_client(connection: KinesisRegion, *, attempts: int = ATTEMPTS) -> An
 
 def reader_access(connection: KinesisRegion) -> tuple[str, ...]:
     """The arguments of ``kdi.kinesis.Access``: one address and one set of keys for both clients."""
-    keys = _session(connection).get_credentials().get_frozen_credentials()
+    from botocore.exceptions import NoCredentialsError
+
     endpoint = kinesis_client(connection).meta.endpoint_url
+    with translated(connection, ""):  # a role's keys may end just now, and then they are asked for
+        if (found := _session(connection).get_credentials()) is None:
+            raise NoCredentialsError
+        keys = found.get_frozen_credentials()
     return connection.region, endpoint, keys.access_key, keys.secret_key, keys.token or ""
 
 
@@ -123,7 +133,7 @@ def translated(connection: KinesisRegion, stream: str) -> Iterator[None]:
 
     Raises:
         NoSuchKinesisStream: There is no such stream.
-        KinesisUnanswered: The same request may succeed later.
+        KinesisUnanswered: The same request may succeed later, or the shard is gone: the next list does not have it.
         KinesisRequestRefused: It will not.
     """
     from botocore.exceptions import BotoCoreError, ClientError
@@ -131,10 +141,15 @@ def translated(connection: KinesisRegion, stream: str) -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ClientError) as failed:
-        code = failed.response["Error"]["Code"] if isinstance(failed, ClientError) else ""
-        if code == "ResourceNotFoundException":
+        code, of_shard = "", False
+        if isinstance(failed, ClientError):
+            code, of_shard = failed.response["Error"]["Code"], failed.operation_name in ABOUT_A_SHARD
+        is_missing = code == "ResourceNotFoundException"
+        if is_missing and not of_shard:
             raise NoSuchKinesisStream(connection=connection.name, stream=stream) from failed
-        passes = is_transient(failed) or code in ("ProvisionedThroughputExceededException", "LimitExceededException")
+        if code in OLD_KEYS:
+            _session.cache_clear()  # the next client reads the keys again: variables and files may have newer ones
+        passes = is_missing or code in PASSING or is_transient(failed)
         error = KinesisUnanswered if passes else KinesisRequestRefused
         raise error(connection=connection.name, detail=str(failed)) from failed
 

@@ -110,7 +110,7 @@ class NoSuchConsumer(Terminal):
 
     what_happened = "{stream} has no consumer {consumer}, which `consumer.registered` names."
     what_is_safe = NOTHING
-    what_to_run = "kdi doctor   (first register it, or remove the line: then drains register one of their own)"
+    what_to_run = "kdi drain {stream}   (first register it, or remove the line: then drains register one of their own)"
 
 
 class NoRoomForConsumer(Terminal):

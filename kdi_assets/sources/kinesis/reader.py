@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.runtime.py4j_log import unlogged_by_py4j
 from kdi_assets.runtime.spark_failures import SparkFailure, translated
 from kdi_assets.runtime.spark_internals import frame_of_internal_rows, jvm_context, jvm_type, jvm_view
 from kdi_assets.sources.kinesis.errors import KinesisReaderMissing, KinesisRequestRefused, KinesisUnanswered
@@ -33,7 +34,9 @@ _PASSING = (
     "KMSThrottling",
     "Throttling",
     "ExpiredToken",
+    "ResourceNotFound",
 )
+"""Errors after which the next drain may succeed. A shard or stream that is gone: it finds out which of the two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,9 @@ def read_shards(
         hash_keys = [jvm.java.math.BigInteger(str(key)) for key in start.hash_keys]
         ranges.add(jvm.kdi.kinesis.ShardRange(*begin, until, most, *hash_keys))
     context = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(jvm_context(spark))
-    rows = jvm.kdi.kinesis.ShardReader.rows(context, ranges, jvm.kdi.kinesis.Access(*access), stream, consumer)
+    with unlogged_by_py4j():
+        keys = jvm.kdi.kinesis.Access(*access)
+    rows = jvm.kdi.kinesis.ShardReader.rows(context, ranges, keys, stream, consumer)
     return frame_of_internal_rows(spark, rows, jvm_type(spark, ROWS_DDL))
 
 

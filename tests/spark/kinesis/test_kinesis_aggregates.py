@@ -7,7 +7,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from kdi_assets.audit.audit import audit
 from kdi_assets.dev.kinesis.aggregates import to_aggregate
 from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
+from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.drain.errors import UnexplainedGap
 from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
@@ -26,25 +26,13 @@ from kdi_assets.sources.kinesis.capture import captured
 from kdi_assets.sources.kinesis.client import digest_of
 from kdi_assets.sources.kinesis.errors import SeamOpen
 from kdi_assets.sources.kinesis.reader import ShardStart
-from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.kinesis import HASH_KEYS, kinesis_client
+from tests.kinesis_drains import Crash, Put, crash_at
 from tests.kpl import MAGIC, UserRecord, aggregate_of, aggregated, hash_key, parse_aggregate, sealed
 from tests.oracle import read_back
-from tests.spark.test_kinesis import Crash, Put, crash_at
 
 KEY = {"columns": {"key": "kinesis.partition_key"}}
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisServer]:
-    """A server that both clients reach with the keys of the environment."""
-    server = start_kinesis()
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
-    yield server
-    server.stop()
-    assert (server.unmet_faults(), server.failures()) == ([], [])
 
 
 class Producer(Put):
@@ -189,8 +177,7 @@ def test_an_aggregate_for_a_shard_that_was_split_gives_each_user_record_once(
     """
     orders = Producer(spark, lake, server, shards=1)
     orders.send(aggregate_of(*orders.users(4)))
-    orders.client.split_shard(StreamName="orders", ShardToSplit=id_of(0), NewStartingHashKey=str(HASH_KEYS // 2))
-    server.advance(60)
+    orders.split()
     left, right = orders.users(3, shard=0), orders.users(3, shard=1)
     orders.send(aggregate_of(*left, *right))
     orders.send(aggregate_of(*right), hash_key=HASH_KEYS - 1)

@@ -1,0 +1,117 @@
+"""What retention may have removed unread, and what it removed without a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kdi_assets.ledger.bookmarks import Bookmark, seen_until
+from kdi_assets.sources.kinesis.errors import (
+    ShardTrimmed,
+)
+from kdi_assets.sources.kinesis.shards import id_of
+from kdi_assets.stream.stream import TopicPartition
+from tests.kinesis_shard import DAY, OneShard, ledger_of, sequence_of
+
+
+@pytest.mark.parametrize("behaviour", ["horizon", "refused", "empty"])
+def test_a_bookmark_that_retention_passed_is_no_loss_if_the_shard_was_seen_since(
+    shard: OneShard, behaviour: Any
+) -> None:
+    shard.server.behaviour.trimmed_position = behaviour
+    (a,) = shard.put("a")
+    mark = shard.bookmark(a, "a")
+    shard.server.advance(DAY / 2)
+    seen = replace(mark, seen_at=int(shard.server.now() * 1000))
+    (b,) = shard.put("b")
+    shard.server.advance(DAY * 0.75)
+
+    found = shard.look(seen)
+
+    assert (sequence_of(found), found.horizon) == (b, True)
+    with pytest.raises(ShardTrimmed, match="may be missing"):
+        shard.look(mark)
+
+
+@pytest.mark.parametrize("unread", [lambda ms: Bookmark(at=ms), lambda ms: Bookmark(seen_at=ms)], ids=["at", "seen_at"])
+def test_a_shard_of_which_nothing_was_read_is_refused_once_retention_passed_what_was_seen(
+    shard: OneShard, unread: Callable[[int], Bookmark]
+) -> None:
+    mark = unread(round(shard.server.now() * 1000))
+    (a,) = shard.put("a")
+    shard.server.advance(DAY - 3600)
+    in_time = shard.look(mark)
+    shard.server.advance(2 * 3600)
+    shard.put("b")
+
+    assert sequence_of(in_time) == a
+    with pytest.raises(ShardTrimmed, match="may be missing"):
+        shard.look(mark)
+    assert shard.look(Bookmark()).first, "a table that begins at the oldest record misses none"
+
+
+@pytest.mark.parametrize(("hours", "lost"), [(20, False), (26, True)])
+def test_a_shard_that_appeared_is_refused_if_retention_may_have_passed_its_first_records(
+    shard: OneShard, hours: int, lost: bool
+) -> None:
+    """Procedure: read the parent to its end, split it, put a record into each child, and come back after some hours."""
+    parent = TopicPartition("s", 0)
+    (a,) = shard.put("a")
+    mark = replace(shard.bookmark(a, "a"), ended=True)
+    ledger = ledger_of(parent, mark)
+    shard.client.split_shard(StreamName="s", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    shard.server.advance(hours * 3600)
+    for key in "abcdefgh":
+        shard.client.put_record(StreamName="s", Data=b"x", PartitionKey=key)
+
+    if lost:
+        with pytest.raises(ShardTrimmed, match="may be missing"):
+            shard.source.waiting(shard.source.topic("s"), ledger)
+    else:
+        assert sorted(tp.partition for tp in shard.source.waiting(shard.source.topic("s"), ledger).first_at) == [1, 2]
+
+
+def test_shards_whose_parents_came_and_went_unseen_are_refused(shard: OneShard) -> None:
+    """Procedure: read the only shard to its end, split it, merge its children and let retention pass these."""
+    parent = TopicPartition("s", 0)
+    (a,) = shard.put("a")
+    mark = replace(shard.bookmark(a, "a"), ended=True)
+    ledger = ledger_of(parent, mark)
+    shard.client.split_shard(StreamName="s", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    shard.server.advance(60)
+    shard.client.merge_shards(StreamName="s", ShardToMerge=id_of(1), AdjacentShardToMerge=id_of(2))
+    shard.server.advance(DAY + 3600)
+    topic = shard.source.topic("s")
+
+    assert [tp.partition for tp in topic.partitions] == [3]
+    with pytest.raises(ShardTrimmed, match="may be missing"):
+        shard.source.waiting(topic, ledger)
+
+
+def test_a_shard_that_ended_keeps_the_moment_at_which_it_was_seen_before_that() -> None:
+    """Its children's first records arrived between the two moments."""
+    assert seen_until(Bookmark("1", seen_at=5), 9, ended=True) == Bookmark("1", seen_at=5, ended=True)
+    assert seen_until(Bookmark("1", seen_at=5), 9, ended=False) == Bookmark("1", seen_at=9)
+
+
+def test_a_bookmark_that_a_shorter_retention_hid_is_a_loss_unless_the_shard_was_seen_within_a_day(
+    shard: OneShard,
+) -> None:
+    """Procedure: shorten the retention until the record is hidden, and lengthen it: that brings nothing back.
+    Pass: what arrived since an hour ago cannot be hidden, for no retention is below a day.
+    """
+    shard.client.increase_stream_retention_period(StreamName="s", RetentionPeriodHours=48)
+    (a,) = shard.put("a")
+    mark = shard.bookmark(a, "a")
+    shard.server.advance(30 * 3600)
+    shard.client.decrease_stream_retention_period(StreamName="s", RetentionPeriodHours=24)
+    shard.server.advance(60)
+    shard.client.increase_stream_retention_period(StreamName="s", RetentionPeriodHours=48)
+    (b,) = shard.put("b")
+
+    with pytest.raises(ShardTrimmed):
+        shard.look(replace(mark, seen_at=int(shard.server.now() * 1000) - 25 * 3_600_000), days=2)
+    assert sequence_of(shard.look(replace(mark, seen_at=int(shard.server.now() * 1000) - 3_600_000), days=2)) == b
