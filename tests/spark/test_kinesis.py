@@ -23,7 +23,7 @@ from kdi_assets.drain.plan_errors import TopicRecreated
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.subject import CheckSubject
-from kdi_assets.recovery.resolve import decide
+from kdi_assets.recovery.resolve import commit_decision, decide
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.sources.kinesis import capture
@@ -264,6 +264,28 @@ def test_requests_that_fail_neither_lose_nor_double_a_record(
     assert orders.drained() == orders.ids
 
 
+def test_records_that_were_lost_from_the_disk_and_read_again_from_elsewhere_are_refused(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    """Procedure: capture the first 50 of 100 records; before they are written, drop the capture, and let retention
+    pass 10 of them. Read again, the next 10 would get the same numbers.
+    """
+    orders = Put(spark, lake, server, shards=1, max_records=50)
+    orders.put(10)
+    server.advance(3600)
+    orders.put(90)
+
+    def lose(point: str) -> None:
+        if point == "before reading":
+            spark.catalog.clearCache()
+            server.advance(23.5 * 3600)
+
+    with pytest.raises(SeamOpen, match="lost"):
+        orders.drain(at=lose)
+
+    assert not orders.drained()
+
+
 def test_what_the_executors_are_refused_stops_a_drain_before_it_commits(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
@@ -435,6 +457,14 @@ def test_a_stream_that_was_created_again_is_refused(spark: SparkSession, lake: s
 
     with pytest.raises(TopicRecreated):
         orders.drain()
+    decision = decide(orders.stream, lake, "new-topic", session=lambda: spark)
+    commit_decision(spark, decision, orders.stream, lake)
+    decided = orders.entries()[-1].bookmarks
+    orders.put(5)
+    orders.drain()
+
+    assert [mark.seen_at > 0 for mark in decided.values()] == [True], "what arrives from now on is not lost unseen"
+    assert orders.drained() == orders.ids
 
 
 def test_shards_that_were_closed_before_they_were_read_are_read_before_their_children(

@@ -247,7 +247,7 @@ def test_a_shard_on_which_nothing_arrives_is_seen_again_in_time(shard: OneShard,
     with source.hold(nobody, topic, ledger, most=10) as held:
         assert topic.as_of
         at = round(topic.as_of.timestamp() * 1000) - LATE_MS
-        assert held.renewal == ({tp: replace(mark, seen_at=at)} if renewed else {})
+        assert held.renewal == ({tp: replace(mark, seen_at=at, held_seconds=DAY)} if renewed else {})
         assert held.topic.partitions[tp].end == 1
 
 
@@ -306,6 +306,19 @@ def test_shards_whose_parents_came_and_went_unseen_are_refused(shard: OneShard) 
     assert [tp.partition for tp in topic.partitions] == [3]
     with pytest.raises(ShardTrimmed, match="may be missing"):
         source.waiting(topic, ledger)
+
+
+def test_a_longer_retention_brings_nothing_back_to_a_shard_of_which_nothing_was_read(shard: OneShard) -> None:
+    """Procedure: see an empty shard at a retention of a day, put a record, and make it a week 30 hours later."""
+    seen = Bookmark(seen_at=round(shard.server.now() * 1000), held_seconds=DAY)
+    shard.put("a")
+    shard.server.advance(30 * 3600)
+    shard.client.increase_stream_retention_period(StreamName="s", RetentionPeriodHours=168)
+    shard.put("b")
+
+    with pytest.raises(ShardTrimmed):
+        shard.look(seen, days=7)
+    assert shard.look(replace(seen, held_seconds=7 * DAY), days=7).first
 
 
 def test_a_shard_that_ended_keeps_the_moment_at_which_it_was_seen_before_that() -> None:
@@ -431,7 +444,9 @@ def test_the_start_latest_is_the_time_of_the_bookmark_of_every_shard(shard: OneS
 
     marks = source.first_bookmarks(topic, "latest")
 
-    assert marks == {TopicPartition("s", 0): Bookmark(at=round(topic.as_of.timestamp() * 1000) - 1000)}
+    assert marks == {
+        TopicPartition("s", 0): Bookmark(at=round(topic.as_of.timestamp() * 1000) - 1000, held_seconds=DAY)
+    }
 
 
 @pytest.mark.parametrize("start", ["earliest", datetime(2020, 1, 1, tzinfo=UTC)])
@@ -443,7 +458,7 @@ def test_a_start_at_the_oldest_record_is_seen_up_to_now(shard: OneShard, start: 
 
     (mark,) = source.first_bookmarks(topic, start).values()
 
-    assert mark == Bookmark(seen_at=round(topic.as_of.timestamp() * 1000) - LATE_MS)
+    assert mark == Bookmark(seen_at=round(topic.as_of.timestamp() * 1000) - LATE_MS, held_seconds=DAY)
 
 
 def test_many_shards_are_asked_at_once_and_an_error_of_one_is_raised() -> None:
