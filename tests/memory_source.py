@@ -18,6 +18,7 @@ from kdi_assets.sources.source import (
     AtPosition,
     BrokerOffsets,
     Held,
+    Marks,
     Retention,
     Source,
     TopicState,
@@ -117,6 +118,9 @@ class MemorySource:
             tp: next((m.at for o, m in sorted(self.log[tp].items()) if o >= at), None) for tp, at in positions.items()
         }
         return {} if self.silent else {tp: AtPosition(last.get(tp), following[tp]) for tp in positions}
+
+    def refuse_others(self, messages: DataFrame, marks: Marks) -> None:
+        return None
 
     def last_messages(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, LastRead]:
         offsets = {r.topic_partition: max(self._offsets_in(r), default=None) for r in ranges}

@@ -16,6 +16,7 @@ class Bookmark:
         digest: Of its partition key and data, in hexadecimal; of an aggregate, the whole.
         seen_at: Every record that arrived before was read, or is before the start; 0 if nobody has looked yet. Of a
             shard that ended, when it was seen before that: records of its children arrived later.
+        held_seconds: The stream's retention when the shard was looked at; 0 is unknown.
         ended: The shard is closed, and was read to its end.
     """
 
@@ -24,6 +25,7 @@ class Bookmark:
     arrived: int = 0
     digest: str = ""
     seen_at: int = 0
+    held_seconds: float = 0
     ended: bool = False
 
     @property

@@ -234,8 +234,8 @@ def new_topic(context: ResolveContext) -> ProposedPositions:
     """
     ledger, partitions, topic_id = context.ledger, context.topic.partitions, context.topic.topic_id
     vanished = ledger.positions.keys() - partitions.keys()
-    has_expired = context.topic.as_of is not None  # a shard of the same stream
-    if ledger.topic_id_matches and not context.gap and (has_expired or not vanished):
+    reads_first = context.topic.as_of is not None  # of Kinesis, a shard that is gone has expired
+    if ledger.topic_id_matches and not context.gap and (reads_first or not vanished):
         raise context.refusal(f"topic id {topic_id} is the one that the positions belong to")
     if ledger.ledger_version is None:
         why = "the table has no ledger that knows the old topic, so its rows could not be separated from the new ones"
@@ -247,4 +247,6 @@ def new_topic(context: ResolveContext) -> ProposedPositions:
     reason = f"the topic with id {topic_id} is drained from offset 0; the rows of the old one stay"
     after = {**dict.fromkeys(partitions, 0), **dict.fromkeys(vanished, RETIRED)}
     # `since` holds offsets of the old topic: those at which the table changed its route conditions.
-    return ProposedPositions(after, reason, {"routes": ledger.routes and replace(ledger.routes, since=None)})
+    first = source_of(context.stream).first_bookmarks(context.topic, "earliest") if reads_first else {}
+    routes = ledger.routes and replace(ledger.routes, since=None)
+    return ProposedPositions(after, reason, {"routes": routes, "bookmarks": first})

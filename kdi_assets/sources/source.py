@@ -214,6 +214,14 @@ class Source(Protocol):
         """
         ...
 
+    def refuse_others(self, messages: DataFrame, marks: Marks) -> None:
+        """Refuse messages that are not those of the marks: what was held may have been lost, and read again since.
+
+        Args:
+            messages: Of a plan, as ``Held.read`` gave them.
+        """
+        ...
+
     def last_messages(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, LastRead]:
         """The last message of each range; absent if the range's last ``LAST_MESSAGE_WITHIN`` offsets have none."""
         ...

@@ -16,7 +16,16 @@ from kdi_assets.sources.kafka import messages, reader, topic_config
 from kdi_assets.sources.kafka import topic as kafka
 from kdi_assets.sources.kafka.client import broker_unreachable
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
-from kdi_assets.sources.source import LEADER_SECONDS, REQUEST_SECONDS, AtPosition, Held, Retention, TopicState, Waiting
+from kdi_assets.sources.source import (
+    LEADER_SECONDS,
+    REQUEST_SECONDS,
+    AtPosition,
+    Held,
+    Marks,
+    Retention,
+    TopicState,
+    Waiting,
+)
 from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 
@@ -63,6 +72,9 @@ class KafkaSource:
     ) -> dict[TopicPartition, AtPosition]:
         offsets = {tp: message.offset for tp, message in (before or {}).items()}
         return messages.around_positions(self.cluster, positions, before=offsets, seconds=seconds, committed=committed)
+
+    def refuse_others(self, messages: DataFrame, marks: Marks) -> None:
+        return None  # an offset is always the same message
 
     def last_messages(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, LastRead]:
         return messages.last_messages(self.cluster, ranges)

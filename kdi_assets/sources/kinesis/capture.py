@@ -175,6 +175,21 @@ def _shards_read(
     return found
 
 
+def refuse_other_records(messages: DataFrame, spans: Mapping[TopicPartition, Span]) -> None:
+    """Refuse messages that are not those of the spans: Spark lost a part of the cache and read the shard again.
+
+    Their numbers would be the same: they count what is read, from wherever the reading begins.
+
+    Raises:
+        SeamOpen: The sequence numbers differ.
+    """
+    digests = {row["partition"]: row["digest"] for row in _counted(messages)}
+    for tp, span in spans.items():
+        if digests.get(tp.partition) != span.digest:
+            detail = "a part of the records on disk was lost, and others were read in their place"
+            raise SeamOpen(stream=tp.topic, shard=id_of(tp.partition), detail=detail)
+
+
 def _pairs(resumed: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple((before, after) for before, after in (each.split(" ") for each in resumed))
 

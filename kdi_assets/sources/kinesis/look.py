@@ -65,6 +65,10 @@ class HeldRecords:
         """Records that arrived before are gone, or go at any time."""
         return round(self.now - 1000 * self.seconds)
 
+    def since_after(self, bookmark: Bookmark) -> int:
+        """The same, if the retention was shorter when the bookmark was made: a longer one brings nothing back."""
+        return max(self.since, round(self.now - 1000 * (bookmark.held_seconds or self.seconds)))
+
     @property
     def always_since(self) -> int:
         """Records that arrived later are held whatever the retention was."""
@@ -86,7 +90,7 @@ def look_ahead(client: Any, stream: str, shard: str, bookmark: Bookmark, *, unti
         stream=stream, shard=shard, since=_utc(complete_until).isoformat(), until=_utc(until).isoformat()
     )
     if not bookmark.sequence:
-        if 0 < complete_until < held.since:
+        if 0 < complete_until < held.since_after(bookmark):
             raise trimmed
         return _first_after(client, stream, shard, bookmark, until, start_of(bookmark))
     if _is_there(client, stream, shard, bookmark):

@@ -12,7 +12,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.bookmarks import Bookmark, seen_until
 from kdi_assets.ledger.entry import LastRead
 from kdi_assets.ledger.positions import LedgerState
-from kdi_assets.sources.kinesis.capture import Capture, captured
+from kdi_assets.sources.kinesis.capture import Capture, captured, refuse_other_records
 from kdi_assets.sources.kinesis.client import (
     LATE_MS,
     LOOK_ATTEMPTS,
@@ -43,7 +43,7 @@ from kdi_assets.stream.kinesis import FanOut, KinesisRegion
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 HOUR = 3600
 RENEWALS = 4
@@ -69,13 +69,17 @@ class _Look:
     ahead: Mapping[TopicPartition, Ahead]
     hash_keys: Mapping[TopicPartition, tuple[int, int]]
     seen_at: int
-    retention_seconds: float
+    held_seconds: float
+
+    def mark(self, tp: TopicPartition) -> Bookmark:
+        """The bookmark of a shard, with the retention of now."""
+        return replace(self.bookmarks[tp], held_seconds=self.held_seconds)
 
     @property
     def seen(self) -> dict[TopicPartition, Bookmark]:
         """New bookmarks of the shards on which nothing follows."""
         return {
-            tp: seen_until(self.bookmarks[tp], self.seen_at, ended=found.ended)
+            tp: seen_until(self.mark(tp), self.seen_at, ended=found.ended)
             for tp, found in self.ahead.items()
             if not found.first
         }
@@ -83,7 +87,7 @@ class _Look:
     @property
     def renewal(self) -> dict[TopicPartition, Bookmark]:
         """The same, if one of them was not seen for a part of the retention; else empty."""
-        due, seen = self.seen_at - 1000 * self.retention_seconds / RENEWALS, self.seen
+        due, seen = self.seen_at - 1000 * self.held_seconds / RENEWALS, self.seen
         before = (self.bookmarks[tp] for tp in seen)
         return seen if any(mark.complete_until < due for mark in before) else {}
 
@@ -134,9 +138,9 @@ class KinesisSource:
         with translated(self.connection, topic.topic):
             held = _held(kinesis_client(self.connection).describe_stream_summary(StreamName=topic.topic))
         if isinstance(start, datetime) and milliseconds(start) >= held.since:
-            mark = Bookmark(at=milliseconds(start))
+            mark = Bookmark(at=milliseconds(start), held_seconds=held.seconds)
         else:  # the oldest record; those that retention removes before they can be read are before the start
-            mark = Bookmark(seen_at=_until(topic) - LATE_MS)
+            mark = Bookmark(seen_at=_until(topic) - LATE_MS, held_seconds=held.seconds)
         return dict.fromkeys(topic.partitions, mark)
 
     def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
@@ -155,6 +159,9 @@ class KinesisSource:
     ) -> dict[TopicPartition, AtPosition]:
         return {}  # numbers do not say where a record is; `hold` has looked at the bookmark
 
+    def refuse_others(self, messages: DataFrame, marks: Marks) -> None:
+        refuse_other_records(messages, marks.spans)
+
     def last_messages(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, LastRead]:
         return {}  # the bookmark has the fingerprint
 
@@ -167,7 +174,7 @@ class KinesisSource:
     ) -> Iterator[Held]:
         client, name, look = kinesis_client(self.connection), topic.topic, self._look(topic, ledger)
         starts = [
-            ShardStart(tp, ledger.positions.get(tp, 0), look.bookmarks[tp], look.hash_keys[tp], found.horizon)
+            ShardStart(tp, ledger.positions.get(tp, 0), look.mark(tp), look.hash_keys[tp], found.horizon)
             for tp, found in sorted(look.ahead.items())
             if found.first
         ]
@@ -266,13 +273,14 @@ def _bookmarks(
     """
     known = ledger.entry.bookmarks if ledger.entry else {}
 
-    def complete_until(tp: TopicPartition) -> int:
+    def of(tp: TopicPartition) -> Bookmark:
         if tp in known:
-            return known[tp].complete_until
-        parents = [TopicPartition(tp.topic, number) for number in (shards[tp].parents if tp in shards else ())]
-        return max(map(complete_until, parents), default=UNKNOWN)
+            return known[tp]
+        parents = [of(TopicPartition(tp.topic, number)) for number in (shards[tp].parents if tp in shards else ())]
+        last = max(parents, key=lambda mark: mark.complete_until, default=Bookmark(seen_at=UNKNOWN))
+        return Bookmark(seen_at=last.complete_until, held_seconds=last.held_seconds)
 
-    found = {tp: known.get(tp) or Bookmark(seen_at=complete_until(tp) if known else 0) for tp in topic.partitions}
+    found = {tp: of(tp) if known else Bookmark() for tp in topic.partitions}
     for tp, mark in found.items():
         if ledger.entry is None or (ledger.positions.get(tp) and not mark.sequence):
             raise BookmarkMissing(stream=topic.topic, shard=id_of(tp.partition))

@@ -15,7 +15,7 @@ from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.sources.kinesis import capture
 from kdi_assets.sources.kinesis.errors import KinesisRequestRefused, KinesisUnanswered, SeamOpen
 from kdi_assets.sources.kinesis.reader import read_shards
-from tests.kinesis_drains import Crash, Put, crash_at
+from tests.kinesis_drains import HOUR, Crash, Put, crash_at
 
 FAULTS = {
     "throttled": [Fault("GetRecords", times=4, code="ProvisionedThroughputExceededException")],
@@ -75,6 +75,28 @@ def test_requests_that_fail_neither_lose_nor_double_a_record(
     orders.drain()
 
     assert orders.drained() == orders.ids
+
+
+def test_records_that_were_lost_from_the_disk_and_read_again_from_elsewhere_are_refused(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    """Procedure: capture the first 50 of 100 records; before they are written, drop the capture, and let retention
+    pass 10 of them. Read again, the next 10 would get the same numbers.
+    """
+    orders = Put(spark, lake, server, shards=1, max_records=50)
+    orders.put(10)
+    server.advance(HOUR)
+    orders.put(90)
+
+    def lose(point: str) -> None:
+        if point == "before reading":
+            spark.catalog.clearCache()
+            server.advance(23.5 * HOUR)
+
+    with pytest.raises(SeamOpen, match="lost"):
+        orders.drain(at=lose)
+
+    assert not orders.drained()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.drain.plan_errors import TopicRecreated
+from kdi_assets.recovery.resolve import commit_decision, decide
 from kdi_assets.sources.kinesis.errors import ShardTrimmed
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.stream import TopicPartition
@@ -78,7 +79,9 @@ def test_a_shard_may_expire_once_it_was_read_to_its_end(spark: SparkSession, lak
     assert orders.entries()[-1].positions[TopicPartition("orders", 0)] == 10
 
 
-def test_a_stream_that_was_created_again_is_refused(spark: SparkSession, lake: str, server: KinesisServer) -> None:
+def test_a_stream_that_was_created_again_is_refused_until_somebody_decides(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
     orders = Put(spark, lake, server, shards=1)
     orders.put(10)
     orders.drain()
@@ -89,6 +92,14 @@ def test_a_stream_that_was_created_again_is_refused(spark: SparkSession, lake: s
 
     with pytest.raises(TopicRecreated):
         orders.drain()
+    decision = decide(orders.stream, lake, "new-topic", session=lambda: spark)
+    commit_decision(spark, decision, orders.stream, lake)
+    decided = orders.entries()[-1].bookmarks
+    orders.put(5)
+    orders.drain()
+
+    assert [mark.seen_at > 0 for mark in decided.values()] == [True], "what arrives from now on is not lost unseen"
+    assert orders.drained() == orders.ids
 
 
 def test_shards_that_were_closed_before_they_were_read_are_read_before_their_children(

@@ -51,7 +51,9 @@ def test_the_start_latest_is_the_time_of_the_bookmark_of_every_shard(shard: OneS
 
     marks = shard.source.first_bookmarks(topic, "latest")
 
-    assert marks == {TopicPartition("s", 0): Bookmark(at=round(topic.as_of.timestamp() * 1000) - 1000)}
+    assert marks == {
+        TopicPartition("s", 0): Bookmark(at=round(topic.as_of.timestamp() * 1000) - 1000, held_seconds=DAY)
+    }
 
 
 @pytest.mark.parametrize("start", ["earliest", datetime(2020, 1, 1, tzinfo=UTC)])
@@ -62,7 +64,7 @@ def test_a_start_at_the_oldest_record_is_seen_up_to_now(shard: OneShard, start: 
 
     (mark,) = shard.source.first_bookmarks(topic, start).values()
 
-    assert mark == Bookmark(seen_at=round(topic.as_of.timestamp() * 1000) - LATE_MS)
+    assert mark == Bookmark(seen_at=round(topic.as_of.timestamp() * 1000) - LATE_MS, held_seconds=DAY)
 
 
 def nobody() -> Any:
@@ -82,7 +84,7 @@ def test_a_shard_on_which_nothing_arrives_is_seen_again_in_time(shard: OneShard,
     with shard.source.hold(nobody, topic, ledger, most=10) as held:
         assert topic.as_of
         at = round(topic.as_of.timestamp() * 1000) - LATE_MS
-        assert held.renewal == ({tp: replace(mark, seen_at=at)} if renewed else {})
+        assert held.renewal == ({tp: replace(mark, seen_at=at, held_seconds=DAY)} if renewed else {})
         assert held.topic.partitions[tp].end == 1
 
 

@@ -91,6 +91,19 @@ def test_shards_whose_parents_came_and_went_unseen_are_refused(shard: OneShard) 
         shard.source.waiting(topic, ledger)
 
 
+def test_a_longer_retention_brings_nothing_back_to_a_shard_of_which_nothing_was_read(shard: OneShard) -> None:
+    """Procedure: see an empty shard at a retention of a day, put a record, and make it a week 30 hours later."""
+    seen = Bookmark(seen_at=round(shard.server.now() * 1000), held_seconds=DAY)
+    shard.put("a")
+    shard.server.advance(30 * 3600)
+    shard.client.increase_stream_retention_period(StreamName="s", RetentionPeriodHours=168)
+    shard.put("b")
+
+    with pytest.raises(ShardTrimmed):
+        shard.look(seen, days=7)
+    assert shard.look(replace(seen, held_seconds=7 * DAY), days=7).first
+
+
 def test_a_shard_that_ended_keeps_the_moment_at_which_it_was_seen_before_that() -> None:
     """Its children's first records arrived between the two moments."""
     assert seen_until(Bookmark("1", seen_at=5), 9, ended=True) == Bookmark("1", seen_at=5, ended=True)
