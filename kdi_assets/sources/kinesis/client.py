@@ -133,7 +133,7 @@ def translated(connection: KinesisRegion, stream: str) -> Iterator[None]:
     except (BotoCoreError, ClientError) as failed:
         code = failed.response["Error"]["Code"] if isinstance(failed, ClientError) else ""
         if code == "ResourceNotFoundException":
-            raise NoSuchKinesisStream(connection=connection.name, stream=stream) from failed
+            raise NoSuchKinesisStream(connection=connection.name, region=connection.region, stream=stream) from failed
         passes = is_transient(failed) or code in ("ProvisionedThroughputExceededException", "LimitExceededException")
         error = KinesisUnanswered if passes else KinesisRequestRefused
         raise error(connection=connection.name, detail=str(failed)) from failed
