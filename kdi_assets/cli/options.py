@@ -124,9 +124,10 @@ def selected_of_all_kinds(names: Sequence[str], defs: Path | None) -> list[Table
 
 def of_all_kinds(loaded: LoadedFolder, names: Sequence[str]) -> list[TableOfAnyKind]:
     """The same, of documents that are read already; a served table has a name that no other table has."""
-    from kdi_assets.config.errors import UnknownStream
+    from kdi_assets.config.errors import Mistakes, UnknownStream
     from kdi_assets.config.loader import select_table
     from kdi_assets.config.served_documents import select_served
+    from kdi_assets.config.yaml_documents import sorted_mistakes
 
     if not names:
         return [tables[name] for tables in (loaded.streams, loaded.refined, loaded.served) for name in sorted(tables)]
@@ -139,6 +140,8 @@ def of_all_kinds(loaded: LoadedFolder, names: Sequence[str]) -> list[TableOfAnyK
             try:
                 found |= {served.name: served for served in select_served(loaded.served, [name])}
             except UnknownStream:
+                if loaded.mistakes:  # its document may be one of those
+                    raise Mistakes(mistakes=sorted_mistakes(loaded.mistakes)) from None
                 known = tuple(sorted([*unknown.known, *loaded.served]))
                 raise UnknownStream(name=name, known=known, what="table") from None
     return list(found.values())

@@ -9,6 +9,7 @@ from pathlib import Path
 from kdi_assets.cli.errors import HomeMissing
 from kdi_assets.cli.output import print_progress
 from kdi_assets.settings import Settings
+from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream
@@ -39,8 +40,14 @@ def print_place(defs: Path | None, tables: Iterable[Stream | RefinedTableSpec | 
     clusters = {table.cluster.name: table.cluster for table in tables if isinstance(table, Stream)}
     for name, cluster in clusters.items():
         of_kafka = cluster.system == "kafka"
-        given = _origin("KDI_KAFKA", otherwise="document") if of_kafka and name == "main" else "document"
-        print_progress(f"{'brokers' if of_kafka else 'kinesis':10} {cluster.address} ({name}: {given})")
+        address, given = cluster.address, "document"
+        if of_kafka and name == "main":
+            given = _origin("KDI_KAFKA", otherwise=given)
+        elif isinstance(cluster, KinesisRegion) and not cluster.endpoint:
+            # boto3 prefers them to the region's address, and a server for tests must not look like AWS.
+            names = [v for v in ("AWS_ENDPOINT_URL_KINESIS", "AWS_ENDPOINT_URL") if os.environ.get(v)]
+            address, given = (os.environ[names[0]], names[0]) if names else (address, given)
+        print_progress(f"{'brokers' if of_kafka else 'kinesis':10} {address} ({name}: {given})")
 
 
 def _origin(variable: str, *, otherwise: str) -> str:

@@ -64,8 +64,8 @@ class UnknownStream(Terminal):
         run = f"{AGAIN}   (with one of: {', '.join(self.known)}; KDI_DEFS or --defs names another folder of documents)"
         if not self.known:
             run = "kdi status   (it begins with the folder of the documents; KDI_DEFS or --defs names another one)"
-        nothing = "" if self.known else f"; no document describes a {self.what}"
-        return f"no {self.what} is called {self.name}{self._guess()}{nothing}", NOTHING_STARTED, run
+        guess = self._guess() if self.known else f"; no document describes a {self.what}."
+        return f"no {self.what} is called {self.name}{guess}", NOTHING_STARTED, run
 
     def _guess(self) -> str:
         """A known name that is similar, as a whole or in its last part."""

@@ -202,7 +202,12 @@ def refuse_too_many_letters(stream: Stream, dead_letters: int, letters: Callable
     with spark_failures(stream, "counting the reasons of dead letters"):
         reasons = _reasons(letters())
     raise TooManyDeadLetters(
-        stream=stream.name, dead_letters=dead_letters, messages=of, limit=str(stream.dead_letter_limit), reasons=reasons
+        stream=stream.name,
+        dead_letters=dead_letters,
+        messages=of,
+        limit=str(stream.dead_letter_limit),
+        reasons=reasons,
+        reads_again=stream.cluster.reads_again,
     )
 
 

@@ -22,7 +22,7 @@ def refuse_reading_again(stream: Stream) -> None:
     Raises:
         ReadAgainUnknown: The stream is one of Kinesis: an offset is a number of the table's own reading.
     """
-    if isinstance(stream.cluster, KinesisRegion):
+    if not stream.cluster.reads_again:
         raise ReadAgainUnknown(stream=stream.name)
 
 

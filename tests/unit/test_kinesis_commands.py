@@ -16,8 +16,11 @@ from kdi_assets.components.topics import topic_assets
 from kdi_assets.config.loader import load_streams
 from kdi_assets.dev.kinesis.faults import ServerClock
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
+from kdi_assets.drain.errors import TooManyDeadLetters
+from kdi_assets.drain.rules.errors import ExpectationNotMet, UnknownFieldsFound
 from kdi_assets.errors import KdiError, Terminal
 from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.ledger.positions import read_ledger
 from kdi_assets.monitoring.backlog import State
 from kdi_assets.monitoring.backlog_reader import read_backlogs
@@ -91,7 +94,7 @@ def no_spark(*_: object) -> NoReturn:
 
 def document(folder: Path, endpoint: str = "http://127.0.0.1:1") -> Stream:
     """The stream ``bronze/orders``, as a document in the folder describes it."""
-    connection = f"{{name: eu, region: eu-central-1, endpoint: '{endpoint}'}}"
+    connection = f"{{name: eu, region: eu-central-1{f', endpoint: {endpoint!r}' * bool(endpoint)}}}"
     fields = "stream_name: orders, connection: eu, table: bronze/orders, schema: id bigint, date: current_date()"
     kdi = "type: kdi_assets.components"
     text = f"{kdi}.KinesisConnection\nattributes: {connection}\n---\n{kdi}.KinesisTable\nattributes: {{{fields}, "
@@ -279,6 +282,57 @@ def test_the_doctor_looks_at_streams_of_kinesis(kdi: Kdi, orders: Drained) -> No
     assert found["retention", "bronze/orders"]["found"].startswith("kept for 1 d")
     assert found["jars", "kinesis"]["verdict"] == "wrong"
     assert "kdi jars --kinesis" in str(found["jars", "kinesis"])
+
+
+def test_the_doctor_names_the_jars_of_kinesis_once(
+    kdi: Kdi, orders: Drained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home" / "jars" / "kinesis").mkdir(parents=True)
+    monkeypatch.setattr("kdi_assets.doctor.machine.refuse_unlocked", lambda *_, **options: 6)
+
+    rows = [one["of"] for one in kdi("doctor", "orders", "--json").objects if one["examination"] == "jars"]
+
+    assert rows.count("kinesis") == 1
+
+
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL_KINESIS", "AWS_ENDPOINT_URL"])
+def test_a_status_begins_with_the_address_that_the_environment_gives_instead_of_the_regions(
+    kdi: Kdi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    document(tmp_path / "defs", endpoint="")
+    monkeypatch.setenv(variable, "http://127.0.0.1:1")
+
+    answer = kdi("status")
+
+    assert f"kinesis    http://127.0.0.1:1 (eu: {variable})" in answer.err
+
+
+def test_a_doctor_of_a_table_says_why_its_document_is_not_loaded(kdi: Kdi, tmp_path: Path) -> None:
+    document(tmp_path / "defs")
+    (tmp_path / "defs" / "orders" / "defs.yaml").rename(tmp_path / "defs" / "orders.yaml")
+
+    answer = kdi("doctor", "orders")
+
+    assert answer.code == 1
+    assert "orders.yaml:1 document: nothing loads this file" in answer.err
+
+
+@pytest.mark.parametrize("gives_again", [True, False])
+def test_a_refusal_names_the_command_that_shows_messages_only_where_their_source_gives_them_again(
+    gives_again: bool,
+) -> None:
+    place: Any = {"topic_partition": TP, "offset": 7, "messages": 9, "reads_again": gives_again}
+    refusals = (
+        TooManyDeadLetters(stream="x", dead_letters=9, messages=9, limit="1", reasons=(), reads_again=gives_again),
+        UnknownFieldsFound(stream="x", fields=FieldCounts(1, {"f": 1}), **place),
+        ExpectationNotMet(stream="x", expectation="e", sql="true", count=1, **place),
+    )
+
+    runs = [refusal.message_parts()[2] for refusal in refusals]
+
+    assert ["kdi peek x" in run for run in runs] == [gives_again] * 3
+    assert all(run.startswith("kdi peek" if gives_again else "kdi check") for run in runs)
+    assert ("kdi dead-letters show x" in runs[0]) is not gives_again
 
 
 def test_an_erasure_finds_the_positions_of_shards_whose_numbers_do_not_begin_at_0(

@@ -78,6 +78,7 @@ class ContractRule(MessageRule):
             messages=counts.became_rows,
             topic_partition=TopicPartition(self.stream.topic, partition),
             offset=offset,
+            reads_again=self.stream.cluster.reads_again,
         )
 
     def refuse_letters(self, letters: Callable[[], DataFrame], *, dead_letters: int, became_rows: int) -> None:
@@ -105,6 +106,7 @@ class ContractRule(MessageRule):
             messages=dead_letters + became_rows,
             topic_partition=TopicPartition(self.stream.topic, partition),
             offset=offset,
+            reads_again=self.stream.cluster.reads_again,
         )
 
     def _rescued(self) -> str:

@@ -34,6 +34,7 @@ class ContractBroken(Terminal):
     messages: int
     topic_partition: TopicPartition
     offset: int
+    reads_again: bool = True
     found, rule, instead = "", "", ""
 
     def message_parts(self) -> tuple[str, str, str]:
@@ -42,8 +43,7 @@ class ContractBroken(Terminal):
             f"{self.stream}: {self.fields.messages:,} of {self.messages:,} messages that {self.found}: "
             f"{self.fields.listed()}; one of them: {at}. `contract.{self.rule}` is freeze.",
             "nothing was committed and no dead letter was written; positions stay as they are.",
-            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset}   (shows it); "
-            f"then kdi check   (with {self.instead} or discard_row); then kdi drain {self.stream}",
+            f"{_shown(self)}kdi check   (with {self.instead} or discard_row); then kdi drain {self.stream}",
         )
 
 
@@ -71,6 +71,7 @@ class ExpectationNotMet(Terminal):
     messages: int
     topic_partition: TopicPartition
     offset: int
+    reads_again: bool = True
 
     def message_parts(self) -> tuple[str, str, str]:
         at = f"{self.topic_partition} offset {self.offset}"
@@ -78,10 +79,15 @@ class ExpectationNotMet(Terminal):
             f"{self.stream}: {self.count:,} of {self.messages:,} messages that would become rows do not meet the "
             f"expectation {self.expectation} ({self.sql}); one of them: {at}.",
             "nothing was committed and no dead letter was written; positions stay as they are.",
-            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset}   (shows it); "
-            f"then kdi check   (with another `expectations.{self.expectation}`, `then: dead_letter` or "
+            f"{_shown(self)}kdi check   (with another `expectations.{self.expectation}`, `then: dead_letter` or "
             f"`then: warn`); then kdi drain {self.stream}",
         )
+
+
+def _shown(error: ContractBroken | ExpectationNotMet) -> str:
+    """The command that shows the message of the error, if its source gives one again."""
+    place = f"--topic-partition {error.topic_partition} --offset {error.offset}"
+    return f"kdi peek {error.stream} {place}   (shows it); then " if error.reads_again else ""
 
 
 class MaskSecretMissing(Terminal):

@@ -146,7 +146,7 @@ def translated(connection: KinesisRegion, stream: str) -> Iterator[None]:
             code, of_shard = failed.response["Error"]["Code"], failed.operation_name in ABOUT_A_SHARD
         is_missing = code == "ResourceNotFoundException"
         if is_missing and not of_shard:
-            raise NoSuchKinesisStream(connection=connection.name, stream=stream) from failed
+            raise NoSuchKinesisStream(connection=connection.name, region=connection.region, stream=stream) from failed
         if code in OLD_KEYS:
             _session.cache_clear()  # the next client reads the keys again: variables and files may have newer ones
         passes = is_missing or code in PASSING or is_transient(failed)

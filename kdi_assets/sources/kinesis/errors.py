@@ -16,7 +16,7 @@ class KinesisUnanswered(Transient):
 
     what_happened = "Kinesis ({connection}) does not answer now: {detail}"
     what_is_safe = NOTHING
-    what_to_run = AGAIN
+    what_to_run = f"{AGAIN}   (first check credentials, AWS_ENDPOINT_URL_KINESIS, `region` and `endpoint`)"
 
 
 class EndlessAnswers(Transient):
@@ -46,11 +46,12 @@ class NoSuchKinesisStream(Terminal):
     """There is no such stream in the region."""
 
     connection: str
+    region: str
     stream: str
 
-    what_happened = "Kinesis ({connection}) has no stream {stream}."
+    what_happened = "Kinesis ({connection}, {region}) has no stream {stream}."
     what_is_safe = "the table is untouched."
-    what_to_run = "kdi status   (first correct the document, or create the stream)"
+    what_to_run = "kdi status   (first correct `stream_name` or the connection's `region`, or create the stream)"
 
 
 class KinesisReaderMissing(Terminal):
