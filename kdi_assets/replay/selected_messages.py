@@ -26,7 +26,7 @@ from kdi_assets.replay.open_letters import HAS_ROW, PREVIOUS, open_letters, tall
 from kdi_assets.replay.replay_transaction import ReplayTransaction
 from kdi_assets.replay.report import Missing, Tally
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import MESSAGES_DDL
+from kdi_assets.sources.source import MESSAGES_DDL, TopicState
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -175,8 +175,10 @@ def read_from_kafka(
     transaction: ReplayTransaction, selected: SelectedMessages, first: date, last: date
 ) -> Iterator[ReplayMessages]:
     """Read the messages again, in one pass over the topic that drops all others."""
-    spark, ranges = transaction.spark, _readable(transaction, selected)
-    read = source_of(transaction.stream).read(spark, ranges) if ranges else spark.createDataFrame([], MESSAGES_DDL)
+    spark, source = transaction.spark, source_of(transaction.stream)
+    again = source.again(transaction.topic, selected.ranges, reversed(transaction.history.entries))
+    ranges = _readable(again.topic, selected)
+    read = again.read(spark, ranges) if ranges else spark.createDataFrame([], MESSAGES_DDL)
     # Joined by the timestamp as well: a recreated topic has other messages at the same offsets.
     key = list(transaction.message_key)
     own = read.join(selected.frame.select(*key, IS_LETTER), key).select(*read.columns, IS_LETTER)
@@ -242,9 +244,9 @@ def _selection(letters: DataFrame) -> DataFrame:
     return letters.select(*MESSAGE, F.lit(True).alias(IS_LETTER), *previous)
 
 
-def _readable(transaction: ReplayTransaction, selected: SelectedMessages) -> tuple[OffsetRange, ...]:
-    """The part of the ranges that the broker still has."""
-    partitions = transaction.topic.partitions
+def _readable(topic: TopicState, selected: SelectedMessages) -> tuple[OffsetRange, ...]:
+    """The part of the ranges that the source still has."""
+    partitions = topic.partitions
     both = ((r, partitions[r.topic_partition]) for r in selected.ranges if r.topic_partition in partitions)
     held = (replace(r, start=max(r.start, o.earliest), end=min(r.end, o.end)) for r, o in both)
     return tuple(r for r in held if r.start < r.end)

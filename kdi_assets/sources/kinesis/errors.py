@@ -113,11 +113,57 @@ class SeamOpen(Transient):
     what_to_run = AGAIN
 
 
-class ReadAgainUnknown(Terminal):
-    """Records are known by numbers only while they are held."""
+class SpanDiffers(Terminal):
+    """Records that were read again are not those that a drain read: count or sequence numbers differ.
+
+    Attributes:
+        detail: Begins with the number of the first record.
+    """
+
+    connection: str
+    detail: str
+
+    what_happened = "Kinesis ({connection}) has other records from offset {detail}."
+    what_is_safe = "nothing was replaced; rows and dead letters stay as they are."
+    what_to_run = "kdi audit TABLE --against-source   (compares all that the stream still holds)"
+
+
+class SpanTrimmed(Terminal):
+    """Retention passed the first record of a span, and the others of it have no numbers without it."""
+
+    stream: str
+    shard: str
+    start: int
+    end: int
+
+    what_happened = (
+        "retention passed offsets [{start}, {end}) of {shard} of {stream}, or the beginning of what a drain read there."
+    )
+    what_is_safe = "the rows of these offsets, and their dead letters."
+    what_to_run = "the same command for offsets from {end} on, or for later dates"
+
+
+class SpanForgotten(Terminal):
+    """Records are held of which neither log nor archive says which numbers they had."""
+
+    stream: str
+    shard: str
+    start: int
+    end: int
+
+    what_happened = (
+        "the commits that drained offsets [{start}, {end}) of {shard} of {stream} are in neither the table's log nor "
+        "its archive: their records cannot be told from others."
+    )
+    what_is_safe = "the rows of these offsets, and their dead letters."
+    what_to_run = "kdi history {stream}   (shows from which version on the commits are known; later dates can be read)"
+
+
+class ReadsAfterPositions(Terminal):
+    """Records without numbers cannot be read by numbers."""
 
     stream: str
 
-    what_happened = "records of {stream} that were drained cannot be read again by their numbers yet."
-    what_is_safe = "the table is untouched."
-    what_to_run = "kdi status"
+    what_happened = "records of {stream} have no offsets before a drain reads them."
+    what_is_safe = NOTHING
+    what_to_run = "kdi status {stream}"

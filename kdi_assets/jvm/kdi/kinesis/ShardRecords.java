@@ -74,7 +74,8 @@ final class ShardRecords implements Iterator<InternalRow> {
     this.stream = UTF8String.fromString(stream);
     this.range = range;
     this.offset = range.offset();
-    this.last = range.after().isEmpty() ? null : new BigInteger(range.after());
+    BigInteger after = range.after().isEmpty() ? null : new BigInteger(range.after());
+    this.last = range.inclusive() ? after.subtract(BigInteger.ONE) : after;
     this.iterator = answered(this::startingIterator);
   }
 
@@ -157,7 +158,9 @@ final class ShardRecords implements Iterator<InternalRow> {
   private String startingIterator() {
     GetShardIteratorRequest.Builder request =
         GetShardIteratorRequest.builder().streamName(stream.toString()).shardId(range.shard());
-    if (last != null && !(range.horizon() && first == null)) {
+    if (range.inclusive() && first == null) {
+      request.shardIteratorType(ShardIteratorType.AT_SEQUENCE_NUMBER).startingSequenceNumber(range.after());
+    } else if (last != null && !(range.horizon() && first == null)) {
       request.shardIteratorType(ShardIteratorType.AFTER_SEQUENCE_NUMBER).startingSequenceNumber(last.toString());
     } else if (range.at() < 0) {
       request.shardIteratorType(ShardIteratorType.TRIM_HORIZON);
