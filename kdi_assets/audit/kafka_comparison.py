@@ -25,7 +25,7 @@ from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.ledger.coordinates import Bounds, bounds_sql
 from kdi_assets.ledger.erased import with_erasing_commit
 from kdi_assets.ledger.history import LiveHistory, removes_rows
-from kdi_assets.sources.of_stream import refuse_reading_again, source_of
+from kdi_assets.sources.of_stream import refuse_unknown_offsets, source_of
 from kdi_assets.stream.message_format import Files
 from kdi_assets.stream.stream import OffsetRange, Stream
 
@@ -90,9 +90,9 @@ def compare(
         TopicRecreated: The topic is not the one that was drained.
         SchemaDisagrees, ShapeMistake: The document does not fit the table.
         FilesNotCompared: The messages only name files.
-        ReadAgainUnknown: As ``refuse_reading_again``.
+        OffsetsUnknown: As ``refuse_unknown_offsets``.
     """
-    refuse_reading_again(stream)
+    refuse_unknown_offsets(stream)
     if isinstance(stream.format, Files):
         raise FilesNotCompared(stream=stream.name)
     history = audited_history(stream, lake)

@@ -95,12 +95,12 @@ def _audit(
 ) -> bool:
     """Print the audit of a stream; whether nothing is missing, twice or changed."""
     from kdi_assets.audit import audit as audits
-    from kdi_assets.sources.of_stream import refuse_reading_again
+    from kdi_assets.sources.of_stream import refuse_unknown_offsets
 
     lake, only = Settings.from_environment().lake, parse_topic_partition(topic_partition, stream)
     with stream_session(stream, "audit", as_json=as_json) as session:
         if against_kafka:
-            refuse_reading_again(stream)  # before an audit that may take minutes
+            refuse_unknown_offsets(stream)  # before an audit that may take minutes
         bounds = _typed_bounds(stream, lake, only, start, end)
         report = audits.audit(stream, lake=lake, session=session, bounds=bounds)
         comparison = _compare(stream, lake, session, bounds) if against_kafka else None
@@ -178,7 +178,7 @@ def _offsets(
     stream: Stream, text: str | None, chosen: Mapping[TopicPartition, OffsetRange], option: str
 ) -> Mapping[TopicPartition, int]:
     """The offset of each topic partition that was typed, or that belongs to the typed timestamp."""
-    from kdi_assets.sources.of_stream import refuse_reading_again, source_of
+    from kdi_assets.sources.of_stream import refuse_unknown_offsets, source_of
 
     if text is None:
         return {}
@@ -187,7 +187,7 @@ def _offsets(
             raise typer.BadParameter(f"an offset needs {PARTITION}: the topic has several", param_hint=option)
         return dict.fromkeys(chosen, int(text))
     timestamp = parse_timestamp(text, option)
-    refuse_reading_again(stream)
+    refuse_unknown_offsets(stream)
     source = source_of(stream)
     topic = source.topic(stream.topic)
     found = source.offsets_at(topic, timestamp)

@@ -51,7 +51,7 @@ def peek(
 
     Exit codes: 0 shown, dead letters too; 1 someone must decide; 75 a retry helps.
     """
-    from kdi_assets.sources.of_stream import refuse_reading_again
+    from kdi_assets.sources.of_stream import refuse_unknown_offsets
 
     chosen = selected_stream(stream, defs)
     only = parse_topic_partition(topic_partition, chosen)
@@ -60,7 +60,7 @@ def peek(
     if chosen.status == "retired":
         raise StreamRetired(stream=chosen.name)
     with stream_session(chosen, "peek", as_json=as_json) as session:
-        refuse_reading_again(chosen)
+        refuse_unknown_offsets(chosen)
         which, windows = _windows(_backlog(chosen), only, offset, last=last)
         try:
             messages = peek_at(session(), chosen, windows, count=count, which=which) if windows else []

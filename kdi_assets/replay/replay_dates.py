@@ -19,7 +19,7 @@ from kdi_assets.replay.replay import Reached, preview, replay
 from kdi_assets.replay.replay_transaction import ReplayTransaction, run_transaction
 from kdi_assets.replay.report import MessagesNotInKafka, ReplayReport
 from kdi_assets.replay.selected_messages import ReplayMessages, read_from_kafka, select_messages
-from kdi_assets.sources.of_stream import refuse_reading_again, source_of
+from kdi_assets.sources.of_stream import source_of
 from kdi_assets.sources.source import AtPosition
 from kdi_assets.stream.stream import OffsetRange, Stream
 
@@ -50,10 +50,9 @@ def replay_dates(
         leave_missing: Go on if Kafka no longer has all messages; the rows of missing ones stay.
         at: Called at ``"messages chosen"``, ``"messages read"`` and the points of ``replay``; tests stop it there.
 
-    Raises ``MessagesNotInKafka``, ``NothingDrained`` without a table, and as ``refuse_reading_again``, ``replay`` and
+    Raises ``MessagesNotInKafka``, ``NothingDrained`` without a table, and as ``Source.again``, ``replay`` and
     ``run_transaction``.
     """
-    refuse_reading_again(stream)
     previews, empty = dry_run or bool(into), ReplayReport(stream.name, first=first, last=last)
     flags = " --accept-dead-letters" if accept_dead_letters else ""
 

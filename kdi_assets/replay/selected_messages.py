@@ -22,11 +22,11 @@ from kdi_assets.ledger.dates import day_of
 from kdi_assets.ledger.letters import WITHHELD
 from kdi_assets.ledger.rewrite import MESSAGE, rows_of_messages
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
-from kdi_assets.replay.open_letters import HAS_ROW, PREVIOUS, open_letters, tallies_by
+from kdi_assets.replay.open_letters import HAS_ROW, PREVIOUS, WRONG_SHARD, open_letters, tallies_by
 from kdi_assets.replay.replay_transaction import ReplayTransaction
 from kdi_assets.replay.report import Missing, Tally
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import messages_ddl
+from kdi_assets.sources.source import TopicState, messages_ddl
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -175,11 +175,17 @@ def read_from_kafka(
     transaction: ReplayTransaction, selected: SelectedMessages, first: date, last: date
 ) -> Iterator[ReplayMessages]:
     """Read the messages again, in one pass over the topic that drops all others."""
-    spark, stream, ranges = transaction.spark, transaction.stream, _readable(transaction, selected)
-    read = source_of(stream).read(spark, ranges) if ranges else spark.createDataFrame([], messages_ddl(stream))
+    from pyspark.sql import functions as F
+
+    spark, stream = transaction.spark, transaction.stream
+    again = source_of(stream).again(transaction.topic, selected.ranges, reversed(transaction.history.entries))
+    ranges = _readable(again.topic, selected)
+    read = again.read(spark, ranges) if ranges else spark.createDataFrame([], messages_ddl(stream))
     # Joined by the timestamp as well: a recreated topic has other messages at the same offsets.
     key = list(transaction.message_key)
     own = read.join(selected.frame.select(*key, IS_LETTER), key).select(*read.columns, IS_LETTER)
+    if WRONG_SHARD in own.columns:  # one that has a row has it because somebody asked for it
+        own = own.withColumn(WRONG_SHARD, F.expr(f"{WRONG_SHARD} AND {IS_LETTER}"))
     with cached(own) as found:
         messages, present = found.drop(IS_LETTER), found.select(*MESSAGE)
         if tuple(key) != MESSAGE:  # rows without timestamps: from here on they have those of their messages
@@ -242,9 +248,9 @@ def _selection(letters: DataFrame) -> DataFrame:
     return letters.select(*MESSAGE, F.lit(True).alias(IS_LETTER), *previous)
 
 
-def _readable(transaction: ReplayTransaction, selected: SelectedMessages) -> tuple[OffsetRange, ...]:
-    """The part of the ranges that the broker still has."""
-    partitions = transaction.topic.partitions
+def _readable(topic: TopicState, selected: SelectedMessages) -> tuple[OffsetRange, ...]:
+    """The part of the ranges that the source still has."""
+    partitions = topic.partitions
     both = ((r, partitions[r.topic_partition]) for r in selected.ranges if r.topic_partition in partitions)
     held = (replace(r, start=max(r.start, o.earliest), end=min(r.end, o.end)) for r, o in both)
     return tuple(r for r in held if r.start < r.end)

@@ -178,16 +178,60 @@ class SeamOpen(Transient):
     what_to_run = AGAIN
 
 
-class ReadAgainUnknown(Terminal):
-    """Records are known by numbers only while they are held."""
+class SpanDiffers(Terminal):
+    """Records that were read again are not those that a drain read: count or sequence numbers differ.
+
+    Attributes:
+        detail: Begins with the number of the first record.
+    """
+
+    connection: str
+    detail: str
+
+    what_happened = "Kinesis ({connection}) has other records from offset {detail}."
+    what_is_safe = "nothing was replaced; rows and dead letters stay as they are."
+    what_to_run = "kdi audit TABLE --against-source   (compares all that the stream still holds)"
+
+
+class SpanTrimmed(Terminal):
+    """Retention passed the first record of a span, and the others of it have no numbers without it."""
+
+    stream: str
+    shard: str
+    start: int
+    end: int
+
+    what_happened = (
+        "retention passed offsets [{start}, {end}) of {shard} of {stream}, or the beginning of what a drain read there."
+    )
+    what_is_safe = "the rows of these offsets, and their dead letters."
+    what_to_run = "the same command for offsets from {end} on, or for later dates"
+
+
+class SpanForgotten(Terminal):
+    """Records are held of which neither log nor archive says which numbers they had."""
+
+    stream: str
+    shard: str
+    start: int
+    end: int
+
+    what_happened = (
+        "the commits that drained offsets [{start}, {end}) of {shard} of {stream} are in neither the table's log nor "
+        "its archive: their records cannot be told from others."
+    )
+    what_is_safe = "the rows of these offsets, and their dead letters."
+    what_to_run = "kdi history {stream}   (shows from which version on the commits are known; later dates can be read)"
+
+
+class OffsetsUnknown(Terminal):
+    """Records have offsets only once a drain has read them, and nothing leads from a time to an offset."""
 
     stream: str
 
     what_happened = (
-        "records of {stream} cannot be read again by their numbers yet: not to replay them, to compare them with their "
-        "rows, to show them before a drain, or to find the first one of a time."
+        "records of {stream} have no offsets before a drain reads them: they cannot be shown before it, and no offset "
+        "belongs to a time."
     )
     what_is_safe = "the table is untouched."
-    what_to_run = (
-        "kdi history {stream}   (the drain after a RESTORE TABLE to one of its versions reads again what came later)"
-    )
+    what_to_run = "kdi status {stream}   (since when records wait, and on which shards)"

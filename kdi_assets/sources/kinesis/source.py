@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.bookmarks import Bookmark
-from kdi_assets.ledger.entry import LastRead
+from kdi_assets.ledger.entry import LastRead, LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.ledger.spans import spans_of
+from kdi_assets.sources.kinesis.again import held_spans
 from kdi_assets.sources.kinesis.capture import Capture, captured
 from kdi_assets.sources.kinesis.client import (
     LATE_MS,
@@ -23,17 +26,19 @@ from kdi_assets.sources.kinesis.client import (
     translated,
 )
 from kdi_assets.sources.kinesis.consumers import active_consumer, deregister
-from kdi_assets.sources.kinesis.errors import BookmarkMissing, KinesisUnanswered, ReadAgainUnknown, SeamOpen
+from kdi_assets.sources.kinesis.errors import BookmarkMissing, KinesisUnanswered, OffsetsUnknown, SeamOpen
 from kdi_assets.sources.kinesis.look import Ahead, look_ahead, of_each, refuse_hole, refuse_other_last
-from kdi_assets.sources.kinesis.reader import ShardStart
+from kdi_assets.sources.kinesis.reader import ShardStart, failure_of
 from kdi_assets.sources.kinesis.shards import ListedShard, id_of, list_shards, ready
 from kdi_assets.sources.source import (
     LEADER_SECONDS,
     REQUEST_SECONDS,
+    Again,
     AtPosition,
     BrokerOffsets,
     Held,
     Marks,
+    OtherReading,
     Retention,
     TopicState,
     Waiting,
@@ -186,7 +191,17 @@ class KinesisSource:
             yield Held(found, capture.read, marks, edges=capture.edges)
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> NoReturn:
-        raise ReadAgainUnknown(stream=ranges[0].topic_partition.topic)
+        raise OffsetsUnknown(stream=ranges[0].topic_partition.topic)
+
+    def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[LedgerEntry]) -> Again:
+        client = kinesis_client(self.connection)
+        with translated(self.connection, topic.topic):
+            held = held_spans(client, topic, list_shards(client, topic.topic), spans_of(entries, ranges), ranges)
+        read = partial(held.read, self.connection)
+        return Again(held.topic(topic), read, lambda spark, ranges: nullcontext(OtherReading(read(spark, ranges))))
+
+    def failure(self, root: str) -> KdiError | None:
+        return failure_of(root, self.connection.name)
 
     def can_have_gaps(self, topic: str) -> bool:
         return False  # the reading counts the records that it gets

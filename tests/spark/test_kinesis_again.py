@@ -1,0 +1,132 @@
+"""What was drained from Kinesis is read again: replays, audits against the source, decisions, peeks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from kdi_assets.audit.audit import audit
+from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
+from kdi_assets.replay.replay_dates import replay_dates
+from kdi_assets.replay.report import MessagesNotInKafka, ReplayReport
+from kdi_assets.sources.kinesis import capture
+from kdi_assets.sources.kinesis.errors import SpanDiffers
+from kdi_assets.sources.kinesis.reader import read_shards
+from kdi_assets.sources.kinesis.shards import id_of
+from tests.oracle import read_back
+from tests.spark.test_kinesis import HOUR, Put
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisServer]:
+    """A server that both clients reach with the keys of the environment."""
+    server = start_kinesis()
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    yield server
+    server.stop()
+
+
+TIMES = "id * 2"
+
+
+def replay(orders: Put, *, times: int = 3, leave_missing: bool = False) -> ReplayReport:
+    """Replay all dates by another document, whose rows can only be made of the records."""
+    orders.stream = replace(orders.stream, columns={"times": f"id * {times}"})
+    dates = sorted({row["date"] for row in read_back(orders.stream, orders.lake).rows})
+    session = {"lake": orders.lake, "session": lambda: orders.spark}
+    return replay_dates(orders.stream, first=dates[0], last=dates[-1], leave_missing=leave_missing, **session)  # type: ignore[arg-type]
+
+
+def times(orders: Put) -> dict[int, int]:
+    """The second column of each row, by its id; every record that was put has one row."""
+    rows = read_back(orders.stream, orders.lake).rows
+    assert sorted(row["id"] for row in rows) == orders.ids
+    return {row["id"]: row["times"] for row in rows}
+
+
+def numbers(orders: Put) -> dict[int, tuple[int, int]]:
+    """Shard and number of the record of each row, by its id."""
+    rows = read_back(orders.stream, orders.lake).rows
+    return {row["id"]: (row["kinesis"]["partition"], row["kinesis"]["offset"]) for row in rows}
+
+
+def test_a_replay_reads_the_records_of_several_spans_again(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    """Procedure: three drains of two shards, a split in between; then another document, and a replay of all dates."""
+    orders = Put(spark, lake, server, shards=2, columns={"times": TIMES})
+    for count in (100, 30, 50):
+        orders.put(count)
+        orders.drain()
+        if count == 30:
+            orders.client.split_shard(StreamName="orders", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 126))
+            server.advance(60)
+    numbered = numbers(orders)
+
+    report = replay(orders)
+
+    assert report.commit and report.changes == {"changed": 179, "same": 1}
+    assert times(orders) == {i: 3 * i for i in orders.ids}
+    assert numbers(orders) == numbered
+    orders.put(20)
+    orders.drain()
+    assert times(orders) == {i: 3 * i for i in orders.ids}
+    assert audit(orders.stream, lake=lake, session=lambda: spark).complete
+
+
+@pytest.mark.parametrize("behaviour", ["horizon", "refused", "empty"])
+def test_a_span_whose_beginning_passed_retention_is_left_as_it_is(
+    spark: SparkSession, lake: str, server: KinesisServer, behaviour: Any
+) -> None:
+    """Procedure: one drain reads records of two ages, another one younger records; retention passes the oldest ones."""
+    server.behaviour.trimmed_position = behaviour
+    orders = Put(spark, lake, server, shards=1, columns={"times": TIMES})
+    for count, hours in ((40, 10), (20, 1), (0, 0)):
+        orders.put(count)
+        server.advance(hours * HOUR)
+    orders.drain()
+    orders.put(10)
+    orders.drain()
+    server.advance(14 * HOUR)
+    with pytest.raises(MessagesNotInKafka, match="60 of the 70 messages"):
+        replay(orders)
+    assert times(orders) == {i: 2 * i for i in orders.ids}
+
+    replay(orders, leave_missing=True)
+
+    assert times(orders) == {i: (2 if i < 60 else 3) * i for i in orders.ids}
+
+
+def test_other_records_than_those_of_a_span_replace_nothing(
+    spark: SparkSession, lake: str, server: KinesisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: the drain's reader skips a record in the midst of others, so that the span is of one record less."""
+    orders = Put(spark, lake, server, shards=1, columns={"times": TIMES})
+    skipped = orders.put(50)[20]
+    with monkeypatch.context() as mutated:
+        mutated.setattr(capture, "read_shards", skipping(skipped))
+        orders.drain()
+    assert orders.drained() == orders.ids[:20] + orders.ids[21:]
+    before = read_back(orders.stream, lake).rows
+
+    with pytest.raises(SpanDiffers, match="other records from offset 0 "):
+        replay(orders)
+
+    assert read_back(orders.stream, lake).rows == before
+
+
+def skipping(sequence: str) -> Callable[..., DataFrame]:
+    """A reader that does not give a record, and does not count it."""
+
+    def read(*args: Any, **options: Any) -> DataFrame:
+        later = f"IF(stop IS NOT NULL OR sequence_number > '{sequence}', 1, 0)"
+        rows = read_shards(*args, **options).where(f"stop IS NOT NULL OR sequence_number <> '{sequence}'")
+        return rows.withColumn("offset", F.expr(f"offset - {later}"))
+
+    return read
