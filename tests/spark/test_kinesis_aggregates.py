@@ -37,7 +37,7 @@ from tests.oracle import read_back
 from tests.spark.test_kinesis import Crash, Put, crash_at
 
 ALL = (date(2020, 1, 1), date(2040, 1, 1))
-KEY = {"columns": {"key": "CAST(kafka.key AS string)"}}
+KEY = {"columns": {"key": "kinesis.partition_key"}}
 
 
 @pytest.fixture

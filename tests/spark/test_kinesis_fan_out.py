@@ -116,7 +116,7 @@ def test_rows_and_positions_are_the_same_in_both_modes(spark: SparkSession, lake
 def rows_and_marks(stream: Stream, lake: str) -> tuple[list[Any], dict[int, int], dict[int, dict[str, Any]]]:
     """Rows in the order of their coordinates, positions, and bookmarks without the moment of the drain."""
     last = entries(stream.table_uri(lake), stream.app_id)[-1]
-    rows = sorted(read_back(stream, lake).rows, key=lambda row: (row["kafka"]["partition"], row["kafka"]["offset"]))
+    rows = sorted(read_back(stream, lake).rows, key=lambda row: (row["kinesis"]["partition"], row["kinesis"]["offset"]))
     marks = {
         tp.partition: {"sequence": m.sequence, "arrived": m.arrived, "digest": m.digest, "ended": m.ended}
         for tp, m in last.bookmarks.items()
@@ -181,7 +181,7 @@ def test_a_shard_that_ends_after_its_iterator_failed_is_looked_at_behind_its_las
     orders.client.split_shard(StreamName="orders", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
     server.advance(60)
     server.order(Fault("GetRecords", shard=id_of(0), skip=1, repeats=True))
-    server.order(Fault("GetRecords", shard=id_of(0), skip=1, code="ExpiredIteratorException"))
+    server.order(Fault("GetRecords", shard=id_of(0), skip=2, code="ExpiredIteratorException"))
     server.behaviour.least_behind_ms = NEVER_NEAR_MS
     reset = meanwhile(
         server, lambda: setattr(server.behaviour, "least_behind_ms", 0), operation="GetRecords", calls=1 + 3
