@@ -32,7 +32,10 @@ Start = Annotated[
 ]
 End = Annotated[str | None, typer.Option(TO, metavar="OFFSET|TIMESTAMP", help="The end, exclusive.")]
 AgainstKafka = Annotated[
-    bool, typer.Option("--against-kafka", help="Read again what Kafka still holds, and compare every message.")
+    bool,
+    typer.Option(
+        "--against-source", "--against-kafka", help="Read again what the source still holds, and compare every message."
+    ),
 ]
 
 AllRows = Annotated[bool, typer.Option("--all", help="Of a refined table, compare all rows.")]
@@ -139,6 +142,7 @@ def _details(report: AuditReport) -> list[str]:
 def _comparison_lines(comparison: Comparison) -> list[str]:
     lines = [f"  changed: {at}, {counted(at.range.offset_count, 'offset')}" for at in comparison.changed_at]
     lines += [f"  absent:  {at}, {counted(at.range.offset_count, 'offset')}" for at in comparison.absent_at]
+    lines += [f"  unread:  {fault}" for fault in comparison.faults]
     return [comparison.line(), *lines, *(f"  note:    {note}" for note in comparison.notes)]
 
 

@@ -140,12 +140,10 @@ class OtherReading:
     Attributes:
         messages: ``MESSAGES_DDL``.
         faults: What no offset can show, in one line each: messages that lie between those that were drained.
-        left_out: Ranges whose messages are not those that were drained; ``faults`` has them.
     """
 
     messages: DataFrame
     faults: tuple[str, ...] = ()
-    left_out: tuple[OffsetRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,122 @@
+"""From offsets back to records: the spans that count, and all that a shard still holds by the second client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from sys import maxsize
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kdi_assets.dev.kinesis.faults import Fault
+from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
+from kdi_assets.ledger.bookmarks import Bookmark, Span
+from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
+from kdi_assets.ledger.spans import bookmark_at, spans_back, spans_of
+from kdi_assets.sources.kinesis.held_records import HeldReading, Shard
+from kdi_assets.sources.kinesis.shards import id_of
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from tests.kinesis import kinesis_client
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+Ranges = Mapping[TopicPartition, tuple[int, int]]
+
+
+def entry(version: int, at: Mapping[TopicPartition, int], read: Ranges | None = None, **fields: Any) -> LedgerEntry:
+    """An entry that read ranges of shards; its sequence numbers are its numbers."""
+    ranges = tuple(RangeCounts(OffsetRange(tp, *numbers)) for tp, numbers in (read or {}).items())
+    spans = {r.range.topic_partition: Span(str(r.range.start), str(r.range.end - 1), 1, 0) for r in ranges}
+    marks = {tp: Bookmark(str(position - 1) if position else "") for tp, position in at.items()}
+    given = {"app_id": "a", "attempt_id": "", "topic": "orders", "topic_id": "t", "table_id": "", **fields}
+    return LedgerEntry(version, "drain", positions=at, ranges=ranges, spans=spans, bookmarks=marks, **given)
+
+
+DRAINED = [
+    entry(4, {A: 30, B: 25}, {A: (20, 30), B: (15, 25)}),
+    entry(3, {A: 20, B: 15}, {B: (10, 15)}),
+    entry(2, {A: 20, B: 10}, {A: (10, 20), B: (0, 10)}),
+    entry(1, {A: 10}, {A: (0, 10)}),
+    entry(0, {A: 0}),
+]
+
+
+def test_spans_are_found_as_far_back_as_their_offsets_lie() -> None:
+    read = iter(DRAINED)
+
+    found = spans_of(read, [OffsetRange(A, 25, 27), OffsetRange(B, 12, 14)])
+
+    assert {tp: [s.range.start for s in spans] for tp, spans in found.items()} == {A: [20], B: [10, 15]}
+    assert [e.version for e in read] == [2, 1, 0], "older entries are not read"
+
+
+def test_spans_that_are_read_once_more_after_a_decision_do_not_count_twice() -> None:
+    set_back = [
+        entry(6, {A: 18, B: 25}, {A: (10, 18)}),
+        entry(5, {A: 10, B: 25}),
+        *DRAINED,
+        entry(-1, {A: 99}, {A: (0, 99)}, topic_id="an earlier stream of the name"),
+    ]
+
+    found = [(s.version, s.range.start) for s in spans_back(set_back) if s.range.topic_partition == A]
+
+    assert found == [(6, 10), (1, 0)]
+    assert bookmark_at(set_back, A, 10) == Bookmark("9")
+    assert bookmark_at(set_back, A, 20) is None, "the position was set back over it"
+    assert bookmark_at(set_back, A, 0) == Bookmark()
+
+
+@pytest.fixture
+def server() -> Iterator[KinesisServer]:
+    server = start_kinesis()
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("GetRecords", skip=1, code="ExpiredIteratorException"),
+        Fault("GetRecords", repeats=True),
+        Fault("GetRecords", times=2, code="ProvisionedThroughputExceededException"),
+    ],
+    ids=["expired", "twice", "throttled"],
+)
+def test_the_second_client_numbers_each_record_of_a_span_once(server: KinesisServer, fault: Fault) -> None:
+    """Procedure: two spans, with a record before them, one between them, and two after the last one that was read."""
+    put = client_and_records(server, 20)
+    spans = [(int(put[1]), int(put[8]), 100), (int(put[10]), int(put[17]), 108)]
+    server.behaviour.empty_pages = 1
+    server.order(fault)
+
+    found = held(server, Shard(id_of(0), spans, int(put[17]), maxsize))
+
+    numbered = [100 + i for i in range(8)] + [None] + [108 + i for i in range(8)]
+    assert [row["sequence"] for row in found] == put[:18]
+    assert [row["offset"] for row in found] == [None, *numbered]
+    assert [row["span"] for row in found] == [None, *[100] * 8, None, *[108] * 8]
+
+
+def test_the_second_client_reads_a_shard_that_ended_to_its_end(server: KinesisServer) -> None:
+    put = client_and_records(server, 3)
+    client = kinesis_client(server.endpoint)
+    client.split_shard(StreamName="orders", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    server.advance(60)
+
+    assert [row["sequence"] for row in held(server, Shard(id_of(0), (), None, 0))] == put
+
+
+def client_and_records(server: KinesisServer, count: int) -> list[str]:
+    """A stream of one shard, and the sequence numbers of records that were put."""
+    client = kinesis_client(server.endpoint)
+    client.create_stream(StreamName="orders", ShardCount=1)
+    server.advance(60)
+    records = [{"Data": b"%d" % i, "PartitionKey": "key"} for i in range(count)]
+    return [r["SequenceNumber"] for r in client.put_records(StreamName="orders", Records=records)["Records"]]
+
+
+def held(server: KinesisServer, shard: Shard) -> list[dict[str, Any]]:
+    access = ("us-east-1", server.endpoint, "kdi-loopback", "kdi-loopback-secret", "")
+    numbers = pa.RecordBatch.from_pydict({"partition": pa.array([0], pa.int32())})
+    batches = HeldReading("orders", access, {0: shard}).batches(iter([numbers]))
+    return [row for batch in batches for row in batch.to_pylist()]
