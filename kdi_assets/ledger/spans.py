@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from kdi_assets.ledger.bookmarks import Span
+from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
@@ -64,3 +64,20 @@ def spans_of(
         if not left:
             break
     return {tp: spans[::-1] for tp, spans in found.items()}
+
+
+def bookmark_at(entries: Iterable[LedgerEntry], tp: TopicPartition, position: int) -> Bookmark | None:
+    """The bookmark of a position that the shard had after a live entry that still counts; ``None`` if there is none.
+
+    Args:
+        entries: Newest first.
+    """
+    topic_id, upto = "", None
+    for entry in entries:
+        if entry.topic_id != (topic_id := topic_id or entry.topic_id):
+            return None
+        at = entry.positions.get(tp, 0)
+        if at == position and at <= (at if upto is None else upto):
+            return entry.bookmarks.get(tp, Bookmark())
+        upto = at if upto is None else min(upto, at)
+    return None

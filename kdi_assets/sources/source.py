@@ -146,14 +146,12 @@ class OtherReading:
     """Messages as a client reads them that shares no code with ``Source.hold``, if the source has two of them.
 
     Attributes:
-        messages: ``MESSAGES_DDL``.
+        messages: ``messages_ddl`` of their stream.
         faults: What no offset can show, in one line each: messages that lie between those that were drained.
-        left_out: Ranges whose messages are not those that were drained; ``faults`` has them.
     """
 
     messages: DataFrame
     faults: tuple[str, ...] = ()
-    left_out: tuple[OffsetRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

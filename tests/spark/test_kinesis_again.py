@@ -11,13 +11,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kdi_assets.audit.audit import audit
+from kdi_assets.audit.kafka_comparison import Comparison, compare
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.report import MessagesNotInKafka, ReplayReport
-from kdi_assets.sources.kinesis import capture
+from kdi_assets.sources.kinesis import capture, source
 from kdi_assets.sources.kinesis.errors import SpanDiffers
-from kdi_assets.sources.kinesis.reader import read_shards
+from kdi_assets.sources.kinesis.reader import ShardStart, read_shards
 from kdi_assets.sources.kinesis.shards import id_of
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.oracle import read_back
 from tests.spark.test_kinesis import HOUR, Put
 
@@ -121,11 +123,96 @@ def test_other_records_than_those_of_a_span_replace_nothing(
     assert read_back(orders.stream, lake).rows == before
 
 
+def test_the_second_client_finds_all_that_the_reader_skipped(
+    spark: SparkSession, lake: str, server: KinesisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: a reader skips a record within a span of one shard; another one begins after the first record of a
+    second drain, and nobody looks at the seams.
+    """
+    orders = Put(spark, lake, server, shards=2, columns={"times": TIMES})
+    orders.put(60)
+    orders.drain()
+    agreed = against_source(orders)
+    assert agreed.agrees and agreed.agreed == agreed.messages == 60
+
+    shard = TopicPartition("orders", 0)
+    at = orders.entries()[-1].positions[shard]
+    with monkeypatch.context() as mutated:
+        mutated.setattr(source, "_refuse_open_seams", lambda *seen: None)
+        skipped = own(orders, orders.put(30))
+        mutated.setattr(capture, "read_shards", skipping(skipped[3]))
+        orders.drain()
+        late = own(orders, orders.put(30))
+        mutated.setattr(capture, "read_shards", beginning_after(shard, late[0]))
+        orders.drain()
+    assert len(orders.drained()) == 118
+    assert audit(orders.stream, lake=lake, session=lambda: spark).complete, "the numbers alone do not show it"
+
+    compared = against_source(orders)
+
+    read, all_of_it = len(skipped) - 1, len(skipped)
+    assert not compared.agrees and not (compared.changed or compared.absent)
+    commit, span = orders.entries()[-2].version, OffsetRange(shard, at, at + read)
+    assert compared.faults == (
+        f"{span}: v{commit} read {read} records, and {all_of_it} are between its first and last",
+        f"orders/0: no drain read 1 records that are there; the first is {late[0]}",
+    )
+    assert compared.messages == 118 - read
+
+
+def test_the_audit_against_the_source_begins_where_the_reading_began(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    """Procedure: `latest` passes over older records; retention then passes a part of a span."""
+    orders = Put(spark, lake, server, shards=1, columns={"times": TIMES}, start="latest")
+    orders.put(10)
+    server.advance(5 * HOUR)
+    orders.drain()
+    for hours in (10, 1, 1):
+        orders.put(20)
+        server.advance(hours * HOUR)
+    orders.drain()
+    orders.put(20)
+    orders.drain()
+    orders.put(5)
+    assert against_source(orders).messages == 80
+
+    server.advance(13 * HOUR)
+    compared = against_source(orders)
+
+    assert compared.agrees and compared.messages == 20
+
+
+def against_source(orders: Put) -> Comparison:
+    return compare(orders.stream, lake=orders.lake, session=lambda: orders.spark)
+
+
+def own(orders: Put, sequences: list[str]) -> list[str]:
+    """Those of the records that are in the first shard."""
+    start = {"ShardId": id_of(0), "ShardIteratorType": "TRIM_HORIZON"}
+    iterator = orders.client.get_shard_iterator(StreamName="orders", **start)["ShardIterator"]
+    held = {r["SequenceNumber"] for r in orders.client.get_records(ShardIterator=iterator)["Records"]}
+    return [sequence for sequence in sequences if sequence in held]
+
+
+def beginning_after(shard: TopicPartition, sequence: str) -> Callable[..., DataFrame]:
+    """A reader that goes on after a record that nobody has read."""
+
+    def late(start: ShardStart) -> ShardStart:
+        mark = replace(start.bookmark, sequence=sequence)
+        return replace(start, bookmark=mark) if start.topic_partition == shard else start
+
+    def read(session: Any, access: Any, stream: str, starts: Any, **options: Any) -> DataFrame:
+        return read_shards(session, access, stream, [late(start) for start in starts], **options)
+
+    return read
+
+
 def skipping(sequence: str) -> Callable[..., DataFrame]:
     """A reader that does not give a record, and does not count it."""
 
     def read(*args: Any, **options: Any) -> DataFrame:
-        later = f"IF(stop IS NOT NULL OR sequence_number > '{sequence}', 1, 0)"
+        later = f"IF(partition = 0 AND (stop IS NOT NULL OR sequence_number > '{sequence}'), 1, 0)"
         rows = read_shards(*args, **options).where(f"stop IS NOT NULL OR sequence_number <> '{sequence}'")
         return rows.withColumn("offset", F.expr(f"offset - {later}"))
 

@@ -1,14 +1,24 @@
-"""From offsets back to records: the spans that count."""
+"""From offsets back to records: the spans that count, and all that a shard still holds by the second client."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from sys import maxsize
 from typing import Any
 
+import pyarrow as pa
+import pytest
+
+from kdi_assets.dev.kinesis.faults import Fault
+from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
-from kdi_assets.ledger.spans import spans_back, spans_of
+from kdi_assets.ledger.spans import bookmark_at, spans_back, spans_of
+from kdi_assets.sources.kinesis.held_records import HeldReading, Shard
+from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from tests.kinesis import kinesis_client
+from tests.kpl import UserRecord, aggregate_of
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 Ranges = Mapping[TopicPartition, tuple[int, int]]
@@ -52,3 +62,78 @@ def test_spans_that_are_read_once_more_after_a_decision_do_not_count_twice() -> 
     found = [(s.version, s.range.start) for s in spans_back(set_back) if s.range.topic_partition == A]
 
     assert found == [(6, 10), (1, 0)]
+    assert bookmark_at(set_back, A, 10) == Bookmark("9")
+    assert bookmark_at(set_back, A, 20) is None, "the position was set back over it"
+    assert bookmark_at(set_back, A, 0) == Bookmark()
+
+
+@pytest.fixture
+def server() -> Iterator[KinesisServer]:
+    server = start_kinesis()
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("GetRecords", skip=1, code="ExpiredIteratorException"),
+        Fault("GetRecords", repeats=True),
+        Fault("GetRecords", times=2, code="ProvisionedThroughputExceededException"),
+    ],
+    ids=["expired", "twice", "throttled"],
+)
+def test_the_second_client_numbers_each_record_of_a_span_once(server: KinesisServer, fault: Fault) -> None:
+    """Procedure: two spans, with a record before them, one between them, and two after the last one that was read."""
+    put = client_and_records(server, [b"%d" % i for i in range(20)])
+    spans = [(int(put[1]), int(put[8]), 100), (int(put[10]), int(put[17]), 108)]
+    server.behaviour.empty_pages = 1
+    server.order(fault)
+
+    found = held(server, Shard(id_of(0), spans, int(put[17]), maxsize))
+
+    numbered = [100 + i for i in range(8)] + [None] + [108 + i for i in range(8)]
+    assert [row["sequence_number"] for row in found] == put[:18]
+    assert [row["offset"] for row in found] == [None, *numbered]
+    assert [row["span"] for row in found] == [None, *[100] * 8, None, *[108] * 8]
+
+
+def test_the_second_client_numbers_each_user_record_of_an_aggregate(server: KinesisServer) -> None:
+    """Procedure: an aggregate, an ordinary record, what only looks like an aggregate, and an aggregate after them."""
+    users = [UserRecord("a", b"1"), UserRecord("ü", b"2", 7), UserRecord("a", b"3")]
+    broken = aggregate_of(users[0])[:-1] + b"?"
+    put = client_and_records(server, [aggregate_of(*users), b"alone", broken, aggregate_of(*users[1:])])
+    spans = [(int(put[0]), int(put[2]), 0), (int(put[3]), int(put[3]), 5)]
+
+    found = held(server, Shard(id_of(0), spans, int(put[3]), maxsize))
+
+    assert [(row["offset"], row["span"]) for row in found] == [*((i, 0) for i in range(5)), (5, 5), (6, 5)]
+    assert [put.index(row["sequence_number"]) for row in found] == [0, 0, 0, 1, 2, 3, 3]
+    assert [row["subsequence_number"] for row in found] == [0, 1, 2, None, None, 0, 1]
+    assert [row["value"] for row in found] == [b"1", b"2", b"3", b"alone", broken, b"2", b"3"]
+    assert [row["key"].decode() for row in found] == ["a", "ü", "a", "key", "key", "ü", "a"]
+
+
+def test_the_second_client_reads_a_shard_that_ended_to_its_end(server: KinesisServer) -> None:
+    put = client_and_records(server, [b"%d" % i for i in range(3)])
+    client = kinesis_client(server.endpoint)
+    client.split_shard(StreamName="orders", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    server.advance(60)
+
+    assert [row["sequence_number"] for row in held(server, Shard(id_of(0), (), None, 0))] == put
+
+
+def client_and_records(server: KinesisServer, data: Sequence[bytes]) -> list[str]:
+    """A stream of one shard, and the sequence numbers of records that were put."""
+    client = kinesis_client(server.endpoint)
+    client.create_stream(StreamName="orders", ShardCount=1)
+    server.advance(60)
+    records = [{"Data": each, "PartitionKey": "key"} for each in data]
+    return [r["SequenceNumber"] for r in client.put_records(StreamName="orders", Records=records)["Records"]]
+
+
+def held(server: KinesisServer, shard: Shard) -> list[dict[str, Any]]:
+    access = ("us-east-1", server.endpoint, "kdi-loopback", "kdi-loopback-secret", "")
+    numbers = pa.RecordBatch.from_pydict({"partition": pa.array([0], pa.int32())})
+    batches = HeldReading("orders", access, {0: shard}).batches(iter([numbers]))
+    return [row for batch in batches for row in batch.to_pylist()]

@@ -37,7 +37,9 @@ OF_READING = ("stop", "first", "resumed", "digest", "user_records")
 ALWAYS = (1 << 63) - 1
 """The arrival of the last record, where none is too late."""
 _OTHER_RECORDS = "SpanDiffers: "
-_PASSING = ("ProvisionedThroughputExceeded", "LimitExceeded", "ExpiredIterator")
+_OF_KINESIS = ("Service: Kinesis", "when calling the GetRecords", "when calling the GetShardIterator")
+"""In the texts of the SDK and of boto3 about an answer that is an error."""
+_PASSING = ("ProvisionedThroughputExceeded", "LimitExceeded", "ExpiredIterator", "Status Code: 5", "InternalFailure")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ def failure_of(root: str, connection: str) -> KdiError | None:
     """
     if root.startswith(_OTHER_RECORDS):
         return SpanDiffers(connection=connection, detail=root.removeprefix(_OTHER_RECORDS))
-    if "Service: Kinesis" not in root:  # the SDK's text of an answer that is an error
+    if not any(text in root for text in _OF_KINESIS):
         return None
-    passes = root.startswith(_PASSING) or "Status Code: 5" in root
+    passes = any(code in root for code in _PASSING)
     return (KinesisUnanswered if passes else KinesisRequestRefused)(connection=connection, detail=root)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import tee
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kdi_assets.errors import KdiError
@@ -15,6 +16,7 @@ from kdi_assets.ledger.entry import LastRead, LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.spans import spans_of
 from kdi_assets.sources.kinesis.again import held_spans
+from kdi_assets.sources.kinesis.audited import other_reading
 from kdi_assets.sources.kinesis.capture import Capture, captured
 from kdi_assets.sources.kinesis.client import (
     LATE_MS,
@@ -194,11 +196,16 @@ class KinesisSource:
         raise OffsetsUnknown(stream=ranges[0].topic_partition.topic)
 
     def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[LedgerEntry]) -> Again:
-        client = kinesis_client(self.connection)
+        client, (to_find_spans, all_known) = kinesis_client(self.connection), tee(entries)
+        spans = spans_of(to_find_spans, ranges)
         with translated(self.connection, topic.topic):
-            held = held_spans(client, topic, list_shards(client, topic.topic), spans_of(entries, ranges), ranges)
-        read = partial(held.read, self.connection)
-        return Again(held.topic(topic), read, lambda spark, ranges: nullcontext(OtherReading(read(spark, ranges))))
+            held = held_spans(client, topic, list_shards(client, topic.topic), spans, ranges)
+
+        def audited(spark: SparkSession, ranges: Sequence[OffsetRange]) -> AbstractContextManager[OtherReading]:
+            access, listed = reader_access(self.connection), held.hash_keys.keys()
+            return other_reading(spark, access, ranges, spans, tuple(all_known), listed=listed)
+
+        return Again(held.topic(topic), partial(held.read, self.connection), audited)
 
     def failure(self, root: str) -> KdiError | None:
         return failure_of(root, self.connection.name)
