@@ -1,7 +1,7 @@
 """The messages of a replay, and their bytes.
 
 The messages of dates are those whose rows have the date, and the open dead letters that were produced on it; their
-bytes are read from Kafka. Dead letters hold the bytes of their messages.
+bytes are read from the source. Dead letters hold the bytes of their messages.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ReplayMessages:
     Attributes:
         frame: The messages, as ``Source.read`` gives them.
         selected: The selection, without the missing messages.
-        missing: Messages that Kafka no longer has.
+        missing: Messages that the source no longer gives.
         missing_frame: The same, with the columns of ``SelectedMessages.frame``; ``None`` if there are none.
     """
 
@@ -171,7 +171,7 @@ def grouped(frame: DataFrame, *, placed: str) -> DataFrame:
 
 
 @contextmanager
-def read_from_kafka(
+def read_from_source(
     transaction: ReplayTransaction, selected: SelectedMessages, first: date, last: date
 ) -> Iterator[ReplayMessages]:
     """Read the messages again, in one pass over the topic that drops all others."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from sys import maxsize
 from typing import Any
 
@@ -13,14 +14,22 @@ from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
-from kdi_assets.ledger.spans import bookmark_at, spans_back, spans_of
+from kdi_assets.ledger.spans import NumberedSpan, bookmark_at, spans_back, spans_of
+from kdi_assets.replay.report import MessagesGone, Missing
+from kdi_assets.sources.kinesis.again import held_spans
+from kdi_assets.sources.kinesis.errors import SpanDiffers, SpanForgotten
 from kdi_assets.sources.kinesis.held_records import HeldReading, Shard
-from kdi_assets.sources.kinesis.shards import id_of
+from kdi_assets.sources.kinesis.reader import failure_of
+from kdi_assets.sources.kinesis.shards import id_of, list_shards
+from kdi_assets.sources.kinesis.source import KinesisSource
+from kdi_assets.sources.source import BrokerOffsets
+from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.kinesis import kinesis_client
 from tests.kpl import UserRecord, aggregate_of
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+HOUR = 3600
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 
 
@@ -67,9 +76,29 @@ def test_spans_that_are_read_once_more_after_a_decision_do_not_count_twice() -> 
     assert bookmark_at(set_back, A, 0) == Bookmark()
 
 
+def test_a_span_that_is_another_one_now_names_the_commands_of_its_stream() -> None:
+    found = failure_of(f"SpanDiffers: orders {id_of(3)} 40 the shard has no more records after number 41", "eu")
+
+    assert isinstance(found, SpanDiffers)
+    assert (found.stream, found.shard, found.start) == ("orders", id_of(3), 40)
+    assert found.message_parts()[0].endswith("the shard has no more records after number 41")
+    assert found.message_parts()[2].startswith("kdi audit orders --against-source ")
+
+
+def test_what_kinesis_no_longer_gives_is_not_said_of_kafka() -> None:
+    day = date(2026, 1, 2)
+
+    gone = MessagesGone(stream="o", first=day, last=day, messages=9, missing=Missing(messages=3), system="kinesis")
+
+    assert "Kinesis no longer holds the spans, or their first records, of 3 of the 9 messages" in str(gone)
+    assert "Kafka" not in str(gone)
+
+
 @pytest.fixture
-def server() -> Iterator[KinesisServer]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisServer]:
     server = start_kinesis()
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
     yield server
     server.stop()
 
@@ -121,6 +150,27 @@ def test_the_second_client_reads_a_shard_that_ended_to_its_end(server: KinesisSe
     server.advance(60)
 
     assert [row["sequence_number"] for row in held(server, Shard(id_of(0), (), None, 0))] == put
+
+
+def test_only_spans_whose_first_record_is_there_are_read_again(server: KinesisServer) -> None:
+    """Procedure: three spans of which retention passes the first, and the first record of the second."""
+    put = client_and_records(server, [b"%d" % i for i in range(5)])
+    server.advance(20 * HOUR)
+    client = kinesis_client(server.endpoint)
+    put += [
+        client.put_record(StreamName="orders", Data=b"%d" % i, PartitionKey="key")["SequenceNumber"] for i in range(5)
+    ]
+    server.advance(5 * HOUR)
+    shards, source = list_shards(client, "orders"), KinesisSource(KinesisRegion("eu", "us-east-1", server.endpoint))
+    edges = [(0, 3), (3, 8), (8, 10)]
+    known = [NumberedSpan(OffsetRange(A, s, e), Span(put[s], put[e - 1], e - s, 0), s) for s, e in edges]
+    topic = source.topic("orders")
+
+    held = held_spans(client, topic, shards, {A: known}, [OffsetRange(A, 1, 10)])
+
+    assert held.topic(topic).partitions == {A: BrokerOffsets(8, 10, 10)}
+    with pytest.raises(SpanForgotten, match=r"offsets \[1, 8\) of shardId-000000000000"):
+        held_spans(client, topic, shards, {A: known[2:]}, [OffsetRange(A, 1, 10)])
 
 
 def client_and_records(server: KinesisServer, data: Sequence[bytes]) -> list[str]:

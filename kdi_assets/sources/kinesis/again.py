@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.ledger.coordinates import bounds_sql
 from kdi_assets.ledger.spans import NumberedSpan
 from kdi_assets.sources.kinesis.client import milliseconds, reader_access
-from kdi_assets.sources.kinesis.errors import SpanForgotten, SpanTrimmed
+from kdi_assets.sources.kinesis.errors import SpanForgotten
 from kdi_assets.sources.kinesis.look import of_each, oldest_record
 from kdi_assets.sources.kinesis.reader import OF_READING, ROWS_DDL, read_spans
 from kdi_assets.sources.kinesis.shards import ListedShard, id_of
@@ -41,28 +41,17 @@ class HeldSpans:
         return replace(topic, partitions={**none, **{tp: BrokerOffsets(start, end, end) for tp, start, end in ends}})
 
     def read(self, connection: KinesisRegion, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """The records of ranges: whole spans are read, because only they can be compared with what was drained.
+        """The records of ranges of ``topic``: whole spans are read, to be compared with what was drained.
 
         Returns:
             As ``Source.read``.
-
-        Raises:
-            SpanTrimmed: A range begins in a span whose first record is gone.
         """
-        for r in ranges:
-            self._refuse_trimmed(r)
         runs = [run for r in ranges for run in _runs(self.spans[r.topic_partition], r)]
         if not runs:
             return spark.createDataFrame([], ROWS_DDL).drop(*OF_READING)
         stream = ranges[0].topic_partition.topic
         rows = read_spans(spark, reader_access(connection), stream, runs, self.hash_keys)
         return rows.where(bounds_sql({r.topic_partition: r for r in ranges})).drop(*OF_READING)
-
-    def _refuse_trimmed(self, r: OffsetRange) -> None:
-        tp = r.topic_partition
-        held = next((span.range.start for span in self.spans.get(tp, ())), r.end)
-        if r.start < held:
-            raise SpanTrimmed(stream=tp.topic, shard=id_of(tp.partition), start=r.start, end=held)
 
 
 def held_spans(

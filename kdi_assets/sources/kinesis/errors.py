@@ -182,30 +182,17 @@ class SpanDiffers(Terminal):
     """Records that were read again are not those that a drain read: count or sequence numbers differ.
 
     Attributes:
-        detail: Begins with the number of the first record.
+        start: The number of the first record of the span.
     """
-
-    connection: str
-    detail: str
-
-    what_happened = "Kinesis ({connection}) has other records from offset {detail}."
-    what_is_safe = "nothing was replaced; rows and dead letters stay as they are."
-    what_to_run = "kdi audit TABLE --against-source   (compares all that the stream still holds)"
-
-
-class SpanTrimmed(Terminal):
-    """Retention passed the first record of a span, and the others of it have no numbers without it."""
 
     stream: str
     shard: str
     start: int
-    end: int
+    detail: str
 
-    what_happened = (
-        "retention passed offsets [{start}, {end}) of {shard} of {stream}, or the beginning of what a drain read there."
-    )
-    what_is_safe = "the rows of these offsets, and their dead letters."
-    what_to_run = "the same command for offsets from {end} on, or for later dates"
+    what_happened = "{shard} of {stream} has other records from offset {start} on than the drained ones: {detail}"
+    what_is_safe = "nothing was replaced; rows and dead letters stay as they are."
+    what_to_run = "kdi audit {stream} --against-source   (compares all that the stream still holds)"
 
 
 class SpanForgotten(Terminal):

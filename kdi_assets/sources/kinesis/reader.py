@@ -169,7 +169,8 @@ def failure_of(root: str, connection: str) -> KdiError | None:
         ``KinesisUnanswered``: the same may succeed later; ``KinesisRequestRefused``: it will not; ``SpanDiffers``.
     """
     if root.startswith(_OTHER_RECORDS):
-        return SpanDiffers(connection=connection, detail=root.removeprefix(_OTHER_RECORDS))
+        stream, shard, start, detail = root.removeprefix(_OTHER_RECORDS).split(" ", 3)
+        return SpanDiffers(stream=stream, shard=shard, start=int(start), detail=detail)
     if not any(text in root for text in _OF_KINESIS):
         return None
     passes = any(code in root for code in _PASSING)

@@ -13,12 +13,14 @@ import org.apache.spark.unsafe.types.UTF8String;
  * if the records are not those that were read first.
  */
 final class SpanRecords implements Iterator<InternalRow> {
+  private static final int TOPIC = 2;
   private static final int OFFSET = 4;
   private static final int SEQUENCE = 8;
   private static final int STOP = 10;
   private static final long SEED = 42;
 
   private final Iterator<InternalRow> rows;
+  private final String shard;
   private final long[] ends;
   private final long[] digests;
   private int span;
@@ -30,6 +32,7 @@ final class SpanRecords implements Iterator<InternalRow> {
   /** @param rows of the spans together, from the first record of the first one on */
   SpanRecords(Iterator<InternalRow> rows, Spans spans) {
     this.rows = rows;
+    this.shard = spans.range().shard();
     this.ends = Spans.numbers(spans.ends());
     this.digests = Spans.numbers(spans.digests());
     this.start = spans.range().offset();
@@ -51,14 +54,14 @@ final class SpanRecords implements Iterator<InternalRow> {
     InternalRow row = next;
     next = null;
     if (row.getLong(OFFSET) + 1 >= ends[span]) {
-      refuseOther();
+      refuseOther(row);
     }
     return row;
   }
 
   private InternalRow checked(InternalRow row) {
     if (!row.isNullAt(STOP)) {
-      throw new SpanDiffers(start, "the shard has no more records after number " + (row.getLong(OFFSET) - 1));
+      throw differs(row, "the shard has no more records after number " + (row.getLong(OFFSET) - 1));
     }
     UTF8String sequence = row.getUTF8String(SEQUENCE);
     if (!sequence.equals(last)) { // user records of an aggregate have one sequence number
@@ -69,11 +72,15 @@ final class SpanRecords implements Iterator<InternalRow> {
     return row;
   }
 
-  private void refuseOther() {
+  private void refuseOther(InternalRow row) {
     if (digest != digests[span]) {
-      throw new SpanDiffers(start, "their sequence numbers are others; the last one is " + last);
+      throw differs(row, "their sequence numbers are others; the last one is " + last);
     }
     start = ends[span++];
     digest = 0;
+  }
+
+  private SpanDiffers differs(InternalRow row, String detail) {
+    return new SpanDiffers(row.getUTF8String(TOPIC), shard, start, detail);
   }
 }
