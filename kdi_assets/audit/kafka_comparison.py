@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -104,7 +104,7 @@ def compare(
     covered = coverage(history.entries)
     wanted = tuple(r for _, r in sorted((bounds if bounds is not None else covered.bounds()).items()))
     again = source_of(stream).again(_same_topic(stream, history), wanted, reversed(history.entries))
-    ranges = _held_ranges(again.topic, wanted)
+    ranges = again.held(wanted)
     if not ranges:
         return Comparison((), system=stream.cluster.system)
     spark = session()
@@ -124,12 +124,6 @@ def _same_topic(stream: Stream, history: LiveHistory) -> TopicState:
     if topic.topic_id != recorded:
         raise TopicRecreated(stream=stream.name, topic=stream.topic, recorded_id=recorded, found_id=topic.topic_id)
     return topic
-
-
-def _held_ranges(topic: TopicState, ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
-    both = ((r, topic.partitions[r.topic_partition]) for r in ranges if r.topic_partition in topic.partitions)
-    held = (replace(r, start=max(r.start, o.earliest), end=min(r.end, o.end)) for r, o in both)
-    return tuple(r for r in held if r.start < r.end)
 
 
 @dataclass(frozen=True)

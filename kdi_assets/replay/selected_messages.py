@@ -26,7 +26,7 @@ from kdi_assets.replay.open_letters import HAS_ROW, PREVIOUS, WRONG_SHARD, open_
 from kdi_assets.replay.replay_transaction import ReplayTransaction
 from kdi_assets.replay.report import Missing, Tally
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import TopicState, messages_ddl
+from kdi_assets.sources.source import messages_ddl
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def read_from_source(
 
     spark, stream = transaction.spark, transaction.stream
     again = source_of(stream).again(transaction.topic, selected.ranges, reversed(transaction.history.entries))
-    ranges = _readable(again.topic, selected)
+    ranges = again.held(selected.ranges)
     read = again.read(spark, ranges) if ranges else spark.createDataFrame([], messages_ddl(stream))
     # Joined by the timestamp as well: a recreated topic has other messages at the same offsets.
     key = list(transaction.message_key)
@@ -246,14 +246,6 @@ def _selection(letters: DataFrame) -> DataFrame:
 
     previous = (F.col(column).alias(name) for column, name in PREVIOUS.items())
     return letters.select(*MESSAGE, F.lit(True).alias(IS_LETTER), *previous)
-
-
-def _readable(topic: TopicState, selected: SelectedMessages) -> tuple[OffsetRange, ...]:
-    """The part of the ranges that the source still has."""
-    partitions = topic.partitions
-    both = ((r, partitions[r.topic_partition]) for r in selected.ranges if r.topic_partition in partitions)
-    held = (replace(r, start=max(r.start, o.earliest), end=min(r.end, o.end)) for r, o in both)
-    return tuple(r for r in held if r.start < r.end)
 
 
 def _tallies(frame: DataFrame) -> dict[bool, Tally]:

@@ -168,6 +168,12 @@ class Again:
     read: Callable[[SparkSession, Sequence[OffsetRange]], DataFrame]
     audited: Callable[[SparkSession, Sequence[OffsetRange]], AbstractContextManager[OtherReading]]
 
+    def held(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        """The part of the ranges that can be read."""
+        both = ((r, self.topic.partitions.get(r.topic_partition)) for r in ranges)
+        cut = (replace(r, start=max(r.start, o.earliest), end=min(r.end, o.end)) for r, o in both if o)
+        return tuple(r for r in cut if r.start < r.end)
+
 
 def again_by(source: Source, topic: TopicState) -> Again:
     """As ``Source.again``, of a source whose offsets are enough."""

@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kdi_assets.audit.audit import audit
 from kdi_assets.audit.kafka_comparison import Comparison, compare
+from kdi_assets.cli.peek import peek_at
+from kdi_assets.cli.peeked_ranges import Asked, searched
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.report import MessagesGone, ReplayReport
@@ -19,6 +22,7 @@ from kdi_assets.sources.kinesis import capture, source
 from kdi_assets.sources.kinesis.errors import SpanDiffers
 from kdi_assets.sources.kinesis.reader import ShardStart, read_shards
 from kdi_assets.sources.kinesis.shards import id_of
+from kdi_assets.stream.kinesis_stream import Consumer, KinesisStream
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.oracle import read_back
 from tests.spark.test_kinesis import HOUR, Put
@@ -181,6 +185,43 @@ def test_the_audit_against_the_source_begins_where_the_reading_began(
     compared = against_source(orders)
 
     assert compared.agrees and compared.messages == 20
+
+
+def test_peek_shows_records_before_a_drain_and_drained_ones(
+    spark: SparkSession, lake: str, server: KinesisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: peek before the first drain, after one, and with more records; nothing is written or registered."""
+    monkeypatch.setenv("KDI_LAKE", lake)
+    orders = Put(spark, lake, server, shards=1, consumer={"mode": "efo"})
+    orders.put(5)
+    assert peeked(orders, Asked(3)) == ("next", [(0, "row"), (1, "row"), (2, "row")])
+    assert not orders.client.list_stream_consumers(StreamARN=arn(orders))["Consumers"]
+    assert not DeltaTable.is_deltatable(orders.stream.table_uri(lake))
+
+    assert isinstance(orders.stream, KinesisStream)
+    orders.stream = replace(orders.stream, consumer=Consumer())
+    orders.drain()
+    assert peeked(orders, Asked(2)) == ("newest", [(3, "row"), (4, "row")])
+    orders.put(2)
+    shard = TopicPartition("orders", 0)
+
+    assert peeked(orders, Asked(9)) == ("next", [(5, "row"), (6, "row")])
+    assert peeked(orders, Asked(2, last=True)) == ("newest", [(3, "row"), (4, "row")])
+    assert peeked(orders, Asked(2, shard, offset=1)) == ("from offset", [(1, "row"), (2, "row")])
+    orders.drain()
+    assert orders.drained() == orders.ids
+
+
+def peeked(orders: Put, asked: Asked) -> tuple[str, list[tuple[int, str]]]:
+    """What is shown, with the verdict at each offset."""
+    with searched(orders.stream, lambda: orders.spark, asked) as there:
+        found = peek_at(orders.spark, orders.stream, there, count=asked.count)
+    return there.which, [(message.offset, message.verdict) for message in found]
+
+
+def arn(orders: Put) -> str:
+    summary = orders.client.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]
+    return str(summary["StreamARN"])
 
 
 def against_source(orders: Put) -> Comparison:

@@ -212,13 +212,13 @@ class SpanForgotten(Terminal):
 
 
 class OffsetsUnknown(Terminal):
-    """Records have offsets only once a drain has read them, and nothing leads from a time to an offset."""
+    """A record has an offset once a drain has read it, and nothing leads from a time to an offset."""
 
     stream: str
 
     what_happened = (
-        "records of {stream} have no offsets before a drain reads them: they cannot be shown before it, and no offset "
-        "belongs to a time."
+        "records of {stream} have offsets by being drained: none belongs to a time, and none to a record that no drain "
+        "has read."
     )
     what_is_safe = "the table is untouched."
-    what_to_run = "kdi status {stream}   (since when records wait, and on which shards)"
+    what_to_run = "kdi audit {stream}   (of all offsets, or between two)"
