@@ -12,7 +12,7 @@ import typer
 
 from kdi_assets.cli.options import AsJson, Defs, StreamName, parse_topic_partition, selected_stream
 from kdi_assets.cli.output import UTC_SQL, print_result, text_excerpt, value_excerpt, value_text
-from kdi_assets.cli.peeked_ranges import WINDOW, Asked, Searched, searched
+from kdi_assets.cli.peeked_ranges import WINDOW, Searched, Wanted, searched
 from kdi_assets.cli.session import stream_session
 from kdi_assets.drain.plan_errors import StreamRetired
 from kdi_assets.settings import Settings
@@ -55,7 +55,7 @@ def peek(
     if chosen.status == "retired":
         raise StreamRetired(stream=chosen.name)
     with stream_session(chosen, "peek", as_json=as_json) as session:
-        with searched(chosen, session, Asked(count, only, offset, last)) as there:
+        with searched(chosen, session, Wanted(count, only, offset, last)) as there:
             try:
                 messages = peek_at(session(), chosen, there, count=count) if there.windows else []
             except Exception as failed:

@@ -28,7 +28,7 @@ Which = Literal["next", "newest", "from offset"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Wanted:
     """What somebody wants to see; at most one of ``offset`` and ``last``.
 
     Attributes:
@@ -56,7 +56,7 @@ class Searched:
 
 
 @contextmanager
-def searched(stream: Stream, session: Callable[[], SparkSession], asked: Asked) -> Iterator[Searched]:
+def searched(stream: Stream, session: Callable[[], SparkSession], asked: Wanted) -> Iterator[Searched]:
     """Where the messages are; they can be read until the body ends.
 
     Raises:
@@ -86,7 +86,7 @@ def _backlog(stream: Stream) -> Backlog:
     return backlog
 
 
-def _windows(backlog: Backlog, asked: Asked) -> tuple[Which, list[OffsetRange]]:
+def _windows(backlog: Backlog, asked: Wanted) -> tuple[Which, list[OffsetRange]]:
     held = {tp: backlog.topic_partitions[tp] for tp in _chosen(backlog.topic_partitions, asked)}
     if asked.offset is not None:
         tp, b = next(iter(held.items()))
@@ -101,7 +101,7 @@ def _windows(backlog: Backlog, asked: Asked) -> tuple[Which, list[OffsetRange]]:
     return "newest", sorted(newest)
 
 
-def _chosen(there: Mapping[TopicPartition, object], asked: Asked) -> list[TopicPartition]:
+def _chosen(there: Mapping[TopicPartition, object], asked: Wanted) -> list[TopicPartition]:
     chosen = sorted(tp for tp in there if asked.only in (None, tp))
     if not chosen:
         has = ", ".join(map(str, sorted(there)))
@@ -112,7 +112,7 @@ def _chosen(there: Mapping[TopicPartition, object], asked: Asked) -> list[TopicP
 
 
 @contextmanager
-def _numbered(stream: Stream, source: Source, session: Callable[[], SparkSession], asked: Asked) -> Iterator[Searched]:
+def _numbered(stream: Stream, source: Source, session: Callable[[], SparkSession], asked: Wanted) -> Iterator[Searched]:
     """As ``searched``, of a source whose messages have offsets by being read: what follows the positions is held."""
     from kdi_assets.drain.snapshot import take_snapshot
 
@@ -171,7 +171,7 @@ def _drained(
     session: Callable[[], SparkSession],
     snapshot: Snapshot,
     positions: Mapping[TopicPartition, int],
-    asked: Asked,
+    asked: Wanted,
 ) -> Searched:
     """Messages below the positions, to be read again: from the offset, or the newest ones."""
     from kdi_assets.ledger.history import live_history

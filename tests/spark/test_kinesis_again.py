@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from kdi_assets.audit.audit import audit
 from kdi_assets.audit.kafka_comparison import Comparison, compare
 from kdi_assets.cli.peek import peek_at
-from kdi_assets.cli.peeked_ranges import Asked, searched
+from kdi_assets.cli.peeked_ranges import Wanted, searched
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.report import MessagesGone, ReplayReport
@@ -194,25 +194,25 @@ def test_peek_shows_records_before_a_drain_and_drained_ones(
     monkeypatch.setenv("KDI_LAKE", lake)
     orders = Put(spark, lake, server, shards=1, consumer={"mode": "efo"})
     orders.put(5)
-    assert peeked(orders, Asked(3)) == ("next", [(0, "row"), (1, "row"), (2, "row")])
+    assert peeked(orders, Wanted(3)) == ("next", [(0, "row"), (1, "row"), (2, "row")])
     assert not orders.client.list_stream_consumers(StreamARN=arn(orders))["Consumers"]
     assert not DeltaTable.is_deltatable(orders.stream.table_uri(lake))
 
     assert isinstance(orders.stream, KinesisStream)
     orders.stream = replace(orders.stream, consumer=Consumer())
     orders.drain()
-    assert peeked(orders, Asked(2)) == ("newest", [(3, "row"), (4, "row")])
+    assert peeked(orders, Wanted(2)) == ("newest", [(3, "row"), (4, "row")])
     orders.put(2)
     shard = TopicPartition("orders", 0)
 
-    assert peeked(orders, Asked(9)) == ("next", [(5, "row"), (6, "row")])
-    assert peeked(orders, Asked(2, last=True)) == ("newest", [(3, "row"), (4, "row")])
-    assert peeked(orders, Asked(2, shard, offset=1)) == ("from offset", [(1, "row"), (2, "row")])
+    assert peeked(orders, Wanted(9)) == ("next", [(5, "row"), (6, "row")])
+    assert peeked(orders, Wanted(2, last=True)) == ("newest", [(3, "row"), (4, "row")])
+    assert peeked(orders, Wanted(2, shard, offset=1)) == ("from offset", [(1, "row"), (2, "row")])
     orders.drain()
     assert orders.drained() == orders.ids
 
 
-def peeked(orders: Put, asked: Asked) -> tuple[str, list[tuple[int, str]]]:
+def peeked(orders: Put, asked: Wanted) -> tuple[str, list[tuple[int, str]]]:
     """What is shown, with the verdict at each offset."""
     with searched(orders.stream, lambda: orders.spark, asked) as there:
         found = peek_at(orders.spark, orders.stream, there, count=asked.count)

@@ -18,7 +18,7 @@ from kdi_assets.ledger.spans import NumberedSpan, bookmark_at, spans_back, spans
 from kdi_assets.replay.report import MessagesGone, Missing
 from kdi_assets.sources.kinesis.again import held_spans
 from kdi_assets.sources.kinesis.errors import SpanDiffers, SpanForgotten
-from kdi_assets.sources.kinesis.held_records import HeldReading, Shard
+from kdi_assets.sources.kinesis.held_records import HeldReading, HeldShard
 from kdi_assets.sources.kinesis.reader import failure_of
 from kdi_assets.sources.kinesis.shards import id_of, list_shards
 from kdi_assets.sources.kinesis.source import KinesisSource
@@ -119,7 +119,7 @@ def test_the_second_client_numbers_each_record_of_a_span_once(server: KinesisSer
     server.behaviour.empty_pages = 1
     server.order(fault)
 
-    found = held(server, Shard(id_of(0), spans, int(put[17]), maxsize))
+    found = held(server, HeldShard(id_of(0), spans, int(put[17]), maxsize))
 
     numbered = [100 + i for i in range(8)] + [None] + [108 + i for i in range(8)]
     assert [row["sequence_number"] for row in found] == put[:18]
@@ -134,7 +134,7 @@ def test_the_second_client_numbers_each_user_record_of_an_aggregate(server: Kine
     put = client_and_records(server, [aggregate_of(*users), b"alone", broken, aggregate_of(*users[1:])])
     spans = [(int(put[0]), int(put[2]), 0), (int(put[3]), int(put[3]), 5)]
 
-    found = held(server, Shard(id_of(0), spans, int(put[3]), maxsize))
+    found = held(server, HeldShard(id_of(0), spans, int(put[3]), maxsize))
 
     assert [(row["offset"], row["span"]) for row in found] == [*((i, 0) for i in range(5)), (5, 5), (6, 5)]
     assert [put.index(row["sequence_number"]) for row in found] == [0, 0, 0, 1, 2, 3, 3]
@@ -149,7 +149,7 @@ def test_the_second_client_reads_a_shard_that_ended_to_its_end(server: KinesisSe
     client.split_shard(StreamName="orders", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
     server.advance(60)
 
-    assert [row["sequence_number"] for row in held(server, Shard(id_of(0), (), None, 0))] == put
+    assert [row["sequence_number"] for row in held(server, HeldShard(id_of(0), (), None, 0))] == put
 
 
 def test_only_spans_whose_first_record_is_there_are_read_again(server: KinesisServer) -> None:
@@ -182,7 +182,7 @@ def client_and_records(server: KinesisServer, data: Sequence[bytes]) -> list[str
     return [r["SequenceNumber"] for r in client.put_records(StreamName="orders", Records=records)["Records"]]
 
 
-def held(server: KinesisServer, shard: Shard) -> list[dict[str, Any]]:
+def held(server: KinesisServer, shard: HeldShard) -> list[dict[str, Any]]:
     access = ("us-east-1", server.endpoint, "kdi-loopback", "kdi-loopback-secret", "")
     numbers = pa.RecordBatch.from_pydict({"partition": pa.array([0], pa.int32())})
     batches = HeldReading("orders", access, {0: shard}).batches(iter([numbers]))

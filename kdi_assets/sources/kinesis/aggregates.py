@@ -34,8 +34,10 @@ def aggregate_parser() -> Callable[[bytes], Sequence[tuple[bytes, bytes]]]:
     aggregated = message_factory.GetMessageClass(pool.FindMessageTypeByName("Aggregated"))
 
     def user_records(data: bytes) -> Sequence[tuple[bytes, bytes]]:
+        if data[: len(_MAGIC)] != _MAGIC:
+            return ()
         body, digest = data[len(_MAGIC) : -_MD5_BYTES], data[-_MD5_BYTES:]
-        if data[: len(_MAGIC)] != _MAGIC or md5(body, usedforsecurity=False).digest() != digest:
+        if md5(body, usedforsecurity=False).digest() != digest:
             return ()
         parsed = aggregated()
         try:

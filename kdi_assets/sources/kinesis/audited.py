@@ -14,7 +14,7 @@ from kdi_assets.ledger.spans import NumberedSpan, bookmark_at
 from kdi_assets.runtime.worker_code import send_by_value
 from kdi_assets.sources.kinesis import aggregates, held_records
 from kdi_assets.sources.kinesis.client import LATE_MS
-from kdi_assets.sources.kinesis.held_records import RECORDS_DDL, HeldReading, Shard
+from kdi_assets.sources.kinesis.held_records import RECORDS_DDL, HeldReading, HeldShard
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.source import MESSAGES_DDL, OtherReading
 from kdi_assets.stream.source_struct import KINESIS
@@ -66,10 +66,10 @@ def other_reading(
         rows.unpersist()
 
 
-def _shard(tp: TopicPartition, spans: Sequence[NumberedSpan], newest: Bookmark) -> Shard:
+def _shard(tp: TopicPartition, spans: Sequence[NumberedSpan], newest: Bookmark) -> HeldShard:
     edges = [(int(each.span.first), int(each.span.last), each.range.start) for each in spans]
     last = None if newest.ended else int(newest.sequence or -1)
-    return Shard(id_of(tp.partition), edges, last, max(newest.arrived, newest.seen_at) + LATE_MS)
+    return HeldShard(id_of(tp.partition), edges, last, max(newest.arrived, newest.seen_at) + LATE_MS)
 
 
 def _differing(

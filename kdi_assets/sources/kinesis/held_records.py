@@ -26,7 +26,7 @@ _PAGE, _MOST_EMPTY, _PAUSE_SECONDS, _MOST_EXPIRED = 10_000, 1_000, 0.2, 3
 
 
 @dataclass(frozen=True)
-class Shard:
+class HeldShard:
     """What is read of a shard: from its oldest record on.
 
     Attributes:
@@ -52,7 +52,7 @@ class HeldReading:
 
     stream: str
     access: Sequence[str]
-    shards: Mapping[int, Shard]
+    shards: Mapping[int, HeldShard]
 
     def batches(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The records of the shards with these numbers, as ``RECORDS_DDL``; for ``mapInArrow``."""
@@ -112,7 +112,7 @@ def _client(access: Sequence[str]) -> Any:
     return boto3.client("kinesis", region_name=region, endpoint_url=endpoint, config=limits, **keys)
 
 
-def _pages(client: Any, stream: str, shard: Shard) -> Iterator[list[Any]]:
+def _pages(client: Any, stream: str, shard: HeldShard) -> Iterator[list[Any]]:
     """The records of each answer up to the last one, each once."""
     import time
     from email.utils import parsedate_to_datetime
