@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from pyspark.sql import SparkSession
 
 from kdi_assets.audit.audit import audit
+from kdi_assets.audit.kafka_comparison import compare
 from kdi_assets.dev.kinesis.aggregates import to_aggregate
 from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
@@ -167,6 +168,8 @@ def test_user_records_of_another_shard_are_dead_letters_and_the_others_rows(
     replay_dates(orders.stream, first=ALL[0], last=ALL[1], **again)
     assert [(row["id"], row["times"]) for row in orders.rows()] == [(i, 2 * i) for i in orders.ids]
     assert orders.letters() == wrong
+    compared = compare(orders.stream, **again)
+    assert compared.agrees and compared.agreed == sum(orders.messages())
 
     only = DeadLetterFilter(reason="wrong_shard")
     replay_letters(orders.stream, letter_filter=only, **again)
@@ -174,6 +177,7 @@ def test_user_records_of_another_shard_are_dead_letters_and_the_others_rows(
     assert len(with_strays) == len(orders.ids) + len(strays), replayed
     replay_dates(orders.stream, first=ALL[0], last=ALL[1], **again)
     assert orders.drained() == with_strays, "what a person has made a row stays one"
+    assert compare(orders.stream, **again).agrees
 
 
 def test_a_drain_that_stops_before_an_offset_ends_before_its_aggregate(
