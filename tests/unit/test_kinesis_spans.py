@@ -16,6 +16,8 @@ from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
 from kdi_assets.ledger.spans import NumberedSpan, bookmark_at, spans_back, spans_of
 from kdi_assets.replay.report import MessagesGone, Missing
+from kdi_assets.runtime.worker_code import send_by_value
+from kdi_assets.sources.kinesis import aggregates, held_records
 from kdi_assets.sources.kinesis.again import held_spans
 from kdi_assets.sources.kinesis.errors import SpanDiffers, SpanForgotten
 from kdi_assets.sources.kinesis.held_records import HeldReading, HeldShard
@@ -25,6 +27,7 @@ from kdi_assets.sources.kinesis.source import KinesisSource
 from kdi_assets.sources.source import BrokerOffsets
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from tests.bare_worker import called_in_bare_worker
 from tests.kinesis import kinesis_client
 from tests.kpl import UserRecord, aggregate_of
 
@@ -183,7 +186,12 @@ def client_and_records(server: KinesisServer, data: Sequence[bytes]) -> list[str
 
 
 def held(server: KinesisServer, shard: HeldShard) -> list[dict[str, Any]]:
+    """All rows of a shard, as a worker without this package reads them."""
     access = ("us-east-1", server.endpoint, "kdi-loopback", "kdi-loopback-secret", "")
     numbers = pa.RecordBatch.from_pydict({"partition": pa.array([0], pa.int32())})
-    batches = HeldReading("orders", access, {0: shard}).batches(iter([numbers]))
-    return [row for batch in batches for row in batch.to_pylist()]
+    reading = HeldReading("orders", access, {0: shard})
+    send_by_value(aggregates, held_records)
+    rows: list[dict[str, Any]] = called_in_bare_worker(
+        lambda numbers: [row for batch in reading.batches(iter([numbers])) for row in batch.to_pylist()], numbers
+    )
+    return rows
