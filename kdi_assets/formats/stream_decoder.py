@@ -24,6 +24,7 @@ from kdi_assets.formats.decoder import (
 from kdi_assets.formats.errors import FormatMistake, TooManySchemas
 from kdi_assets.formats.field_uses import DROPPED, TEXT, FieldUses, columns_alone, named_as_columns, read_struct
 from kdi_assets.formats.files.decoder import ROW_COORDINATES, FilesDecoder, ParquetRowDecoder
+from kdi_assets.formats.foreign import foreign_rules
 from kdi_assets.formats.framing import frame_rules, with_frame
 from kdi_assets.formats.json import JsonDecoder
 from kdi_assets.formats.json_schema.decoders import JsonSchemaDecoder
@@ -89,9 +90,12 @@ class StreamDecoder:
     def rules(self) -> list[Rule]:
         """As ``Decoder.rules``; the predicates also see ``_kdi_frame``."""
         codec = self.stream.compression
-        decompression = [] if codec == "none" else [Rule(f"not_{codec}", f"{PAYLOAD} IS NULL")]
+        # With a registry, the payload of a message without a frame is null as well.
+        not_decompressed = f"{FRAME if self.known else PAYLOAD} IS NULL"
+        decompression = [] if codec == "none" else [Rule(f"not_{codec}", not_decompressed)]
+        foreign = foreign_rules(VALUE if codec == "none" else PAYLOAD)
         framing = [*frame_rules(), Rule("unknown_schema", self.known.unknown)] if self.known else []
-        return [*decompression, *framing, *self.payload_decoder.rules(self.source)]
+        return [*decompression, *foreign, *framing, *self.payload_decoder.rules(self.source)]
 
     @property
     def finds_unknown_fields(self) -> bool:

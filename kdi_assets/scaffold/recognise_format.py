@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
 
+from kdi_assets.formats.foreign import looks_like
 from kdi_assets.formats.framing import Frame, split_frame
 from kdi_assets.formats.registry.schemas import HIGHEST_ID
 from kdi_assets.scaffold.errors import NoRecord, NotRegistered
@@ -120,7 +121,7 @@ def _decode_frame(payload: bytes, subject: Subject) -> Decoded:
     """The record of JSON, an empty record of other formats, or the mistake in the frame."""
     frame = split_frame(payload)
     if isinstance(frame, str):
-        return frame, ""
+        return looks_like(payload) or (frame, "")
     same_kind = subject.same_kind.get(frame.schema_id)
     if not same_kind:
         return "unknown_schema" if same_kind is None else "incompatible_schema", ""
@@ -239,7 +240,7 @@ def _decode(decoder: Callable[[bytes], JsonRecord], payload: bytes) -> Decoded:
     try:
         return decoder(payload)
     except NoRecord as refused:
-        reason, field = (*refused.args, "")[:2]
+        reason, field = looks_like(payload) or (*refused.args, "")[:2]
         return reason, field
 
 
