@@ -1,6 +1,7 @@
 # make help          show this list
 # make demo          publish messages, drain them into a table, show them: with a real broker, Spark and Delta
 # make demo-s3       the same with the tables in an S3 bucket, of a server on this machine
+# make demo-kinesis  the same from a stream of Kinesis, of a server on this machine; polls, then uses enhanced fan-out
 # make customers     an example: a table of customers, and its history, from Debezium's messages
 # make impressions   an example: impressions and unique users of campaigns, with late data
 # make dev           run broker, warm driver, generator and Dagster's UI on the demo's state, until Ctrl-C
@@ -33,7 +34,7 @@ SEED ?= 1
 SECONDS ?= 30
 LAKE ?= local
 
-.PHONY: setup help demo demo-s3 customers impressions dev lint test proof check-assets faults chaos soak tour capabilities bench lock sbom audit-lock clean-demo
+.PHONY: setup help demo demo-s3 demo-kinesis customers impressions dev lint test proof check-assets faults chaos soak tour capabilities bench lock sbom audit-lock clean-demo
 
 # -j2: fetches the jars while most packages are installed.
 setup:
@@ -50,6 +51,9 @@ customers impressions: setup
 
 demo-s3: setup
 	@$(BIN)/python -m examples.demo --s3
+
+demo-kinesis: setup
+	@$(BIN)/python -m examples.kinesis
 
 dev: setup
 	@$(BIN)/python -m examples.dev

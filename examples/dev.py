@@ -37,7 +37,7 @@ def main() -> None:
         with stopped_at_the_end() as stack:
             driver = WarmDriver(state, stack)
             broker = start_kafka(state, stack)
-            start_database(state, stack)
+            start_database(state.postgres, stack)
             generator = start_command(state, stack, "generator", "kdi", "generate", f"--rate={RATE}", f"--bad={BAD}")
             dagster = start_ui(state, stack)
             driver.await_ready()

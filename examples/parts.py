@@ -259,13 +259,13 @@ def start_s3(state: State, stack: ExitStack) -> None:
     say(f"S3 answers on {server.endpoint}")
 
 
-def start_database(state: State, stack: ExitStack) -> bool:
+def start_database(data: Path, stack: ExitStack) -> bool:
     """The embedded PostgreSQL, which would start and end with each run; false: there is none for this Python."""
     if find_spec("pgserver") is None:
-        say("no embedded PostgreSQL for this version of Python: the run that serves gold will fail, and nothing else")
+        say("no embedded PostgreSQL for this version of Python: gold cannot be served, all else works")
         return False
     with _signals.held():
-        server = start_postgres(state.postgres)
+        server = start_postgres(data)
         stack.callback(server.stop)
     return True
 

@@ -63,6 +63,58 @@ data "aws_iam_policy_document" "code" {
     }
   }
 
+  dynamic "statement" { # also where a consumer reads: a second client looks at single records
+    for_each = length(concat(var.kinesis_stream_arns, var.kinesis_fan_out_stream_arns)) == 0 ? [] : [
+      distinct(concat(var.kinesis_stream_arns, var.kinesis_fan_out_stream_arns))
+    ]
+
+    content {
+      sid       = "Streams"
+      actions   = ["kinesis:DescribeStreamSummary", "kinesis:ListShards", "kinesis:GetShardIterator", "kinesis:GetRecords"]
+      resources = statement.value
+    }
+  }
+
+  dynamic "statement" { # for consumer: {mode: efo}
+    for_each = length(var.kinesis_fan_out_stream_arns) == 0 ? [] : [var.kinesis_fan_out_stream_arns]
+
+    content {
+      sid       = "NewConsumers"
+      actions   = ["kinesis:RegisterStreamConsumer", "kinesis:ListStreamConsumers"]
+      resources = statement.value
+    }
+  }
+
+  dynamic "statement" {
+    for_each = length(var.kinesis_fan_out_stream_arns) == 0 ? [] : [var.kinesis_fan_out_stream_arns]
+
+    content {
+      sid       = "Consumers"
+      actions   = ["kinesis:DescribeStreamConsumer", "kinesis:SubscribeToShard"]
+      resources = [for arn in statement.value : "${arn}/consumer/*"]
+    }
+  }
+
+  dynamic "statement" { # no consumer of others, by whatever mistake in a document
+    for_each = length(var.kinesis_fan_out_stream_arns) == 0 ? [] : [var.kinesis_fan_out_stream_arns]
+
+    content {
+      sid       = "OwnConsumers"
+      actions   = ["kinesis:DeregisterStreamConsumer"]
+      resources = [for arn in statement.value : "${arn}/consumer/kdi_*"]
+    }
+  }
+
+  dynamic "statement" {
+    for_each = length(var.kinesis_key_arns) == 0 ? [] : [var.kinesis_key_arns]
+
+    content {
+      sid       = "StreamKeys"
+      actions   = ["kms:Decrypt"]
+      resources = statement.value
+    }
+  }
+
   dynamic "statement" { # for KDI_CATALOG=glue
     for_each = var.glue_databases
 

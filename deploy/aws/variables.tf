@@ -20,7 +20,7 @@ variable "vpc_id" {
 }
 
 variable "subnet_ids" {
-  description = "Private subnets with a route to the brokers, the database, S3, ECR, CloudWatch and Secrets Manager."
+  description = "Private subnets with a route to the brokers, Kinesis, the database, S3, ECR, CloudWatch and Secrets Manager."
   type        = list(string)
 }
 
@@ -51,6 +51,24 @@ variable "env" {
 
 variable "readable_secret_arns" {
   description = "ARNs of the secrets that documents name as {aws_secret: NAME}; the code reads them itself."
+  type        = list(string)
+  default     = []
+}
+
+variable "kinesis_stream_arns" {
+  description = "ARNs of the streams of Kinesis that KinesisTable documents name; the code may read them."
+  type        = list(string)
+  default     = []
+}
+
+variable "kinesis_fan_out_stream_arns" {
+  description = "ARNs of the streams whose documents have consumer: {mode: efo}; the code may register consumers, and deregister its own."
+  type        = list(string)
+  default     = []
+}
+
+variable "kinesis_key_arns" {
+  description = "ARNs of the keys of encrypted streams of Kinesis."
   type        = list(string)
   default     = []
 }

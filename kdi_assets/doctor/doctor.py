@@ -14,7 +14,7 @@ from kdi_assets.announce.status import announcing_cluster
 from kdi_assets.config.folder import display_path
 from kdi_assets.config.loader import LoadedFolder
 from kdi_assets.config.yaml_documents import sorted_mistakes
-from kdi_assets.doctor import kafka, machine
+from kdi_assets.doctor import kafka, kinesis, machine
 from kdi_assets.doctor.catalog import catalog
 from kdi_assets.doctor.disk import disk, places
 from kdi_assets.doctor.finding import Finding, Trouble, Unanswered, Verdict, fine, warning, wrong
@@ -32,6 +32,7 @@ from kdi_assets.settings import Settings
 from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.connections import Registry
 from kdi_assets.stream.kinesis import KinesisRegion
+from kdi_assets.stream.kinesis_stream import KinesisStream
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Cluster, Stream
@@ -176,6 +177,8 @@ def _of_kinesis(streams: Sequence[Stream], settings: Settings) -> Iterator[Exami
         yield Examination("jars", "kinesis", partial(machine.kinesis_jars, settings, of_kinesis[0].name))
     for region in {s.cluster.name: s.cluster for s in of_kinesis}.values():
         own = [stream for stream in of_kinesis if stream.cluster == region]
+        tables = [stream for stream in own if isinstance(stream, KinesisStream)]
+        yield Examination("rights", region.name, partial(kinesis.rights, tables))
         yield Examination("stream", region.name, partial(kafka.streams, own, lake=settings.lake))
 
 

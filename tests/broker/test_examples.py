@@ -11,6 +11,7 @@ from tests.conftest import CHECKOUT
 
 SHOWN = {
     "customers": ["silver/customers, ", "silver/customers_history, "],
+    "kinesis": ["30,000 messages put: ", "places of the rows on the stream: ", "requests in PostgreSQL: "],
     "impressions": ["impressions: equal", "dates that were touched: equal", "files of all other dates: equal"],
 }
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from kdi_assets.sources.kinesis.rights import rights_of
+from kdi_assets.stream.kinesis import FanOut
 from tests.deployed import DEPLOY, Unit, example_environment, unit_names
 
 AWS = DEPLOY / "aws"
@@ -117,6 +119,7 @@ def test_only_the_code_has_rights_on_the_bucket(resources: dict[str, dict[str, d
     ("variable", "actions"),
     [
         ("readable_secret_arns", {"secretsmanager:GetSecretValue"}),
+        ("kinesis_key_arns", {"kms:Decrypt"}),
         ("glue_databases", {"glue:GetTable", "glue:GetTables", "glue:CreateTable", "glue:UpdateTable"}),
     ],
 )
@@ -137,6 +140,28 @@ def test_the_code_may_read_secrets_and_register_tables_only_where_a_variable_nam
     assert "statement.value" in str(statement["resources"])
     always = {a.strip('"') for s in documents["code"]["statement"] for a in s["actions"]}
     assert not always & actions
+
+
+def test_the_code_may_do_on_named_streams_of_kinesis_what_the_doctor_tries_and_no_more(
+    resources: dict[str, dict[str, dict[str, Any]]],
+) -> None:
+    """A statement of both lists of streams is for both modes, one of the list for fan-out for that mode alone."""
+    both, fan_out = set[tuple[str, str]](), set[tuple[str, str]]()
+
+    for condition, content in optional_statements(resources["aws_iam_policy_document"]["code"]):
+        actions = {action.strip('"') for action in content["actions"]}
+        if any(action.startswith("kinesis:") for action in actions):
+            assert "statement.value" in str(content["resources"])
+            below = re.search(r"\$\{arn\}(/[^\"]+)", str(content["resources"]))
+            of_mode = both if "var.kinesis_stream_arns" in condition else fan_out
+            assert "var.kinesis_fan_out_stream_arns" in condition
+            of_mode |= {(action, below[1] if below else "") for action in actions}
+
+    tried = {(right.action, right.below) for right in rights_of(FanOut("kdi_x", is_ours=True, deregisters=True))}
+    assert both == {(right.action, right.below) for right in rights_of(None)}
+    assert both | fan_out == tried
+    always = [s for document in resources["aws_iam_policy_document"].values() for s in document["statement"]]
+    assert "kinesis:" not in str(always)
 
 
 def test_one_task_of_each_service_runs_and_the_old_one_ends_first(

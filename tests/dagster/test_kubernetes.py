@@ -315,6 +315,6 @@ def test_the_image_keeps_the_promises_that_its_users_rely_on(plain: list[dict[st
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()
     user = pods(plain)[f"{RELEASE}-webserver"]["securityContext"]
     assert f"USER {user['runAsUser']}:{user['runAsGroup']}" in lines
-    assert any("kdi jars --dir /opt/kdi/home/jars" in line for line in lines)
+    assert any("kdi jars --kinesis --dir /opt/kdi/home/jars" in line for line in lines)
     assert not [line for line in lines if line.startswith(("ARG", "ADD"))]
     assert 'VOLUME ["/var/lib/kdi", "/tmp"]' in lines

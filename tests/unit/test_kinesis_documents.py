@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from kdi_assets.components.names import topic_key
-from kdi_assets.config.loader import load_streams
+from kdi_assets.config.loader import load_folder, load_streams
 from kdi_assets.stream.kinesis import FanOut, KinesisRegion
 from kdi_assets.stream.kinesis_stream import KinesisStream
 from kdi_assets.stream.stream import Stream
+from tests.conftest import CHECKOUT
 from tests.documents import CLUSTER, mistakes_of, written
 
 CONNECTION = "type: kdi_assets.components.KinesisConnection\nattributes: {name: eu, region: eu-central-1}\n"
@@ -26,6 +27,15 @@ def table(fields: str = "", *, stream: str = "stream_name: web-requests, connect
 def only(folder: Path, text: str) -> Stream:
     (found,) = load_streams(written(folder, all=CONNECTION + "---\n" + text)).values()
     return found
+
+
+def test_the_example_makes_of_a_stream_of_kinesis_the_tables_that_the_demo_makes_of_a_topic() -> None:
+    example, demo = load_folder(CHECKOUT / "examples" / "kinesis"), load_folder(CHECKOUT / "kdi_assets" / "defs")
+
+    assert (example.refined, example.served) == (demo.refined, demo.served)
+    (stream,), (of_topic,) = example.streams.values(), demo.streams.values()
+    assert isinstance(stream, KinesisStream)
+    assert (stream.table, stream.record_ddl, stream.columns) == (of_topic.table, of_topic.record_ddl, of_topic.columns)
 
 
 def test_a_document_of_kinesis_is_a_stream_whose_shards_are_topic_partitions(tmp_path: Path) -> None:

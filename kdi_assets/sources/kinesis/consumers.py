@@ -50,7 +50,7 @@ def active_consumer(connection: KinesisRegion, stream_arn: str, fan_out: FanOut)
     client, stream, detail = kinesis_client(connection), stream_of(stream_arn), ""
     for _ in range(round(ACTIVE_SECONDS / PAUSE_SECONDS)):
         with translated(connection, stream):
-            found = _described(client, stream_arn, fan_out.consumer)
+            found = described_consumer(client, stream_arn, fan_out.consumer)
         if found and found["StreamARN"] == stream_arn and found["ConsumerStatus"] == "ACTIVE":
             return str(found["ConsumerARN"])
         if not fan_out.is_ours and (not found or found["StreamARN"] != stream_arn):
@@ -76,7 +76,7 @@ def our_consumers(connection: KinesisRegion, stream: str) -> list[RegisteredCons
     with translated(connection, stream):
         answer = client.describe_stream_summary(StreamName=stream)
         summary, now = answer["StreamDescriptionSummary"], server_time(answer)
-        listed = list(_listed(client, summary["StreamARN"]))
+        listed = list(listed_consumers(client, summary["StreamARN"]))
     price = DOLLARS_AN_HOUR * HOURS_A_MONTH * summary["OpenShardCount"]
     return [
         RegisteredConsumer(
@@ -103,7 +103,7 @@ def stream_of(arn: str) -> str:
     return arn.partition(":stream/")[2].partition("/")[0]
 
 
-def _described(client: Any, stream_arn: str, consumer: str) -> Any:
+def described_consumer(client: Any, stream_arn: str, consumer: str) -> Any:
     """What DescribeStreamConsumer says of it; ``None`` if there is none."""
     which = {"ConsumerARN": consumer} if ":" in consumer else {"StreamARN": stream_arn, "ConsumerName": consumer}
     try:
@@ -121,7 +121,9 @@ def _registered(connection: KinesisRegion, stream_arn: str, fan_out: FanOut) -> 
         except client.exceptions.ResourceInUseException:
             return "another drain registers it"
         except client.exceptions.LimitExceededException as refused:
-            others = tuple(sorted(one["ConsumerName"] for one in _listed(kinesis_client(connection), stream_arn)))
+            others = tuple(
+                sorted(one["ConsumerName"] for one in listed_consumers(kinesis_client(connection), stream_arn))
+            )
             if len(others) >= MOST_CONSUMERS:
                 stream = stream_of(stream_arn)
                 raise NoRoomForConsumer(stream=stream, consumer=fan_out.consumer, others=others) from refused
@@ -129,6 +131,7 @@ def _registered(connection: KinesisRegion, stream_arn: str, fan_out: FanOut) -> 
     return "it was registered just now"
 
 
-def _listed(client: Any, stream_arn: str) -> Iterator[Any]:
+def listed_consumers(client: Any, stream_arn: str) -> Iterator[Any]:
+    """All consumers of a stream."""
     for answer in client.get_paginator("list_stream_consumers").paginate(StreamARN=stream_arn):
         yield from answer["Consumers"]

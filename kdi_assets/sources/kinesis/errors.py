@@ -42,6 +42,20 @@ class KinesisRequestRefused(Terminal):
     what_to_run = "kdi doctor   (first grant the right, or correct the document)"
 
 
+class KinesisRightMissing(Terminal):
+    """AWS denies a call that a table needs."""
+
+    table: str
+    action: str
+    resource: str
+    without: str
+    detail: str
+
+    what_happened = "{table} has no right {action} on {resource}: {detail} Without it, {without}."
+    what_is_safe = "nothing was read, written or registered."
+    what_to_run = "kdi doctor {table}   (first allow {action} on {resource})"
+
+
 class NoSuchKinesisStream(Terminal):
     """There is no such stream in the region."""
 
