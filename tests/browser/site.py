@@ -87,7 +87,7 @@ class Site:
     def await_date(self, table: str, day: date) -> None:
         """Wait until a table has rows of the date."""
         log = Path(self.lake) / table / "_delta_log"
-        wait_until(lambda: log.exists() and day in self.rows_by_date(table), seconds=START_SECONDS)
+        wait_until(lambda: any(log.glob("*.json")) and day in self.rows_by_date(table), seconds=START_SECONDS)
 
     def rows_by_date(self, table: str) -> dict[date, int]:
         """Rows by date as another reader finds them in a table."""
