@@ -217,7 +217,12 @@ NOT_SET = "nobody can set one"
         (("audit", "orders", "--against-kafka"), READ_AGAIN),
         (("peek", "orders"), READ_AGAIN),
         (("peek", "orders", "--last"), READ_AGAIN),
-        (("resolve", "orders", "accept-loss"), f"accept-loss does not apply: .* {NOT_SET}"),
+        (("resolve", "orders", "accept-loss"), "accept-loss does not apply: no record of orders is known to be lost"),
+        (
+            ("resolve", "orders", "accept-loss", "--topic-partition", "0", "--until", "7"),
+            f"accept-loss does not apply: --until: .* {NOT_SET}",
+        ),
+        (("resolve", "orders", "accept-loss", "--topic-partition", "7"), "the topic has no orders/7"),
         (("resolve", "orders", "rewind"), f"rewind does not apply: .* {NOT_SET}"),
         (("resolve", "orders", "rewind", "--to-version", "1"), f"rewind does not apply: .* {NOT_SET}"),
         (("resolve", "orders", "adopt"), f"adopt does not apply: .* {NOT_SET}"),
