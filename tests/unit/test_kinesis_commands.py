@@ -243,6 +243,31 @@ def test_what_a_stream_of_kinesis_cannot_have_is_refused(
     assert re.search(r"Run: +kdi (history|drain|plan)", answer.err)
 
 
+def test_what_retention_took_is_shown_with_its_interval_by_the_command_that_the_refusal_names(
+    kdi: Kdi, orders: Drained, tmp_path: Path
+) -> None:
+    """Procedure: two tables of one stream, so that its name alone is none of a table."""
+    second = (tmp_path / "defs" / "orders" / "defs.yaml").read_text().split("---")[1]
+    written(
+        tmp_path / "defs",
+        late=second.replace("bronze/orders", "bronze/late").replace("stream_name", "app_id: late, stream_name"),
+    )
+    orders.put()
+    orders.server.advance(30 * 3600)
+
+    refused = kdi("plan", "bronze/orders")
+    command = re.search(r"Run: +kdi (.*?) --yes ", refused.err)
+    assert command, refused.err
+    shown, (fields,) = kdi(*command[1].split()), kdi(*command[1].split(), "--json").objects
+
+    assert command[1] == "resolve bronze/orders accept-loss"
+    assert "declared loss: orders/0 [1, 2), 1 offset: records that arrived between 20" in shown.out
+    assert "nothing was changed" in shown.out.lower()
+    assert fields["positions_after"] == {"orders/0": 2}
+    ((since, until),) = fields["lost_between"].values()
+    assert (until - since) / 3_600_000 == pytest.approx(30, abs=0.1), "the stream has no record any more"
+
+
 @pytest.mark.parametrize("more", [(), ("--cluster", "eu")], ids=" ".join)
 def test_a_document_for_a_stream_of_kinesis_is_written_by_hand(kdi: Kdi, tmp_path: Path, more: tuple[str, ...]) -> None:
     document(tmp_path / "defs")
