@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from kdi_assets.audit.audit import AuditReport, audit
-from kdi_assets.audit.kafka_comparison import Comparison, compare
+from kdi_assets.audit.source_comparison import Comparison, compare
 from kdi_assets.delta.log import TableLog
 from kdi_assets.dev.generator import Traffic, WebRequests
 from kdi_assets.drain.drain import drain

@@ -243,14 +243,20 @@ JVM: Mapping[str, Sequence[str]] = {
         "scala.reflect.ClassTag.apply/1",
     ],
     f"{KINESIS}:read_shards": [
-        "java.math.BigInteger.<init>/1",
         "java.util.ArrayList.<init>/0",
         "java.util.ArrayList.add/1",
-        "kdi.kinesis.Access.<init>/5",
-        "kdi.kinesis.ShardRange.<init>/10",
         "kdi.kinesis.ShardReader.rows/5",
-        "org.apache.spark.api.java.JavaSparkContext.fromSparkContext/1",
     ],
+    f"{KINESIS}:read_spans": [
+        "java.util.ArrayList.<init>/0",
+        "java.util.ArrayList.add/1",
+        "kdi.kinesis.Spans.<init>/3",
+        "kdi.kinesis.ShardReader.again/4",
+    ],
+    f"{KINESIS}:_jvm": ["kdi.kinesis.ShardReader"],
+    f"{KINESIS}:_access": ["kdi.kinesis.Access.<init>/5"],
+    f"{KINESIS}:_context": ["org.apache.spark.api.java.JavaSparkContext.fromSparkContext/1"],
+    f"{KINESIS}:_shard_range": ["java.math.BigInteger.<init>/1", "kdi.kinesis.ShardRange.<init>/11"],
 }
 """``class.member/parameters``; a class or a static field without parameters; ``<init>`` is the constructor."""
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.ledger.bookmarks import Bookmark, Loss
-from kdi_assets.ledger.entry import LastRead
+from kdi_assets.ledger.entry import LastRead, LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.of_stream import source_at
 from kdi_assets.sources.source import (
     MESSAGES_DDL,
+    Again,
     AtPosition,
     BrokerOffsets,
     Held,
@@ -23,6 +24,7 @@ from kdi_assets.sources.source import (
     Source,
     TopicState,
     Waiting,
+    again_by,
 )
 from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
@@ -155,6 +157,12 @@ class MemorySource:
             for message in [self.log[r.topic_partition][offset]]
         ]
         return spark.createDataFrame(rows, MESSAGES_DDL)
+
+    def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[LedgerEntry]) -> Again:
+        return again_by(self, topic)
+
+    def failure(self, root: str) -> None:
+        return None
 
     def can_have_gaps(self, topic: str) -> bool:
         return self.gaps_are_normal

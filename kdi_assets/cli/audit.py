@@ -18,8 +18,8 @@ from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
-    from kdi_assets.audit.kafka_comparison import Comparison
     from kdi_assets.audit.report import AuditReport
+    from kdi_assets.audit.source_comparison import Comparison
     from kdi_assets.ledger.coordinates import Bounds
 
 FROM, TO, PARTITION = "--from", "--to", "--partition"
@@ -31,8 +31,11 @@ Start = Annotated[
     str | None, typer.Option(FROM, metavar="OFFSET|TIMESTAMP", help="The first offset; a date is its midnight in UTC.")
 ]
 End = Annotated[str | None, typer.Option(TO, metavar="OFFSET|TIMESTAMP", help="The end, exclusive.")]
-AgainstKafka = Annotated[
-    bool, typer.Option("--against-kafka", help="Read again what Kafka still holds, and compare every message.")
+AgainstSource = Annotated[
+    bool,
+    typer.Option(
+        "--against-source", "--against-kafka", help="Read again what the source still holds, and compare every message."
+    ),
 ]
 
 AllRows = Annotated[bool, typer.Option("--all", help="Of a refined table, compare all rows.")]
@@ -43,7 +46,7 @@ def audit(
     topic_partition: OnlyPartition = None,
     start: Start = None,
     end: End = None,
-    against_kafka: AgainstKafka = False,
+    against_source: AgainstSource = False,
     everything: AllRows = False,
     defs: Defs = None,
     as_json: AsJson = False,
@@ -53,7 +56,7 @@ def audit(
     Of a refined table, some dates are compared with a recomputation: those of
     --from and --to, all with --all, or three by chance.
 
-    Needs Spark within bounds, with --against-kafka, and where counts and a
+    Needs Spark within bounds, with --against-source, and where counts and a
     digest do not prove that every offset is there.
 
     An offset needs --partition if the topic has several. The broker translates
@@ -66,8 +69,8 @@ def audit(
     if len(chosen) > 1 and (topic_partition or start or end):
         raise typer.BadParameter("only for one table", param_hint=f"{PARTITION}, {FROM}, {TO}")
     refined = any(isinstance(table, RefinedTableSpec) for table in chosen)
-    if refined and (topic_partition or against_kafka):
-        raise typer.BadParameter("a refined table has no offsets", param_hint=f"{PARTITION}, --against-kafka")
+    if refined and (topic_partition or against_source):
+        raise typer.BadParameter("a refined table has no offsets", param_hint=f"{PARTITION}, --against-source")
     if everything and not refined:
         raise typer.BadParameter("only for refined tables: all offsets of a stream are audited", param_hint="--all")
     right, refusals = True, list[KdiError]()
@@ -76,7 +79,7 @@ def audit(
             if isinstance(table, RefinedTableSpec):
                 right &= audit_refined_table(table, everything=everything, start=start, end=end, as_json=as_json)
             else:
-                right &= _audit(table, topic_partition, start, end, against_kafka=against_kafka, as_json=as_json)
+                right &= _audit(table, topic_partition, start, end, against_source=against_source, as_json=as_json)
         except KdiError as refusal:  # it does not stop the audits of the others
             print_refusal(refusal)
             refusals.append(refusal)
@@ -90,28 +93,25 @@ def _audit(
     start: str | None,
     end: str | None,
     *,
-    against_kafka: bool,
+    against_source: bool,
     as_json: bool,
 ) -> bool:
     """Print the audit of a stream; whether nothing is missing, twice or changed."""
     from kdi_assets.audit import audit as audits
-    from kdi_assets.sources.of_stream import refuse_reading_again
 
     lake, only = Settings.from_environment().lake, parse_topic_partition(topic_partition, stream)
     with stream_session(stream, "audit", as_json=as_json) as session:
-        if against_kafka:
-            refuse_reading_again(stream)  # before an audit that may take minutes
         bounds = _typed_bounds(stream, lake, only, start, end)
         report = audits.audit(stream, lake=lake, session=session, bounds=bounds)
-        comparison = _compare(stream, lake, session, bounds) if against_kafka else None
+        comparison = _compare(stream, lake, session, bounds) if against_source else None
     lines = [report.line(), *_details(report), *(_comparison_lines(comparison) if comparison else ())]
-    against = {"against_kafka": comparison.fields()} if comparison else {}
+    against = {f"against_{comparison.system}": comparison.fields()} if comparison else {}
     print_result("\n".join(lines), {**report.fields(), **against}, as_json=as_json)
     return report.complete and (comparison is None or comparison.agrees)
 
 
 def _compare(stream: Stream, lake: str, session: LazySession, bounds: Bounds | None) -> Comparison:
-    from kdi_assets.audit.kafka_comparison import compare
+    from kdi_assets.audit.source_comparison import compare
 
     return compare(stream, lake=lake, session=session, bounds=bounds)
 
@@ -142,6 +142,7 @@ def _details(report: AuditReport) -> list[str]:
 def _comparison_lines(comparison: Comparison) -> list[str]:
     lines = [f"  changed: {at}, {counted(at.range.offset_count, 'offset')}" for at in comparison.changed_at]
     lines += [f"  absent:  {at}, {counted(at.range.offset_count, 'offset')}" for at in comparison.absent_at]
+    lines += [f"  unread:  {fault}" for fault in comparison.faults]
     return [comparison.line(), *lines, *(f"  note:    {note}" for note in comparison.notes)]
 
 
@@ -178,7 +179,7 @@ def _offsets(
     stream: Stream, text: str | None, chosen: Mapping[TopicPartition, OffsetRange], option: str
 ) -> Mapping[TopicPartition, int]:
     """The offset of each topic partition that was typed, or that belongs to the typed timestamp."""
-    from kdi_assets.sources.of_stream import refuse_reading_again, source_of
+    from kdi_assets.sources.of_stream import refuse_unknown_offsets, source_of
 
     if text is None:
         return {}
@@ -187,7 +188,7 @@ def _offsets(
             raise typer.BadParameter(f"an offset needs {PARTITION}: the topic has several", param_hint=option)
         return dict.fromkeys(chosen, int(text))
     timestamp = parse_timestamp(text, option)
-    refuse_reading_again(stream)
+    refuse_unknown_offsets(stream)
     source = source_of(stream)
     topic = source.topic(stream.topic)
     found = source.offsets_at(topic, timestamp)

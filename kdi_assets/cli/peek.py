@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, StreamName, parse_topic_partition, selected_stream
-from kdi_assets.cli.output import UTC_SQL, print_progress, print_result, text_excerpt, value_excerpt, value_text
+from kdi_assets.cli.output import UTC_SQL, print_result, text_excerpt, value_excerpt, value_text
+from kdi_assets.cli.peeked_ranges import WINDOW, Searched, Wanted, searched
 from kdi_assets.cli.session import stream_session
 from kdi_assets.drain.plan_errors import StreamRetired
 from kdi_assets.settings import Settings
@@ -22,12 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from kdi_assets.formats.stream_decoder import StreamDecoder
-    from kdi_assets.monitoring.backlog_reader import Backlog
 
-WINDOW = 1000
-"""Offsets of a topic partition in which messages are searched; transaction markers and compacted offsets hold none."""
 SHOWN_ROWS, ROW_CHARACTERS = 10, 10_000  # of one message, and of a row as text
-Which = Literal["next", "newest", "from offset"]
 TITLES = {"next": "the next to be drained", "newest": "the newest", "from offset": "from the offset"}
 PartitionOffset = tuple[int, int]
 """Number of a topic partition, and an offset."""
@@ -51,8 +48,6 @@ def peek(
 
     Exit codes: 0 shown, dead letters too; 1 someone must decide; 75 a retry helps.
     """
-    from kdi_assets.sources.of_stream import refuse_reading_again
-
     chosen = selected_stream(stream, defs)
     only = parse_topic_partition(topic_partition, chosen)
     if last and offset is not None:
@@ -60,16 +55,16 @@ def peek(
     if chosen.status == "retired":
         raise StreamRetired(stream=chosen.name)
     with stream_session(chosen, "peek", as_json=as_json) as session:
-        refuse_reading_again(chosen)
-        which, windows = _windows(_backlog(chosen), only, offset, last=last)
-        try:
-            messages = peek_at(session(), chosen, windows, count=count, which=which) if windows else []
-        except Exception as failed:
-            if "overflow" in str(failed):
-                from kdi_assets.drain.accounting import refuse_large_timestamps
+        with searched(chosen, session, Wanted(count, only, offset, last)) as there:
+            try:
+                messages = peek_at(session(), chosen, there, count=count) if there.windows else []
+            except Exception as failed:
+                if "overflow" in str(failed):
+                    from kdi_assets.drain.accounting import refuse_large_timestamps
 
-                refuse_large_timestamps(chosen, windows)
-            raise
+                    refuse_large_timestamps(chosen, there.windows)
+                raise
+    which = there.which
     title = f"{chosen.name}: {TITLES[which] if messages else 'no message there'}"
     text = "\n".join([title, *(message.text() for message in messages)])
     fields = {"stream": chosen.name, "which": which, "messages": [m.fields() for m in messages]}
@@ -136,9 +131,7 @@ class PeekedMessage:
         }
 
 
-def peek_at(
-    spark: SparkSession, stream: Stream, windows: Sequence[OffsetRange], *, count: int, which: Which
-) -> list[PeekedMessage]:
+def peek_at(spark: SparkSession, stream: Stream, there: Searched, *, count: int) -> list[PeekedMessage]:
     """The first or last messages of the windows, evenly from each, with their verdicts.
 
     Raises:
@@ -147,15 +140,14 @@ def peek_at(
     from kdi_assets.drain.rules.records import stream_decoder, with_schemas_of
     from kdi_assets.drain.rules.schema_evolution import evolved
     from kdi_assets.drain.stage import with_files_of
-    from kdi_assets.sources.of_stream import source_of
 
     stream = evolved(stream, Settings.from_environment().lake, spark)
     decoder = stream_decoder(stream)
-    picked = _pick(source_of(stream).read(spark, windows), windows, count=count, newest=which == "newest")
+    picked = _pick(there.read(there.windows), there.windows, count=count, newest=there.which == "newest")
     if not picked:
         return []
     exact = _ranges(stream.topic, picked)
-    messages = source_of(stream).read(spark, exact)
+    messages = there.read(exact)
     decoder = with_files_of(messages, with_schemas_of(messages, decoder) or decoder, now=datetime.now(UTC))
     rows, letters = _judged(messages, decoder)
     rows_at: dict[PartitionOffset, list[Row]] = {}
@@ -176,45 +168,6 @@ def _peeked(stream: Stream, message: Row, rows: Sequence[Row], letter: Row | Non
         int(rows[0]["count"]) if rows else 0,
         **{name: letter[name] for name in ("reason", "field", "value")} if letter else {},
     )
-
-
-def _backlog(stream: Stream) -> Backlog:
-    """The stream's backlog; a refusal is only printed if the messages can be shown in spite of it."""
-    from kdi_assets.monitoring.backlog_reader import read_backlog
-
-    backlog = read_backlog(stream, Settings.from_environment().lake)
-    if backlog.refusal and not backlog.topic_partitions:
-        raise backlog.refusal
-    if backlog.refusal:
-        print_progress(f"a drain would be refused:\n{backlog.refusal}")
-    return backlog
-
-
-def _windows(
-    backlog: Backlog, only: TopicPartition | None, offset: int | None, *, last: bool
-) -> tuple[Which, list[OffsetRange]]:
-    """The ranges in which messages are searched, none empty.
-
-    Raises:
-        typer.BadParameter: The topic does not have the topic partition or the offset.
-    """
-    held = {tp: b for tp, b in backlog.topic_partitions.items() if only in (None, tp)}
-    if not held:
-        there = ", ".join(map(str, sorted(backlog.topic_partitions)))
-        raise typer.BadParameter(f"the topic has no {only}; it has {there}", param_hint="--topic-partition")
-    if offset is not None:
-        if len(held) > 1:
-            raise typer.BadParameter("it needs --topic-partition: the topic has several", param_hint="--offset")
-        tp, b = next(iter(held.items()))
-        if not b.earliest <= offset < b.end:
-            raise typer.BadParameter(f"{tp} holds [{b.earliest}, {b.end})", param_hint="--offset")
-        return "from offset", [OffsetRange(tp, offset, min(b.end, offset + WINDOW))]
-    starts = {tp: max(b.earliest, b.position) for tp, b in held.items() if b.position is not None}
-    waiting = [OffsetRange(tp, at, min(held[tp].end, at + WINDOW)) for tp, at in starts.items() if at < held[tp].end]
-    if waiting and not last:
-        return "next", sorted(waiting)
-    newest = [OffsetRange(tp, max(b.earliest, b.end - WINDOW), b.end) for tp, b in held.items() if b.earliest < b.end]
-    return "newest", sorted(newest)
 
 
 def _pick(

@@ -20,7 +20,7 @@ Into = Annotated[
     str | None,
     typer.Option("--into", metavar="TABLE", help="Only write old and new rows side by side to this new table."),
 ]
-LeaveMissing = Annotated[bool, typer.Option("--leave-missing", help="Keep rows whose messages Kafka no longer holds.")]
+LeaveMissing = Annotated[bool, typer.Option("--leave-missing", help="Keep rows whose messages are gone.")]
 AcceptDeadLetters = Annotated[
     bool, typer.Option("--accept-dead-letters", help="Replay whatever the number of new dead letters.")
 ]

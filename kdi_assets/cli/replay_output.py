@@ -83,7 +83,7 @@ def _unchanged(done: ReplayReport) -> Iterator[str]:
     missing = done.missing
     if missing.messages:
         lost = counted(missing.messages, "message")
-        yield f"Kafka no longer holds {lost}: {missing.rows:,} rows and {missing.letters:,} dead letters stay"
+        yield f"{lost} cannot be read again: {missing.rows:,} rows and {missing.letters:,} dead letters stay"
     if done.withheld:
         yield f"{counted(done.withheld, 'open dead letter')} without the whole message: unchanged"
     if done.waiting:

@@ -207,7 +207,6 @@ def refuse_too_many_letters(stream: Stream, dead_letters: int, letters: Callable
         messages=of,
         limit=str(stream.dead_letter_limit),
         reasons=reasons,
-        reads_again=stream.cluster.reads_again,
     )
 
 

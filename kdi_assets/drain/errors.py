@@ -241,19 +241,15 @@ class TooManyDeadLetters(RunAgain, Terminal):
     messages: int
     limit: str
     reasons: tuple[ReasonCount, ...]
-    reads_again: bool = True
 
     def message_parts(self) -> tuple[str, str, str]:
         share, named = self.dead_letters / self.messages, sum(r.letters for r in self.reasons)
         others = f", {self.dead_letters - named:,} others" if named < self.dead_letters else ""
-        peek, show = f"kdi peek {self.stream}; then ", ""
-        if not self.reads_again:
-            peek, show = "", f"; kdi dead-letters show {self.stream} then has the messages"
         return (
             f"{self.stream}: {self.dead_letters:,} of {self.messages:,} messages that should become rows would be dead "
             f"letters ({share:.1%}): {', '.join(map(str, self.reasons))}{others}. The limit is {self.limit}.",
             "no dead letter was written and nothing was committed; positions stay as they are, and the topic keeps the "
             "messages until retention deletes them.",
-            f"{peek}kdi check   (first correct the document, or its `dead_letter_limit`); or "
-            f"{self.command} --accept-dead-letters   (this once{show})",
+            f"kdi peek {self.stream}; then kdi check   (first correct the document, or its `dead_letter_limit`); or "
+            f"{self.command} --accept-dead-letters   (this once)",
         )

@@ -222,7 +222,7 @@ class TopicTruncated(Terminal):
             f"one, of {_time(read)}: the brokers lost the end of {tp}, and gave its offsets to other messages.",
             "the rows drained so far, with those of the lost messages; nothing was written and positions stay as they "
             "are.",
-            f"kdi audit {self.stream} --against-kafka   (names the first offset that differs); then kdi resolve "
+            f"kdi audit {self.stream} --against-source   (names the first offset that differs); then kdi resolve "
             f"{self.stream} rewind --topic-partition {tp} --to OFFSET   (rows of the lost offsets are moved to "
             "<table>_removed)",
         )

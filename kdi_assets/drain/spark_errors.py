@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from kdi_assets.drain.errors import ReadOrWriteFailed, RunAgain, StorageForbids, TableRefusesRows, WorkerPythonUnfit
 from kdi_assets.errors import KdiError
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
+from kdi_assets.sources.of_stream import source_of
 from kdi_assets.stream.stream import Stream
 
 
@@ -21,10 +22,13 @@ def spark_failures(stream: Stream, step: str) -> AbstractContextManager[None]:
         TableRefusesRows: A constraint of the table does not hold for a row.
         StorageForbids: A right is missing in the storage, or room.
         WorkerPythonUnfit: Python workers lack a package, or there is no such Python.
+        KdiError: The source failed.
         ReadOrWriteFailed: All other failures.
     """
 
     def error_of(failure: SparkFailure) -> KdiError:
+        if of_source := source_of(stream).failure(failure.root):
+            return of_source
         match failure.kind:
             case FailureKind.CONSTRAINT:
                 return TableRefusesRows(stream=stream.name, detail=failure.root)

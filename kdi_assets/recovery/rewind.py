@@ -9,7 +9,7 @@ from typing import Any
 
 from kdi_assets.audit.audit import audited_history
 from kdi_assets.audit.coverage import coverage
-from kdi_assets.audit.kafka_comparison import compare
+from kdi_assets.audit.source_comparison import compare
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.ledger.coordinates import keeps_timestamps
 from kdi_assets.ledger.entry import LastRead, unmoved_last_read
@@ -251,7 +251,7 @@ def _truncated(context: ResolveContext) -> set[TopicPartition]:
 
 
 def _other_message(context: ResolveContext, tp: TopicPartition, offset: int) -> NothingToResolve:
-    audit = f"kdi audit {context.stream.name} --against-kafka"
+    audit = f"kdi audit {context.stream.name} --against-source"
     return context.refusal(
         f"offset {offset} of {tp} holds another message than its row: the log was truncated below the new position",
         then=f"{audit}   (names the first offset that differs: rewind to that)",

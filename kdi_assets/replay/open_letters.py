@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PREVIOUS = {"reason": "_kdi_previous_reason", "field": "_kdi_previous_field"}
 """Columns beside a verdict: reason and field of the letter until now."""
 _WAITING, HAS_ROW = "_kdi_waiting", "has_row"
-_WRONG_SHARD = "wrong_shard"
+WRONG_SHARD = "wrong_shard"
 _MESSAGE = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 
@@ -57,7 +57,7 @@ class OpenLetters:
     def messages(self) -> DataFrame:
         """The messages of complete letters, as ``reader.read_ranges`` gives messages."""
         complete = self.frame.where(f"NOT {HAS_ROW} AND NOT {WITHHELD}")
-        columns = (*_MESSAGE, *self.stream.source_struct.more, _WRONG_SHARD)
+        columns = (*_MESSAGE, *self.stream.source_struct.more, WRONG_SHARD)
         return complete.withColumnRenamed("timestamp_type", "timestampType").select(*columns)
 
     def outcomes(self, outcome: str, *, where: str = "true") -> DataFrame:
@@ -80,7 +80,7 @@ def open_letters(transaction: ReplayTransaction, letter_filter: DeadLetterFilter
     matching = with_messages(spark, stream, lake, standing.where("state = 'open'").where(letter_filter.sql()))
     # A message that is in the right shard as well would be two rows, so these stay letters; only a person knows whether
     # its producer has put it there, and asks for the letters of this reason alone.
-    stays = f"reason = 'wrong_shard' AND {literal(letter_filter.reason)} <> 'wrong_shard' AS {_WRONG_SHARD}"
+    stays = f"reason = 'wrong_shard' AND {literal(letter_filter.reason)} <> 'wrong_shard' AS {WRONG_SHARD}"
     # Cached: letters and rows are read several times, and would be sorted each time.
     with cached(matching.selectExpr("*", waiting_letter, stays)) as matching:
         with spark_failures(stream, "reading dead letters"), read_few_at_once(transaction.spark):

@@ -17,9 +17,9 @@ from kdi_assets.drain.snapshot import truncation
 from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.replay.replay import Reached, preview, replay
 from kdi_assets.replay.replay_transaction import ReplayTransaction, run_transaction
-from kdi_assets.replay.report import MessagesNotInKafka, ReplayReport
-from kdi_assets.replay.selected_messages import ReplayMessages, read_from_kafka, select_messages
-from kdi_assets.sources.of_stream import refuse_reading_again, source_of
+from kdi_assets.replay.report import MessagesGone, ReplayReport
+from kdi_assets.replay.selected_messages import ReplayMessages, read_from_source, select_messages
+from kdi_assets.sources.of_stream import source_of
 from kdi_assets.sources.source import AtPosition
 from kdi_assets.stream.stream import OffsetRange, Stream
 
@@ -47,13 +47,12 @@ def replay_dates(
         first, last: Inclusive: the ``date`` of rows, and the date of Kafka's timestamp of dead letters, UTC.
         dry_run: Only report the differences; errors of the write and the commit are not found.
         into: The same, and the URI of a table to create with the old and new rows (``row_diff.compare``).
-        leave_missing: Go on if Kafka no longer has all messages; the rows of missing ones stay.
+        leave_missing: Go on if the source no longer gives all messages; the rows of missing ones stay.
         at: Called at ``"messages chosen"``, ``"messages read"`` and the points of ``replay``; tests stop it there.
 
-    Raises ``MessagesNotInKafka``, ``NothingDrained`` without a table, and as ``refuse_reading_again``, ``replay`` and
+    Raises ``MessagesGone``, ``NothingDrained`` without a table, and as ``Source.again``, ``replay`` and
     ``run_transaction``.
     """
-    refuse_reading_again(stream)
     previews, empty = dry_run or bool(into), ReplayReport(stream.name, first=first, last=last)
     flags = " --accept-dead-letters" if accept_dead_letters else ""
 
@@ -81,7 +80,7 @@ def _messages(transaction: ReplayTransaction, first: date, last: date, at: Reach
         _refuse_other_messages(transaction)
     with select_messages(transaction, first, last) as selected:
         at("messages chosen")
-        with read_from_kafka(transaction, selected, first, last) as messages:
+        with read_from_source(transaction, selected, first, last) as messages:
             at("messages read")
             yield messages
 
@@ -105,8 +104,14 @@ def _refuse_other_messages(transaction: ReplayTransaction) -> None:
         raise refusal
 
 
-def _missing(stream: Stream, found: ReplayMessages, first: date, last: date, flags: str) -> MessagesNotInKafka:
+def _missing(stream: Stream, found: ReplayMessages, first: date, last: date, flags: str) -> MessagesGone:
     count = found.selected.messages.count + found.missing.messages
-    return MessagesNotInKafka(
-        stream=stream.name, first=first, last=last, messages=count, missing=found.missing, flags=flags
+    return MessagesGone(
+        stream=stream.name,
+        first=first,
+        last=last,
+        messages=count,
+        missing=found.missing,
+        system=stream.cluster.system,
+        flags=flags,
     )

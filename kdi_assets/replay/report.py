@@ -60,7 +60,7 @@ class ReplayReport:
         rows_by_date: New rows, by their date.
         removed_by_date: Old rows, by their date.
         changes: How many rows changed, by the kind of change.
-        missing: Messages that Kafka no longer has; their rows and letters stay.
+        missing: Messages that the source no longer gives; their rows and letters stay.
         withheld: Open dead letters that do not hold their whole message; they stay.
         waiting: Open dead letters at or after the positions, which the next drain reads; they stay.
         torn: Messages that lack some of their rows, because someone deleted these; they stay as they are.
@@ -93,10 +93,11 @@ class ReplayReport:
         return sum(self.outcomes.values())
 
 
-class MessagesNotInKafka(Terminal):
-    """Kafka no longer has all messages of the dates: retention, a deletion or compaction removed some.
+class MessagesGone(Terminal):
+    """The source no longer gives all messages of the dates: retention, a deletion or compaction removed some.
 
     Attributes:
+        system: The kind of the source. Of Kinesis, records are read again only with the first one of their span.
         flags: Further options of the command line.
     """
 
@@ -105,6 +106,7 @@ class MessagesNotInKafka(Terminal):
     last: date
     messages: int
     missing: Missing
+    system: str = "kafka"
     flags: str = ""
 
     def message_parts(self) -> tuple[str, str, str]:
@@ -113,8 +115,10 @@ class MessagesNotInKafka(Terminal):
         shown = ", ".join(days[:5]) + (f", and {len(days) - 5:,} other dates" if len(days) > 5 else "")
         rows = f" {self.missing.rows:,} rows came from them ({shown})." if days else ""
         letters = f" {self.missing.letters:,} of them are dead letters." if self.missing.letters else ""
+        kinesis = "Kinesis no longer holds the spans, or their first records, of"
+        holds = "Kafka no longer holds" if self.system == "kafka" else kinesis
         return (
-            f"{self.stream}: Kafka no longer holds {self.missing.messages:,} of the {self.messages:,} messages of "
+            f"{self.stream}: {holds} {self.missing.messages:,} of the {self.messages:,} messages of "
             f"{self.first} to {self.last}.{rows}{letters}",
             "nothing was written; rows and dead letters stay as they are.",
             f"{command} --leave-missing{self.flags} --yes   (replays the others and leaves these as they are); or "

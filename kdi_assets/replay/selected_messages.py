@@ -1,7 +1,7 @@
 """The messages of a replay, and their bytes.
 
 The messages of dates are those whose rows have the date, and the open dead letters that were produced on it; their
-bytes are read from Kafka. Dead letters hold the bytes of their messages.
+bytes are read from the source. Dead letters hold the bytes of their messages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kdi_assets.ledger.dates import day_of
 from kdi_assets.ledger.letters import WITHHELD
 from kdi_assets.ledger.rewrite import MESSAGE, rows_of_messages
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
-from kdi_assets.replay.open_letters import HAS_ROW, PREVIOUS, open_letters, tallies_by
+from kdi_assets.replay.open_letters import HAS_ROW, PREVIOUS, WRONG_SHARD, open_letters, tallies_by
 from kdi_assets.replay.replay_transaction import ReplayTransaction
 from kdi_assets.replay.report import Missing, Tally
 from kdi_assets.sources.of_stream import source_of
@@ -84,7 +84,7 @@ class ReplayMessages:
     Attributes:
         frame: The messages, as ``Source.read`` gives them.
         selected: The selection, without the missing messages.
-        missing: Messages that Kafka no longer has.
+        missing: Messages that the source no longer gives.
         missing_frame: The same, with the columns of ``SelectedMessages.frame``; ``None`` if there are none.
     """
 
@@ -171,15 +171,21 @@ def grouped(frame: DataFrame, *, placed: str) -> DataFrame:
 
 
 @contextmanager
-def read_from_kafka(
+def read_from_source(
     transaction: ReplayTransaction, selected: SelectedMessages, first: date, last: date
 ) -> Iterator[ReplayMessages]:
     """Read the messages again, in one pass over the topic that drops all others."""
-    spark, stream, ranges = transaction.spark, transaction.stream, _readable(transaction, selected)
-    read = source_of(stream).read(spark, ranges) if ranges else spark.createDataFrame([], messages_ddl(stream))
+    from pyspark.sql import functions as F
+
+    spark, stream = transaction.spark, transaction.stream
+    again = source_of(stream).again(transaction.topic, selected.ranges, reversed(transaction.history.entries))
+    ranges = again.held(selected.ranges)
+    read = again.read(spark, ranges) if ranges else spark.createDataFrame([], messages_ddl(stream))
     # Joined by the timestamp as well: a recreated topic has other messages at the same offsets.
     key = list(transaction.message_key)
     own = read.join(selected.frame.select(*key, IS_LETTER), key).select(*read.columns, IS_LETTER)
+    if WRONG_SHARD in own.columns:  # one that has a row has it because somebody asked for it
+        own = own.withColumn(WRONG_SHARD, F.expr(f"{WRONG_SHARD} AND {IS_LETTER}"))
     with cached(own) as found:
         messages, present = found.drop(IS_LETTER), found.select(*MESSAGE)
         if tuple(key) != MESSAGE:  # rows without timestamps: from here on they have those of their messages
@@ -240,14 +246,6 @@ def _selection(letters: DataFrame) -> DataFrame:
 
     previous = (F.col(column).alias(name) for column, name in PREVIOUS.items())
     return letters.select(*MESSAGE, F.lit(True).alias(IS_LETTER), *previous)
-
-
-def _readable(transaction: ReplayTransaction, selected: SelectedMessages) -> tuple[OffsetRange, ...]:
-    """The part of the ranges that the broker still has."""
-    partitions = transaction.topic.partitions
-    both = ((r, partitions[r.topic_partition]) for r in selected.ranges if r.topic_partition in partitions)
-    held = (replace(r, start=max(r.start, o.earliest), end=min(r.end, o.end)) for r, o in both)
-    return tuple(r for r in held if r.start < r.end)
 
 
 def _tallies(frame: DataFrame) -> dict[bool, Tally]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from kdi_assets.sources.kinesis.errors import ReadAgainUnknown
+from kdi_assets.sources.kinesis.errors import OffsetsUnknown
 from kdi_assets.sources.source import Source
 from kdi_assets.stream.kinesis import FanOut, KinesisRegion
 from kdi_assets.stream.kinesis_stream import KinesisStream
@@ -18,14 +18,14 @@ def source_of(stream: Stream) -> Source:
     return source_at(stream.cluster)
 
 
-def refuse_reading_again(stream: Stream) -> None:
-    """Refuse what needs messages by their offsets, of a source that gives each message once.
+def refuse_unknown_offsets(stream: Stream) -> None:
+    """Refuse what needs the offsets of messages that were not drained, of a source that does not know them.
 
     Raises:
-        ReadAgainUnknown: The stream is one of Kinesis: an offset is a number of the table's own reading.
+        OffsetsUnknown: The stream is one of Kinesis: an offset is a number of the table's own reading.
     """
-    if not stream.cluster.reads_again:
-        raise ReadAgainUnknown(stream=stream.name)
+    if not stream.cluster.knows_offsets:
+        raise OffsetsUnknown(stream=stream.name)
 
 
 @singledispatch

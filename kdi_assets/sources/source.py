@@ -6,14 +6,14 @@ Who calls them knows no client: neither its objects nor its errors pass, only th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.bookmarks import Bookmark, Loss, Span
-from kdi_assets.ledger.entry import LastRead
+from kdi_assets.ledger.entry import LastRead, LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
@@ -142,6 +142,45 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherReading:
+    """Messages as a client reads them that shares no code with ``Source.hold``, if the source has two of them.
+
+    Attributes:
+        messages: ``messages_ddl`` of their stream.
+        faults: What no offset can show, in one line each: messages that lie between those that were drained.
+    """
+
+    messages: DataFrame
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What of the messages below the positions can be read a second time.
+
+    Attributes:
+        topic: Their offsets: ``earliest`` is the first one that can be read.
+        read: The messages of ranges of them, as ``Source.read``. Lazy.
+        audited: The same as ``OtherReading``, for a comparison with the tables; held until the body ends.
+    """
+
+    topic: TopicState
+    read: Callable[[SparkSession, Sequence[OffsetRange]], DataFrame]
+    audited: Callable[[SparkSession, Sequence[OffsetRange]], AbstractContextManager[OtherReading]]
+
+    def held(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        """The part of the ranges that can be read."""
+        both = ((r, self.topic.partitions.get(r.topic_partition)) for r in ranges)
+        cut = (replace(r, start=max(r.start, o.earliest), end=min(r.end, o.end)) for r, o in both if o)
+        return tuple(r for r in cut if r.start < r.end)
+
+
+def again_by(source: Source, topic: TopicState) -> Again:
+    """As ``Source.again``, of a source whose offsets are enough."""
+    return Again(topic, source.read, lambda spark, ranges: nullcontext(OtherReading(source.read(spark, ranges))))
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """What follows the positions of a topic whose offsets are not known.
 
@@ -260,6 +299,26 @@ class Source(Protocol):
         Returns:
             ``messages_ddl`` of their stream, one row per message; also ``wrong_shard: boolean`` where the source knows
             of messages that belong to another topic partition, which become dead letters. Lazy.
+        """
+        ...
+
+    def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[LedgerEntry]) -> Again:
+        """What of ranges below the positions can be read a second time.
+
+        Args:
+            ranges: At most one for each topic partition; a part of them may be gone.
+            entries: The live ledger entries, newest first; read only as far back as the source needs them.
+
+        Raises:
+            KdiError: Messages are there, and nobody knows which offsets they had.
+        """
+        ...
+
+    def failure(self, root: str) -> KdiError | None:
+        """The error of a Spark task that failed because of the source; ``None``: the source is not the cause.
+
+        Args:
+            root: The text of its root cause.
         """
         ...
 

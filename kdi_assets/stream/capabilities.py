@@ -217,7 +217,7 @@ CAPABILITIES: tuple[Capability, ...] = (
         "again",
         "How are rows made again, after a change of the document or a mistake?",
         stream=Has(
-            "reads the messages of some dates again from Kafka, and replaces their rows",
+            "reads the messages of some dates again, and replaces their rows",
             "kdi replay TABLE --from DATE --to DATE",
             "replay.md",
         ),

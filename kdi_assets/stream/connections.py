@@ -109,8 +109,8 @@ class Cluster(Declared):
 
     system: ClassVar[str] = "kafka"
     struct: ClassVar[SourceStruct] = KAFKA
-    reads_again: ClassVar[bool] = True
-    """Whether a message can be read again by its offset."""
+    knows_offsets: ClassVar[bool] = True
+    """Whether a message has an offset before it is drained."""
 
     name: Annotated[ClusterName, Field(examples=["main"])]
     """The name that streams use for the cluster. For `main`, KDI_KAFKA overrides bootstrap_servers."""

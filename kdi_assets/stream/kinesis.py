@@ -36,7 +36,7 @@ class KinesisRegion(Declared):
 
     system: ClassVar[str] = "kinesis"
     struct: ClassVar[SourceStruct] = KINESIS
-    reads_again: ClassVar[bool] = False
+    knows_offsets: ClassVar[bool] = False
 
     name: Annotated[ConnectionName, Field(examples=["main"])]
     """The name that streams use for the connection."""

@@ -15,7 +15,7 @@ from kdi_assets.drain.errors import NothingDrained
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.letters import dead_letters_with_state
 from kdi_assets.replay.replay_dates import replay_dates
-from kdi_assets.replay.report import MessagesNotInKafka, ReplayReport
+from kdi_assets.replay.report import MessagesGone, ReplayReport
 from kdi_assets.stream.message_rules import DeadLetterLimit
 from kdi_assets.stream.stream import OffsetRange
 from tests.broker.test_explode import ORDERS, order
@@ -195,7 +195,7 @@ def test_what_kafka_no_longer_holds_is_counted_and_left_only_by_decision(driven:
     before = hosts(web)
     gone = sum(1 for r in web.found().rows if r["date"] == DAYS[1] and lost(r))
 
-    with pytest.raises(MessagesNotInKafka, match="--leave-missing --accept-dead-letters") as refused:
+    with pytest.raises(MessagesGone, match="--leave-missing --accept-dead-letters") as refused:
         replayed(web, DAYS[1], accept_dead_letters=True)
     looked = looked_at(web, DAYS[1], into=f"{web.lake}/bronze/compared")
     untouched = hosts(web)

@@ -312,7 +312,7 @@ def test_its_readmes_example_is_imported_taken_over_and_drained_with_its_bad_mes
 
     words = (("import-kdi", "--yes", "--command", str(script)), ("check",), ("plan", table), ("drain", table))
     imported, checked, planned, drained = [kdi(*some) for some in words]
-    audited, letters = kdi("audit", table, "--against-kafka"), kdi("dead-letters", "list", table)
+    audited, letters = kdi("audit", table, "--against-source"), kdi("dead-letters", "list", table)
 
     answers = (imported, checked, planned, drained, audited, letters)
     assert [answer.code for answer in answers] == [0] * 6, [answer.err for answer in answers]

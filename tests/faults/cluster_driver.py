@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.audit.audit import AuditReport, audit
-from kdi_assets.audit.kafka_comparison import Comparison, compare
+from kdi_assets.audit.source_comparison import Comparison, compare
 from kdi_assets.dev.broker import QUICK_START
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import DrainReport

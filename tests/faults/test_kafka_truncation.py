@@ -123,7 +123,7 @@ def test_a_log_that_was_cut_off_and_grew_past_the_position_is_told_by_the_last_m
     new = list(web.produce(8, seed=2))
 
     with pytest.raises(
-        TopicTruncated, match=r"offset 9 of truncated/0 now has another .*\n.*\n.*--against-kafka .*rewind"
+        TopicTruncated, match=r"offset 9 of truncated/0 now has another .*\n.*\n.*--against-source .*rewind"
     ):
         web.drain()
     assert isinstance(read_backlog(web.stream, web.lake).refusal, TopicTruncated)

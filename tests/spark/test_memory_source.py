@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kdi_assets.audit.audit import audit
-from kdi_assets.audit.kafka_comparison import compare
+from kdi_assets.audit.source_comparison import compare
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.errors import AccountingMismatch, UnexplainedGap
 from kdi_assets.drain.plan_errors import TopicTruncated

@@ -24,7 +24,7 @@ from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.replay import replay_letters as replaying
 from kdi_assets.replay import replay_transaction
 from kdi_assets.replay.dead_letter_filter import ALL, DeadLetterFilter
-from kdi_assets.replay.report import MessagesNotInKafka, Missing
+from kdi_assets.replay.report import MessagesGone, Missing
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 from kdi_assets.wording import duration, first_line, printable
@@ -234,7 +234,7 @@ def test_replays_and_discards_name_themselves(monkeypatch: pytest.MonkeyPatch) -
 def test_the_command_that_leaves_what_is_missing_keeps_what_the_replay_was_told() -> None:
     def proposed(flags: str) -> list[str]:
         day, missing = date(2026, 1, 2), Missing(messages=3, rows_by_date={date(2026, 1, 2): 3})
-        gone = MessagesNotInKafka(stream="orders", first=day, last=day, messages=9, missing=missing, flags=flags)
+        gone = MessagesGone(stream="orders", first=day, last=day, messages=9, missing=missing, flags=flags)
         return [each.split("   (")[0] for each in gone.message_parts()[2].split("; or ")]
 
     asked = "kdi replay orders --from 2026-01-02 --to 2026-01-02"

@@ -19,7 +19,7 @@ from kdi_assets.formats.json_schema.schema import (
     validator_parts,
 )
 from kdi_assets.formats.registry.schema import Referenced
-from kdi_assets.formats.worker_code import send_by_value
+from kdi_assets.runtime.worker_code import send_by_value
 from tests.bare_worker import called_in_bare_worker
 
 DRAFT_4, DRAFT_7 = "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#"

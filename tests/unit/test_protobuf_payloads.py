@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from kdi_assets.formats import framing, protobuf
 from kdi_assets.formats.protobuf.payloads import Payloads, Reading, decoding
-from kdi_assets.formats.worker_code import send_by_value
+from kdi_assets.runtime.worker_code import send_by_value
 from tests.bare_worker import called_in_bare_worker
 from tests.protobuf_messages import LEGACY, SHOP, OutOfRange, descriptors, message_class, random_message, read_row, said
 

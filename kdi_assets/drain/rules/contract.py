@@ -78,7 +78,7 @@ class ContractRule(MessageRule):
             messages=counts.became_rows,
             topic_partition=TopicPartition(self.stream.topic, partition),
             offset=offset,
-            reads_again=self.stream.cluster.reads_again,
+            knows_offsets=self.stream.cluster.knows_offsets,
         )
 
     def refuse_letters(self, letters: Callable[[], DataFrame], *, dead_letters: int, became_rows: int) -> None:
@@ -106,7 +106,7 @@ class ContractRule(MessageRule):
             messages=dead_letters + became_rows,
             topic_partition=TopicPartition(self.stream.topic, partition),
             offset=offset,
-            reads_again=self.stream.cluster.reads_again,
+            knows_offsets=self.stream.cluster.knows_offsets,
         )
 
     def _rescued(self) -> str:

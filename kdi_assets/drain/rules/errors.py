@@ -34,7 +34,7 @@ class ContractBroken(Terminal):
     messages: int
     topic_partition: TopicPartition
     offset: int
-    reads_again: bool = True
+    knows_offsets: bool = True
     found, rule, instead = "", "", ""
 
     def message_parts(self) -> tuple[str, str, str]:
@@ -71,7 +71,7 @@ class ExpectationNotMet(Terminal):
     messages: int
     topic_partition: TopicPartition
     offset: int
-    reads_again: bool = True
+    knows_offsets: bool = True
 
     def message_parts(self) -> tuple[str, str, str]:
         at = f"{self.topic_partition} offset {self.offset}"
@@ -85,9 +85,9 @@ class ExpectationNotMet(Terminal):
 
 
 def _shown(error: ContractBroken | ExpectationNotMet) -> str:
-    """The command that shows the message of the error, if its source gives one again."""
-    place = f"--topic-partition {error.topic_partition} --offset {error.offset}"
-    return f"kdi peek {error.stream} {place}   (shows it); then " if error.reads_again else ""
+    """The command that shows the message of the error, or messages like it."""
+    place = f" --topic-partition {error.topic_partition} --offset {error.offset}" if error.knows_offsets else ""
+    return f"kdi peek {error.stream}{place}   (shows {'it' if place else 'what is next'}); then "
 
 
 class MaskSecretMissing(Terminal):

@@ -60,7 +60,7 @@ class ExpectationsRule(MessageRule):
                     messages=counts.became_rows,
                     topic_partition=TopicPartition(self.stream.topic, partition),
                     offset=offset,
-                    reads_again=self.stream.cluster.reads_again,
+                    knows_offsets=self.stream.cluster.knows_offsets,
                 )
 
 

@@ -23,7 +23,7 @@ from kdi_assets.formats.json_schema.schema import (
 )
 from kdi_assets.formats.registry.schemas import KnownSchemas
 from kdi_assets.formats.rules import Rule
-from kdi_assets.formats.worker_code import send_by_value
+from kdi_assets.runtime.worker_code import send_by_value
 from kdi_assets.stream.message_format import Json, SchemaFile
 
 if TYPE_CHECKING:

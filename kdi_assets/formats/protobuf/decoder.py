@@ -31,7 +31,7 @@ from kdi_assets.formats.protobuf.records import Record
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.registry.schemas import KnownSchemas
 from kdi_assets.formats.rules import Rule
-from kdi_assets.formats.worker_code import send_by_value
+from kdi_assets.runtime.worker_code import send_by_value
 from kdi_assets.stream.message_format import Protobuf
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import KdiError
-from kdi_assets.formats.worker_code import send_by_value
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
+from kdi_assets.runtime.worker_code import send_by_value
 from kdi_assets.serve.columns import Column
 from kdi_assets.serve.errors import ReadFailed, ReadForbidden, StagedRowsMissing
 from kdi_assets.serve.postgres.connection import Database

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.bookmarks import Bookmark, Loss
-from kdi_assets.ledger.entry import LastRead
+from kdi_assets.ledger.entry import LastRead, LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.kafka import messages, reader, topic_config
 from kdi_assets.sources.kafka import topic as kafka
@@ -19,12 +19,14 @@ from kdi_assets.sources.kafka.errors import BrokerUnreachable
 from kdi_assets.sources.source import (
     LEADER_SECONDS,
     REQUEST_SECONDS,
+    Again,
     AtPosition,
     Held,
     Marks,
     Retention,
     TopicState,
     Waiting,
+    again_by,
 )
 from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
@@ -93,6 +95,12 @@ class KafkaSource:
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         return reader.read_ranges(spark, self.cluster, ranges)
+
+    def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[LedgerEntry]) -> Again:
+        return again_by(self, topic)
+
+    def failure(self, root: str) -> None:
+        return None
 
     def can_have_gaps(self, topic: str) -> bool:
         return topic_config.can_have_gaps(self.cluster, topic)

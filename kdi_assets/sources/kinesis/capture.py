@@ -15,7 +15,7 @@ from kdi_assets.ledger.coordinates import bounds_sql
 from kdi_assets.sources.kinesis.client import LATE_MS, digest_of
 from kdi_assets.sources.kinesis.consumers import name_of
 from kdi_assets.sources.kinesis.errors import ConsumerGone, ConsumerTaken, SeamOpen
-from kdi_assets.sources.kinesis.reader import ShardStart, read_shards, reader_failures
+from kdi_assets.sources.kinesis.reader import OF_READING, ShardStart, read_shards, reader_failures
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.source import Marks
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
@@ -58,7 +58,7 @@ class Capture:
 
     def read(self, ranges: Sequence[OffsetRange]) -> DataFrame:
         """The messages of ranges, and ``wrong_shard boolean``."""
-        return self._records(ranges).drop("stop", "first", "resumed", "digest", "user_records")
+        return self._records(ranges).drop(*OF_READING)
 
     def marks(self, ranges: Sequence[OffsetRange]) -> Marks:
         """The marks of a plan's ranges: each begins where the reading of its shard began."""

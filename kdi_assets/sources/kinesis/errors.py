@@ -184,16 +184,47 @@ class SeamOpen(Transient):
     what_to_run = AGAIN
 
 
-class ReadAgainUnknown(Terminal):
-    """Records are known by numbers only while they are held."""
+class SpanDiffers(Terminal):
+    """Records that were read again are not those that a drain read: count or sequence numbers differ.
+
+    Attributes:
+        start: The number of the first record of the span.
+    """
+
+    stream: str
+    shard: str
+    start: int
+    detail: str
+
+    what_happened = "{shard} of {stream} has other records from offset {start} on than the drained ones: {detail}"
+    what_is_safe = "nothing was replaced; rows and dead letters stay as they are."
+    what_to_run = "kdi audit {stream} --against-source   (compares all that the stream still holds)"
+
+
+class SpanForgotten(Terminal):
+    """Records are held of which neither log nor archive says which numbers they had."""
+
+    stream: str
+    shard: str
+    start: int
+    end: int
+
+    what_happened = (
+        "the commits that drained offsets [{start}, {end}) of {shard} of {stream} are in neither the table's log nor "
+        "its archive: their records cannot be told from others."
+    )
+    what_is_safe = "the rows of these offsets, and their dead letters."
+    what_to_run = "kdi history {stream}   (shows from which version on the commits are known; later dates can be read)"
+
+
+class OffsetsUnknown(Terminal):
+    """A record has an offset once a drain has read it, and nothing leads from a time to an offset."""
 
     stream: str
 
     what_happened = (
-        "records of {stream} cannot be read again by their numbers yet: not to replay them, to compare them with their "
-        "rows, to show them before a drain, or to find the first one of a time."
+        "records of {stream} have offsets by being drained: none belongs to a time, and none to a record that no drain "
+        "has read."
     )
     what_is_safe = "the table is untouched."
-    what_to_run = (
-        "kdi history {stream}   (the drain after a RESTORE TABLE to one of its versions reads again what came later)"
-    )
+    what_to_run = "kdi audit {stream}   (of all offsets, or between two)"

@@ -144,6 +144,11 @@ def refuse_hole(client: Any, stream: str, shard: str, before: str, after: str) -
         raise SeamOpen(stream=stream, shard=shard, detail=detail)
 
 
+def oldest_record(client: Any, stream: str, shard: str, *, until: int) -> SeenRecord | None:
+    """The oldest record of a shard that can be read; ``None`` if it arrived later than ``until``, or there is none."""
+    return _first_after(client, stream, shard, Bookmark(), until, start_of(Bookmark())).first
+
+
 def start_of(bookmark: Bookmark) -> Mapping[str, Any]:
     """Where a shard begins of which no record was read."""
     if bookmark.at is None:

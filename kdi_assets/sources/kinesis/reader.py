@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.ledger.spans import NumberedSpan
 from kdi_assets.runtime.py4j_log import unlogged_by_py4j
-from kdi_assets.runtime.spark_failures import SparkFailure, translated
+from kdi_assets.runtime.spark_failures import translated
 from kdi_assets.runtime.spark_internals import frame_of_internal_rows, jvm_context, jvm_type, jvm_view
-from kdi_assets.sources.kinesis.errors import KinesisReaderMissing, KinesisRequestRefused, KinesisUnanswered
+from kdi_assets.sources.kinesis.errors import (
+    KinesisReaderMissing,
+    KinesisRequestRefused,
+    KinesisUnanswered,
+    SpanDiffers,
+)
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.source import MESSAGES_DDL
 from kdi_assets.stream.source_struct import KINESIS
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +33,13 @@ ROWS_DDL = (
 )
 """Of ``kdi.kinesis.ShardRecords``: one row a record, or each user record of an aggregate; and one a shard, which alone
 has ``stop``."""
+OF_READING = ("stop", "first", "resumed", "digest", "user_records")
+"""The columns that messages do not have."""
+ALWAYS = (1 << 63) - 1
+"""The arrival of the last record, where none is too late."""
+_OTHER_RECORDS = "SpanDiffers: "
+_OF_KINESIS = ("Service: Kinesis", "when calling the GetRecords", "when calling the GetShardIterator")
+"""In the texts of the SDK and of boto3 about an answer that is an error."""
 _PASSING = (
     "ProvisionedThroughputExceeded",
     "LimitExceeded",
@@ -37,6 +50,7 @@ _PASSING = (
     "ResourceNotFound",
 )
 """Errors after which the next drain may succeed. A shard or stream that is gone: it finds out which of the two."""
+_BROKEN = ("Status Code: 5", "InternalFailure")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +61,7 @@ class ShardStart:
         position: The number of the first record.
         hash_keys: First and last of the shard, both inclusive.
         horizon: Begin at the oldest record: that of the bookmark is gone.
+        inclusive: Read the record of the bookmark as well.
     """
 
     topic_partition: TopicPartition
@@ -54,6 +69,7 @@ class ShardStart:
     bookmark: Bookmark
     hash_keys: tuple[int, int]
     horizon: bool = False
+    inclusive: bool = False
 
 
 def read_shards(
@@ -80,37 +96,99 @@ def read_shards(
     Raises:
         KinesisReaderMissing: The session's class path does not have the reader.
     """
+    jvm = _jvm(spark, stream)
+    ranges = jvm.java.util.ArrayList()
+    for start in starts:
+        ranges.add(_shard_range(jvm, start, until, most))
+    rows = jvm.kdi.kinesis.ShardReader.rows(_context(spark), ranges, _access(jvm, access), stream, consumer)
+    return frame_of_internal_rows(spark, rows, jvm_type(spark, ROWS_DDL))
+
+
+def read_spans(
+    spark: SparkSession,
+    access: Sequence[str],
+    stream: str,
+    runs: Sequence[Sequence[NumberedSpan]],
+    hash_keys: Mapping[TopicPartition, tuple[int, int]],
+) -> DataFrame:
+    """The records of spans again, with the same numbers.
+
+    A task fails if its records are not those of the spans: ``SpanDiffers`` by ``failure_of``.
+
+    Args:
+        runs: Consecutive spans of a shard each, oldest first; one task reads them, by polling.
+        hash_keys: Of their shards, first and last.
+
+    Returns:
+        ``ROWS_DDL``. Lazy.
+
+    Raises:
+        KinesisReaderMissing: As ``read_shards``.
+    """
+    jvm = _jvm(spark, stream)
+    spans = jvm.java.util.ArrayList()
+    for run in runs:
+        whole = OffsetRange(run[0].range.topic_partition, run[0].range.start, run[-1].range.end)
+        tp, first = whole.topic_partition, Bookmark(run[0].span.first)
+        start = ShardStart(tp, whole.start, first, hash_keys[tp], inclusive=True)
+        ends, digests = _numbers(s.range.end for s in run), _numbers(s.span.digest for s in run)
+        spans.add(jvm.kdi.kinesis.Spans(_shard_range(jvm, start, ALWAYS, whole.offset_count), ends, digests))
+    rows = jvm.kdi.kinesis.ShardReader.again(_context(spark), spans, _access(jvm, access), stream)
+    return frame_of_internal_rows(spark, rows, jvm_type(spark, ROWS_DDL))
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return " ".join(map(str, numbers))
+
+
+def _jvm(spark: SparkSession, stream: str) -> Any:
     from py4j.java_gateway import JavaPackage
 
     jvm = jvm_view(spark)
     if isinstance(jvm.kdi.kinesis.ShardReader, JavaPackage):  # what py4j takes for a class that is not there
         raise KinesisReaderMissing(stream=stream)
-    ranges = jvm.java.util.ArrayList()
-    for start in starts:
-        mark, number = start.bookmark, start.topic_partition.partition
-        at = -1 if mark.at is None else mark.at
-        begin = (id_of(number), number, start.position, mark.sequence, start.horizon, at)
-        hash_keys = [jvm.java.math.BigInteger(str(key)) for key in start.hash_keys]
-        ranges.add(jvm.kdi.kinesis.ShardRange(*begin, until, most, *hash_keys))
-    context = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(jvm_context(spark))
+    return jvm
+
+
+def _context(spark: SparkSession) -> Any:
+    return jvm_view(spark).org.apache.spark.api.java.JavaSparkContext.fromSparkContext(jvm_context(spark))
+
+
+def _access(jvm: Any, access: Sequence[str]) -> Any:
     with unlogged_by_py4j():
-        keys = jvm.kdi.kinesis.Access(*access)
-    rows = jvm.kdi.kinesis.ShardReader.rows(context, ranges, keys, stream, consumer)
-    return frame_of_internal_rows(spark, rows, jvm_type(spark, ROWS_DDL))
+        return jvm.kdi.kinesis.Access(*access)
+
+
+def _shard_range(jvm: Any, start: ShardStart, until: int, most: int) -> Any:
+    mark, number = start.bookmark, start.topic_partition.partition
+    begin = (id_of(number), number, start.position, mark.sequence, start.inclusive, start.horizon)
+    hash_keys = [jvm.java.math.BigInteger(str(key)) for key in start.hash_keys]
+    return jvm.kdi.kinesis.ShardRange(*begin, -1 if mark.at is None else mark.at, until, most, *hash_keys)
 
 
 def reader_failures(connection: str) -> AbstractContextManager[None]:
     """Translate what Kinesis refuses to the reader, as the second client does; other failures pass unchanged.
 
     Raises:
-        KinesisUnanswered: The same may succeed later.
-        KinesisRequestRefused: It will not.
+        KdiError: As ``failure_of``.
     """
+    return translated(lambda failure: failure_of(failure.root, connection))
 
-    def error_of(failure: SparkFailure) -> KdiError | None:
-        if "Service: Kinesis" not in failure.root:  # the SDK's text of an answer that is an error
-            return None
-        passes = failure.root.startswith(_PASSING) or "Status Code: 5" in failure.root
-        return (KinesisUnanswered if passes else KinesisRequestRefused)(connection=connection, detail=failure.root)
 
-    return translated(error_of)
+def failure_of(root: str, connection: str) -> KdiError | None:
+    """The error of a task that read; ``None`` if Kinesis is not the cause.
+
+    Args:
+        root: The text of the root cause.
+
+    Returns:
+        ``KinesisUnanswered``: the same may succeed later; ``KinesisRequestRefused``: it will not; ``SpanDiffers``.
+    """
+    if root.startswith(_OTHER_RECORDS):
+        stream, shard, start, detail = root.removeprefix(_OTHER_RECORDS).split(" ", 3)
+        return SpanDiffers(stream=stream, shard=shard, start=int(start), detail=detail)
+    if not any(text in root for text in _OF_KINESIS):
+        return None
+    told = root.startswith(_PASSING) or any(f"({code}" in root for code in _PASSING)  # by the SDK, by boto3
+    passes = told or any(text in root for text in _BROKEN)
+    return (KinesisUnanswered if passes else KinesisRequestRefused)(connection=connection, detail=root)

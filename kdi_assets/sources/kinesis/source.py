@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import tee
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.bookmarks import Bookmark, Loss, seen_until
-from kdi_assets.ledger.entry import LastRead
+from kdi_assets.ledger.entry import LastRead, LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.ledger.spans import spans_of
+from kdi_assets.sources.kinesis.again import held_spans
+from kdi_assets.sources.kinesis.audited import other_reading
 from kdi_assets.sources.kinesis.capture import Capture, captured, refuse_other_records
 from kdi_assets.sources.kinesis.client import (
     LATE_MS,
@@ -23,18 +28,20 @@ from kdi_assets.sources.kinesis.client import (
     translated,
 )
 from kdi_assets.sources.kinesis.consumers import active_consumer, deregister
-from kdi_assets.sources.kinesis.errors import KinesisUnanswered, ReadAgainUnknown, SeamOpen
+from kdi_assets.sources.kinesis.errors import KinesisUnanswered, OffsetsUnknown, SeamOpen
 from kdi_assets.sources.kinesis.look import Ahead, HeldRecords, look_ahead, of_each, refuse_hole, refuse_other_last
 from kdi_assets.sources.kinesis.losses import losses
-from kdi_assets.sources.kinesis.reader import ShardStart
-from kdi_assets.sources.kinesis.shards import bookmarks_of, id_of, list_shards, look_at_ready
+from kdi_assets.sources.kinesis.reader import ShardStart, failure_of
+from kdi_assets.sources.kinesis.shards import ListedShard, bookmarks_of, id_of, list_shards, look_at_ready
 from kdi_assets.sources.source import (
     LEADER_SECONDS,
     REQUEST_SECONDS,
+    Again,
     AtPosition,
     BrokerOffsets,
     Held,
     Marks,
+    OtherReading,
     Retention,
     TopicState,
     Waiting,
@@ -205,7 +212,23 @@ class KinesisSource:
             yield Held(found, capture.read, marks, edges=capture.edges)
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> NoReturn:
-        raise ReadAgainUnknown(stream=ranges[0].topic_partition.topic)
+        raise OffsetsUnknown(stream=ranges[0].topic_partition.topic)
+
+    def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[LedgerEntry]) -> Again:
+        client, (to_find_spans, all_known) = kinesis_client(self.connection), tee(entries)
+        spans = spans_of(to_find_spans, ranges)
+        with translated(self.connection, topic.topic):
+            summary = client.describe_stream_summary(StreamName=topic.topic)
+            held = held_spans(client, topic, _shards(client, topic.topic, summary), spans, ranges)
+
+        def audited(spark: SparkSession, ranges: Sequence[OffsetRange]) -> AbstractContextManager[OtherReading]:
+            access, listed = reader_access(self.connection), held.hash_keys.keys()
+            return other_reading(spark, access, ranges, spans, tuple(all_known), listed=listed)
+
+        return Again(held.topic(topic), partial(held.read, self.connection), audited)
+
+    def failure(self, root: str) -> KdiError | None:
+        return failure_of(root, self.connection.name)
 
     def can_have_gaps(self, topic: str) -> bool:
         return False  # the reading counts the records that it gets
@@ -247,14 +270,20 @@ class KinesisSource:
         with translated(self.connection, topic.topic):
             summary = client.describe_stream_summary(StreamName=topic.topic)
             held = _held(summary)
-            listed = {TopicPartition(topic.topic, s.number): s for s in list_shards(client, topic.topic)}
+            listed = {TopicPartition(topic.topic, s.number): s for s in _shards(client, topic.topic, summary)}
             shards = {tp: shard for tp, shard in listed.items() if tp in topic.partitions}
             bookmarks = bookmarks_of(ledger, topic, shards)
             ahead = look_at_ready(topic, shards.values(), bookmarks, look)
-        # Where Kinesis distributes the records, keys do not choose the shard.
-        distributes = summary["StreamDescriptionSummary"].get("RecordDistributionStrategy") == "AUTO"
-        hash_keys = {tp: ALL_HASH_KEYS if distributes else shards[tp].hash_keys for tp in ahead}
+        hash_keys = {tp: shards[tp].hash_keys for tp in ahead}
         return _Look(bookmarks, ahead, hash_keys, _until(topic) - LATE_MS, held.seconds)
+
+
+def _shards(client: Any, stream: str, summary: Mapping[str, Any]) -> list[ListedShard]:
+    """The shards that Kinesis lists, with the hash keys that a record in them may have."""
+    shards = list_shards(client, stream)
+    if summary["StreamDescriptionSummary"].get("RecordDistributionStrategy") == "AUTO":  # keys do not choose the shard
+        return [replace(shard, hash_keys=ALL_HASH_KEYS) for shard in shards]
+    return shards
 
 
 def _held(summary: Mapping[str, Any]) -> HeldRecords:

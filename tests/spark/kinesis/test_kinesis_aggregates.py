@@ -8,6 +8,8 @@ import random
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import pytest
@@ -15,12 +17,14 @@ from google.protobuf.message import DecodeError
 from pyspark.sql import SparkSession
 
 from kdi_assets.audit.audit import audit
+from kdi_assets.audit.source_comparison import compare
 from kdi_assets.dev.kinesis.aggregates import to_aggregate
 from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.drain.errors import UnexplainedGap
 from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
+from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.sources.kinesis.capture import captured
 from kdi_assets.sources.kinesis.client import digest_of
@@ -32,6 +36,7 @@ from tests.kinesis_drains import Crash, Put, crash_at
 from tests.kpl import MAGIC, UserRecord, aggregate_of, aggregated, hash_key, parse_aggregate, sealed
 from tests.oracle import read_back
 
+ALL = (date(2020, 1, 1), date(2040, 1, 1))
 KEY = {"columns": {"key": "kinesis.partition_key"}}
 
 
@@ -58,6 +63,10 @@ class Producer(Put):
     def messages(self) -> list[int]:
         """How many each drain committed."""
         return [entry.messages for entry in self.entries() if entry.kind == "drain"]
+
+    def rows(self) -> list[Any]:
+        """By id."""
+        return sorted(read_back(self.stream, self.lake).rows, key=lambda row: row["id"])
 
     def letters(self) -> Counter[tuple[str, bytes]]:
         """Reason and value of the dead letters that count."""
@@ -124,9 +133,9 @@ def test_user_records_of_another_shard_are_dead_letters_and_the_others_rows(
 ) -> None:
     """Purpose: the KPL puts user records that came into a wrong shard into the right one as well, and only those.
     Procedure: aggregates in which the hash of the key or an explicit hash key is of the other shard; put these again,
-    where they belong; replay the dead letters, all and then those of this reason.
+    where they belong; replay the dead letters, all dates, then the letters of this reason, and all dates again.
     """
-    orders = Producer(spark, lake, server, shards=2)
+    orders = Producer(spark, lake, server, shards=2, columns={"times": "id"})
     here, there, explicit = orders.users(2, shard=0), orders.users(2, shard=1), orders.users(2, shard=0)
     strays = [*there, UserRecord(explicit[0].key, explicit[0].data, HASH_KEYS - 1)]
     kept = UserRecord(there[0].key, explicit[1].data, HASH_KEYS // 2 - 1)
@@ -143,9 +152,21 @@ def test_user_records_of_another_shard_are_dead_letters_and_the_others_rows(
     assert orders.drained() == orders.ids
     assert orders.letters() == wrong
 
+    again: dict[str, Any] = {"lake": lake, "session": lambda: spark}
+    orders.stream = replace(orders.stream, columns={"times": "id * 2"})
+    replay_dates(orders.stream, first=ALL[0], last=ALL[1], **again)
+    assert [(row["id"], row["times"]) for row in orders.rows()] == [(i, 2 * i) for i in orders.ids]
+    assert orders.letters() == wrong
+    compared = compare(orders.stream, **again)
+    assert compared.agrees and compared.agreed == sum(orders.messages())
+
     only = DeadLetterFilter(reason="wrong_shard")
-    replay_letters(orders.stream, lake=lake, session=lambda: spark, letter_filter=only)
-    assert len(orders.drained()) == len(orders.ids) + len(strays), replayed
+    replay_letters(orders.stream, letter_filter=only, **again)
+    with_strays = orders.drained()
+    assert len(with_strays) == len(orders.ids) + len(strays), replayed
+    replay_dates(orders.stream, first=ALL[0], last=ALL[1], **again)
+    assert orders.drained() == with_strays, "what a person has made a row stays one"
+    assert compare(orders.stream, **again).agrees
 
 
 def test_a_drain_that_stops_before_an_offset_ends_before_its_aggregate(

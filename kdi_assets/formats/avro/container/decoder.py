@@ -17,7 +17,7 @@ from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, Decod
 from kdi_assets.formats.errors import FormatMistake, TooManySchemas
 from kdi_assets.formats.field_uses import ELEMENTS, FieldUses
 from kdi_assets.formats.rules import Rule
-from kdi_assets.formats.worker_code import send_by_value
+from kdi_assets.runtime.worker_code import send_by_value
 from kdi_assets.stream.message_format import RECORDS, AvroContainer, SchemaFile
 
 if TYPE_CHECKING:

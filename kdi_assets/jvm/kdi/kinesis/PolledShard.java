@@ -66,7 +66,9 @@ final class PolledShard implements ShardPages {
     GetShardIteratorRequest.Builder request =
         GetShardIteratorRequest.builder().streamName(stream).shardId(range.shard());
     String after = last == null ? range.startsAfter() : last.toString();
-    if (!after.isEmpty()) {
+    if (range.inclusive() && last == null) {
+      request.shardIteratorType(ShardIteratorType.AT_SEQUENCE_NUMBER).startingSequenceNumber(range.after());
+    } else if (!after.isEmpty()) {
       request.shardIteratorType(ShardIteratorType.AFTER_SEQUENCE_NUMBER).startingSequenceNumber(after);
     } else if (range.at() < 0) {
       request.shardIteratorType(ShardIteratorType.TRIM_HORIZON);

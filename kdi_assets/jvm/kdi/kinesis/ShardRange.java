@@ -10,6 +10,7 @@ import java.math.BigInteger;
  * @param partition its number, which rows have as their partition
  * @param offset the number of the first record
  * @param after a sequence number: its record and those before it are not read; empty: see {@code at}
+ * @param inclusive whether the record {@code after} is read, too; only by polling
  * @param horizon whether to begin at the oldest record in any case: the record {@code after} is gone
  * @param at without {@code after}, the arrival in milliseconds since 1970 to begin at; negative: the oldest record
  * @param until records that arrived later are not read, in milliseconds since 1970
@@ -22,6 +23,7 @@ public record ShardRange(
     int partition,
     long offset,
     String after,
+    boolean inclusive,
     boolean horizon,
     long at,
     long until,
@@ -32,5 +34,11 @@ public record ShardRange(
   /** The sequence number after which to begin; empty: at {@code at}, or at the oldest record. */
   String startsAfter() {
     return horizon ? "" : after;
+  }
+
+  /** The sequence number of the record before the first that is read; null without one. */
+  BigInteger lastBefore() {
+    BigInteger number = after.isEmpty() ? null : new BigInteger(after);
+    return inclusive ? number.subtract(BigInteger.ONE) : number;
   }
 }

@@ -1,5 +1,6 @@
 package kdi.kinesis;
 
+import java.io.Serializable;
 import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.TaskContext;
@@ -10,7 +11,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.util.TaskCompletionListener;
 
 /** Reads shards in the tasks of a job, one shard a task. */
-public final class ShardReader implements FlatMapFunction<ShardRange, InternalRow> {
+public final class ShardReader implements Serializable {
   private static final long serialVersionUID = 1L;
 
   private final Access access;
@@ -30,11 +31,19 @@ public final class ShardReader implements FlatMapFunction<ShardRange, InternalRo
    */
   public static RDD<InternalRow> rows(
       JavaSparkContext spark, List<ShardRange> ranges, Access access, String stream, String consumer) {
-    return spark.parallelize(ranges, ranges.size()).flatMap(new ShardReader(access, stream, consumer)).rdd();
+    ShardReader reader = new ShardReader(access, stream, consumer);
+    FlatMapFunction<ShardRange, InternalRow> read = reader::records;
+    return spark.parallelize(ranges, ranges.size()).flatMap(read).rdd();
   }
 
-  @Override
-  public Iterator<InternalRow> call(ShardRange range) {
+  /** The rows of {@link SpanRecords} of every element; shards are polled. */
+  public static RDD<InternalRow> again(JavaSparkContext spark, List<Spans> spans, Access access, String stream) {
+    ShardReader reader = new ShardReader(access, stream, "");
+    FlatMapFunction<Spans, InternalRow> read = each -> new SpanRecords(reader.records(each.range()), each);
+    return spark.parallelize(spans, spans.size()).flatMap(read).rdd();
+  }
+
+  private Iterator<InternalRow> records(ShardRange range) {
     ShardPages pages =
         consumer.isEmpty()
             ? new PolledShard(access.client(), stream, range)

@@ -64,7 +64,7 @@ final class ShardRecords implements Iterator<InternalRow> {
     this.stream = UTF8String.fromString(stream);
     this.range = range;
     this.offset = range.offset();
-    this.last = range.after().isEmpty() ? null : new BigInteger(range.after());
+    this.last = range.lastBefore();
   }
 
   @Override

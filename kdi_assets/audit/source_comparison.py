@@ -1,4 +1,4 @@
-"""Comparison of the messages that Kafka still holds with the tables, by hashes that Spark joins."""
+"""Comparison of the messages that the source still holds with the tables, by hashes that Spark joins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.ledger.coordinates import Bounds, bounds_sql
 from kdi_assets.ledger.erased import with_erasing_commit
 from kdi_assets.ledger.history import LiveHistory, removes_rows
-from kdi_assets.sources.of_stream import refuse_reading_again, source_of
+from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.source import TopicState
 from kdi_assets.stream.message_format import Files
 from kdi_assets.stream.stream import OffsetRange, Stream
 
@@ -37,7 +38,7 @@ _AT = ["partition", "offset"]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How the messages that Kafka still holds compare with the tables.
+    """How the messages that the source still holds compare with the tables.
 
     Attributes:
         ranges: The offsets that were read again: below the positions, as far back as Kafka has them.
@@ -49,6 +50,8 @@ class Comparison:
         changed_at: The first ranges of changed messages, and the ledger commit that drained them.
         absent_at: The same for absent messages.
         notes: Possible causes.
+        faults: What the source holds between the messages that were drained, and no drain read.
+        system: The kind of the source.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -59,17 +62,20 @@ class Comparison:
     changed_at: tuple[Hole, ...] = ()
     absent_at: tuple[Hole, ...] = ()
     notes: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+    system: str = "kafka"
 
     @property
     def agrees(self) -> bool:
-        return not (self.changed or self.absent)
+        return not (self.changed or self.absent or self.faults)
 
     def line(self) -> str:
         """The comparison in one line."""
+        against = f"against {self.system.capitalize()}: it"
         if not self.ranges:
-            return "against Kafka: it holds nothing of this any more"
-        held = f"against Kafka: it still holds {self.messages:,} messages of {', '.join(map(str, self.ranges))}"
-        faults = f", {self.changed:,} changed, {self.absent:,} in neither table" if not self.agrees else ""
+            return f"{against} holds nothing of this any more"
+        held = f"{against} still holds {self.messages:,} messages of {', '.join(map(str, self.ranges))}"
+        faults = f", {self.changed:,} changed, {self.absent:,} in neither table" if self.changed or self.absent else ""
         return f"{held}; {self.agreed:,} agree{faults}"
 
     def fields(self) -> dict[str, object]:
@@ -81,7 +87,7 @@ class Comparison:
 def compare(
     stream: Stream, *, lake: str, session: Callable[[], SparkSession], bounds: Bounds | None = None
 ) -> Comparison:
-    """Read the messages again that Kafka still holds below the positions, and compare them with rows and dead letters.
+    """Read again what the source still holds below the positions, and compare it with rows and dead letters.
 
     A message is compared with its row or dead letter, whatever its verdict would be today: the date window moves on.
 
@@ -90,38 +96,34 @@ def compare(
         TopicRecreated: The topic is not the one that was drained.
         SchemaDisagrees, ShapeMistake: The document does not fit the table.
         FilesNotCompared: The messages only name files.
-        ReadAgainUnknown: As ``refuse_reading_again``.
+        KdiError: As ``Source.again``.
     """
-    refuse_reading_again(stream)
     if isinstance(stream.format, Files):
         raise FilesNotCompared(stream=stream.name)
     history = audited_history(stream, lake)
     covered = coverage(history.entries)
-    ranges = _held_ranges(stream, history, bounds if bounds is not None else covered.bounds())
+    wanted = tuple(r for _, r in sorted((bounds if bounds is not None else covered.bounds()).items()))
+    again = source_of(stream).again(_same_topic(stream, history), wanted, reversed(history.entries))
+    ranges = again.held(wanted)
     if not ranges:
-        return Comparison(())
+        return Comparison((), system=stream.cluster.system)
     spark = session()
     stream = evolved(stream, lake, spark)
     without_new_columns = replace(stream, contract=replace(stream.contract, new_columns="discard_value"))
     refuse_other_schema(without_new_columns, TableLog.existing(stream.table_uri(lake)), analyse(stream, spark))
     decoder = stream_decoder(stream)
-    with spark_failures(stream, "reading the topic again"):
-        messages = source_of(stream).read(spark, ranges)
-        decoder = with_schemas_of(messages, decoder) or decoder
-        compared = RowHashes(spark, stream, lake, history, ranges, messages, decoder).compared()
-        return _KafkaComparison(spark, stream, lake, history, covered, ranges).result(compared)
+    with spark_failures(stream, "reading the topic again"), again.audited(spark, ranges) as read:
+        decoder = with_schemas_of(read.messages, decoder) or decoder
+        compared = RowHashes(spark, stream, lake, history, ranges, read.messages, decoder).compared()
+        found = _KafkaComparison(spark, stream, lake, history, covered, ranges).result(compared)
+        return replace(found, faults=read.faults, system=stream.cluster.system)
 
 
-def _held_ranges(stream: Stream, history: LiveHistory, bounds: Bounds) -> tuple[OffsetRange, ...]:
+def _same_topic(stream: Stream, history: LiveHistory) -> TopicState:
     topic, recorded = source_of(stream).topic(stream.topic), history.entries[-1].topic_id
     if topic.topic_id != recorded:
         raise TopicRecreated(stream=stream.name, topic=stream.topic, recorded_id=recorded, found_id=topic.topic_id)
-    held = (
-        OffsetRange(tp, max(r.start, topic.partitions[tp].earliest), min(r.end, topic.partitions[tp].end))
-        for tp, r in sorted(bounds.items())
-        if tp in topic.partitions
-    )
-    return tuple(r for r in held if r.start < r.end)
+    return topic
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,197 @@
+"""From offsets back to records: the spans that count, and all that a shard still holds by the second client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from sys import maxsize
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kdi_assets.dev.kinesis.faults import Fault
+from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
+from kdi_assets.ledger.bookmarks import Bookmark, Span
+from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
+from kdi_assets.ledger.spans import NumberedSpan, bookmark_at, spans_back, spans_of
+from kdi_assets.replay.report import MessagesGone, Missing
+from kdi_assets.runtime.worker_code import send_by_value
+from kdi_assets.sources.kinesis import aggregates, held_records
+from kdi_assets.sources.kinesis.again import held_spans
+from kdi_assets.sources.kinesis.errors import SpanDiffers, SpanForgotten
+from kdi_assets.sources.kinesis.held_records import HeldReading, HeldShard
+from kdi_assets.sources.kinesis.reader import failure_of
+from kdi_assets.sources.kinesis.shards import id_of, list_shards
+from kdi_assets.sources.kinesis.source import KinesisSource
+from kdi_assets.sources.source import BrokerOffsets
+from kdi_assets.stream.kinesis import KinesisRegion
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from tests.bare_worker import called_in_bare_worker
+from tests.kinesis import kinesis_client
+from tests.kpl import UserRecord, aggregate_of
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+HOUR = 3600
+Ranges = Mapping[TopicPartition, tuple[int, int]]
+
+
+def entry(version: int, at: Mapping[TopicPartition, int], read: Ranges | None = None, **fields: Any) -> LedgerEntry:
+    """An entry that read ranges of shards; its sequence numbers are its numbers."""
+    ranges = tuple(RangeCounts(OffsetRange(tp, *numbers)) for tp, numbers in (read or {}).items())
+    spans = {r.range.topic_partition: Span(str(r.range.start), str(r.range.end - 1), 1, 0) for r in ranges}
+    marks = {tp: Bookmark(str(position - 1) if position else "") for tp, position in at.items()}
+    given = {"app_id": "a", "attempt_id": "", "topic": "orders", "topic_id": "t", "table_id": "", **fields}
+    return LedgerEntry(version, "drain", positions=at, ranges=ranges, spans=spans, bookmarks=marks, **given)
+
+
+DRAINED = [
+    entry(4, {A: 30, B: 25}, {A: (20, 30), B: (15, 25)}),
+    entry(3, {A: 20, B: 15}, {B: (10, 15)}),
+    entry(2, {A: 20, B: 10}, {A: (10, 20), B: (0, 10)}),
+    entry(1, {A: 10}, {A: (0, 10)}),
+    entry(0, {A: 0}),
+]
+
+
+def test_spans_are_found_as_far_back_as_their_offsets_lie() -> None:
+    read = iter(DRAINED)
+
+    found = spans_of(read, [OffsetRange(A, 25, 27), OffsetRange(B, 12, 14)])
+
+    assert {tp: [s.range.start for s in spans] for tp, spans in found.items()} == {A: [20], B: [10, 15]}
+    assert [e.version for e in read] == [2, 1, 0], "older entries are not read"
+
+
+def test_spans_that_are_read_once_more_after_a_decision_do_not_count_twice() -> None:
+    set_back = [
+        entry(6, {A: 18, B: 25}, {A: (10, 18)}),
+        entry(5, {A: 10, B: 25}),
+        *DRAINED,
+        entry(-1, {A: 99}, {A: (0, 99)}, topic_id="an earlier stream of the name"),
+    ]
+
+    found = [(s.version, s.range.start) for s in spans_back(set_back) if s.range.topic_partition == A]
+
+    assert found == [(6, 10), (1, 0)]
+    assert bookmark_at(set_back, A, 10) == Bookmark("9")
+    assert bookmark_at(set_back, A, 20) is None, "the position was set back over it"
+    assert bookmark_at(set_back, A, 0) == Bookmark()
+
+
+def test_a_span_that_is_another_one_now_names_the_commands_of_its_stream() -> None:
+    found = failure_of(f"SpanDiffers: orders {id_of(3)} 40 the shard has no more records after number 41", "eu")
+
+    assert isinstance(found, SpanDiffers)
+    assert (found.stream, found.shard, found.start) == ("orders", id_of(3), 40)
+    assert found.message_parts()[0].endswith("the shard has no more records after number 41")
+    assert found.message_parts()[2].startswith("kdi audit orders --against-source ")
+
+
+def test_what_kinesis_no_longer_gives_is_not_said_of_kafka() -> None:
+    day = date(2026, 1, 2)
+
+    gone = MessagesGone(stream="o", first=day, last=day, messages=9, missing=Missing(messages=3), system="kinesis")
+
+    assert "Kinesis no longer holds the spans, or their first records, of 3 of the 9 messages" in str(gone)
+    assert "Kafka" not in str(gone)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisServer]:
+    server = start_kinesis()
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("GetRecords", skip=1, code="ExpiredIteratorException"),
+        Fault("GetRecords", repeats=True),
+        Fault("GetRecords", times=2, code="ProvisionedThroughputExceededException"),
+    ],
+    ids=["expired", "twice", "throttled"],
+)
+def test_the_second_client_numbers_each_record_of_a_span_once(server: KinesisServer, fault: Fault) -> None:
+    """Procedure: two spans, with a record before them, one between them, and two after the last one that was read."""
+    put = client_and_records(server, [b"%d" % i for i in range(20)])
+    spans = [(int(put[1]), int(put[8]), 100), (int(put[10]), int(put[17]), 108)]
+    server.behaviour.empty_pages = 1
+    server.order(fault)
+
+    found = held(server, HeldShard(id_of(0), spans, int(put[17]), maxsize))
+
+    numbered = [100 + i for i in range(8)] + [None] + [108 + i for i in range(8)]
+    assert [row["sequence_number"] for row in found] == put[:18]
+    assert [row["offset"] for row in found] == [None, *numbered]
+    assert [row["span"] for row in found] == [None, *[100] * 8, None, *[108] * 8]
+
+
+def test_the_second_client_numbers_each_user_record_of_an_aggregate(server: KinesisServer) -> None:
+    """Procedure: an aggregate, an ordinary record, what only looks like an aggregate, and an aggregate after them."""
+    users = [UserRecord("a", b"1"), UserRecord("ü", b"2", 7), UserRecord("a", b"3")]
+    broken = aggregate_of(users[0])[:-1] + b"?"
+    put = client_and_records(server, [aggregate_of(*users), b"alone", broken, aggregate_of(*users[1:])])
+    spans = [(int(put[0]), int(put[2]), 0), (int(put[3]), int(put[3]), 5)]
+
+    found = held(server, HeldShard(id_of(0), spans, int(put[3]), maxsize))
+
+    assert [(row["offset"], row["span"]) for row in found] == [*((i, 0) for i in range(5)), (5, 5), (6, 5)]
+    assert [put.index(row["sequence_number"]) for row in found] == [0, 0, 0, 1, 2, 3, 3]
+    assert [row["subsequence_number"] for row in found] == [0, 1, 2, None, None, 0, 1]
+    assert [row["value"] for row in found] == [b"1", b"2", b"3", b"alone", broken, b"2", b"3"]
+    assert [row["key"].decode() for row in found] == ["a", "ü", "a", "key", "key", "ü", "a"]
+
+
+def test_the_second_client_reads_a_shard_that_ended_to_its_end(server: KinesisServer) -> None:
+    put = client_and_records(server, [b"%d" % i for i in range(3)])
+    client = kinesis_client(server.endpoint)
+    client.split_shard(StreamName="orders", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    server.advance(60)
+
+    assert [row["sequence_number"] for row in held(server, HeldShard(id_of(0), (), None, 0))] == put
+
+
+def test_only_spans_whose_first_record_is_there_are_read_again(server: KinesisServer) -> None:
+    """Procedure: three spans of which retention passes the first, and the first record of the second."""
+    put = client_and_records(server, [b"%d" % i for i in range(5)])
+    server.advance(20 * HOUR)
+    client = kinesis_client(server.endpoint)
+    put += [
+        client.put_record(StreamName="orders", Data=b"%d" % i, PartitionKey="key")["SequenceNumber"] for i in range(5)
+    ]
+    server.advance(5 * HOUR)
+    shards, source = list_shards(client, "orders"), KinesisSource(KinesisRegion("eu", "us-east-1", server.endpoint))
+    edges = [(0, 3), (3, 8), (8, 10)]
+    known = [NumberedSpan(OffsetRange(A, s, e), Span(put[s], put[e - 1], e - s, 0), s) for s, e in edges]
+    topic = source.topic("orders")
+
+    held = held_spans(client, topic, shards, {A: known}, [OffsetRange(A, 1, 10)])
+
+    assert held.topic(topic).partitions == {A: BrokerOffsets(8, 10, 10)}
+    with pytest.raises(SpanForgotten, match=r"offsets \[1, 8\) of shardId-000000000000"):
+        held_spans(client, topic, shards, {A: known[2:]}, [OffsetRange(A, 1, 10)])
+
+
+def client_and_records(server: KinesisServer, data: Sequence[bytes]) -> list[str]:
+    """A stream of one shard, and the sequence numbers of records that were put."""
+    client = kinesis_client(server.endpoint)
+    client.create_stream(StreamName="orders", ShardCount=1)
+    server.advance(60)
+    records = [{"Data": each, "PartitionKey": "key"} for each in data]
+    return [r["SequenceNumber"] for r in client.put_records(StreamName="orders", Records=records)["Records"]]
+
+
+def held(server: KinesisServer, shard: HeldShard) -> list[dict[str, Any]]:
+    """All rows of a shard, as a worker without this package reads them."""
+    access = ("us-east-1", server.endpoint, "kdi-loopback", "kdi-loopback-secret", "")
+    numbers = pa.RecordBatch.from_pydict({"partition": pa.array([0], pa.int32())})
+    reading = HeldReading("orders", access, {0: shard})
+    send_by_value(aggregates, held_records)
+    rows: list[dict[str, Any]] = called_in_bare_worker(
+        lambda numbers: [row for batch in reading.batches(iter([numbers])) for row in batch.to_pylist()], numbers
+    )
+    return rows
