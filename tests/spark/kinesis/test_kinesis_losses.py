@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kdi_assets.audit.audit import audit
+from kdi_assets.audit.source_comparison import compare
 from kdi_assets.delta.transaction import Staged
 from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.drain.plan_errors import TopicPartitionVanished
@@ -81,6 +82,8 @@ def test_after_an_accepted_loss_all_that_is_held_is_read_once(
     offsets = sorted(row["kinesis"]["offset"] for row in read_back(orders.stream, lake).rows)
     assert offsets == [*range(10), *range(11, 16)]
     assert_audited(orders, losses=1)
+    compared = compare(orders.stream, lake=lake, session=lambda: spark)
+    assert (compared.agreed, compared.absent, compared.faults) == (5, 0, ()), "what is gone is no fault of a drain"
     said = [event.description for event in commit_history(orders.stream, lake) if event.operation == "resolve"]
     assert len(said) == 1
     assert "given up: records that arrived between 20" in said[0]
