@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Literal
 
@@ -35,6 +36,12 @@ def printable(text: str) -> str:
 def counted(number: int, thing: str) -> str:
     """``1 row``, ``2,000 rows``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def arrived_between(since: int, until: int) -> str:
+    """Which records may be missing; both moments are in milliseconds since 1970."""
+    first, last = (datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds") for at in (since, until))
+    return f"records that arrived between {first} and {last} may be missing".replace("+00:00", "Z")
 
 
 def byte_size(size: float) -> str:

@@ -40,9 +40,8 @@ class OneShard:
     def look(self, mark: Bookmark, *, until: int | None = None, days: int = 1) -> Ahead:
         now = int(self.server.now() * 1000)
         self.server.advance(1)  # more than five calls a second are refused
-        return look_ahead(
-            self.client, "s", id_of(0), mark, until=now if until is None else until, held=HeldRecords(now, days * DAY)
-        )
+        upto, held = now if until is None else until, HeldRecords(now, days * DAY)
+        return look_ahead(self.client, "s", id_of(0), mark, until=upto, held=held, table="bronze/s")
 
     def bookmark(self, sequence: str, data: str) -> Bookmark:
         """After the record, seen just now."""

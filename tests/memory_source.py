@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.ledger.bookmarks import Bookmark, Loss
 from kdi_assets.ledger.entry import LastRead, LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.of_stream import source_at
@@ -106,6 +106,9 @@ class MemorySource:
 
     def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
         return Waiting()
+
+    def losses(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, Loss]:
+        return {}
 
     def around(
         self,

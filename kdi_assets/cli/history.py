@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _ENTRY_FIELDS: dict[str, object] = {
     **dict.fromkeys(("decided_by", "because", "run_id"), ""),
-    **dict.fromkeys(("rows_by_date", "removed_by_date", "outcomes"), {}),
+    **dict.fromkeys(("rows_by_date", "removed_by_date", "outcomes", "lost_between"), {}),
     "dates": None,
     "declared_losses": [],
 }

@@ -21,7 +21,7 @@ from kdi_assets.cli.output import UNCHANGED, print_json, print_result, table_tex
 from kdi_assets.cli.session import stream_session
 from kdi_assets.runtime.environment import whoami
 from kdi_assets.settings import Settings
-from kdi_assets.wording import counted
+from kdi_assets.wording import arrived_between, counted
 
 if TYPE_CHECKING:
     from kdi_assets.ledger.entry import LedgerEntry
@@ -70,7 +70,8 @@ Because = Annotated[
 
 HELP = """Decide what a drain refuses to decide; the table's ledger records the decision.
 
-accept-loss gives up offsets that are lost, or that no drain can take.
+accept-loss gives up offsets that are lost, or that no drain can take. Of a
+stream of Kinesis, one offset of a shard stands for all records that are lost.
 
 new-topic starts at the beginning of a topic that was deleted and created again.
 
@@ -152,7 +153,10 @@ def _text(stream: Stream, decision: Decision) -> str:
     rows = [(tp, before.get(tp), after.get(tp)) for tp in sorted(before.keys() | after.keys())]
     table = table_text(("TOPIC PARTITION", "POSITION", "NEW POSITION"), rows, align="<>>")
     lines = [f"{stream.name}: {decision.action}: {decision.reason}", table]
-    lines += [f"declared loss: {r}, {counted(r.offset_count, 'offset')}" for r in decision.declared_losses]
+    for r in decision.declared_losses:
+        between = decision.lost_between.get(r.topic_partition)
+        stands_for = f": {arrived_between(*between)}" if between else ""
+        lines.append(f"declared loss: {r}, {counted(r.offset_count, 'offset')}{stands_for}")
     return "\n".join([*lines, *_past_position(decision)])
 
 
@@ -180,6 +184,7 @@ def _fields(stream: Stream, decision: Decision, entry: LedgerEntry | None) -> di
         "positions_before": decision.before,
         "positions_after": {tp: None if at == RETIRED else at for tp, at in decision.after.items()},
         "declared_losses": decision.declared_losses,
+        "lost_between": decision.lost_between,
         "rows_beyond": decision.past_position.row_count,
         "messages_beyond": decision.past_position.messages,
         "rows_kept_aside": decision.past_position.only_copies,

@@ -212,9 +212,7 @@ def refuse_other_ids(stream: Stream, ledger: LedgerState, topic: TopicState) -> 
     if not ledger.topic_id_matches:
         recorded = ledger.entry.topic_id if ledger.entry else ""
         raise TopicRecreated(stream=stream.name, topic=topic.topic, recorded_id=recorded, found_id=topic.topic_id)
-    bookmarks = ledger.entry.bookmarks if ledger.entry else {}
-    ended = {tp for tp, mark in bookmarks.items() if mark.ended}  # a shard that was read to its end may expire
-    if vanished := sorted(ledger.positions.keys() - topic.partitions.keys() - ended):
+    if vanished := ledger.vanished(topic.partitions):
         raise TopicPartitionVanished(
             stream=stream.name,
             topic_partition=vanished[0],

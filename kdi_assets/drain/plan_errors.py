@@ -76,12 +76,14 @@ class TopicPartitionVanished(Terminal):
     has_expired: bool = False
 
     def message_parts(self) -> tuple[str, str, str]:
-        what = "retention removed" if self.has_expired else "the broker no longer has"
-        table = f"first write TABLE, a new path, in the document of {self.stream}; the table so far stays"
+        what, resolve = "the broker no longer has", f"kdi resolve {self.stream} new-topic"
+        if self.has_expired:
+            shows = "records what may be missing, and reads on; without --yes it shows it"
+            what, resolve = "retention removed", f"kdi resolve {self.stream} accept-loss --yes   ({shows})"
         return (
             f"{self.stream}: {what} {self.topic_partition}; it was drained up to {self.position}.",
             "the rows drained so far; positions stay as they are.",
-            f"kdi drain TABLE   ({table})" if self.has_expired else f"kdi resolve {self.stream} new-topic",
+            resolve,
         )
 
 

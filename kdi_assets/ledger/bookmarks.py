@@ -12,10 +12,10 @@ class Bookmark:
     Attributes:
         sequence: The sequence number of the last record read; empty without one.
         at: Without one, the arrival to begin at; ``None``: the oldest record. Times are milliseconds since 1970.
-        arrived: When the last record arrived.
+        arrived: When the last record arrived; 0 without one, and after a loss that was accepted: it is gone.
         digest: Of its partition key and data, in hexadecimal; of an aggregate, the whole.
-        seen_at: Every record that arrived before was read, or is before the start; 0 if nobody has looked yet. Of a
-            shard that ended, when it was seen before that: records of its children arrived later.
+        seen_at: Every record that arrived before was read, was given up, or is before the start; 0 if nobody has looked
+            yet. Of a shard that ended, when it was seen before that: records of its children arrived later.
         held_seconds: The stream's retention when the shard was looked at; 0 is unknown.
         ended: The shard is closed, and was read to its end.
     """
@@ -32,6 +32,20 @@ class Bookmark:
     def complete_until(self) -> int:
         """Every record that arrived before is accounted for, in milliseconds since 1970; 0 if nobody has looked yet."""
         return max(self.seen_at, self.arrived, self.at or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Records of a shard that are gone, and that nobody can count.
+
+    Attributes:
+        since, until: Those that arrived between may be missing, in milliseconds since 1970.
+        bookmark: Where reading goes on.
+    """
+
+    since: int
+    until: int
+    bookmark: Bookmark
 
 
 def seen_until(mark: Bookmark, moment: int, *, ended: bool) -> Bookmark:

@@ -163,6 +163,8 @@ class LedgerEntry:
         gaps: Offsets without a visible message, confirmed by a second client; empty if there are too many to list.
         gap_digest: ``bit_xor(xxhash64(partition, offset))`` of the gaps, if they are not listed.
         declared_losses: Offsets that someone decided to give up.
+        lost_between: Of Kinesis, where one offset of these stands for all records that are gone: when they arrived, in
+            milliseconds since 1970.
         digest: ``bit_xor(xxhash64(partition, offset))`` of the messages that the drain read.
         dead_letter_digest, tombstone_digest, filtered_digest: The same for the messages with this verdict.
         rows_by_date: Rows that the commit added.
@@ -206,6 +208,7 @@ class LedgerEntry:
     gaps: tuple[OffsetRange, ...] = ()
     gap_digest: int = 0
     declared_losses: tuple[OffsetRange, ...] = ()
+    lost_between: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     digest: int = 0
     dead_letter_digest: int = 0
     tombstone_digest: int = 0

@@ -55,7 +55,7 @@ def parse_entry(user_metadata: str, version: int, app_id: str) -> LedgerEntry | 
 _LEFT_OUT_IF_EMPTY = (
     *("gap_digest", "letters_by_date", "routes", "decided_by", "because", "outcomes", "returned"),
     *("dates", "removed_by_date", "kept_aside", "withdrawn", "withdrawn_digest", "last_read"),
-    *("erasure", "bookmarks", "spans"),
+    *("erasure", "bookmarks", "spans", "lost_between"),
 )
 _COUNTS = tuple(f.name for f in fields(RangeCounts))[1:]
 _RANGE_LENGTH = 3 + len(_COUNTS)  # of a range in the log: partition, start, end, and the counts of this release
@@ -107,6 +107,7 @@ _FROM_JSON: Mapping[str, Callable[[Any, str], Any]] = {
     "last_read": lambda values, topic: _by_partition(values, topic, lambda m: LastRead(*m)),
     "bookmarks": lambda values, topic: _by_partition(values, topic, lambda mark: Bookmark(**mark)),
     "spans": lambda values, topic: _by_partition(values, topic, lambda span: Span(**span)),
+    "lost_between": lambda values, topic: _by_partition(values, topic, tuple),
     "withdrawn": lambda values, topic: _by_partition(values, topic, lambda u: RowlessCounts(*u)),
     "ranges": lambda values, topic: tuple(RangeCounts(_range(r, topic), *r[3:_RANGE_LENGTH]) for r in values),
     "dead_letters_at": lambda value, _: DeadLettersAt(value["table_id"], value["version"]),

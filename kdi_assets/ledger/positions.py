@@ -7,7 +7,7 @@ adapter convert them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -120,6 +120,16 @@ class LedgerState:
     def table(self) -> TableLog:
         """The table at ``version``."""
         return self.log or TableLog.existing(self.uri, self.version)
+
+    def vanished(self, found: Collection[TopicPartition]) -> list[TopicPartition]:
+        """The topic partitions with a position that the source no longer has.
+
+        Args:
+            found: Those that it has. A shard that was read to its end may expire.
+        """
+        bookmarks = self.entry.bookmarks if self.entry else {}
+        ended = {tp for tp, mark in bookmarks.items() if mark.ended}
+        return sorted(self.positions.keys() - set(found) - ended)
 
     @property
     def dead_letters_at(self) -> DeadLettersAt | None:

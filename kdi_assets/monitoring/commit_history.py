@@ -12,8 +12,8 @@ from kdi_assets.ledger.entry import Erasure, LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.history import LoggedCommit, removes_rows, walk_back
 from kdi_assets.ledger.positions import RETIRED
-from kdi_assets.stream.stream import Stream, TopicPartition
-from kdi_assets.wording import counted
+from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.wording import arrived_between, counted
 
 _REPLAYED = {
     "row": "are rows",
@@ -101,9 +101,14 @@ def _in_words(entry: LedgerEntry, moved: Mapping[TopicPartition, tuple[int | Non
         case "routes":
             stopped = entry.routes and entry.routes.stopped
             return "stopped for a change of its route conditions" if stopped else "new route conditions from here on"
-    losses = [f"{r} given up" for r in entry.declared_losses]
+    losses = [f"{r} given up{_between(entry, r)}" for r in entry.declared_losses]
     steps = [f"{tp}: {_position(was)} to {_position(at)}" for tp, (was, at) in moved.items()]
     return "; ".join([*steps, *losses, *_removed(entry)]) or "positions unchanged"
+
+
+def _between(entry: LedgerEntry, lost: OffsetRange) -> str:
+    between = entry.lost_between.get(lost.topic_partition)
+    return f": {arrived_between(*between)}" if between else ""
 
 
 def _removed(entry: LedgerEntry) -> list[str]:

@@ -17,6 +17,7 @@ from kdi_assets.stream.stream import Stream, TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+NUMBERS = "an offset of Kinesis is the number of a record in this table's reading, and nobody can set one"
 Action = Literal["accept-loss", "new-topic", "rewind", "adopt", "adopt-dead-letters"]
 
 
@@ -84,10 +85,9 @@ class ResolveContext:
         Raises:
             NothingToResolve: Its offsets are numbers of the table's own reading.
         """
-        if self.topic.as_of and self.action in ("accept-loss", "rewind", "adopt"):
-            detail = "an offset of Kinesis is the number of a record in this table's reading, and nobody can set one"
+        if self.topic.as_of and self.action in ("rewind", "adopt"):
             back = f"kdi history {self.stream.name}   (RESTORE TABLE to one of its versions takes positions back)"
-            raise self.refusal(detail, then=back if self.action == "rewind" else another_table(self.stream))
+            raise self.refusal(NUMBERS, then=back if self.action == "rewind" else another_table(self.stream))
 
     def refuse_gap(self) -> None:
         """Refuse an action that needs the positions if they are unknown.

@@ -16,8 +16,8 @@ from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import LedgerGap
 from kdi_assets.ledger.positions import RETIRED, LedgerState, read_ledger, read_ledger_despite_gap
 from kdi_assets.recovery.adopt import adopt, adopt_dead_letters
+from kdi_assets.recovery.context import NUMBERS, ProposedPositions, ResolveContext, another_table
 from kdi_assets.recovery.context import Action as Action
-from kdi_assets.recovery.context import ProposedPositions, ResolveContext, another_table
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.rewind import Target, check_rows_to_remove, refuse_over_erased, rewind
 from kdi_assets.recovery.rows_past_position import PastPositionCounts, RowsPastPosition, from_positions
@@ -60,6 +60,11 @@ class Decision:
         return self.ledger.version
 
     @property
+    def lost_between(self) -> Mapping[TopicPartition, tuple[int, int]]:
+        """As of ``LedgerEntry``."""
+        return dict(self.fields.get("lost_between", {}))
+
+    @property
     def removes(self) -> dict[TopicPartition, OffsetRange]:
         """The offsets whose rows the commit removes."""
         return from_positions({tp: self.after[tp] for tp in self.past_position.rows})
@@ -89,13 +94,17 @@ def decide(
         NothingToResolve: The action does not apply, or an offset does not fit.
     """
     context = _context(stream, lake, action, session)
-    if topic_partition is not None and topic_partition not in context.topic.partitions:
+    known = context.topic.partitions.keys() | (context.ledger.positions.keys() if context.topic.as_of else set())
+    if topic_partition is not None and topic_partition not in known:
         raise context.refusal(f"the topic has no {topic_partition}")
     context.refuse_other_topic_or_table()
     context.refuse_unknown_offsets()
     match action:
         case "accept-loss":
-            proposal = accept_loss(context, topic_partition, until, start=start)
+            if context.topic.as_of:
+                proposal = accept_loss_of_records(context, topic_partition, {"--from": start, "--until": until})
+            else:
+                proposal = accept_loss(context, topic_partition, until, start=start)
         case "new-topic":
             proposal = new_topic(context)
         case "rewind":
@@ -131,7 +140,8 @@ def _context(stream: Stream, lake: str, action: Action, session: Callable[[], Sp
 
 def _decision(context: ResolveContext, proposal: ProposedPositions) -> Decision:
     action, after = context.action, {**context.positions, **proposal.after}
-    refuse_unmarked(context.stream, context.ledger.entry, context.topic.topic_id, after, {})
+    marks = proposal.fields.get("bookmarks", {})
+    refuse_unmarked(context.stream, context.ledger.entry, context.topic.topic_id, after, marks)
     counts, last_read = check_rows_to_remove(context, after) if action == "rewind" else (PastPositionCounts(), {})
     return Decision(
         action=action,
@@ -218,6 +228,34 @@ def accept_loss(
     readable = sum(max(0, r.end - max(r.start, partitions[r.topic_partition].earliest)) for r in lost)
     held = f"; the broker still holds up to {readable:,} of them" if readable else ""
     return ProposedPositions(after, f"{count:,} offsets are given up and recorded as lost{held}")
+
+
+def accept_loss_of_records(
+    context: ResolveContext, only: TopicPartition | None, named: Mapping[str, int | None]
+) -> ProposedPositions:
+    """Give up the records that retention took unread: one offset of each shard stands for all of them.
+
+    Args:
+        only: One shard; ``None``: all that a drain refuses.
+        named: Options that name offsets.
+
+    Raises:
+        NothingToResolve: No record is known to be lost, or offsets are named.
+    """
+    context.refuse_gap()
+    if offsets := [option for option, at in named.items() if at is not None]:
+        raise context.refusal(f"{' and '.join(offsets)}: {NUMBERS}")
+    found = source_of(context.stream).losses(context.topic, context.ledger)
+    lost = {tp: loss for tp, loss in found.items() if only in (None, tp)}
+    if not lost:
+        raise context.refusal(f"no record of {only or context.topic.topic} is known to be lost")
+    fields = {
+        "bookmarks": {tp: loss.bookmark for tp, loss in lost.items()},
+        "lost_between": {tp: (loss.since, loss.until) for tp, loss in lost.items()},
+    }
+    shards = "1 shard" if len(lost) == 1 else f"{len(lost):,} shards"
+    reason = f"records of {shards} may be missing; one offset of each is recorded as lost, and stands for all of them"
+    return ProposedPositions({tp: context.positions.get(tp, 0) + 1 for tp in lost}, reason, fields)
 
 
 def losses(context: ResolveContext, after: Mapping[TopicPartition, int]) -> tuple[OffsetRange, ...]:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.bookmarks import Bookmark, Span
+from kdi_assets.ledger.bookmarks import Bookmark, Loss, Span
 from kdi_assets.ledger.entry import LastRead, LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.stream.fields import StartPolicy
@@ -228,6 +228,14 @@ class Source(Protocol):
 
     def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
         """What waits after the positions, where the offsets of a topic are not known.
+
+        Args:
+            topic: With ``as_of``; messages that arrived later do not count.
+        """
+        ...
+
+    def losses(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, Loss]:
+        """What a drain refuses because messages are gone, where the offsets of a topic cannot tell; else empty.
 
         Args:
             topic: With ``as_of``; messages that arrived later do not count.

@@ -235,7 +235,12 @@ NOT_SET = "nobody can set one"
     ("words", "refused"),
     [
         (("audit", "orders", "--from", "2026-01-01"), UNKNOWN),
-        (("resolve", "orders", "accept-loss"), f"accept-loss does not apply: .* {NOT_SET}"),
+        (("resolve", "orders", "accept-loss"), "accept-loss does not apply: no record of orders is known to be lost"),
+        (
+            ("resolve", "orders", "accept-loss", "--topic-partition", "0", "--until", "7"),
+            f"accept-loss does not apply: --until: .* {NOT_SET}",
+        ),
+        (("resolve", "orders", "accept-loss", "--topic-partition", "7"), "the topic has no orders/7"),
         (("resolve", "orders", "rewind"), f"rewind does not apply: .* {NOT_SET}"),
         (("resolve", "orders", "rewind", "--to-version", "1"), f"rewind does not apply: .* {NOT_SET}"),
         (("resolve", "orders", "adopt"), f"adopt does not apply: .* {NOT_SET}"),
@@ -254,6 +259,31 @@ def test_what_a_stream_of_kinesis_cannot_have_is_refused(
     assert answer.code == 1
     assert re.search(refused, answer.err)
     assert re.search(r"Run: +kdi (history|drain|plan|audit)", answer.err)
+
+
+def test_what_retention_took_is_shown_with_its_interval_by_the_command_that_the_refusal_names(
+    kdi: Kdi, orders: Drained, tmp_path: Path
+) -> None:
+    """Procedure: two tables of one stream, so that its name alone is none of a table."""
+    second = (tmp_path / "defs" / "orders" / "defs.yaml").read_text().split("---")[1]
+    written(
+        tmp_path / "defs",
+        late=second.replace("bronze/orders", "bronze/late").replace("stream_name", "app_id: late, stream_name"),
+    )
+    orders.put()
+    orders.server.advance(30 * 3600)
+
+    refused = kdi("plan", "bronze/orders")
+    command = re.search(r"Run: +kdi (.*?) --yes ", refused.err)
+    assert command, refused.err
+    shown, (fields,) = kdi(*command[1].split()), kdi(*command[1].split(), "--json").objects
+
+    assert command[1] == "resolve bronze/orders accept-loss"
+    assert "declared loss: orders/0 [1, 2), 1 offset: records that arrived between 20" in shown.out
+    assert "nothing was changed" in shown.out.lower()
+    assert fields["positions_after"] == {"orders/0": 2}
+    ((since, until),) = fields["lost_between"].values()
+    assert (until - since) / 3_600_000 == pytest.approx(30, abs=0.1), "the stream has no record any more"
 
 
 @pytest.mark.parametrize("more", [(), ("--cluster", "eu")], ids=" ".join)

@@ -65,6 +65,7 @@ OF_KINESIS = replace(
     ENTRY,
     bookmarks={P3: Bookmark("49" * 28, None, 1_700_000_000_000, "00ff", 1_700_000_000_500, ended=True)},
     spans={P3: Span("48" * 28, "49" * 28, 10, digest=-5)},
+    lost_between={P3: (1_700_000_000_000, 1_700_000_009_000)},
 )
 
 

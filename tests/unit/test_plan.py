@@ -155,7 +155,9 @@ def test_a_shard_that_expired_unread_is_a_loss_and_not_another_topic() -> None:
     """Of the same stream, `new-topic` would read everything again."""
     held = replace(topic({P1: (1, 3)}), as_of=NOW)
 
-    with pytest.raises(TopicPartitionVanished, match=r"retention removed orders/0.*\n.*\n.*kdi drain TABLE"):
+    with pytest.raises(
+        TopicPartitionVanished, match=r"retention removed orders/0.*\n.*\n.*bronze/orders accept-loss --yes"
+    ):
         plan(ledger({P0: 1, P1: 1}), held)
 
 

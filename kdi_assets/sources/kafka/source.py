@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.ledger.bookmarks import Bookmark, Loss
 from kdi_assets.ledger.entry import LastRead, LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.kafka import messages, reader, topic_config
@@ -63,6 +63,9 @@ class KafkaSource:
 
     def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
         return Waiting()
+
+    def losses(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, Loss]:
+        return {}
 
     def around(
         self,

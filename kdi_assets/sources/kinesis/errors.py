@@ -5,7 +5,10 @@ from __future__ import annotations
 from kdi_assets.errors import AGAIN, Terminal, Transient
 
 NOTHING = "nothing was committed by this attempt."
-ANOTHER_TABLE = "kdi drain TABLE   (first write TABLE, a new path, in the document of {stream}; the table so far stays)"
+ACCEPT_LOSS = (
+    "kdi resolve {table} accept-loss --yes   (records what may be missing, and reads on; without --yes it shows it. Or "
+    "write a new path into the document: the table so far stays)"
+)
 
 
 class KinesisUnanswered(Transient):
@@ -94,11 +97,12 @@ class BookmarkDiffers(Terminal):
 
     stream: str
     shard: str
+    table: str
     sequence: str
 
     what_happened = "{shard} of {stream} has another record at {sequence} than the one that was read."
     what_is_safe = "the table is untouched."
-    what_to_run = ANOTHER_TABLE
+    what_to_run = ACCEPT_LOSS
 
 
 class ShardTrimmed(Terminal):
@@ -106,6 +110,7 @@ class ShardTrimmed(Terminal):
 
     stream: str
     shard: str
+    table: str
     since: str
     until: str
 
@@ -114,7 +119,7 @@ class ShardTrimmed(Terminal):
         "missing."
     )
     what_is_safe = "every record up to the position is in the table; this drain wrote nothing."
-    what_to_run = ANOTHER_TABLE
+    what_to_run = ACCEPT_LOSS
 
 
 class NoSuchConsumer(Terminal):

@@ -75,31 +75,44 @@ class HeldRecords:
         return self.now - 1000 * LEAST_RETENTION_SECONDS
 
 
-def look_ahead(client: Any, stream: str, shard: str, bookmark: Bookmark, *, until: int, held: HeldRecords) -> Ahead:
+def look_ahead(
+    client: Any, stream: str, shard: str, bookmark: Bookmark, *, until: int, held: HeldRecords, table: str
+) -> Ahead:
     """What follows the bookmark.
 
     Args:
         until: Records that arrived later do not count, in milliseconds since 1970.
+        table: Its name; errors say what to decide for it.
 
     Raises:
         BookmarkDiffers: Another record has its sequence number.
         ShardTrimmed: Its record is gone, and maybe others with it; or retention passed it before a record was read.
     """
     complete_until = bookmark.complete_until
-    trimmed = ShardTrimmed(
-        stream=stream, shard=shard, since=_utc(complete_until).isoformat(), until=_utc(until).isoformat()
-    )
+    between = {"since": utc(complete_until).isoformat(), "until": utc(until).isoformat()}
+    trimmed = ShardTrimmed(stream=stream, shard=shard, table=table, **between)
     if not bookmark.sequence:
         if 0 < complete_until < held.since_after(bookmark):
             raise trimmed
         return _first_after(client, stream, shard, bookmark, until, start_of(bookmark))
-    if _is_there(client, stream, shard, bookmark):
+    if there := record_of(client, stream, shard, bookmark):
+        if there.digest != bookmark.digest:
+            raise BookmarkDiffers(stream=stream, shard=shard, table=table, sequence=bookmark.sequence)
         return _first_after(client, stream, shard, bookmark, until, at_record(bookmark))
     # A record that is gone before its time was hidden by a shorter retention, and maybe others with it.
-    in_time = bookmark.seen_at >= held.since and bookmark.arrived <= held.since + LATE_MS
+    in_time = bookmark.seen_at >= held.since_after(bookmark) and bookmark.arrived <= held.since + LATE_MS
     if not in_time and bookmark.seen_at < held.always_since:
         raise trimmed
-    found = _first_after(client, stream, shard, bookmark, until, start_of(Bookmark()))
+    return oldest_after(client, stream, shard, bookmark, until=until)
+
+
+def oldest_after(client: Any, stream: str, shard: str, bookmark: Bookmark, *, until: int) -> Ahead:
+    """What follows the bookmark if its record is gone: the oldest record that is held, and was not read.
+
+    Args:
+        until: As of ``look_ahead``.
+    """
+    found = _first_after(client, stream, shard, bookmark, until, start_of(bookmark))
     return Ahead(found.first, found.ended, horizon=True)
 
 
@@ -109,11 +122,8 @@ def refuse_other_last(client: Any, stream: str, shard: str, bookmark: Bookmark) 
     Raises:
         SeamOpen: It sees another one, or none.
     """
-    try:
-        is_there = _is_there(client, stream, shard, bookmark)
-    except BookmarkDiffers:
-        is_there = False
-    if not is_there:
+    there = record_of(client, stream, shard, bookmark)
+    if there is None or there.digest != bookmark.digest:
         detail = f"the second client does not see the last record read, {bookmark.sequence}, as the first did"
         raise SeamOpen(stream=stream, shard=shard, detail=detail)
 
@@ -143,7 +153,7 @@ def start_of(bookmark: Bookmark) -> Mapping[str, Any]:
     """Where a shard begins of which no record was read."""
     if bookmark.at is None:
         return {"ShardIteratorType": "TRIM_HORIZON"}
-    return {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": _utc(bookmark.at)}
+    return {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": utc(bookmark.at)}
 
 
 def at_record(bookmark: Bookmark) -> Mapping[str, Any]:
@@ -151,19 +161,17 @@ def at_record(bookmark: Bookmark) -> Mapping[str, Any]:
     return {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": bookmark.sequence}
 
 
-def _is_there(client: Any, stream: str, shard: str, bookmark: Bookmark) -> bool:
-    """Whether the record of the bookmark can still be read; three answers are known of one that cannot."""
+def record_of(client: Any, stream: str, shard: str, bookmark: Bookmark) -> SeenRecord | None:
+    """The record that has the bookmark's sequence number now; three answers are known if it cannot be read."""
     try:
         for page in pages(client, stream, shard, most=1, **at_record(bookmark)):
             for record in page.records:
-                if record.sequence == bookmark.sequence and record.digest != bookmark.digest:
-                    raise BookmarkDiffers(stream=stream, shard=shard, sequence=bookmark.sequence)
-                return record.sequence == bookmark.sequence
+                return record if record.sequence == bookmark.sequence else None
             if page.reaches(bookmark.arrived + LATE_MS):
                 break
     except client.exceptions.InvalidArgumentException:
-        return False
-    return False
+        return None
+    return None
 
 
 def _first_after(
@@ -181,5 +189,6 @@ def _first_after(
     return Ahead()
 
 
-def _utc(milliseconds: int) -> datetime:
+def utc(milliseconds: int) -> datetime:
+    """The moment."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)

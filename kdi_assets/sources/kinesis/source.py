@@ -11,7 +11,7 @@ from itertools import tee
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.bookmarks import Bookmark, seen_until
+from kdi_assets.ledger.bookmarks import Bookmark, Loss, seen_until
 from kdi_assets.ledger.entry import LastRead, LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.spans import spans_of
@@ -28,10 +28,11 @@ from kdi_assets.sources.kinesis.client import (
     translated,
 )
 from kdi_assets.sources.kinesis.consumers import active_consumer, deregister
-from kdi_assets.sources.kinesis.errors import BookmarkMissing, KinesisUnanswered, OffsetsUnknown, SeamOpen
+from kdi_assets.sources.kinesis.errors import KinesisUnanswered, OffsetsUnknown, SeamOpen
 from kdi_assets.sources.kinesis.look import Ahead, HeldRecords, look_ahead, of_each, refuse_hole, refuse_other_last
+from kdi_assets.sources.kinesis.losses import losses
 from kdi_assets.sources.kinesis.reader import ShardStart, failure_of
-from kdi_assets.sources.kinesis.shards import ListedShard, id_of, list_shards, ready
+from kdi_assets.sources.kinesis.shards import ListedShard, bookmarks_of, id_of, list_shards, look_at_ready
 from kdi_assets.sources.source import (
     LEADER_SECONDS,
     REQUEST_SECONDS,
@@ -57,8 +58,6 @@ RENEWALS = 4
 """How often in its retention an idle shard is said to be seen."""
 ALL_HASH_KEYS = (0, (1 << 128) - 1)
 UNREAD = BrokerOffsets(0, 0, 0)
-UNKNOWN = 1
-"""A moment that every retention has passed, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +104,12 @@ class KinesisSource:
 
     Attributes:
         fan_out: The consumer that reads a stream; ``None``: its shards are polled.
+        table: The name of the table that is drained; errors say what to decide for it.
     """
 
     connection: KinesisRegion
     fan_out: FanOut | None = None
+    table: str = ""
 
     def topic(self, name: str) -> TopicState:
         client = kinesis_client(self.connection, attempts=LOOK_ATTEMPTS)
@@ -155,6 +156,12 @@ class KinesisSource:
         arrived = {tp: found.first.arrived for tp, found in look.ahead.items() if found.first}
         first_at = {tp: datetime.fromtimestamp(at / 1000, UTC) for tp, at in arrived.items()}
         return Waiting(first_at, needs_renewal=not first_at and bool(look.renewal))
+
+    def losses(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, Loss]:
+        client = kinesis_client(self.connection)
+        with translated(self.connection, topic.topic):
+            held = _held(client.describe_stream_summary(StreamName=topic.topic))
+            return losses(client, topic, ledger, until=_until(topic), held=held)
 
     def around(
         self,
@@ -255,13 +262,18 @@ class KinesisSource:
 
     def _look(self, topic: TopicState, ledger: LedgerState) -> _Look:
         client = kinesis_client(self.connection)
+
+        def look(tp: TopicPartition) -> Ahead:
+            at = client, topic.topic, id_of(tp.partition), bookmarks[tp]
+            return look_ahead(*at, until=_until(topic), held=held, table=self.table)
+
         with translated(self.connection, topic.topic):
             summary = client.describe_stream_summary(StreamName=topic.topic)
             held = _held(summary)
             listed = {TopicPartition(topic.topic, s.number): s for s in _shards(client, topic.topic, summary)}
             shards = {tp: shard for tp, shard in listed.items() if tp in topic.partitions}
-            bookmarks = _bookmarks(ledger, topic, shards)
-            ahead = _ahead(client, topic, shards.values(), bookmarks, held)
+            bookmarks = bookmarks_of(ledger, topic, shards)
+            ahead = look_at_ready(topic, shards.values(), bookmarks, look)
         hash_keys = {tp: shards[tp].hash_keys for tp in ahead}
         return _Look(bookmarks, ahead, hash_keys, _until(topic) - LATE_MS, held.seconds)
 
@@ -287,56 +299,6 @@ def _identity(summary: Mapping[str, Any]) -> str:
 def _until(topic: TopicState) -> int:
     """The arrival of the last record that counts, in milliseconds since 1970."""
     return milliseconds(topic.as_of) if topic.as_of else 0
-
-
-def _bookmarks(
-    ledger: LedgerState, topic: TopicState, shards: Mapping[TopicPartition, ListedShard]
-) -> dict[TopicPartition, Bookmark]:
-    """The bookmark of every shard; a shard that appeared later begins at its oldest record.
-
-    Its records arrived after all that was read of its parents. If these came and went unseen, nobody knows since when
-    it has records.
-
-    Raises:
-        BookmarkMissing: The entry is gone, or has no bookmark of a shard that was read.
-    """
-    known = ledger.entry.bookmarks if ledger.entry else {}
-
-    def of(tp: TopicPartition) -> Bookmark:
-        if tp in known:
-            return known[tp]
-        parents = [of(TopicPartition(tp.topic, number)) for number in (shards[tp].parents if tp in shards else ())]
-        last = max(parents, key=lambda mark: mark.complete_until, default=Bookmark(seen_at=UNKNOWN))
-        return Bookmark(seen_at=last.complete_until, held_seconds=last.held_seconds)
-
-    found = {tp: of(tp) if known else Bookmark() for tp in topic.partitions}
-    for tp, mark in found.items():
-        if ledger.entry is None or (ledger.positions.get(tp) and not mark.sequence):
-            raise BookmarkMissing(stream=topic.topic, shard=id_of(tp.partition))
-    return found
-
-
-def _ahead(
-    client: Any,
-    topic: TopicState,
-    shards: Collection[ListedShard],
-    bookmarks: Mapping[TopicPartition, Bookmark],
-    held: HeldRecords,
-) -> dict[TopicPartition, Ahead]:
-    """What follows the bookmark of each shard that may be read; also of the children of those that end so."""
-    name, found = topic.topic, dict[TopicPartition, Ahead]()
-
-    def look(tp: TopicPartition) -> Ahead:
-        shard, mark = id_of(tp.partition), bookmarks[tp]
-        return look_ahead(client, name, shard, mark, until=_until(topic), held=held)
-
-    while True:
-        ended = {tp for tp, ahead in found.items() if ahead.ended}
-        now = {tp.partition: replace(mark, ended=mark.ended or tp in ended) for tp, mark in bookmarks.items()}
-        new = [tp for shard in ready(shards, now) if (tp := TopicPartition(name, shard.number)) not in found]
-        if not new:
-            return found
-        found |= of_each(new, look)
 
 
 def _refuse_open_seams(client: Any, capture: Capture, ahead: Mapping[TopicPartition, Ahead]) -> None:
