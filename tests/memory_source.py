@@ -105,6 +105,9 @@ class MemorySource:
     def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
         return Waiting()
 
+    def watch(self) -> None:
+        return None
+
     def around(
         self,
         positions: Mapping[TopicPartition, int],

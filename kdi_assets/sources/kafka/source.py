@@ -62,6 +62,9 @@ class KafkaSource:
     def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
         return Waiting()
 
+    def watch(self) -> None:
+        return None
+
     def around(
         self,
         positions: Mapping[TopicPartition, int],

@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.sources.kinesis.errors import BookmarkMissing
+from kdi_assets.sources.source import TopicState
+from kdi_assets.stream.stream import TopicPartition
 
 PREFIX = "shardId-"
+UNKNOWN = 1
+"""A moment that every retention has passed, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +71,30 @@ def ready(shards: Collection[ListedShard], bookmarks: Mapping[int, Bookmark]) ->
     ended = {number for number, mark in bookmarks.items() if mark.ended}
     unread = {shard.number for shard in shards} - ended
     return [shard for shard in shards if shard.number in unread and unread.isdisjoint(shard.parents)]
+
+
+def bookmarks_of(
+    ledger: LedgerState, topic: TopicState, shards: Mapping[TopicPartition, ListedShard]
+) -> dict[TopicPartition, Bookmark]:
+    """The bookmark of every shard; a shard that appeared later begins at its oldest record.
+
+    Its records arrived after all that was read of its parents. If these came and went unseen, nobody knows since when
+    it has records.
+
+    Raises:
+        BookmarkMissing: The entry is gone, or has no bookmark of a shard that was read.
+    """
+    known = ledger.entry.bookmarks if ledger.entry else {}
+
+    def of(tp: TopicPartition) -> Bookmark:
+        if tp in known:
+            return known[tp]
+        parents = [of(TopicPartition(tp.topic, number)) for number in (shards[tp].parents if tp in shards else ())]
+        last = max(parents, key=lambda mark: mark.complete_until, default=Bookmark(seen_at=UNKNOWN))
+        return Bookmark(seen_at=last.complete_until, held_seconds=last.held_seconds)
+
+    found = {tp: of(tp) if known else Bookmark() for tp in topic.partitions}
+    for tp, mark in found.items():
+        if ledger.entry is None or (ledger.positions.get(tp) and not mark.sequence):
+            raise BookmarkMissing(stream=topic.topic, shard=id_of(tp.partition))
+    return found

@@ -23,10 +23,19 @@ from kdi_assets.sources.kinesis.client import (
     translated,
 )
 from kdi_assets.sources.kinesis.consumers import active_consumer, deregister
-from kdi_assets.sources.kinesis.errors import BookmarkMissing, KinesisUnanswered, ReadAgainUnknown, SeamOpen
-from kdi_assets.sources.kinesis.look import Ahead, HeldRecords, look_ahead, of_each, refuse_hole, refuse_other_last
+from kdi_assets.sources.kinesis.errors import KinesisUnanswered, ReadAgainUnknown, SeamOpen
+from kdi_assets.sources.kinesis.look import (
+    RENEWALS,
+    Ahead,
+    HeldRecords,
+    look_ahead,
+    of_each,
+    refuse_hole,
+    refuse_other_last,
+)
 from kdi_assets.sources.kinesis.reader import ShardStart
-from kdi_assets.sources.kinesis.shards import ListedShard, id_of, list_shards, ready
+from kdi_assets.sources.kinesis.shards import ListedShard, bookmarks_of, id_of, list_shards, ready
+from kdi_assets.sources.kinesis.watch import KinesisWatch
 from kdi_assets.sources.source import (
     LEADER_SECONDS,
     REQUEST_SECONDS,
@@ -46,12 +55,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HOUR = 3600
-RENEWALS = 4
-"""How often in its retention an idle shard is said to be seen."""
 ALL_HASH_KEYS = (0, (1 << 128) - 1)
 UNREAD = BrokerOffsets(0, 0, 0)
-UNKNOWN = 1
-"""A moment that every retention has passed, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +109,19 @@ class KinesisSource:
     fan_out: FanOut | None = None
 
     def topic(self, name: str) -> TopicState:
-        client = kinesis_client(self.connection, attempts=LOOK_ATTEMPTS)
+        return self.described(name)[0]
+
+    def described(self, name: str, *, attempts: int = LOOK_ATTEMPTS) -> tuple[TopicState, list[ListedShard]]:
+        """The topic, and its shards."""
+        client = kinesis_client(self.connection, attempts=attempts)
         with translated(self.connection, name):
             answer = client.describe_stream_summary(StreamName=name)
             shards = list_shards(client, name)
         # The server tells whole seconds: of the second that has begun, records may have arrived already.
         as_of = server_time(answer) + timedelta(seconds=1)
         unread = {TopicPartition(name, shard.number): UNREAD for shard in shards}
-        return TopicState(name, _identity(answer["StreamDescriptionSummary"]), unread, as_of)
+        identity, kept = _identity(answer["StreamDescriptionSummary"]), Retention(_held(answer).seconds, None)
+        return TopicState(name, identity, unread, as_of, kept), shards
 
     def topics(
         self, names: Collection[str], *, leader_seconds: float = LEADER_SECONDS
@@ -133,10 +143,11 @@ class KinesisSource:
         return dict.fromkeys(topic.partitions, 0)  # numbers begin where reading begins: `first_bookmarks` says where
 
     def first_bookmarks(self, topic: TopicState, start: StartPolicy) -> Mapping[TopicPartition, Bookmark]:
-        if start == "latest" and topic.as_of:
-            start = topic.as_of - timedelta(seconds=1)
-        with translated(self.connection, topic.topic):
-            held = _held(kinesis_client(self.connection).describe_stream_summary(StreamName=topic.topic))
+        if topic.as_of is None or topic.retention is None or topic.retention.seconds is None:
+            raise AssertionError(f"{topic.topic} is not a topic of this source")
+        now = topic.as_of - timedelta(seconds=1)
+        held = HeldRecords(milliseconds(now), topic.retention.seconds)
+        start = now if start == "latest" else start
         if isinstance(start, datetime) and milliseconds(start) >= held.since:
             mark = Bookmark(at=milliseconds(start), held_seconds=held.seconds)
         else:  # the oldest record; those that retention removes before they can be read are before the start
@@ -148,6 +159,9 @@ class KinesisSource:
         arrived = {tp: found.first.arrived for tp, found in look.ahead.items() if found.first}
         first_at = {tp: datetime.fromtimestamp(at / 1000, UTC) for tp, at in arrived.items()}
         return Waiting(first_at, needs_renewal=not first_at and bool(look.renewal))
+
+    def watch(self) -> KinesisWatch:
+        return KinesisWatch(self.connection, self.described)
 
     def around(
         self,
@@ -237,7 +251,7 @@ class KinesisSource:
             held = _held(summary)
             listed = {TopicPartition(topic.topic, s.number): s for s in list_shards(client, topic.topic)}
             shards = {tp: shard for tp, shard in listed.items() if tp in topic.partitions}
-            bookmarks = _bookmarks(ledger, topic, shards)
+            bookmarks = bookmarks_of(ledger, topic, shards)
             ahead = _ahead(client, topic, shards.values(), bookmarks, held)
         # Where Kinesis distributes the records, keys do not choose the shard.
         distributes = summary["StreamDescriptionSummary"].get("RecordDistributionStrategy") == "AUTO"
@@ -258,33 +272,6 @@ def _identity(summary: Mapping[str, Any]) -> str:
 def _until(topic: TopicState) -> int:
     """The arrival of the last record that counts, in milliseconds since 1970."""
     return milliseconds(topic.as_of) if topic.as_of else 0
-
-
-def _bookmarks(
-    ledger: LedgerState, topic: TopicState, shards: Mapping[TopicPartition, ListedShard]
-) -> dict[TopicPartition, Bookmark]:
-    """The bookmark of every shard; a shard that appeared later begins at its oldest record.
-
-    Its records arrived after all that was read of its parents. If these came and went unseen, nobody knows since when
-    it has records.
-
-    Raises:
-        BookmarkMissing: The entry is gone, or has no bookmark of a shard that was read.
-    """
-    known = ledger.entry.bookmarks if ledger.entry else {}
-
-    def of(tp: TopicPartition) -> Bookmark:
-        if tp in known:
-            return known[tp]
-        parents = [of(TopicPartition(tp.topic, number)) for number in (shards[tp].parents if tp in shards else ())]
-        last = max(parents, key=lambda mark: mark.complete_until, default=Bookmark(seen_at=UNKNOWN))
-        return Bookmark(seen_at=last.complete_until, held_seconds=last.held_seconds)
-
-    found = {tp: of(tp) if known else Bookmark() for tp in topic.partitions}
-    for tp, mark in found.items():
-        if ledger.entry is None or (ledger.positions.get(tp) and not mark.sequence):
-            raise BookmarkMissing(stream=topic.topic, shard=id_of(tp.partition))
-    return found
 
 
 def _ahead(
