@@ -175,7 +175,8 @@ def test_an_iterator_that_is_lost_costs_another_one_and_is_no_error(shard: OneSh
 
 def test_a_shard_that_was_walked_is_not_walked_again_after_its_iterator_was_lost(shard: OneShard, lake: str) -> None:
     ticks = Ticks(shard, lake)
-    made = shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a")
+    for _ in range(5):
+        made = shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a")
     ticks.server.advance(3600)
     mark = replace(shard.bookmark(made["SequenceNumber"], "a"), arrived=int((shard.server.now() - 3600) * 1000))
     ticks.commit(ticks.streams[0], "drain", {0: mark}, shard.source.topic(TOPIC).topic_id, at=1)
@@ -255,6 +256,19 @@ def test_a_shard_that_ends_gives_way_to_its_children(shard: OneShard, lake: str)
     assert [one.refusal for one in looks] == [None, None]
     assert [sorted(tp.partition for tp, held in looks[1].topic_partitions.items() if held.offsets)] == [[1]]
     assert shard.server.calls("ListShards", stream=TOPIC) == 3, "one for the set-up; one look and one after the end"
+
+
+def test_a_shard_that_a_drain_has_ended_asks_for_no_renewal(shard: OneShard, lake: str) -> None:
+    ticks = Ticks(shard, lake)
+    shard.client.split_shard(StreamName=TOPIC, ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    needs = [ticks.tick()[0][0].needs_position_commit for _ in range(2)]
+    seen = Bookmark(seen_at=int(shard.server.now() * 1000))
+    marks = {0: Bookmark(ended=True), 1: seen, 2: seen}
+    ticks.commit(ticks.streams[0], "renewal", marks, shard.source.topic(TOPIC).topic_id)
+
+    needs += [ticks.tick()[0][0].needs_position_commit for _ in range(2)]
+
+    assert needs == [True, True, False, False]
 
 
 def test_a_drain_that_found_newer_shards_is_no_refusal(shard: OneShard, lake: str) -> None:
