@@ -50,6 +50,7 @@ class TickDecision:
         in_flight: An unfinished run drains the stream; with a text that names the run and its age.
         held: Due, but the last run moved no position; with the seconds until the next try.
         paused: The stream has a backlog, and its document pauses it.
+        unknown: Not every topic partition was looked at to its end yet, and none of the others has a backlog.
         refused: The stream has a refusal: someone must decide, or the brokers must come back.
         catching_up: Names of streams that reached a limit and are not below half of it yet.
     """
@@ -60,6 +61,7 @@ class TickDecision:
     in_flight: tuple[tuple[Backlog, str], ...] = ()
     held: tuple[tuple[Backlog, float], ...] = ()
     paused: tuple[Backlog, ...] = ()
+    unknown: tuple[Backlog, ...] = ()
     refused: tuple[Backlog, ...] = ()
     catching_up: frozenset[str] = frozenset()
 
@@ -98,6 +100,7 @@ def streams_to_drain(
         in_flight=tuple((b, in_flight[b.stream]) for b in active if b.stream in in_flight),
         held=tuple(held),
         paused=tuple(b for b in fine if streams[b.stream].status == "paused" and b.offsets),
+        unknown=tuple(b for b in fine if not b.known),
         refused=tuple(b for b in backlogs if b.refusal is not None),
         # How far a run in flight gets is unknown, so its streams keep the flag.
         catching_up=frozenset(names) | {name for name in in_flight if name in memories and memories[name].catching_up},
@@ -238,6 +241,7 @@ def explain(decision: TickDecision) -> str:
         [f"{b.stream}: the last run was requested a moment ago, next in {s:.0f} s" for b, s in decision.resting],
         [f"{b.stream}: the last run moved no position, next try in {s:.0f} s" for b, s in decision.held],
         [f"paused: {join_limited([backlog_text(b) for b in decision.paused])}"] if decision.paused else [],
+        [f"not known yet: {join_limited([b.stream for b in decision.unknown])}"] if decision.unknown else [],
         _refusals(decision.refused),
     ):
         lines += group[:LISTED]

@@ -110,6 +110,9 @@ class MemorySource:
     def losses(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, Loss]:
         return {}
 
+    def watch(self) -> None:
+        return None
+
     def around(
         self,
         positions: Mapping[TopicPartition, int],

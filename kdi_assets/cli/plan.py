@@ -61,6 +61,8 @@ def plan(table: NameOfAnyKind, defs: Defs = None, as_json: AsJson = False) -> No
         waiting = _waiting(chosen, snapshot) if plan else None
         if snapshot.ledger and (plan is None or plan.ranges or (waiting and waiting.first_at)):
             _refuse_unsuitable(chosen, lake, snapshot.ledger.table)
+        if snapshot.topic.as_of and snapshot.position_commit and snapshot.position_commit.kind == "start":
+            waiting = _waiting_before_start(chosen, lake)
     print_result(_text(chosen, snapshot, plan, waiting), _fields(chosen, snapshot, plan, waiting), as_json=as_json)
 
 
@@ -90,12 +92,21 @@ def _waiting(stream: Stream, snapshot: Snapshot) -> Waiting | None:
     return source_of(stream).waiting(snapshot.topic, snapshot.ledger)
 
 
+def _waiting_before_start(stream: Stream, lake: str) -> Waiting:
+    """What waits of a stream that has no positions yet."""
+    from kdi_assets.monitoring.backlog_reader import read_backlog
+    from kdi_assets.sources.source import Waiting
+
+    held = read_backlog(stream, lake).topic_partitions
+    return Waiting({tp: one.next_at for tp, one in held.items() if one.next_at})
+
+
 def _text(stream: Stream, snapshot: Snapshot, plan: Plan | None, waiting: Waiting | None) -> str:
     lines = _plan_lines(stream, snapshot, plan) if plan else []
     if waiting and (waiting.first_at or waiting.needs_renewal):
         lines = _waiting_lines(stream, waiting)
     if commit := snapshot.position_commit:
-        lines = _position_commit_lines(stream, snapshot, commit)
+        lines = [*_position_commit_lines(stream, snapshot, commit), *(_first_records(waiting) if waiting else ())]
     if held := _open_transaction_offsets(snapshot):
         lines.append(f"An open transaction holds back {counted(held, 'offset')} after the last stable offset.")
     return "\n".join(lines)
@@ -128,9 +139,13 @@ def _waiting_lines(stream: Stream, waiting: Waiting) -> list[str]:
         return [
             f"{stream.name}: nothing to drain; it would commit that it has seen the shards, before retention passes"
         ]
-    rows = [(tp, utc_text(at, date=True)) for tp, at in sorted(waiting.first_at.items())]
     head = f"{stream.name}: would drain what follows the positions; only reading tells how many records that are"
-    return [head, table_text(("TOPIC PARTITION", "FIRST RECORD ARRIVED"), rows, align="<>")]
+    return [head, *_first_records(waiting)]
+
+
+def _first_records(waiting: Waiting) -> list[str]:
+    rows = [(tp, utc_text(at, date=True)) for tp, at in sorted(waiting.first_at.items())]
+    return [table_text(("TOPIC PARTITION", "FIRST RECORD ARRIVED"), rows, align="<>")] if rows else []
 
 
 def _plan_lines(stream: Stream, snapshot: Snapshot, plan: Plan) -> list[str]:

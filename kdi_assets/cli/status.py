@@ -15,12 +15,12 @@ from kdi_assets.cli.options import AsJson, Defs, NamesOfAllKinds, selected_of_al
 from kdi_assets.cli.output import EXIT_RETRY, print_json, short_duration, table_text, utc_text
 from kdi_assets.cli.place import print_place
 from kdi_assets.errors import Transient
-from kdi_assets.monitoring.backlog import State
+from kdi_assets.monitoring.backlog import Backlog, State
 from kdi_assets.monitoring.status_row import StatusRow, json_fields
 from kdi_assets.monitoring.stream_row import StreamRow, stream_row_reader
 from kdi_assets.monitoring.table_facts import TableFacts
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Stream
+from kdi_assets.stream.stream import Cluster, Stream
 
 if TYPE_CHECKING:
     from kdi_assets.monitoring.follower_rows import FollowedTable, FollowerRow
@@ -43,7 +43,8 @@ def status(
     """Show how far each table is behind, and what is refused: streams, then the tables that follow others. Needs no
     Spark.
 
-    BACKLOG counts offsets. LAG is the age of the oldest waiting message.
+    BACKLOG counts offsets; of a stream of Kinesis, the shards on which records
+    wait: only reading tells how many. LAG is the age of the oldest waiting message.
     CLOSES IN: the time until a drain that starts now has caught up. LOSS IN:
     the time until retention deletes the oldest waiting message. DEAD, 24 H: the
     dead letters of the last 24 hours. SMALL FILES: files below 32 MiB that share
@@ -127,6 +128,11 @@ def text(streams: Sequence[StreamRow], followers: Sequence[FollowerRow], now: da
         for one in streams
         if one.state == State.STOP
     ]
+    notes += [
+        f"{one.name}: not every shard was looked at to its end yet; kdi status {one.name} --watch goes on"
+        for one in streams
+        if not one.backlog.known and any(held.unknown for held in one.backlog.topic_partitions.values())
+    ]
     if followers:
         cells = [follower_cells(one, now) for one in followers]
         parts.append(table_text(FOLLOWER_HEAD, cells, align=FOLLOWER_ALIGN))
@@ -141,7 +147,7 @@ def stream_cells(row: StreamRow, now: datetime) -> tuple[str, ...]:
     waits = backlog.known and backlog.offsets > 0
     return (
         row.name,
-        f"{backlog.offsets:,}" if backlog.known else empty,
+        f"{backlog.offsets:,}{_unit(row.stream, backlog)}" if backlog.known else empty,
         _duration(backlog.lag_seconds) if waits else empty,
         _duration(backlog.time_to_close_seconds) if waits else empty,
         _duration(backlog.time_to_loss_seconds) if waits else empty,
@@ -165,6 +171,13 @@ def follower_cells(row: FollowerRow, now: datetime) -> tuple[str, ...]:
         f"{row.state}: {row.new}" if row.new else row.state,
         "-" if row.refusal else row.next_command or "-",
     )
+
+
+def _unit(stream: Stream, backlog: Backlog) -> str:
+    """What a backlog counts if it does not count offsets."""
+    if isinstance(stream.cluster, Cluster) or not backlog.offsets:
+        return ""
+    return " shard" if backlog.offsets == 1 else " shards"
 
 
 def _duration(seconds: float | None) -> str:

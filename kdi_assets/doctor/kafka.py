@@ -8,6 +8,7 @@ from math import isfinite
 from kdi_assets.doctor.finding import Finding, Trouble, fine, warning, wrong
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog_reader import Backlog, read_backlogs
+from kdi_assets.monitoring.errors import BacklogNotKnownYet
 from kdi_assets.sources.kafka.errors import AccessRefused
 from kdi_assets.sources.kafka.probe import ask_brokers, try_reading
 from kdi_assets.sources.kafka.security import java_properties
@@ -93,8 +94,12 @@ def _stream(stream: Stream, backlog: Backlog) -> Finding:
     }
     if backlog.refusal:
         return wrong("stream", stream.name, backlog.refusal, **facts)
+    if backlog.topic_partitions and not backlog.known:
+        return warning("stream", stream.name, BacklogNotKnownYet(stream=stream.name), **facts)
     lag = f", the oldest for {duration(backlog.lag_seconds)}" if backlog.lag_seconds is not None else ""
-    return fine("stream", stream.name, f"{counted(backlog.offsets, 'offset')} wait{lag}", **facts)
+    if isinstance(stream.cluster, Cluster) or not backlog.offsets:
+        return fine("stream", stream.name, f"{counted(backlog.offsets, 'offset')} wait{lag}", **facts)
+    return fine("stream", stream.name, f"records wait on {counted(backlog.offsets, 'shard')}{lag}", **facts)
 
 
 def retention(stream: Stream, backlog: Backlog, kept: Retention) -> Finding:
@@ -108,6 +113,8 @@ def retention(stream: Stream, backlog: Backlog, kept: Retention) -> Finding:
     }
     if not backlog.offsets:
         return fine("retention", stream.name, f"{_kept(kept)}; no backlog", **facts)
+    if backlog.needs_position_commit and left is None:
+        return fine("retention", stream.name, f"{_kept(kept)}; the table begins with its first drain", **facts)
     if lag is None or left is None:
         return warning("retention", stream.name, _lag_unknown(stream), **facts)
     if isfinite(left) and lag >= NEAR_SHARE * (lag + left):

@@ -111,7 +111,8 @@ class PartitionBacklog:
         arrival_rate: Average offsets a second since ``next_at``; ``None`` if unknown.
         time_to_loss_seconds: Time until retention by age or by size can delete the next message (brokers delete whole
             segments, so it may live longer). Infinite without retention; ``None`` without a backlog, or if unknown.
-        word: Burrow's status word; ``None`` if the position is unknown.
+        word: Burrow's status word; ``None`` if the position, or what follows it, is unknown.
+        unknown: Whether anything follows the position is not known yet.
     """
 
     position: int | None
@@ -123,11 +124,17 @@ class PartitionBacklog:
     arrival_rate: float | None = None
     time_to_loss_seconds: float | None = None
     word: State | None = None
+    unknown: bool = False
 
     @property
     def offsets(self) -> int:
         """The backlog; gaps count."""
         return 0 if self.position is None else max(0, self.end - self.position)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is known that nothing waits."""
+        return self.position is not None and not self.offsets and not self.unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +165,18 @@ class Backlog:
 
     @property
     def known(self) -> bool:
-        """Whether both the topic's ends and the positions could be read; otherwise the backlog is unknown."""
-        return any(held.position is not None for held in self.topic_partitions.values())
+        """Whether both the topic's ends and the positions could be read; otherwise the backlog is unknown.
+
+        Of what waits, some topic partitions tell; that nothing waits, only all of them.
+        """
+        held = self.topic_partitions.values()
+        return any(h.position is not None for h in held) and (self.offsets > 0 or not any(h.unknown for h in held))
 
     @property
     def word(self) -> State | None:
         """The worst status word of the topic partitions."""
-        return worst([held.word for held in self.topic_partitions.values() if held.word is not None])
+        words = [held.word for held in self.topic_partitions.values() if held.word is not None]
+        return worst(words) if self.known else None
 
     @property
     def arrival_rate(self) -> float | None:

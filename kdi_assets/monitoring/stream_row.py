@@ -101,7 +101,7 @@ def _partition_facts(held: PartitionBacklog) -> dict[str, object]:
         "earliest": held.earliest,
         "position": held.position,
         "end": held.end,
-        "backlog_offsets": None if held.position is None else held.offsets,
+        "backlog_offsets": None if held.position is None or held.unknown else held.offsets,
         "lag_seconds": held.lag_seconds,
         "arrival_rate_offsets_per_second": held.arrival_rate,
         "time_to_loss_seconds": held.time_to_loss_seconds,

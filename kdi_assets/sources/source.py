@@ -58,12 +58,14 @@ class TopicState:
     Attributes:
         as_of: That moment, if the source knows no offsets before it has read: then those here mean nothing, and a
             drain takes what arrived until then. ``None``: the offsets are known.
+        retention: When its messages are deleted, if the source tells it with the topic.
     """
 
     topic: str
     topic_id: str
     partitions: Mapping[TopicPartition, BrokerOffsets]
     as_of: datetime | None = None
+    retention: Retention | None = None
 
     @property
     def numbers_end(self) -> int:
@@ -187,10 +189,59 @@ class Waiting:
     Attributes:
         first_at: When the first message after each position arrived; absent without one.
         needs_renewal: Nothing waits, and a drain commits ``Held.renewal``.
+        unknown: Those that have not been read to their ends, so that nobody knows whether a message waits.
     """
 
     first_at: Mapping[TopicPartition, datetime] = field(default_factory=dict)
     needs_renewal: bool = False
+    unknown: frozenset[TopicPartition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReading:
+    """How far a table has read a topic whose offsets are not known.
+
+    Attributes:
+        start: The bookmarks of its first commit, if it has not begun; then ``ledger`` does not count.
+    """
+
+    topic: TopicState
+    ledger: LedgerState | None
+    start: Mapping[TopicPartition, Bookmark] = field(default_factory=dict)
+
+
+class Watch(Protocol):
+    """Looks again and again at topics whose offsets are not known; what it keeps between two looks saves requests.
+
+    A look that has no time for everything, or that the source refuses as one too many, leaves the rest to the next one.
+    """
+
+    def topics(self, names: Collection[str], *, leader_seconds: float) -> Mapping[str, TopicState | KdiError]:
+        """As ``Source.topics``, at most some minutes old; absent: not asked yet.
+
+        Args:
+            leader_seconds: Of the first look at topic partitions; 0: there will be a next look, which has the others.
+        """
+        ...
+
+    def anew(self, name: str) -> TopicState:
+        """As ``topics``, but not from before: a drain may have found newer topic partitions since.
+
+        Raises:
+            KdiError: There is no answer, or no such topic.
+        """
+        ...
+
+    def waiting(
+        self, readings: Mapping[str, TopicReading], *, leader_seconds: float
+    ) -> Mapping[str, Waiting | KdiError]:
+        """What waits after the positions of each table, or why a drain would be refused.
+
+        Args:
+            readings: By the table's name.
+            leader_seconds: As in ``topics``.
+        """
+        ...
 
 
 class Source(Protocol):
@@ -240,6 +291,10 @@ class Source(Protocol):
         Args:
             topic: With ``as_of``; messages that arrived later do not count.
         """
+        ...
+
+    def watch(self) -> Watch | None:
+        """A watch of its own for whoever looks again and again; ``None``: each look asks ``topics``."""
         ...
 
     def around(

@@ -11,7 +11,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
 from kdi_assets.ledger.recent_commits import DEFAULT_PACE, LedgerCommit, Pace, bytes_per_offset, bytes_to_expect, pace
 from kdi_assets.monitoring.backlog import PATIENCE, Backlog, PartitionBacklog, PositionSample, State, status_word, worst
-from kdi_assets.monitoring.backlog_reader import time_to_loss
+from kdi_assets.monitoring.partition_backlog import time_to_loss
 from kdi_assets.sources.kafka.errors import TopicMissing
 from kdi_assets.sources.kafka.topic_config import retention_of
 from kdi_assets.sources.source import Retention

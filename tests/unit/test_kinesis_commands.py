@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -309,6 +310,48 @@ def test_a_plan_says_since_when_records_wait(kdi: Kdi, orders: Drained, monkeypa
     assert "orders/0" in plan.out and "nothing" not in plan.out
     assert (fields["step"], fields["backlog_offsets"]) == ("drain", None)
     assert fields["waiting_since"]
+
+
+def test_before_the_first_drain_status_plan_and_doctor_say_since_when_records_wait(
+    kdi: Kdi, orders: Drained, lake: str
+) -> None:
+    shutil.rmtree(Path(lake) / "bronze")
+    orders.server.advance(3600)
+
+    (row,) = kdi("status", "orders", "--json").objects
+    status, plan = kdi("status", "orders"), kdi("plan", "orders")
+    (fields,) = kdi("plan", "orders", "--json").objects
+    found = {(one["examination"], one["of"]): one for one in kdi("doctor", "orders", "--json").objects}
+
+    assert (row["backlog_offsets"], row["needs_position_commit"], row["next_command"]) == (
+        1,
+        True,
+        "kdi drain bronze/orders",
+    )
+    assert row["lag_seconds"] is not None
+    assert row["time_to_loss_seconds"] is None, "what retention removes before a start is not lost"
+    assert "1 shard" in status.out
+    assert "FIRST RECORD ARRIVED" in plan.out
+    assert (fields["step"], fields["backlog_offsets"]) == ("position_commit", None)
+    assert fields["waiting_since"]
+    assert found["stream", "bronze/orders"]["found"].startswith("records wait on 1 shard")
+    assert found["retention", "bronze/orders"]["verdict"] == "ok"
+
+
+def test_a_status_that_did_not_reach_the_end_of_a_shard_says_so(
+    kdi: Kdi, orders: Drained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.monotonic", orders.server.now)
+    orders.server.behaviour.empty_pages = 250
+
+    status, (row,) = kdi("status", "orders"), kdi("status", "orders", "--json").objects
+
+    assert (row["state"], row["behind"], row["topic_partitions"]["orders/0"]["backlog_offsets"]) == (
+        "unknown",
+        None,
+        None,
+    )
+    assert "not every shard was looked at to its end yet; kdi status bronze/orders --watch goes on" in status.out
 
 
 def test_a_status_knows_how_long_records_wait_and_not_how_many(orders: Drained, lake: str) -> None:

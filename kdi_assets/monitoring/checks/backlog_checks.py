@@ -11,6 +11,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog, State
 from kdi_assets.monitoring.checks.finding import CheckResult, Level, Number, level_of_delay
 from kdi_assets.monitoring.checks.subject import CheckSubject
+from kdi_assets.monitoring.errors import BacklogNotKnownYet
 from kdi_assets.sources.of_stream import source_of
 from kdi_assets.sources.source import oldest_timestamps
 from kdi_assets.stream.stream import DrainWhen, FreshnessLimits, OffsetRange, Stream, TopicPartition
@@ -25,11 +26,17 @@ def backlog_after_drain(subject: CheckSubject) -> CheckResult:
     Raises:
         KdiError: A drain of the stream would fail, or the backlog is unknown.
     """
-    backlog, stream = subject.backlog, subject.stream
-    if backlog.refusal is not None:
-        raise backlog.refusal
+    backlog, stream = _known_backlog(subject), subject.stream
     level, description = _judged(backlog, stream, drained=subject.drained)
     return CheckResult(level, description, _numbers(backlog), {"status": (backlog.word.value,)} if backlog.word else {})
+
+
+def _known_backlog(subject: CheckSubject) -> Backlog:
+    if subject.backlog.refusal is not None:
+        raise subject.backlog.refusal
+    if subject.backlog.topic_partitions and not subject.backlog.known:
+        raise BacklogNotKnownYet(stream=subject.stream.name)
+    return subject.backlog
 
 
 def _judged(backlog: Backlog, stream: Stream, *, drained: bool) -> tuple[Level, str]:
@@ -80,11 +87,9 @@ def fresh(subject: CheckSubject) -> CheckResult:
     Raises:
         KdiError: A drain of the stream would fail, or the backlog is unknown.
     """
-    limits, backlog = subject.stream.freshness, subject.backlog
-    if limits is None:
+    if (limits := subject.stream.freshness) is None:
         return CheckResult("passed", "the stream has no freshness limits")
-    if backlog.refusal is not None:
-        raise backlog.refusal
+    backlog = _known_backlog(subject)
     held = held_since(subject.stream, backlog) if backlog.open_transaction_offsets else None
     held_seconds = None if held is None else max(0.0, (subject.now - held).total_seconds())
     open_seconds = held_seconds if backlog.open_transaction_offsets else 0.0

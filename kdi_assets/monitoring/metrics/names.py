@@ -51,11 +51,11 @@ def _known(value: float | None) -> float:
 
 
 def _lag(held: PartitionBacklog) -> float:
-    return 0.0 if held.position is not None and not held.offsets else _known(held.lag_seconds)
+    return 0.0 if held.is_idle else _known(held.lag_seconds)
 
 
 def _time_to_loss(held: PartitionBacklog) -> float:
-    return math.inf if held.position is not None and not held.offsets else _known(held.time_to_loss_seconds)
+    return math.inf if held.is_idle else _known(held.time_to_loss_seconds)
 
 
 PARTITION_GAUGES: Mapping[Metric, Callable[[PartitionBacklog], float]] = {
@@ -63,7 +63,7 @@ PARTITION_GAUGES: Mapping[Metric, Callable[[PartitionBacklog], float]] = {
     Metric("kdi_end_offset", "The last stable offset, exclusive.", OF_PARTITION): lambda p: p.end,
     Metric("kdi_earliest_offset", "The first offset that the broker still has.", OF_PARTITION): lambda p: p.earliest,
     Metric("kdi_backlog_offsets", "Offsets between position and end.", OF_PARTITION): lambda p: (
-        math.nan if p.position is None else p.offsets
+        math.nan if p.position is None or p.unknown else p.offsets
     ),
     Metric("kdi_lag_seconds", "Age of the oldest waiting message; 0 if none waits.", OF_PARTITION): _lag,
     Metric(

@@ -67,6 +67,9 @@ class KafkaSource:
     def losses(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, Loss]:
         return {}
 
+    def watch(self) -> None:
+        return None
+
     def around(
         self,
         positions: Mapping[TopicPartition, int],

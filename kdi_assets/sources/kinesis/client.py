@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 from kdi_assets.aws import is_transient
+from kdi_assets.errors import KdiError
 from kdi_assets.sources.kinesis.errors import (
     EndlessAnswers,
     KinesisRequestRefused,
@@ -154,6 +155,24 @@ def translated(connection: KinesisRegion, stream: str) -> Iterator[None]:
         raise error(connection=connection.name, detail=str(failed)) from failed
 
 
+def other_calls_may_pass(error: KdiError) -> bool:
+    """Whether an error of ``translated`` is about one call, one shard or one stream; else the connection is down."""
+    from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
+
+    cause = error.__cause__
+    if isinstance(cause, ClientError):
+        return cause.response["Error"]["Code"] not in OLD_KEYS
+    return isinstance(cause, ConnectionClosedError | ReadTimeoutError)
+
+
+def is_missing(error: KdiError) -> bool:
+    """Whether an error of ``translated`` says that there is no such shard or stream."""
+    from botocore.exceptions import ClientError
+
+    cause = error.__cause__
+    return isinstance(cause, ClientError) and cause.response["Error"]["Code"] == "ResourceNotFoundException"
+
+
 def pages(client: Any, stream: str, shard: str, *, most: int, **start: Any) -> Iterator[RecordsPage]:
     """The answers about a shard, one by one.
 
@@ -166,14 +185,20 @@ def pages(client: Any, stream: str, shard: str, *, most: int, **start: Any) -> I
     """
     iterator = client.get_shard_iterator(StreamName=stream, ShardId=shard, **start)["ShardIterator"]
     for _ in range(MOST_PAGES):
-        answer = client.get_records(ShardIterator=iterator, Limit=most)
-        iterator = answer.get("NextShardIterator")
-        at, behind = milliseconds(server_time(answer)), answer["MillisBehindLatest"]
-        yield RecordsPage(tuple(map(seen, answer["Records"])), iterator, at, behind)
-        if iterator is None:
+        page = page_at(client, iterator, most=most)
+        yield page
+        if page.following is None:
             return
+        iterator = page.following
         time.sleep(PAUSE_SECONDS)
     raise EndlessAnswers(stream=stream, shard=shard, answers=MOST_PAGES)
+
+
+def page_at(client: Any, iterator: str, *, most: int) -> RecordsPage:
+    """The answer to an iterator."""
+    answer = client.get_records(ShardIterator=iterator, Limit=most)
+    at, behind = milliseconds(server_time(answer)), answer["MillisBehindLatest"]
+    return RecordsPage(tuple(map(seen, answer["Records"])), answer.get("NextShardIterator"), at, behind)
 
 
 def server_time(answer: Any) -> datetime:

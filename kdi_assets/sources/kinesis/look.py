@@ -18,6 +18,8 @@ Asked = TypeVar("Asked")
 Told = TypeVar("Told")
 
 LEAST_RETENTION_SECONDS = 24 * 3600
+RENEWALS = 4
+"""How often in its retention an idle shard is said to be seen."""
 SHARDS_AT_ONCE = 8
 """A question about a shard waits for two to four answers; botocore's client has ten connections."""
 
@@ -88,21 +90,16 @@ def look_ahead(
         BookmarkDiffers: Another record has its sequence number.
         ShardTrimmed: Its record is gone, and maybe others with it; or retention passed it before a record was read.
     """
-    complete_until = bookmark.complete_until
-    between = {"since": utc(complete_until).isoformat(), "until": utc(until).isoformat()}
-    trimmed = ShardTrimmed(stream=stream, shard=shard, table=table, **between)
     if not bookmark.sequence:
-        if 0 < complete_until < held.since_after(bookmark):
-            raise trimmed
+        if may_have_lost(bookmark, held):
+            raise trimmed(stream, shard, bookmark, until, table=table)
         return _first_after(client, stream, shard, bookmark, until, start_of(bookmark))
     if there := record_of(client, stream, shard, bookmark):
         if there.digest != bookmark.digest:
             raise BookmarkDiffers(stream=stream, shard=shard, table=table, sequence=bookmark.sequence)
         return _first_after(client, stream, shard, bookmark, until, at_record(bookmark))
-    # A record that is gone before its time was hidden by a shorter retention, and maybe others with it.
-    in_time = bookmark.seen_at >= held.since_after(bookmark) and bookmark.arrived <= held.since + LATE_MS
-    if not in_time and bookmark.seen_at < held.always_since:
-        raise trimmed
+    if may_have_lost(bookmark, held):
+        raise trimmed(stream, shard, bookmark, until, table=table)
     return oldest_after(client, stream, shard, bookmark, until=until)
 
 
@@ -114,6 +111,25 @@ def oldest_after(client: Any, stream: str, shard: str, bookmark: Bookmark, *, un
     """
     found = _first_after(client, stream, shard, bookmark, until, start_of(bookmark))
     return Ahead(found.first, found.ended, horizon=True)
+
+
+def may_have_lost(bookmark: Bookmark, held: HeldRecords) -> bool:
+    """Whether retention may have passed records after a bookmark whose own record is gone, or that has none."""
+    if not bookmark.sequence:
+        return 0 < bookmark.complete_until < held.since_after(bookmark)
+    # A record that is gone before its time was hidden by a shorter retention, and maybe others with it.
+    in_time = bookmark.seen_at >= held.since_after(bookmark) and bookmark.arrived <= held.since + LATE_MS
+    return not in_time and bookmark.seen_at < held.always_since
+
+
+def trimmed(stream: str, shard: str, bookmark: Bookmark, until: int, *, table: str) -> ShardTrimmed:
+    """The refusal of a drain that retention has passed.
+
+    Args:
+        until: In milliseconds since 1970.
+    """
+    between = {"since": utc(bookmark.complete_until).isoformat(), "until": utc(until).isoformat()}
+    return ShardTrimmed(stream=stream, shard=shard, table=table, **between)
 
 
 def refuse_other_last(client: Any, stream: str, shard: str, bookmark: Bookmark) -> None:

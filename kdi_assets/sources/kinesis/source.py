@@ -29,10 +29,19 @@ from kdi_assets.sources.kinesis.client import (
 )
 from kdi_assets.sources.kinesis.consumers import active_consumer, deregister
 from kdi_assets.sources.kinesis.errors import KinesisUnanswered, OffsetsUnknown, SeamOpen
-from kdi_assets.sources.kinesis.look import Ahead, HeldRecords, look_ahead, of_each, refuse_hole, refuse_other_last
+from kdi_assets.sources.kinesis.look import (
+    RENEWALS,
+    Ahead,
+    HeldRecords,
+    look_ahead,
+    of_each,
+    refuse_hole,
+    refuse_other_last,
+)
 from kdi_assets.sources.kinesis.losses import losses
 from kdi_assets.sources.kinesis.reader import ShardStart, failure_of
 from kdi_assets.sources.kinesis.shards import ListedShard, bookmarks_of, id_of, list_shards, look_at_ready
+from kdi_assets.sources.kinesis.watch import KinesisWatch
 from kdi_assets.sources.source import (
     LEADER_SECONDS,
     REQUEST_SECONDS,
@@ -54,8 +63,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HOUR = 3600
-RENEWALS = 4
-"""How often in its retention an idle shard is said to be seen."""
 ALL_HASH_KEYS = (0, (1 << 128) - 1)
 UNREAD = BrokerOffsets(0, 0, 0)
 
@@ -112,14 +119,19 @@ class KinesisSource:
     table: str = ""
 
     def topic(self, name: str) -> TopicState:
-        client = kinesis_client(self.connection, attempts=LOOK_ATTEMPTS)
+        return self.described(name)[0]
+
+    def described(self, name: str, *, attempts: int = LOOK_ATTEMPTS) -> tuple[TopicState, list[ListedShard]]:
+        """The topic, and its shards."""
+        client = kinesis_client(self.connection, attempts=attempts)
         with translated(self.connection, name):
             answer = client.describe_stream_summary(StreamName=name)
             shards = list_shards(client, name)
         # The server tells whole seconds: of the second that has begun, records may have arrived already.
         as_of = server_time(answer) + timedelta(seconds=1)
         unread = {TopicPartition(name, shard.number): UNREAD for shard in shards}
-        return TopicState(name, _identity(answer["StreamDescriptionSummary"]), unread, as_of)
+        identity, kept = _identity(answer["StreamDescriptionSummary"]), Retention(_held(answer).seconds, None)
+        return TopicState(name, identity, unread, as_of, kept), shards
 
     def topics(
         self, names: Collection[str], *, leader_seconds: float = LEADER_SECONDS
@@ -141,10 +153,11 @@ class KinesisSource:
         return dict.fromkeys(topic.partitions, 0)  # numbers begin where reading begins: `first_bookmarks` says where
 
     def first_bookmarks(self, topic: TopicState, start: StartPolicy) -> Mapping[TopicPartition, Bookmark]:
-        if start == "latest" and topic.as_of:
-            start = topic.as_of - timedelta(seconds=1)
-        with translated(self.connection, topic.topic):
-            held = _held(kinesis_client(self.connection).describe_stream_summary(StreamName=topic.topic))
+        if topic.as_of is None or topic.retention is None or topic.retention.seconds is None:
+            raise AssertionError(f"{topic.topic} is not a topic of this source")
+        now = topic.as_of - timedelta(seconds=1)
+        held = HeldRecords(milliseconds(now), topic.retention.seconds)
+        start = now if start == "latest" else start
         if isinstance(start, datetime) and milliseconds(start) >= held.since:
             mark = Bookmark(at=milliseconds(start), held_seconds=held.seconds)
         else:  # the oldest record; those that retention removes before they can be read are before the start
@@ -162,6 +175,9 @@ class KinesisSource:
         with translated(self.connection, topic.topic):
             held = _held(client.describe_stream_summary(StreamName=topic.topic))
             return losses(client, topic, ledger, until=_until(topic), held=held)
+
+    def watch(self) -> KinesisWatch:
+        return KinesisWatch(self.connection, self.described)
 
     def around(
         self,

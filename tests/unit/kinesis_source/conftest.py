@@ -13,9 +13,10 @@ from tests.kinesis_shard import OneShard
 
 @pytest.fixture
 def shard(monkeypatch: pytest.MonkeyPatch) -> Iterator[OneShard]:
-    """A shard; pauses advance the clock of its server."""
+    """A shard; pauses advance the clock of its server, which is that of watches too."""
     server = start_kinesis(clock=ServerClock(frozen=True))
     monkeypatch.setattr("time.sleep", lambda seconds: server.advance(seconds + 0.05))
+    monkeypatch.setattr("time.monotonic", server.now)
     for name, value in server.environment().items():
         monkeypatch.setenv(name, value)
     yield OneShard(server)

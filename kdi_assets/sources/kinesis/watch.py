@@ -1,0 +1,215 @@
+"""Looks at many streams again and again, within the limits of calls: what was seen is kept between two looks."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any, Protocol
+
+from kdi_assets.errors import KdiError, Transient
+from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.sources.kinesis.client import (
+    LATE_MS,
+    LOOK_ATTEMPTS,
+    PAUSE_SECONDS,
+    is_missing,
+    kinesis_client,
+    other_calls_may_pass,
+    translated,
+)
+from kdi_assets.sources.kinesis.look import RENEWALS, of_each
+from kdi_assets.sources.kinesis.shards import ListedShard, bookmarks_of, id_of, ready
+from kdi_assets.sources.kinesis.walk import ShardWalk
+from kdi_assets.sources.source import TopicReading, TopicState, Waiting
+from kdi_assets.stream.kinesis import KinesisRegion
+from kdi_assets.stream.stream import TopicPartition
+
+LOOK_SECONDS = 5.0
+"""A shard that was walked to its end is asked once in so long: 4 % of the five calls a second that it allows."""
+EARLY_SECONDS = 1.0
+"""Ticks come in about so long: a shard may be asked so much too early, and is asked so much later the next time."""
+WALKED_PAGES = 5
+"""Calls of a look about a shard that was not walked to its end yet."""
+LOOKS = 200
+"""Calls of a look about all shards. With more shards than that, each is asked less often."""
+SUMMARIES_A_SECOND = 10
+"""DescribeStreamSummary: an account has twenty a second, for all its readers."""
+SUMMARY_SECONDS = 2.0
+"""How long a look asks for summaries; the next one asks for the others."""
+TOPIC_SECONDS = 300.0
+"""How old a summary and a list of shards may be. A shard that ends, or is gone, makes them old at once."""
+
+
+class Describe(Protocol):
+    """``KinesisSource.described``."""
+
+    def __call__(self, name: str, *, attempts: int) -> tuple[TopicState, list[ListedShard]]: ...
+
+
+@dataclass(slots=True)
+class _Described:
+    topic: TopicState
+    shards: list[ListedShard]
+    old_at: float
+
+
+@dataclass(slots=True)
+class _Table:
+    """The walks of one table; ``may_read`` are those whose parents are ended."""
+
+    shards: list[ListedShard]
+    marks: Mapping[TopicPartition, Bookmark]
+    walks: dict[TopicPartition, ShardWalk]
+    renew_after_ms: float
+
+    def may_read(self) -> dict[TopicPartition, ShardWalk]:
+        ended = {tp.partition for tp, walk in self.walks.items() if walk.ended or walk.mark.ended}
+        marks = {tp.partition: Bookmark(ended=tp.partition in ended) for tp in self.marks}
+        numbers = {shard.number for shard in ready(self.shards, marks)}
+        numbers |= {tp.partition for tp, walk in self.walks.items() if walk.ended and not walk.mark.ended}
+        return {tp: walk for tp, walk in self.walks.items() if tp.partition in numbers}
+
+    def answer(self) -> Waiting | KdiError:
+        walks = self.may_read()
+        if problem := next((walk.problem for walk in walks.values() if walk.problem), None):
+            return problem
+        first_at = {tp: datetime.fromtimestamp(w.first.arrived / 1000, UTC) for tp, w in walks.items() if w.first}
+        unknown = frozenset(tp for tp, walk in walks.items() if not walk.known)
+        needs_renewal = any(walk.mark.complete_until < walk.idle_at - self.renew_after_ms for walk in walks.values())
+        return Waiting(first_at, needs_renewal=needs_renewal and not first_at, unknown=unknown)
+
+
+@dataclass(slots=True)
+class KinesisWatch:
+    """A ``Watch`` of one connection, for one thread."""
+
+    connection: KinesisRegion
+    describe: Describe
+    clock: Callable[[], float] = field(default_factory=lambda: time.monotonic)
+    _described: dict[str, _Described] = field(default_factory=dict)
+    _asked: dict[str, float] = field(default_factory=dict)
+    _tables: dict[str, _Table] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    _clients: dict[int, Any] = field(default_factory=dict)
+
+    def topics(self, names: Collection[str], *, leader_seconds: float) -> Mapping[str, TopicState | KdiError]:
+        errors, began = dict[str, KdiError](), self.clock()
+        for number, name in enumerate(sorted(filter(self._is_old, names), key=lambda n: self._asked.get(n, -math.inf))):
+            if number >= SUMMARIES_A_SECOND:
+                time.sleep(1 / SUMMARIES_A_SECOND)
+            if not leader_seconds and self.clock() - began > SUMMARY_SECONDS:
+                break
+            try:
+                self._describe(name, attempts=_attempts(leader_seconds))
+            except KdiError as error:
+                if not other_calls_may_pass(error):
+                    return dict.fromkeys(names, error)
+                if not isinstance(error, Transient):
+                    self._described.pop(name, None)
+                if name not in self._described:
+                    errors[name] = error
+        known = {name: self._described[name].topic for name in names if name in self._described}
+        return {**known, **errors}
+
+    def anew(self, name: str) -> TopicState:
+        known = self._described.get(name)
+        if known is None or known.old_at < self.clock() + TOPIC_SECONDS - EARLY_SECONDS:
+            self._describe(name, attempts=1)
+        return self._described[name].topic
+
+    def _describe(self, name: str, *, attempts: int) -> None:
+        self._asked[name] = self.clock()
+        topic, shards = self.describe(name, attempts=attempts)
+        self._described[name] = _Described(topic, shards, self.clock() + TOPIC_SECONDS)
+
+    def _is_old(self, name: str) -> bool:
+        return name not in self._described or self._described[name].old_at <= self.clock()
+
+    def waiting(
+        self, readings: Mapping[str, TopicReading], *, leader_seconds: float
+    ) -> Mapping[str, Waiting | KdiError]:
+        found, tables = dict[str, Waiting | KdiError](), dict[str, _Table]()
+        for name, reading in readings.items():
+            try:
+                tables[name] = self._table(name, reading)
+            except KdiError as refused:
+                found[name] = refused
+        self._tables |= tables
+        try:
+            self._look(list(tables.values()), leader_seconds)
+        except KdiError as error:
+            return dict.fromkeys(readings, error)
+        return found | {name: table.answer() for name, table in tables.items()}
+
+    def _table(self, name: str, reading: TopicReading) -> _Table:
+        topic = reading.topic
+        listed = self._described[topic.topic].shards
+        shards = {tp: s for s in listed if (tp := TopicPartition(topic.topic, s.number)) in topic.partitions}
+        marks = reading.start
+        if not marks and reading.ledger:
+            marks = bookmarks_of(reading.ledger, topic, shards)
+        seconds = (topic.retention and topic.retention.seconds) or 0.0
+        before = self._tables[name].walks if name in self._tables else {}
+        walks = dict[TopicPartition, ShardWalk]()
+        for tp in sorted(shards):
+            walk = before.get(tp)
+            if walk is None or not walk.follows(marks[tp]):
+                walk = ShardWalk(topic.topic, id_of(tp.partition), name, marks[tp], seconds, self.clock)
+            walk.mark, walk.seconds, walks[tp] = marks[tp], seconds, walk
+        return _Table(listed, marks, walks, LATE_MS + 1000 * seconds / RENEWALS)
+
+    def _look(self, tables: Collection[_Table], leader_seconds: float) -> None:
+        """Ask about the shards that are due, the oldest answers first; a few times about those that are not known.
+
+        Raises:
+            KdiError: The connection does not answer at all.
+        """
+        left, began, turn = math.inf if leader_seconds else LOOKS, self.clock(), 0
+        while left > 0 and (turn < WALKED_PAGES or self.clock() - began < leader_seconds):
+            walks = [walk for table in tables for walk in table.may_read().values()]
+            due = [w for w in walks if not w.has_answer and self.clock() >= w.due_at - EARLY_SECONDS]
+            if not due:
+                return
+            if turn:
+                time.sleep(PAUSE_SECONDS)
+            due = sorted(due, key=lambda walk: (walk.due_at, walk.asked))[: int(min(left, len(due)))]
+            self._step(due, _attempts(leader_seconds))
+            left, turn = left - len(due), turn + 1
+
+    def _step(self, walks: Sequence[ShardWalk], attempts: int) -> None:
+        """Ask about each shard once."""
+        client = self._clients.get(attempts) or kinesis_client(self.connection, attempts=attempts)
+        self._clients[attempts] = client
+        down: list[KdiError] = []
+
+        def step(number: int) -> None:
+            walk = walks[number]
+            if down:
+                return
+            walk.due_at, walk.asked = max(walk.due_at, self.clock()) + LOOK_SECONDS, next(self._numbers)
+            before = walk.ended, walk.bookmark_is_gone
+            try:
+                with translated(self.connection, walk.stream):
+                    walk.step(client)
+            except KdiError as error:
+                walk.failed(error)
+                if not other_calls_may_pass(error):
+                    down.append(error)
+            if not walk.is_near_end and not walk.error:
+                walk.due_at = self.clock()
+            if before != (walk.ended, walk.bookmark_is_gone) or (walk.error and is_missing(walk.error)):
+                self._described[walk.stream].old_at = 0.0
+
+        of_each(range(len(walks)), step)
+        if down:
+            self._clients.clear()  # the next one reads the keys again
+            raise down[0]
+
+
+def _attempts(leader_seconds: float) -> int:
+    """At a call: a look that is followed by another one need not try again itself."""
+    return LOOK_ATTEMPTS if leader_seconds else 1
