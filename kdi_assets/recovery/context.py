@@ -84,10 +84,11 @@ class ResolveContext:
         Raises:
             NothingToResolve: Its offsets are numbers of the table's own reading.
         """
-        if self.topic.as_of and self.action in ("accept-loss", "rewind", "adopt"):
+        if self.topic.as_of and self.action in ("accept-loss", "adopt"):
             detail = "an offset of Kinesis is the number of a record in this table's reading, and nobody can set one"
-            back = f"kdi history {self.stream.name}   (RESTORE TABLE to one of its versions takes positions back)"
-            raise self.refusal(detail, then=back if self.action == "rewind" else another_table(self.stream))
+            if self.action == "adopt":
+                detail += ": only the log of the table that is gone says which records its numbers belong to"
+            raise self.refusal(detail, then=another_table(self.stream))
 
     def refuse_gap(self) -> None:
         """Refuse an action that needs the positions if they are unknown.

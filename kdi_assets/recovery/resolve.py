@@ -20,6 +20,7 @@ from kdi_assets.recovery.context import Action as Action
 from kdi_assets.recovery.context import ProposedPositions, ResolveContext, another_table
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.rewind import Target, check_rows_to_remove, refuse_over_erased, rewind
+from kdi_assets.recovery.rewind_to_spans import rewind_to_spans, way_back
 from kdi_assets.recovery.rows_past_position import PastPositionCounts, RowsPastPosition, from_positions
 from kdi_assets.sources.of_stream import source_of
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
@@ -99,7 +100,8 @@ def decide(
         case "new-topic":
             proposal = new_topic(context)
         case "rewind":
-            proposal = rewind(context, Target(topic_partition, to, to_timestamp, to_version))
+            target, way = Target(topic_partition, to, to_timestamp, to_version), way_back(context)
+            proposal = rewind_to_spans(context, way, target) if way else rewind(context, target)
             refuse_over_erased(context, proposal.after)
         case "adopt":
             proposal = adopt(context)
@@ -131,7 +133,8 @@ def _context(stream: Stream, lake: str, action: Action, session: Callable[[], Sp
 
 def _decision(context: ResolveContext, proposal: ProposedPositions) -> Decision:
     action, after = context.action, {**context.positions, **proposal.after}
-    refuse_unmarked(context.stream, context.ledger.entry, context.topic.topic_id, after, {})
+    marks = proposal.fields.get("bookmarks", {})
+    refuse_unmarked(context.stream, context.ledger.entry, context.topic.topic_id, after, marks)
     counts, last_read = check_rows_to_remove(context, after) if action == "rewind" else (PastPositionCounts(), {})
     return Decision(
         action=action,

@@ -32,6 +32,7 @@ from kdi_assets.sources.kinesis.errors import BookmarkMissing, KinesisUnanswered
 from kdi_assets.sources.kinesis.look import Ahead, HeldRecords, look_ahead, of_each, refuse_hole, refuse_other_last
 from kdi_assets.sources.kinesis.reader import ShardStart, failure_of
 from kdi_assets.sources.kinesis.shards import ListedShard, id_of, list_shards, ready
+from kdi_assets.sources.kinesis.way_back import SpansBack
 from kdi_assets.sources.source import (
     LEADER_SECONDS,
     REQUEST_SECONDS,
@@ -44,6 +45,7 @@ from kdi_assets.sources.source import (
     Retention,
     TopicState,
     Waiting,
+    WayBack,
 )
 from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.kinesis import FanOut, KinesisRegion
@@ -219,6 +221,13 @@ class KinesisSource:
             return other_reading(spark, access, ranges, spans, tuple(all_known), listed=listed)
 
         return Again(held.topic(topic), partial(held.read, self.connection), audited)
+
+    def way_back(self, topic: TopicState, entries: Sequence[LedgerEntry]) -> WayBack:
+        client = kinesis_client(self.connection)
+        with translated(self.connection, topic.topic):
+            summary = client.describe_stream_summary(StreamName=topic.topic)
+            shards = _shards(client, topic.topic, summary)
+        return SpansBack(self.connection, client, topic, shards, _held(summary), entries)
 
     def failure(self, root: str) -> KdiError | None:
         return failure_of(root, self.connection.name)
