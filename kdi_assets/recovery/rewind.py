@@ -25,7 +25,7 @@ from kdi_assets.recovery.rows_past_position import (
     RowsPastPosition,
     from_positions,
 )
-from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.of_stream import source_failures, source_of
 from kdi_assets.sources.source import oldest_timestamps
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
@@ -203,7 +203,8 @@ def check_rows_to_remove(
     )
     before = {} if has_bookmarks else _last_before(context, rows)
     last_read = {**unmoved_last_read(context.ledger.entry, after), **before}
-    counts = rows.count()
+    with source_failures(stream):
+        counts = rows.count()
     if counts.without_timestamp:
         raise context.refusal(
             f"{counts.without_timestamp:,} rows past the new positions have no timestamp among their coordinates, and "

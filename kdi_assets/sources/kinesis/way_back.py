@@ -121,7 +121,7 @@ class SpansBack:
         before = bookmark_at(self.entries, tp, start)
         if before is None:
             raise SpanForgotten(stream=tp.topic, shard=shard, start=start, end=first.range.end)
-        before = replace(before, held_seconds=self.held.seconds, ended=False)
+        before = replace(before, held_seconds=self.held.seconds)
         # Whatever retention took after this record, the span's first record was the next one.
         now = replace(before, seen_at=self._until)
         ahead = look_ahead(self.client, tp.topic, shard, now, until=self._until, held=self.held)

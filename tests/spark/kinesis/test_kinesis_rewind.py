@@ -14,13 +14,15 @@ from kdi_assets.audit.source_comparison import compare
 from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.resolve import Decision, commit_decision, decide
-from kdi_assets.sources.kinesis.errors import ShardTrimmed
+from kdi_assets.sources.kinesis import capture, source
+from kdi_assets.sources.kinesis.errors import ShardTrimmed, SpanDiffers
 from kdi_assets.stream.stream import TopicPartition
 from kdi_assets.upkeep.erase import erase
 from kdi_assets.upkeep.erase_selection import EraseFilter
-from tests.kinesis_drains import HOUR, Crash, Put, crash_at
+from tests.kinesis_drains import EFO, HOUR, Crash, Put, crash_at
 from tests.kpl import UserRecord, aggregate_of
 from tests.oracle import read_back
+from tests.spark.kinesis.test_kinesis_again import beginning_after, skipping
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
 
@@ -249,3 +251,67 @@ def test_a_rewind_into_an_aggregate_goes_to_the_edge_before_it(
     orders.drain()
     assert numbers(orders) == numbered
     assert_whole(orders)
+
+
+def test_a_rewind_of_a_table_that_is_read_by_efo(spark: SparkSession, lake: str, server: KinesisServer) -> None:
+    """Procedure: two drains ten hours apart, a rewind to the second after the bookmark before it aged out; drain."""
+    orders = Put(spark, lake, server, shards=1, consumer=EFO)
+    for count in (20, 15):
+        orders.put(count)
+        orders.drain()
+        server.advance(13 * HOUR)
+
+    rewind(orders, A, to=30)
+    orders.put(5)
+    orders.drain()
+
+    assert_whole(orders)
+
+
+def test_rows_of_another_stream_that_had_the_name_stay(spark: SparkSession, lake: str, server: KinesisServer) -> None:
+    """Procedure: a stream is drained, made again, and drained with fewer records; back to the first of these."""
+    orders = Put(spark, lake, server, shards=1)
+    orders.put(20)
+    orders.drain()
+    orders.client.delete_stream(StreamName="orders")
+    server.advance(60)
+    orders.client.create_stream(StreamName="orders", ShardCount=1)
+    server.advance(60)
+    commit_decision(spark, decide(orders.stream, lake, "new-topic", session=lambda: spark), orders.stream, lake)
+    orders.put(10)
+    orders.drain()
+
+    decision = shown(orders, A, to=4)
+    commit_decision(spark, decision, orders.stream, lake)
+
+    assert (decision.after, decision.past_position.row_count) == ({A: 0}, 10)
+    assert orders.drained() == orders.ids[:20]
+    orders.drain()
+    assert orders.drained() == orders.ids
+    assert audit(orders.stream, lake=lake, session=lambda: spark).complete
+
+
+def test_other_records_than_the_drained_ones_are_refused_and_one_that_was_passed_over_is_drained(
+    spark: SparkSession, lake: str, server: KinesisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: a drain's reader skips a record in the midst of others; another one begins after the first record, and
+    nobody looks at the seams.
+    """
+    orders = Put(spark, lake, server, shards=1)
+    orders.put(10)
+    orders.drain()
+    with monkeypatch.context() as mutated:
+        mutated.setattr(source, "_refuse_open_seams", lambda *seen: None)
+        mutated.setattr(capture, "read_shards", skipping(orders.put(10)[4]))
+        orders.drain()
+        mutated.setattr(capture, "read_shards", beginning_after(A, orders.put(10)[0]))
+        orders.drain()
+    before = orders.drained()
+    assert before == [i for i in orders.ids if i not in (14, 20)]
+
+    with pytest.raises(SpanDiffers):
+        shown(orders, A, to=10)
+    rewind(orders, A, to=19)
+    orders.drain()
+
+    assert orders.drained() == [i for i in orders.ids if i != 14]

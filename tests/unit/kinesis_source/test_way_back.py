@@ -222,10 +222,26 @@ def test_what_retention_took_is_gone_and_what_follows_it_is_not(server: KinesisS
     assert abs(mark.seen_at - (first.arrived - LATE_MS)) < 5_000, "a record that goes unread from now on is a loss"
     assert mark.held_seconds == 24 * HOUR
 
+    whole, reading.entries = reading.entries, [replace(reading.entries[1], ranges=(), spans={}), *reading.entries[2:]]
+    assert reading.way.to({A: 3}).gone == {A: 4}, "of a commit that is gone too, no later edge is taken instead"
+    reading.entries = whole
     server.advance(5 * HOUR)
     assert reading.way.to({A: 6}).gone == {A: 9}
     server.advance(48 * HOUR)
     assert reading.way.to({A: 9}).gone == {A: 15}, "nothing is held"
+
+
+def test_records_older_than_the_first_drain_are_unread_again_since_they_arrived(server: KinesisServer) -> None:
+    """Procedure: records are ten hours old when a table begins; its start says that all before is accounted for."""
+    reading = Reading(server)
+    reading.fill(4, minutes=600)
+    start = Bookmark(seen_at=milliseconds(reading.source.topic("orders").as_of or datetime.now(UTC)) - LATE_MS)
+    reading.entries = [replace(reading.entries[0], positions={A: 0}, bookmarks={A: start})]
+    reading.drain()
+
+    back = reading.way.to({A: 2})
+
+    assert back.bookmarks[A].seen_at < start.seen_at - 9 * HOUR * 1000
 
 
 def test_commits_that_are_gone_are_told_from_records_that_are_gone(server: KinesisServer) -> None:
