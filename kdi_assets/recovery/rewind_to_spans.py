@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kdi_assets.audit.audit import highest_offsets
 from kdi_assets.ledger.history import live_history
 from kdi_assets.recovery.context import ProposedPositions, ResolveContext, another_table, in_utc
+from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.rewind import Target, at_version, refuse_odd_target
 from kdi_assets.sources.of_stream import source_of
 from kdi_assets.sources.source import SetBack, WayBack
@@ -35,7 +36,7 @@ def rewind_to_spans(context: ResolveContext, way: WayBack, target: Target) -> Pr
         raise context.refusal("the log no longer shows which records were read", then=another_table(context.stream))
     known = context.positions
     if target.only is not None and target.only not in context.topic.partitions:
-        raise context.refusal(f"{target.only} has expired, and its records are gone")
+        raise _expired(context, target.only, "of any offset")
     chosen = known if target.only is None else {target.only: known.get(target.only, 0)}
     wanted, where = _wanted(context, way, target, chosen)
     lower = {tp: at for tp, at in wanted.items() if at < chosen[tp]}
@@ -61,7 +62,7 @@ def _wanted(
         marks, since = context.ledger.entry.bookmarks if context.ledger.entry else {}, target.moment.timestamp() * 1000
         for tp in expired:
             if tp in marks and marks[tp].arrived >= since:
-                raise context.refusal(f"{tp} has expired, and its records of {in_utc(target.moment)} or later are gone")
+                raise _expired(context, tp, f"of {in_utc(target.moment)} or later")
         is_past = context.topic.as_of is None or target.moment < context.topic.as_of
         found = way.offsets_at(target.moment, listed) if is_past else {}
         return found, f"of {in_utc(target.moment)} or later"
@@ -69,13 +70,18 @@ def _wanted(
         after = at_version(context, chosen, target.version)
         for tp in expired:
             if after[tp] < chosen[tp]:
-                raise context.refusal(f"{tp} has expired, and its records since version {target.version} are gone")
+                raise _expired(context, tp, f"since version {target.version}")
         return {tp: after[tp] for tp in listed}, f"not in the table at version {target.version}"
     highest = highest_offsets(context.session(), context.stream, context.log.uri)
     return {tp: highest.get(tp, -1) + 1 for tp in listed}, "after the last row"
 
 
-def _gone(context: ResolveContext, tp: TopicPartition, at: int, held_from: int) -> Exception:
+def _expired(context: ResolveContext, tp: TopicPartition, which: str) -> NothingToResolve:
+    later = f"kdi history {context.stream.name}   (rewind to a later version or time, or another shard)"
+    return context.refusal(f"{tp} has expired, and its records {which} are gone", then=later)
+
+
+def _gone(context: ResolveContext, tp: TopicPartition, at: int, held_from: int) -> NothingToResolve:
     position, name = context.positions.get(tp, 0), context.stream.name
     if held_from >= position:
         detail, then = "no record below the position", f"kdi history {name}   (the rows so far stay as they are)"
