@@ -164,6 +164,9 @@ class MemorySource:
     def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[LedgerEntry]) -> Again:
         return again_by(self, topic)
 
+    def way_back(self, topic: TopicState, entries: Sequence[LedgerEntry]) -> None:
+        return None
+
     def failure(self, root: str) -> None:
         return None
 

@@ -85,9 +85,9 @@ class ResolveContext:
         Raises:
             NothingToResolve: Its offsets are numbers of the table's own reading.
         """
-        if self.topic.as_of and self.action in ("rewind", "adopt"):
-            back = f"kdi history {self.stream.name}   (RESTORE TABLE to one of its versions takes positions back)"
-            raise self.refusal(NUMBERS, then=back if self.action == "rewind" else another_table(self.stream))
+        if self.topic.as_of and self.action == "adopt":
+            detail = f"{NUMBERS}: only the log of the table that is gone says which records its numbers belong to"
+            raise self.refusal(detail, then=another_table(self.stream))
 
     def refuse_gap(self) -> None:
         """Refuse an action that needs the positions if they are unknown.

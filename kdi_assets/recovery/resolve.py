@@ -20,8 +20,9 @@ from kdi_assets.recovery.context import NUMBERS, ProposedPositions, ResolveConte
 from kdi_assets.recovery.context import Action as Action
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.rewind import Target, check_rows_to_remove, refuse_over_erased, rewind
+from kdi_assets.recovery.rewind_to_spans import rewind_to_spans, way_back
 from kdi_assets.recovery.rows_past_position import PastPositionCounts, RowsPastPosition, from_positions
-from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.of_stream import source_failures, source_of
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 from kdi_assets.wording import sql_command
 
@@ -108,7 +109,8 @@ def decide(
         case "new-topic":
             proposal = new_topic(context)
         case "rewind":
-            proposal = rewind(context, Target(topic_partition, to, to_timestamp, to_version))
+            target, way = Target(topic_partition, to, to_timestamp, to_version), way_back(context)
+            proposal = rewind_to_spans(context, way, target) if way else rewind(context, target)
             refuse_over_erased(context, proposal.after)
         case "adopt":
             proposal = adopt(context)
@@ -175,7 +177,8 @@ def commit_decision(
     if bounds := decision.removes:
         topic = source_of(stream).topic(stream.topic)
         rows = RowsPastPosition(spark, stream, lake, decision.table_version, topic, bounds, decision.before)
-        staged = rows.removal(decision.past_position)
+        with source_failures(stream):
+            staged = rows.removal(decision.past_position)
     entry = next_entry(
         stream,
         decision.ledger,

@@ -25,7 +25,7 @@ from kdi_assets.recovery.rows_past_position import (
     RowsPastPosition,
     from_positions,
 )
-from kdi_assets.sources.of_stream import source_of
+from kdi_assets.sources.of_stream import source_failures, source_of
 from kdi_assets.sources.source import oldest_timestamps
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
@@ -53,15 +53,11 @@ def rewind(context: ResolveContext, target: Target) -> ProposedPositions:
     Raises:
         NothingToResolve: The broker no longer has the messages to drain again, or nothing would change.
     """
-    targets = [value for value in (target.offset, target.moment, target.version) if value is not None]
-    if len(targets) > 1:
-        raise context.refusal("an offset, a timestamp and a version exclude each other")
-    if not targets:
-        if target.only is not None:
-            raise context.refusal("--topic-partition needs --to, --to-timestamp or --to-version")
+    refuse_odd_target(context, target)
+    if target == Target():
         return _to_end_of_rows(context)
     context.refuse_gap()
-    if target.offset is not None:
+    if target.offset is not None and target.only is not None:
         return _to_offset(context, target.only, target.offset)
     known = context.positions
     chosen = known if target.only is None else {target.only: known.get(target.only, 0)}
@@ -70,7 +66,7 @@ def rewind(context: ResolveContext, target: Target) -> ProposedPositions:
         after, where = _at_moment(context, chosen, target.moment), f"{in_utc(target.moment)} or later"
     else:
         after, where = (
-            _at_version(context, chosen, target.version or 0),
+            at_version(context, chosen, target.version or 0),
             f"not in the table at version {target.version}",
         )
     lower = {tp: at for tp, at in after.items() if at < chosen[tp]}
@@ -78,6 +74,23 @@ def rewind(context: ResolveContext, target: Target) -> ProposedPositions:
         raise context.refusal(f"nothing below the positions is {where}")
     steps = ", ".join(f"[{at}, {known.get(tp, 0)}) of {tp}" for tp, at in sorted(lower.items()))
     return ProposedPositions(lower, f"what is {where} is drained again: {steps}")
+
+
+def refuse_odd_target(context: ResolveContext, target: Target) -> None:
+    """Refuse a target that does not say where positions are set back to.
+
+    Raises:
+        NothingToResolve: It says too much or too little.
+    """
+    targets = [value for value in (target.offset, target.moment, target.version) if value is not None]
+    if len(targets) > 1:
+        raise context.refusal("an offset, a timestamp and a version exclude each other")
+    if not targets and target.only is not None:
+        raise context.refusal("--topic-partition needs --to, --to-timestamp or --to-version")
+    if target.offset is not None and target.only is None:
+        raise context.refusal("--to needs --topic-partition")
+    if target.moment is not None and target.moment.tzinfo is None:
+        raise context.refusal(f"timestamp {target.moment.isoformat()} has no zone")
 
 
 def refuse_over_erased(context: ResolveContext, after: Mapping[TopicPartition, int]) -> None:
@@ -92,10 +105,11 @@ def refuse_over_erased(context: ResolveContext, after: Mapping[TopicPartition, i
     highest = highest_erased(stream.erased_uri(lake), entries, topic_id=context.topic.topic_id)
     for tp, at in sorted(after.items()):
         if (erased := highest.get(tp.partition, -1)) >= at:
+            # Of Kinesis, the offset after it is set back to the edge before it, if it is none itself.
+            later = "" if context.topic.as_of else f", or a rewind of {tp} to {erased + 1} or later"
             raise context.refusal(
                 f"offset {erased} of {tp} was erased, and after a rewind to {at} a drain would bring it back",
-                then=f"kdi replay {stream.name} --from DATE --to DATE --yes   (leaves erased messages out), or a "
-                f"rewind of {tp} to {erased + 1} or later",
+                then=f"kdi replay {stream.name} --from DATE --to DATE --yes   (leaves erased messages out){later}",
             )
 
 
@@ -109,9 +123,7 @@ def _to_end_of_rows(context: ResolveContext) -> ProposedPositions:
     return ProposedPositions(after, reason)
 
 
-def _to_offset(context: ResolveContext, only: TopicPartition | None, offset: int) -> ProposedPositions:
-    if only is None:
-        raise context.refusal("--to needs --topic-partition")
+def _to_offset(context: ResolveContext, only: TopicPartition, offset: int) -> ProposedPositions:
     position, offsets = context.positions.get(only, 0), context.topic.partitions[only]
     highest = min(position, offsets.end)
     if not offsets.earliest <= offset <= highest:
@@ -124,8 +136,6 @@ def _to_offset(context: ResolveContext, only: TopicPartition | None, offset: int
 def _at_moment(
     context: ResolveContext, chosen: Mapping[TopicPartition, int], moment: datetime
 ) -> Mapping[TopicPartition, int]:
-    if moment.tzinfo is None:
-        raise context.refusal(f"timestamp {moment.isoformat()} has no zone")
     partitions, source = context.topic.partitions, source_of(context.stream)
     topic = replace(context.topic, partitions={tp: partitions[tp] for tp in chosen})
     found = source.offsets_at(topic, moment)
@@ -144,9 +154,14 @@ def _at_moment(
     return found
 
 
-def _at_version(
+def at_version(
     context: ResolveContext, chosen: Mapping[TopicPartition, int], version: int
 ) -> Mapping[TopicPartition, int]:
+    """The positions of some topic partitions at a version of the table.
+
+    Raises:
+        NothingToResolve: They are unknown, are those of another topic, or the broker does not hold their messages.
+    """
     if version > context.ledger.version:
         raise context.refusal(f"there is no version {version}; the newest is {context.ledger.version}")
     try:
@@ -161,7 +176,7 @@ def _at_version(
     # A topic partition that appeared later had position 0, as after a RESTORE.
     after = {tp: then.positions.get(tp, 0) for tp in chosen}
     for tp, at in after.items():
-        earliest = context.topic.partitions[tp].earliest
+        earliest = context.topic.partitions[tp].earliest if tp in context.topic.partitions else 0
         if at < min(earliest, chosen[tp]):
             raise context.refusal(
                 f"at version {version} the position of {tp} was {at}, and the broker holds it from {earliest} on"
@@ -180,14 +195,16 @@ def check_rows_to_remove(
     lower = {tp: at for tp, at in after.items() if at < context.positions.get(tp, 0)}
     if not lower:
         return PastPositionCounts(), {}
-    stream, session = context.stream, context.session()
-    if not keeps_timestamps(context.log.schema, stream):
+    stream, session, has_bookmarks = context.stream, context.session(), context.topic.as_of is not None
+    if not has_bookmarks and not keeps_timestamps(context.log.schema, stream):
         _refuse_other_messages_before(context, lower)
     rows = RowsPastPosition(
         session, stream, context.lake, context.ledger.version, context.topic, from_positions(lower), context.positions
     )
-    last_read = {**unmoved_last_read(context.ledger.entry, after), **_last_before(context, rows)}
-    counts = rows.count()
+    before = {} if has_bookmarks else _last_before(context, rows)
+    last_read = {**unmoved_last_read(context.ledger.entry, after), **before}
+    with source_failures(stream):
+        counts = rows.count()
     if counts.without_timestamp:
         raise context.refusal(
             f"{counts.without_timestamp:,} rows past the new positions have no timestamp among their coordinates, and "

@@ -17,7 +17,7 @@ from kdi_assets.ledger.letters import dead_letters_with_state
 from kdi_assets.ledger.rewrite import MESSAGE, as_deletions, old_rows, rows_of_messages, rows_with_files
 from kdi_assets.ledger.superseded_offsets import NO_END
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.source import Again, TopicState
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -170,7 +170,12 @@ class RowsPastPosition:
         readable = [r for r in map(self._readable, self.bounds.values()) if r.offset_count]
         if not readable:
             return self.spark.createDataFrame([], "partition int, offset bigint, timestamp timestamp")
-        return source_of(self.stream).read(self.spark, readable).select(*MESSAGE)
+        return self._again.read(self.spark, readable).select(*MESSAGE)
+
+    @cached_property
+    def _again(self) -> Again:
+        entries = self._history.entries if self._history else ()
+        return source_of(self.stream).again(self.topic, tuple(self.bounds.values()), reversed(entries))
 
     @cached_property
     def _held(self) -> DataFrame:
@@ -182,7 +187,7 @@ class RowsPastPosition:
         return self._messages if keeps_timestamps(schema, self.stream) else self._messages.limit(0)
 
     def _readable(self, r: OffsetRange) -> OffsetRange:
-        offsets, position = self.topic.partitions[r.topic_partition], self.positions.get(r.topic_partition, 0)
+        offsets, position = self._again.topic.partitions[r.topic_partition], self.positions.get(r.topic_partition, 0)
         start = max(r.start, offsets.earliest)
         return replace(r, start=start, end=max(start, min(r.end, offsets.end, position)))
 
@@ -217,7 +222,8 @@ class RowsPastPosition:
             bounds_sql(self.bounds)
         )
         messages = self._messages.withColumnRenamed("timestamp", "held")
-        past_end = bounds_sql(from_positions({tp: held.high_watermark for tp, held in self.topic.partitions.items()}))
+        held_until = {tp: held.high_watermark for tp, held in self._again.topic.partitions.items()}
+        past_end = bounds_sql(from_positions(held_until))
         replaced = F.expr(f"count_if(held <> timestamp OR ({past_end}))").alias("replaced")
         both = of_topic.join(messages, ["partition", "offset"], "left")
         found = both.agg(F.count("*").alias("letters"), replaced).collect()[0]

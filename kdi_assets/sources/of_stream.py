@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import singledispatch
 
+from kdi_assets.runtime.spark_failures import translated
 from kdi_assets.sources.kinesis.errors import OffsetsUnknown
 from kdi_assets.sources.source import Source
 from kdi_assets.stream.kinesis import FanOut, KinesisRegion
@@ -16,6 +18,16 @@ def source_of(stream: Stream) -> Source:
     if isinstance(stream, KinesisStream):
         return source_at(stream.cluster, stream.fan_out, stream.name)
     return source_at(stream.cluster)
+
+
+def source_failures(stream: Stream) -> AbstractContextManager[None]:
+    """Raise the source's error where a task of Spark failed because of it; other failures pass unchanged.
+
+    Raises:
+        KdiError: As ``Source.failure``.
+    """
+    source = source_of(stream)
+    return translated(lambda failure: source.failure(failure.root))
 
 
 def refuse_unknown_offsets(stream: Stream) -> None:

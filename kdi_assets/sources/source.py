@@ -183,6 +183,49 @@ def again_by(source: Source, topic: TopicState) -> Again:
 
 
 @dataclass(frozen=True, slots=True)
+class SetBack:
+    """Positions that are set back together.
+
+    Attributes:
+        positions: At or before the wanted ones; also of topic partitions that must be read after them.
+        bookmarks: Of these positions, and of topic partitions that are no longer at their end.
+        notes: Why a position is not the wanted one, in words.
+        gone: Of positions whose messages are not all held: the offset from which on they are.
+    """
+
+    positions: Mapping[TopicPartition, int]
+    bookmarks: Mapping[TopicPartition, Bookmark] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    gone: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+class WayBack(Protocol):
+    """Where positions can be set back to, of a source that cannot begin to read at every offset."""
+
+    def offsets_at(self, moment: datetime, of: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """An offset at or before the first drained message with a timestamp at or after ``moment``.
+
+        Args:
+            moment: Not later than ``TopicState.as_of``.
+
+        Returns:
+            Absent without such a message; 0 if others of then or later may be gone.
+        """
+        ...
+
+    def to(self, offsets: Mapping[TopicPartition, int]) -> SetBack:
+        """The positions to read messages again from offsets on.
+
+        Args:
+            offsets: Below the positions; an offset without a message counts as the next one.
+
+        Raises:
+            KdiError: Messages are there, and nobody knows which offsets they had.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """What follows the positions of a topic whose offsets are not known.
 
@@ -366,6 +409,14 @@ class Source(Protocol):
 
         Raises:
             KdiError: Messages are there, and nobody knows which offsets they had.
+        """
+        ...
+
+    def way_back(self, topic: TopicState, entries: Sequence[LedgerEntry]) -> WayBack | None:
+        """Where positions can be set back to; ``None``: to every offset that the source has.
+
+        Args:
+            entries: The live ledger entries, newest first.
         """
         ...
 

@@ -165,6 +165,11 @@ def oldest_record(client: Any, stream: str, shard: str, *, until: int) -> SeenRe
     return _first_after(client, stream, shard, Bookmark(), until, start_of(Bookmark())).first
 
 
+def first_since(client: Any, stream: str, shard: str, moment: int, *, until: int) -> SeenRecord | None:
+    """The first record that arrived at a moment or later, in milliseconds since 1970; ``None`` as ``oldest_record``."""
+    return _first_after(client, stream, shard, Bookmark(), until, start_of(Bookmark(at=moment))).first
+
+
 def start_of(bookmark: Bookmark) -> Mapping[str, Any]:
     """Where a shard begins of which no record was read."""
     if bookmark.at is None:

@@ -42,6 +42,7 @@ from kdi_assets.sources.kinesis.losses import losses
 from kdi_assets.sources.kinesis.reader import ShardStart, failure_of
 from kdi_assets.sources.kinesis.shards import ListedShard, bookmarks_of, id_of, list_shards, look_at_ready
 from kdi_assets.sources.kinesis.watch import KinesisWatch
+from kdi_assets.sources.kinesis.way_back import SpansBack
 from kdi_assets.sources.source import (
     LEADER_SECONDS,
     REQUEST_SECONDS,
@@ -54,6 +55,7 @@ from kdi_assets.sources.source import (
     Retention,
     TopicState,
     Waiting,
+    WayBack,
 )
 from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.kinesis import FanOut, KinesisRegion
@@ -242,6 +244,13 @@ class KinesisSource:
             return other_reading(spark, access, ranges, spans, tuple(all_known), listed=listed)
 
         return Again(held.topic(topic), partial(held.read, self.connection), audited)
+
+    def way_back(self, topic: TopicState, entries: Sequence[LedgerEntry]) -> WayBack:
+        client = kinesis_client(self.connection)
+        with translated(self.connection, topic.topic):
+            summary = client.describe_stream_summary(StreamName=topic.topic)
+            shards = _shards(client, topic.topic, summary)
+        return SpansBack(self.connection, client, topic, shards, _held(summary), entries, self.table)
 
     def failure(self, root: str) -> KdiError | None:
         return failure_of(root, self.connection.name)

@@ -144,7 +144,7 @@ def test_a_decision_moves_no_position_that_is_only_a_number(
     orders.drain()
     shard = TopicPartition("orders", 0)
 
-    for action, numbers in (("rewind", {"to": 10}), ("accept-loss", {"until": 40})):
+    for action, numbers in (("accept-loss", {"until": 40}), ("adopt", {})):
         with pytest.raises(NothingToResolve):
             decide(orders.stream, lake, action, topic_partition=shard, session=lambda: spark, **numbers)  # type: ignore[arg-type]
 
