@@ -153,17 +153,27 @@ def at_record(bookmark: Bookmark) -> Mapping[str, Any]:
 
 def _is_there(client: Any, stream: str, shard: str, bookmark: Bookmark) -> bool:
     """Whether the record of the bookmark can still be read; three answers are known of one that cannot."""
+    record = record_at(client, stream, shard, bookmark.sequence, until=bookmark.arrived + LATE_MS)
+    if record and record.digest != bookmark.digest:
+        raise BookmarkDiffers(stream=stream, shard=shard, sequence=bookmark.sequence)
+    return record is not None
+
+
+def record_at(client: Any, stream: str, shard: str, sequence: str, *, until: int) -> SeenRecord | None:
+    """The record with a sequence number; ``None`` if it cannot be read.
+
+    Args:
+        until: It did not arrive later, in milliseconds since 1970.
+    """
     try:
-        for page in pages(client, stream, shard, most=1, **at_record(bookmark)):
+        for page in pages(client, stream, shard, most=1, **at_record(Bookmark(sequence))):
             for record in page.records:
-                if record.sequence == bookmark.sequence and record.digest != bookmark.digest:
-                    raise BookmarkDiffers(stream=stream, shard=shard, sequence=bookmark.sequence)
-                return record.sequence == bookmark.sequence
-            if page.reaches(bookmark.arrived + LATE_MS):
+                return record if record.sequence == sequence else None
+            if page.reaches(until):
                 break
     except client.exceptions.InvalidArgumentException:
-        return False
-    return False
+        return None
+    return None
 
 
 def _first_after(

@@ -18,6 +18,7 @@ from kdi_assets.ledger.spans import spans_of
 from kdi_assets.sources.kinesis.again import held_spans
 from kdi_assets.sources.kinesis.audited import other_reading
 from kdi_assets.sources.kinesis.capture import Capture, captured, refuse_other_records
+from kdi_assets.sources.kinesis.checkpoints import at_checkpoints
 from kdi_assets.sources.kinesis.client import (
     LATE_MS,
     LOOK_ATTEMPTS,
@@ -144,11 +145,16 @@ class KinesisSource:
             start = topic.as_of - timedelta(seconds=1)
         with translated(self.connection, topic.topic):
             held = _held(kinesis_client(self.connection).describe_stream_summary(StreamName=topic.topic))
+        # The oldest record; those that retention removes before they can be read are before the start.
+        oldest = Bookmark(seen_at=_until(topic) - LATE_MS, held_seconds=held.seconds)
+        if isinstance(start, Mapping):
+            with translated(self.connection, topic.topic):
+                return at_checkpoints(
+                    kinesis_client(self.connection), topic, {str(s): str(a) for s, a in start.items()}, oldest
+                )
         if isinstance(start, datetime) and milliseconds(start) >= held.since:
-            mark = Bookmark(at=milliseconds(start), held_seconds=held.seconds)
-        else:  # the oldest record; those that retention removes before they can be read are before the start
-            mark = Bookmark(seen_at=_until(topic) - LATE_MS, held_seconds=held.seconds)
-        return dict.fromkeys(topic.partitions, mark)
+            oldest = Bookmark(at=milliseconds(start), held_seconds=held.seconds)
+        return dict.fromkeys(topic.partitions, oldest)
 
     def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
         look = self._look(topic, ledger)
