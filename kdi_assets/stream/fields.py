@@ -49,9 +49,9 @@ from kdi_assets.stream.written_format import WrittenFormat, check_format, format
 Status = Literal["active", "paused", "retired"]
 """``paused``: no sensor starts a run; ``retired``: nothing is ever drained again, the table stays as it is."""
 
-StartPolicy = Literal["earliest", "latest"] | datetime | Mapping[int, int]
+StartPolicy = Literal["earliest", "latest"] | datetime | Mapping[int, int] | Mapping[str, str]
 """Where a stream without positions begins: a word, a time, or the next offset of topic partitions by number. A topic
-partition without an offset begins at its earliest."""
+partition without an offset begins at its earliest. Of Kinesis, checkpoints of shards by their ids."""
 
 REFUSED_TABLE_PROPERTIES = {
     "delta.setTransactionRetentionDuration": "Delta would forget the positions of idle topic partitions",

@@ -21,7 +21,7 @@ from kdi_assets.stream.field_types import (
     wrong,
 )
 from kdi_assets.stream.fields import Announce, References, StartPolicy
-from kdi_assets.stream.kinesis import CONSUMER_NAME, OUR_CONSUMERS, FanOut, KinesisRegion
+from kdi_assets.stream.kinesis import CHECKPOINT_WORDS, CONSUMER_NAME, OUR_CONSUMERS, FanOut, KinesisRegion
 from kdi_assets.stream.message_rules import Route, TombstonePolicy
 from kdi_assets.stream.source_struct import KINESIS
 from kdi_assets.stream.stream import Stream
@@ -34,8 +34,18 @@ def _connection_named(name: str, info: ValidationInfo) -> SourceConnection:
 
 def _start(value: object) -> object:
     if isinstance(value, dict):
-        raise wrong("numbers of records are known to this table only", "earliest, latest, or e.g. 2026-01-01T00:00:00Z")
+        return _checkpoints(value)
     return start_of("earliest" if value == "trim_horizon" else value)
+
+
+def _checkpoints(value: dict[object, object]) -> dict[str, str]:
+    """Checkpoints by shard: a sequence number, or a word; also as the Kinesis Client Library writes them."""
+    for shard, at in value.items():
+        at = str(at).lower()
+        if not re.fullmatch(r"shardId-\d{12}", str(shard)) or not (at in CHECKPOINT_WORDS or re.fullmatch(r"\d+", at)):
+            said = f"{{{shard}: {at}}} is not a shard and the sequence number of the last record that was read"
+            raise wrong(said, "e.g. {shardId-000000000000: '4959…', shardId-000000000001: trim_horizon}, or shard_end")
+    return {str(shard): CHECKPOINT_WORDS.get(str(at).lower(), str(at)) for shard, at in value.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +92,13 @@ class KinesisStream(Stream):
         SourceConnection, WrittenAs(str, _connection_named), Field(validation_alias="connection", examples=["main"])
     ]
     """Name of the KinesisConnection document of the stream."""
-    start: Annotated[StartPolicy, BeforeValidator(_start, json_schema_input_type=str), Field(examples=["earliest"])] = (
-        "earliest"
-    )
-    """Where a new stream begins: earliest (or trim_horizon), latest, or a timestamp with its zone. It is resolved once,
-    and later changes have no effect."""
+    start: Annotated[
+        StartPolicy,
+        BeforeValidator(_start, json_schema_input_type=str | dict[str, str]),
+        Field(examples=["earliest"]),
+    ] = "earliest"
+    """Where a new stream begins: earliest (or trim_horizon), latest, a timestamp with its zone, or the checkpoint of
+    each shard, which another reader left. It is resolved once, and later changes have no effect."""
     date_expression: Annotated[Sql, Field(validation_alias="date", examples=["to_date(at)"])]
     """Spark SQL for the row's date (UTC), over the record's fields and the struct `kinesis` (stream, shard_id,
     sequence_number, subsequence_number, partition, offset, timestamp, partition_key)."""

@@ -146,7 +146,8 @@ class Stream(StreamFields):
     def start_offsets(self) -> dict[TopicPartition, int]:
         """The next offsets that an explicit start names; none under another policy."""
         given = self.start if isinstance(self.start, Mapping) else {}
-        return {TopicPartition(self.topic, number): given[number] for number in sorted(given)}
+        offsets = ((number, offset) for number, offset in given.items() if isinstance(number, int))
+        return {TopicPartition(self.topic, number): int(offset) for number, offset in sorted(offsets)}
 
     def patience_seconds(self, now: datetime) -> float | None:
         """How long a message may wait until it is drained; ``None`` if no limit is a time, or the stream is paused."""

@@ -9,6 +9,7 @@ import pytest
 
 from kdi_assets.components.names import topic_key
 from kdi_assets.config.loader import load_folder, load_streams
+from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.kinesis import FanOut, KinesisRegion
 from kdi_assets.stream.kinesis_stream import KinesisStream
 from kdi_assets.stream.stream import Stream
@@ -77,10 +78,22 @@ def test_a_start_is_a_word_or_a_time(tmp_path: Path, written_as: str, start: obj
     assert only(tmp_path, table(f", start: {written_as}")).start == start
 
 
+def test_a_start_is_the_checkpoint_of_each_shard(tmp_path: Path) -> None:
+    last = "4" * 56
+    words = f"{id_of(1)}: '{last}', {id_of(2)}: TRIM_HORIZON, {id_of(3)}: SHARD_END, {id_of(4)}: earliest"
+
+    found = only(tmp_path, table(f", start: {{{id_of(0)}: {last}, {words}}}"))
+
+    after = {0: last, 1: last, 2: "trim_horizon", 3: "shard_end", 4: "trim_horizon"}
+    assert found.start == {id_of(shard): at for shard, at in after.items()}
+    assert found.start_offsets == {}
+
+
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        (table(", start: {0: 12}"), "start: numbers of records are known to this table only; earliest, latest"),
+        (table(", start: {0: 12}"), "start: {0: 12} is not a shard and the sequence number of the last record"),
+        (table(f", start: {{{id_of(0)}: latest}}"), f"start: {{{id_of(0)}: latest}} is not a shard and the sequence"),
         (table(", start: soon"), "start: 'soon' does not say where to begin"),
         (table(", tombstones: row"), "tombstones: every record of Kinesis has data; remove the line"),
         (table(", route: {when: id > 1}"), "route: is not supported for a stream of Kinesis yet"),

@@ -51,7 +51,8 @@ def other_reading(
     from pyspark import StorageLevel
 
     stream, newest = ranges[0].topic_partition.topic, entries[0].bookmarks
-    ended = {tp: () for tp, mark in newest.items() if mark.ended and not entries[0].positions.get(tp)}
+    unread = [tp for tp, mark in newest.items() if mark.ended and not entries[0].positions.get(tp)]
+    ended = {tp: () for tp in unread if not _is_left_out(tp, entries)}
     known = {tp: of_shard for tp, of_shard in {**ended, **spans}.items() if tp in listed}
     shards = {tp.partition: _shard(tp, of_shard, newest.get(tp, Bookmark())) for tp, of_shard in known.items()}
     send_by_value(aggregates, held_records)
@@ -64,6 +65,12 @@ def other_reading(
         yield OtherReading(_messages(spark, rows, ranges, differing.keys()), tuple(faults))
     finally:
         rows.unpersist()
+
+
+def _is_left_out(tp: TopicPartition, entries: Sequence[LedgerEntry]) -> bool:
+    """Whether a shard was ended before this table began: another reader has read it."""
+    begun = [entry for entry in entries if entry.topic_id == entries[0].topic_id][-1]
+    return begun.kind == "start" and begun.bookmarks.get(tp, Bookmark()).ended
 
 
 def _shard(tp: TopicPartition, spans: Sequence[NumberedSpan], newest: Bookmark) -> HeldShard:

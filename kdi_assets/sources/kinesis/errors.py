@@ -198,6 +198,18 @@ class SeamOpen(Transient):
     what_to_run = AGAIN
 
 
+class CheckpointUnusable(Terminal):
+    """The document's `start` does not say where each shard begins, or what it says cannot be read."""
+
+    stream: str
+    shard: str
+    said: str
+
+    what_happened = "`start` of {stream}: {shard} {said}."
+    what_is_safe = "nothing was read and nothing was written."
+    what_to_run = "kdi check   (first correct `start`)"
+
+
 class SpanDiffers(Terminal):
     """Records that were read again are not those that a drain read: count or sequence numbers differ.
 

@@ -18,6 +18,7 @@ from kdi_assets.ledger.spans import spans_of
 from kdi_assets.sources.kinesis.again import held_spans
 from kdi_assets.sources.kinesis.audited import other_reading
 from kdi_assets.sources.kinesis.capture import Capture, captured, refuse_other_records
+from kdi_assets.sources.kinesis.checkpoints import at_checkpoints
 from kdi_assets.sources.kinesis.client import (
     LATE_MS,
     LOOK_ATTEMPTS,
@@ -160,11 +161,15 @@ class KinesisSource:
         now = topic.as_of - timedelta(seconds=1)
         held = HeldRecords(milliseconds(now), topic.retention.seconds)
         start = now if start == "latest" else start
+        # The oldest record; those that retention removes before they can be read are before the start.
+        oldest = Bookmark(seen_at=_until(topic) - LATE_MS, held_seconds=held.seconds)
+        if isinstance(start, Mapping):
+            checkpoints = {str(shard): str(at) for shard, at in start.items()}
+            with translated(self.connection, topic.topic):
+                return at_checkpoints(kinesis_client(self.connection), topic, checkpoints, oldest)
         if isinstance(start, datetime) and milliseconds(start) >= held.since:
-            mark = Bookmark(at=milliseconds(start), held_seconds=held.seconds)
-        else:  # the oldest record; those that retention removes before they can be read are before the start
-            mark = Bookmark(seen_at=_until(topic) - LATE_MS, held_seconds=held.seconds)
-        return dict.fromkeys(topic.partitions, mark)
+            oldest = Bookmark(at=milliseconds(start), held_seconds=held.seconds)
+        return dict.fromkeys(topic.partitions, oldest)
 
     def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
         look = self._look(topic, ledger)
