@@ -17,10 +17,8 @@ from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.stream import Stream, TopicPartition
 from tests.kinesis import kinesis_client
-from tests.kinesis_drains import EFO, NEVER_NEAR_MS, Put, described, meanwhile, reads_on
+from tests.kinesis_drains import EFO, NEVER_NEAR_MS, POLLING, Put, described, meanwhile, reads_on
 from tests.oracle import entries, read_back
-
-POLLING = {"mode": "polling"}
 
 
 def test_rows_and_positions_are_the_same_in_both_modes(spark: SparkSession, lake: str, server: KinesisServer) -> None:
