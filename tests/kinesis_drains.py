@@ -21,6 +21,7 @@ from kdi_assets.drain.drain import drain
 from kdi_assets.recovery.resolve import Action, commit_decision, decide
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.sources.kinesis.shards import id_of, number_of
+from kdi_assets.stream.kinesis_stream import KinesisStream
 from kdi_assets.stream.stream import OffsetRange, Stream
 from tests.documents import written
 from tests.kinesis import hash_range, kinesis_client
@@ -127,8 +128,9 @@ class Put:
         self.client.merge_shards(StreamName="orders", ShardToMerge=shard, AdjacentShardToMerge=adjacent)
         self._resharded()
 
-    def scale(self, count: int) -> None:
-        """Have so many equal shards."""
+    def scale(self, more: int) -> None:
+        """Have so many more or fewer shards, of equal shares of the hash keys."""
+        count = len(self.open_shards()) + more
         self.client.update_shard_count(StreamName="orders", TargetShardCount=count, ScalingType="UNIFORM_SCALING")
         self._resharded()
 
@@ -147,6 +149,11 @@ class Put:
     @property
     def uri(self) -> str:
         return self.stream.table_uri(self.lake)
+
+    @property
+    def by_fan_out(self) -> bool:
+        assert isinstance(self.stream, KinesisStream)
+        return self.stream.consumer.mode == "efo"
 
     def session(self) -> SparkSession:
         return self.spark
