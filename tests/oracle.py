@@ -181,7 +181,7 @@ def rows_differ(message: Produced, *, rows: Sequence[Row], reading: Reading, coo
 
 def _row_differs(message: Produced, row: Row, wanted: Row, coordinates: str) -> str:
     kept = at_path(row, coordinates)
-    have = {path: at_path(row, path) for path in wanted} | {"topic": kept["topic"]}
+    have = {path: at_path(row, path) for path in wanted} | {"topic": kept["topic" if "topic" in kept else "stream"]}
     wanted = {**wanted, "topic": message.topic_partition.topic}
     if isinstance(kept.get("timestamp"), datetime):  # the table of another writer may not have it
         have, wanted = (

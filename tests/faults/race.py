@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from threading import Barrier, BrokenBarrierError
+from typing import TYPE_CHECKING, Protocol
 
+from kdi_assets.drain.drain import drain
 from kdi_assets.drain.errors import AnotherDrainActive
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import KdiError
 from kdi_assets.stream.stream import Stream
-from tests.driven import DrivenStream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Driven(Protocol):
+    """What drains need: of Kafka or Kinesis."""
+
+    lake: str
+
+    @property
+    def session(self) -> Callable[[], SparkSession]: ...
 
 
 def drain_at_once(
-    web: DrivenStream, definitions: Sequence[Stream], *, refusals: tuple[type[KdiError], ...] = (AnotherDrainActive,)
+    web: Driven, definitions: Sequence[Stream], *, refusals: tuple[type[KdiError], ...] = (AnotherDrainActive,)
 ) -> list[DrainReport | KdiError]:
     """Drain with each document, in separate sessions; neither reads before both have planned.
 
@@ -34,7 +46,7 @@ def drain_at_once(
     def run(definition: Stream) -> DrainReport | KdiError:
         session = web.session().newSession()
         try:
-            return replace(web, session=lambda: session).drain(definition, at=at)
+            return drain(definition, lake=web.lake, session=lambda: session, at=at)
         except refusals as refused:
             return refused
         finally:

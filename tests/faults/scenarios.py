@@ -50,5 +50,13 @@ SCENARIOS: tuple[str, ...] = (
     "table written by an earlier release",
     "code location reloads during a run",
     "schema registry down, unknown schema id",
+    "Kinesis: shards split, merged, scaled",
+    "Kinesis: shards closed or expired unread",
+    "Kinesis: retention passes a shard's position",
+    "Kinesis: stream deleted and made again",
+    "Kinesis: requests throttled, failed, cut off, repeated",
+    "Kinesis: subscriptions taken, ended, cut off",
+    "Kinesis: consumers gone, not ACTIVE, too many",
+    "Kinesis: records of several user records, large ones",
 )
-"""Every fault that applies to Kafka and Delta; each has at least one test, which the run of the matrix checks."""
+"""Every fault that applies to Kafka, Kinesis and Delta; each has a test or more, which the run of the matrix checks."""

@@ -58,6 +58,7 @@ def test_a_missing_consumer_is_registered_once_and_active(kinesis: KinesisEndpoi
     assert kinesis.server.calls("RegisterStreamConsumer") == 1
 
 
+@pytest.mark.scenario("Kinesis: consumers gone, not ACTIVE, too many")
 def test_a_consumer_that_is_never_active_is_waited_for_two_minutes(kinesis: KinesisEndpoint) -> None:
     assert kinesis.server
     kinesis.server.behaviour.activation_ms = 10 * DAY * 1000
@@ -66,6 +67,7 @@ def test_a_consumer_that_is_never_active_is_waited_for_two_minutes(kinesis: Kine
         active(kinesis)
 
 
+@pytest.mark.scenario("Kinesis: consumers gone, not ACTIVE, too many")
 def test_a_stream_with_20_consumers_has_no_room_for_another(kinesis: KinesisEndpoint) -> None:
     for number in range(20):
         kinesis.consumer("orders", f"c{number:02}")
@@ -74,6 +76,7 @@ def test_a_stream_with_20_consumers_has_no_room_for_another(kinesis: KinesisEndp
         active(kinesis)
 
 
+@pytest.mark.scenario("Kinesis: consumers gone, not ACTIVE, too many")
 def test_a_registration_that_is_throttled_or_raced_is_made_later(kinesis: KinesisEndpoint) -> None:
     assert kinesis.server
     for code in ("LimitExceededException", "ResourceInUseException"):

@@ -332,7 +332,7 @@ def _until(topic: TopicState) -> int:
 
 
 def _refuse_open_seams(client: Any, capture: Capture, ahead: Mapping[TopicPartition, Ahead]) -> None:
-    """Refuse unless the second client sees the edges of each shard, and where the reader began again, as the reader."""
+    """Refuse unless the second client sees edges, ends and new beginnings of each shard as the reader does."""
 
     def refuse(tp: TopicPartition) -> None:
         read, first, shard = capture.shards[tp], ahead[tp].first, id_of(tp.partition)
@@ -340,7 +340,9 @@ def _refuse_open_seams(client: Any, capture: Capture, ahead: Mapping[TopicPartit
             detail = f"the second client sees {first}, the first record read is {read.span.first}"
             raise SeamOpen(stream=tp.topic, shard=shard, detail=detail)
         refuse_other_last(client, tp.topic, shard, read.bookmark)
-        for before, after in read.resumed:
+        # What is after a wrong end would never be read: a shard is not looked at again once it has ended.
+        end = [(read.bookmark.sequence, "")] if read.bookmark.ended else []
+        for before, after in dict.fromkeys((*read.resumed, *end)):
             refuse_hole(client, tp.topic, shard, before, after)
 
     of_each(sorted(capture.shards), refuse)

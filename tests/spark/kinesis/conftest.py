@@ -6,15 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
+from kdi_assets.dev.kinesis.server import KinesisServer
+from tests.kinesis_drains import kinesis_of_environment
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisServer]:
     """A server that both clients reach with the keys of the environment."""
-    server = start_kinesis()
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
-    yield server
-    server.stop()
-    assert (server.unmet_faults(), server.failures()) == ([], [])
+    with kinesis_of_environment(monkeypatch) as server:
+        yield server

@@ -73,6 +73,7 @@ class Producer(Put):
         return Counter((x["reason"], x["value"]) for x in read_back(self.stream, self.lake).dead_letters)
 
 
+@pytest.mark.scenario("Kinesis: records of several user records, large ones")
 def test_each_user_record_is_a_row_once_with_its_own_key(spark: SparkSession, lake: str, server: KinesisServer) -> None:
     """Purpose: an aggregate takes as many numbers as it has user records, and no position lies inside of one.
     Procedure: put aggregates, one of them by the generator, and records between them; end a drain before its commit;
@@ -106,6 +107,7 @@ def test_each_user_record_is_a_row_once_with_its_own_key(spark: SparkSession, la
     assert audit(orders.stream, lake=lake, session=lambda: spark).complete
 
 
+@pytest.mark.scenario("Kinesis: records of several user records, large ones")
 @pytest.mark.parametrize(
     ("limit", "messages"),
     [
@@ -128,6 +130,7 @@ def test_a_plan_ends_behind_an_aggregate(
     assert orders.messages() == messages
 
 
+@pytest.mark.scenario("Kinesis: records of several user records, large ones")
 def test_user_records_of_another_shard_are_dead_letters_and_the_others_rows(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
@@ -190,6 +193,7 @@ def test_a_drain_that_stops_before_an_offset_ends_before_its_aggregate(
     assert orders.messages() == [3, 6]
 
 
+@pytest.mark.scenario("Kinesis: records of several user records, large ones", "Kinesis: shards split, merged, scaled")
 def test_an_aggregate_for_a_shard_that_was_split_gives_each_user_record_once(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
@@ -209,6 +213,7 @@ def test_an_aggregate_for_a_shard_that_was_split_gives_each_user_record_once(
     assert orders.letters() == Counter(("wrong_shard", user.data) for user in right)
 
 
+@pytest.mark.scenario("Kinesis: records of several user records, large ones", "poison message")
 def test_what_only_looks_like_an_aggregate_is_an_ordinary_record(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
@@ -244,6 +249,7 @@ def test_what_only_looks_like_an_aggregate_is_an_ordinary_record(
     assert Counter({data: n for (_, data), n in orders.letters().items()}) == Counter([*odd, inner])
 
 
+@pytest.mark.scenario("Kinesis: records of several user records, large ones")
 def test_user_records_are_decompressed_each_by_itself(spark: SparkSession, lake: str, server: KinesisServer) -> None:
     orders = Producer(spark, lake, server, shards=1, compression="gzip")
     packed = [UserRecord(user.key, gzip.compress(user.data)) for user in orders.users(3)]

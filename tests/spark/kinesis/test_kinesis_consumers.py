@@ -33,6 +33,7 @@ def registered(orders: Put, name: str) -> str:
     return str(made["Consumer"]["ConsumerARN"])
 
 
+@pytest.mark.scenario("Kinesis: subscriptions taken, ended, cut off", "two drivers at once")
 def test_a_drain_whose_consumer_another_drain_takes_ends_and_the_other_one_commits(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
@@ -48,10 +49,11 @@ def test_a_drain_whose_consumer_another_drain_takes_ends_and_the_other_one_commi
     server.behaviour.least_behind_ms = 0
     other.result()
 
-    assert orders.drained() == orders.ids
+    orders.assert_each_record_once()
     assert len([entry for entry in orders.entries() if entry.kind == "drain"]) == 1
 
 
+@pytest.mark.scenario("Kinesis: subscriptions taken, ended, cut off")
 def test_a_consumer_that_stays_in_use_stops_a_drain(spark: SparkSession, lake: str, server: KinesisServer) -> None:
     orders = Put(spark, lake, server, shards=1, consumer=EFO)
     orders.put(20)
@@ -62,9 +64,10 @@ def test_a_consumer_that_stays_in_use_stops_a_drain(spark: SparkSession, lake: s
     assert orders.drained() == []
     orders.drain()
 
-    assert orders.drained() == orders.ids
+    orders.assert_each_record_once()
 
 
+@pytest.mark.scenario("Kinesis: consumers gone, not ACTIVE, too many")
 def test_a_consumer_that_is_deregistered_while_it_reads_is_registered_by_the_next_drain(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
@@ -81,7 +84,7 @@ def test_a_consumer_that_is_deregistered_while_it_reads_is_registered_by_the_nex
     assert orders.drained() == []
     orders.drain()
 
-    assert orders.drained() == orders.ids
+    orders.assert_each_record_once()
     assert server.calls("RegisterStreamConsumer") == 2
 
 
@@ -97,6 +100,7 @@ def test_a_consumer_of_ours_may_end_with_each_drain(spark: SparkSession, lake: s
     assert server.calls("RegisterStreamConsumer") == 2
 
 
+@pytest.mark.scenario("Kinesis: consumers gone, not ACTIVE, too many")
 def test_a_consumer_that_someone_registered_is_used_and_stays(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:

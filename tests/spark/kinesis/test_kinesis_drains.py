@@ -26,6 +26,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.scenario("Kinesis: shards split, merged, scaled")
 def test_each_record_is_a_row_once_through_a_crash_and_a_split(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
@@ -60,6 +61,7 @@ def test_each_record_is_a_row_once_through_a_crash_and_a_split(
     assert audit(orders.stream, lake=lake, session=lambda: spark).complete
 
 
+@pytest.mark.scenario("Kinesis: requests throttled, failed, cut off, repeated")
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
 def test_requests_that_fail_neither_lose_nor_double_a_record(
     spark: SparkSession, lake: str, server: KinesisServer, faults: list[Fault]
@@ -74,9 +76,10 @@ def test_requests_that_fail_neither_lose_nor_double_a_record(
 
     orders.drain()
 
-    assert orders.drained() == orders.ids
+    orders.assert_each_record_once()
 
 
+@pytest.mark.scenario("Kinesis: retention passes a shard's position")
 def test_records_that_were_lost_from_the_disk_and_read_again_from_elsewhere_are_refused(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
@@ -99,6 +102,7 @@ def test_records_that_were_lost_from_the_disk_and_read_again_from_elsewhere_are_
     assert not orders.drained()
 
 
+@pytest.mark.scenario("Kinesis: requests throttled, failed, cut off, repeated")
 @pytest.mark.parametrize(
     ("code", "error"),
     [("AccessDeniedException", KinesisRequestRefused), ("ResourceNotFoundException", KinesisUnanswered)],
@@ -116,7 +120,7 @@ def test_what_the_executors_are_refused_stops_a_drain_before_it_commits(
     assert orders.drained() == []
     orders.drain()
 
-    assert orders.drained() == orders.ids
+    orders.assert_each_record_once()
 
 
 def test_a_drain_takes_its_records_in_plans_of_max_records(
@@ -144,6 +148,7 @@ def test_a_plan_of_a_part_of_what_was_read_ends_at_a_record(
     assert [entry.messages for entry in orders.entries() if entry.kind == "drain"] == [150, 250]
 
 
+@pytest.mark.scenario("idle topic, start at its end")
 def test_latest_is_the_moment_of_the_first_commit(spark: SparkSession, lake: str, server: KinesisServer) -> None:
     orders = Put(spark, lake, server, shards=1, start="latest")
     orders.put(10)
@@ -176,7 +181,7 @@ def test_a_reader_that_begins_too_late_stops_a_drain(
             orders.drain()
     orders.drain()
 
-    assert orders.drained() == orders.ids
+    orders.assert_each_record_once()
 
 
 def test_no_log_has_the_keys_that_the_executors_get(

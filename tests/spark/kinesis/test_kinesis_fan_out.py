@@ -17,12 +17,11 @@ from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.stream import Stream, TopicPartition
 from tests.kinesis import kinesis_client
-from tests.kinesis_drains import EFO, NEVER_NEAR_MS, Put, described, meanwhile, reads_on
+from tests.kinesis_drains import EFO, NEVER_NEAR_MS, POLLING, Put, described, meanwhile, reads_on
 from tests.oracle import entries, read_back
 
-POLLING = {"mode": "polling"}
 
-
+@pytest.mark.scenario("Kinesis: shards split, merged, scaled", "Kinesis: subscriptions taken, ended, cut off")
 def test_rows_and_positions_are_the_same_in_both_modes(spark: SparkSession, lake: str, server: KinesisServer) -> None:
     """Purpose: the mode may change between any two drains of a table.
     Procedure: drain a stream into three tables: polled, with fan-out, and with both in turns; while the second one
@@ -84,6 +83,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.scenario("Kinesis: subscriptions taken, ended, cut off")
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
 def test_subscriptions_that_fail_neither_lose_nor_double_a_record(
     spark: SparkSession, lake: str, server: KinesisServer, faults: list[Fault]
@@ -98,10 +98,11 @@ def test_subscriptions_that_fail_neither_lose_nor_double_a_record(
 
     assert orders.drain() == 1
 
-    assert orders.drained() == orders.ids
+    orders.assert_each_record_once()
     assert server.calls("SubscribeToShard") > len(faults)
 
 
+@pytest.mark.scenario("Kinesis: subscriptions taken, ended, cut off")
 def test_a_subscription_that_ends_after_five_minutes_is_made_again(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
@@ -115,10 +116,11 @@ def test_a_subscription_that_ends_after_five_minutes_is_made_again(
     orders.drain()
 
     passed.result()
-    assert orders.drained() == orders.ids
+    orders.assert_each_record_once()
     assert server.calls("SubscribeToShard") == 2
 
 
+@pytest.mark.scenario("Kinesis: requests throttled, failed, cut off, repeated")
 def test_a_shard_that_ends_after_its_iterator_failed_is_looked_at_behind_its_last_record(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_shard_that_ends_after_its_iterator_failed_is_looked_at_behind_its_las
     assert server.calls("GetShardIterator", shard=id_of(0)) == 2 + 3
 
 
+@pytest.mark.scenario("Kinesis: subscriptions taken, ended, cut off", "Kinesis: shards split, merged, scaled")
 def test_a_shard_that_is_split_while_it_is_read_is_ended_and_not_subscribed_to_again(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
@@ -156,7 +159,7 @@ def test_a_shard_that_is_split_while_it_is_read_is_ended_and_not_subscribed_to_a
     orders.put(200)
     orders.drain()
 
-    assert orders.drained() == orders.ids
+    orders.assert_each_record_once()
     assert {tp.partition: mark.ended for tp, mark in orders.entries()[-1].bookmarks.items()} == {
         0: True,
         1: False,

@@ -119,6 +119,7 @@ def test_a_dead_letter_leads_to_its_record_and_can_be_replayed(
     assert audit(orders.stream, lake=lake, session=lambda: spark).complete
 
 
+@pytest.mark.scenario("RESTORE and time travel")
 def test_after_a_restore_the_records_since_that_version_are_drained_again(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
@@ -133,7 +134,7 @@ def test_after_a_restore_the_records_since_that_version_are_drained_again(
 
     orders.drain()
 
-    assert orders.drained() == orders.ids
+    orders.assert_each_record_once()
 
 
 def test_a_decision_moves_no_position_that_is_only_a_number(

@@ -16,6 +16,7 @@ from kdi_assets.stream.stream import TopicPartition
 from tests.kinesis_drains import HOUR, Put
 
 
+@pytest.mark.scenario("Kinesis: retention passes a shard's position")
 @pytest.mark.parametrize("behaviour", ["horizon", "refused", "empty"])
 def test_a_record_that_retention_passed_after_it_was_read_is_no_loss(
     spark: SparkSession, lake: str, server: KinesisServer, behaviour: Any
@@ -30,7 +31,7 @@ def test_a_record_that_retention_passed_after_it_was_read_is_no_loss(
 
     orders.drain()
 
-    assert orders.drained() == orders.ids
+    orders.assert_each_record_once()
 
 
 def test_retention_that_may_have_passed_unread_records_is_refused(
@@ -48,6 +49,7 @@ def test_retention_that_may_have_passed_unread_records_is_refused(
     assert orders.drained() == orders.ids[:10]
 
 
+@pytest.mark.scenario("Kinesis: retention passes a shard's position")
 def test_a_shard_that_is_idle_for_longer_than_retention_is_no_loss_while_it_is_drained(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
@@ -60,10 +62,11 @@ def test_a_shard_that_is_idle_for_longer_than_retention_is_no_loss_while_it_is_d
     orders.put(20)
     orders.drain()
 
-    assert orders.drained() == orders.ids
+    orders.assert_each_record_once()
     assert [entry.kind for entry in orders.entries()] == ["start", "drain", *["renewal"] * 4, "drain"]
 
 
+@pytest.mark.scenario("Kinesis: shards closed or expired unread")
 def test_a_shard_may_expire_once_it_was_read_to_its_end(spark: SparkSession, lake: str, server: KinesisServer) -> None:
     orders = Put(spark, lake, server, shards=1)
     orders.put(10)
@@ -74,11 +77,12 @@ def test_a_shard_may_expire_once_it_was_read_to_its_end(spark: SparkSession, lak
         orders.drain()
     listed = [shard["ShardId"] for shard in orders.client.list_shards(StreamName="orders")["Shards"]]
 
-    assert orders.drained() == orders.ids
+    orders.assert_each_record_once()
     assert listed == [id_of(1), id_of(2)]
     assert orders.entries()[-1].positions[TopicPartition("orders", 0)] == 10
 
 
+@pytest.mark.scenario("Kinesis: stream deleted and made again")
 def test_a_stream_that_was_created_again_is_refused_until_somebody_decides(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
@@ -102,6 +106,7 @@ def test_a_stream_that_was_created_again_is_refused_until_somebody_decides(
     assert orders.drained() == orders.ids
 
 
+@pytest.mark.scenario("Kinesis: shards closed or expired unread", "Kinesis: shards split, merged, scaled")
 def test_shards_that_were_closed_before_they_were_read_are_read_before_their_children(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
@@ -116,7 +121,7 @@ def test_shards_that_were_closed_before_they_were_read_are_read_before_their_chi
 
     assert orders.drain() == 2, "the empty one needs no plan, its children and their child need one each"
 
-    assert orders.drained() == orders.ids
+    orders.assert_each_record_once()
     assert {tp.partition: mark.ended for tp, mark in orders.entries()[-1].bookmarks.items()} == {
         **dict.fromkeys((0, 1, 2), True),
         3: False,

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from threading import Barrier
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
-from kdi_assets.ledger.bookmarks import Bookmark
-from kdi_assets.sources.kinesis import client
+from kdi_assets.ledger.bookmarks import Bookmark, Span
+from kdi_assets.sources.kinesis import client, source
+from kdi_assets.sources.kinesis.capture import Capture, ShardRead
 from kdi_assets.sources.kinesis.errors import (
     BookmarkDiffers,
     EndlessAnswers,
@@ -20,9 +26,10 @@ from kdi_assets.sources.kinesis.look import (
     refuse_hole,
     refuse_other_last,
 )
+from kdi_assets.sources.kinesis.reader import ShardStart
 from kdi_assets.sources.kinesis.shards import ListedShard, id_of, ready
-from kdi_assets.stream.stream import TopicPartition
-from tests.kinesis_shard import OneShard, sequence_of
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from tests.kinesis_shard import OneShard, ledger_of, sequence_of
 
 
 @pytest.mark.parametrize(
@@ -126,3 +133,29 @@ def test_many_shards_are_asked_at_once_and_an_error_of_one_is_raised() -> None:
     assert of_each([], ask) == {}
     with pytest.raises(SeamOpen, match="shardId-000000000013"):
         of_each(shards, refuse)
+
+
+@pytest.mark.parametrize("last", ["b", "c"])
+def test_an_end_of_a_shard_is_believed_if_nothing_follows_it(
+    shard: OneShard, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    """Purpose: a shard that has ended is never read again, so a wrong end is a loss for good.
+    Procedure: after the record a, the reader says that it read up to the end of a closed shard: to b, or to c.
+    """
+    sequences = dict(zip("abc", shard.put("a", "b", "c"), strict=True))
+    shard.client.split_shard(StreamName="s", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    shard.server.advance(60)
+    tp, mark = TopicPartition("s", 0), shard.bookmark(sequences["a"], "a")
+    end = replace(shard.bookmark(sequences[last], last), ended=True)
+    read = OffsetRange(tp, 1, "abc".index(last) + 1)
+    span = Span(sequences["b"], sequences[last], read.offset_count, 0)
+    told = ShardRead(ShardStart(tp, 1, mark, (0, 1)), read, end, span, ())
+
+    @contextmanager
+    def captured(*_: object, **__: object) -> Iterator[Capture]:
+        yield Capture(MagicMock(), {tp: told})
+
+    monkeypatch.setattr(source, "captured", captured)
+    believed: Any = nullcontext() if last == "c" else pytest.raises(SeamOpen, match="the reader read the end")
+    with believed, shard.source.hold(MagicMock(), shard.source.topic("s"), ledger_of(tp, mark), most=10) as held:
+        assert held.topic.partitions[tp].end == 3

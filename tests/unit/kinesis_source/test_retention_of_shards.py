@@ -74,6 +74,7 @@ def test_a_shard_that_appeared_is_refused_if_retention_may_have_passed_its_first
         assert sorted(tp.partition for tp in shard.source.waiting(shard.source.topic("s"), ledger).first_at) == [1, 2]
 
 
+@pytest.mark.scenario("Kinesis: shards closed or expired unread")
 def test_shards_whose_parents_came_and_went_unseen_are_refused(shard: OneShard) -> None:
     """Procedure: read the only shard to its end, split it, merge its children and let retention pass these."""
     parent = TopicPartition("s", 0)
@@ -110,6 +111,7 @@ def test_a_shard_that_ended_keeps_the_moment_at_which_it_was_seen_before_that() 
     assert seen_until(Bookmark("1", seen_at=5), 9, ended=False) == Bookmark("1", seen_at=9)
 
 
+@pytest.mark.scenario("Kinesis: retention passes a shard's position")
 def test_a_bookmark_that_a_shorter_retention_hid_is_a_loss_unless_the_shard_was_seen_within_a_day(
     shard: OneShard,
 ) -> None:
