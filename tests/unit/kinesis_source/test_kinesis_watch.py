@@ -18,6 +18,7 @@ from kdi_assets.monitoring.checks.backlog_checks import fresh
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.monitoring.errors import BacklogNotKnownYet
 from kdi_assets.sources.kinesis.errors import KinesisUnanswered, NoSuchKinesisStream, ShardTrimmed
+from kdi_assets.sources.kinesis.look import SHARDS_AT_ONCE
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.kinesis.watch import LOOKS, SUMMARIES_A_SECOND, WALKED_PAGES
 from kdi_assets.stream.limits import FreshnessLimits
@@ -230,8 +231,8 @@ def test_a_right_that_one_stream_lacks_refuses_only_that_stream(shard: OneShard,
     assert sorted(one.refusal is None for one in found) == [False, True]
 
 
-def test_a_connection_that_is_down_is_asked_once(shard: OneShard, lake: str) -> None:
-    ticks = Ticks(shard, lake, shards=4, names=(TOPIC, "other"))
+def test_a_connection_that_is_down_is_not_asked_about_every_shard(shard: OneShard, lake: str) -> None:
+    ticks = Ticks(shard, lake, shards=4, names=(TOPIC, "b", "c", "d"))
     ticks.tick()
     ticks.server.order(Fault("GetRecords", code="ExpiredTokenException", times=1000))
 
@@ -239,9 +240,9 @@ def test_a_connection_that_is_down_is_asked_once(shard: OneShard, lake: str) -> 
     ticks.server.unmet_faults()
     again, _ = ticks.tick()
 
-    assert [type(one.refusal) for one in found] == [KinesisUnanswered] * 2
-    assert calls[0] <= 8
-    assert [one.refusal for one in again] == [None] * 2
+    assert [type(one.refusal) for one in found] == [KinesisUnanswered] * 4
+    assert calls[0] <= SHARDS_AT_ONCE
+    assert [one.refusal for one in again] == [None] * 4
 
 
 def test_a_shard_that_ends_gives_way_to_its_children(shard: OneShard, lake: str) -> None:
