@@ -17,7 +17,8 @@ from kdi_assets.monitoring.backlog_reader import BacklogReader, read_backlog
 from kdi_assets.monitoring.checks.backlog_checks import fresh
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.monitoring.errors import BacklogNotKnownYet
-from kdi_assets.sources.kinesis.errors import KinesisUnanswered, NoSuchKinesisStream, ShardTrimmed
+from kdi_assets.sources.kinesis.errors import BookmarkDiffers, KinesisUnanswered, NoSuchKinesisStream, ShardTrimmed
+from kdi_assets.sources.kinesis.look import SHARDS_AT_ONCE
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.kinesis.watch import LOOKS, SUMMARIES_A_SECOND, WALKED_PAGES
 from kdi_assets.stream.limits import FreshnessLimits
@@ -230,8 +231,8 @@ def test_a_right_that_one_stream_lacks_refuses_only_that_stream(shard: OneShard,
     assert sorted(one.refusal is None for one in found) == [False, True]
 
 
-def test_a_connection_that_is_down_is_asked_once(shard: OneShard, lake: str) -> None:
-    ticks = Ticks(shard, lake, shards=4, names=(TOPIC, "other"))
+def test_a_connection_that_is_down_is_not_asked_about_every_shard(shard: OneShard, lake: str) -> None:
+    ticks = Ticks(shard, lake, shards=4, names=(TOPIC, "b", "c", "d"))
     ticks.tick()
     ticks.server.order(Fault("GetRecords", code="ExpiredTokenException", times=1000))
 
@@ -239,9 +240,9 @@ def test_a_connection_that_is_down_is_asked_once(shard: OneShard, lake: str) -> 
     ticks.server.unmet_faults()
     again, _ = ticks.tick()
 
-    assert [type(one.refusal) for one in found] == [KinesisUnanswered] * 2
-    assert calls[0] <= 8
-    assert [one.refusal for one in again] == [None] * 2
+    assert [type(one.refusal) for one in found] == [KinesisUnanswered] * 4
+    assert calls[0] <= SHARDS_AT_ONCE
+    assert [one.refusal for one in again] == [None] * 4
 
 
 def test_a_shard_that_ends_gives_way_to_its_children(shard: OneShard, lake: str) -> None:
@@ -373,3 +374,35 @@ def test_before_the_first_drain_the_backlog_says_what_waits(
     assert (found.refusal, found.offsets, found.needs_position_commit) == (None, waits, True)
     assert bool(found.topic_partitions[TopicPartition("s", 0)].next_at) == bool(waits)
     assert found.time_to_loss_seconds is None, "what retention removes before a start is not lost"
+
+
+@pytest.mark.parametrize("answer", ["horizon", "refused", "empty"])
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_bookmark_that_retention_has_passed_is_a_loss_unless_it_was_seen_since(
+    shard: OneShard, lake: str, answer: Literal["horizon", "refused", "empty"], seen: bool
+) -> None:
+    ticks = Ticks(shard, lake)
+    made = shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a")
+    mark = replace(shard.bookmark(made["SequenceNumber"], "a"), arrived=int(shard.server.now() * 1000))
+    ticks.server.advance(DAY + 3600)
+    mark = replace(mark, seen_at=int((shard.server.now() - 3600) * 1000)) if seen else mark
+    ticks.commit(ticks.streams[0], "drain", {0: mark}, shard.source.topic(TOPIC).topic_id, at=1)
+    ticks.server.behaviour.trimmed_position = answer
+
+    looks = [ticks.tick()[0][0] for _ in range(3)]
+
+    expected = (None, True) if seen else (ShardTrimmed, True)
+    assert (looks[-1].refusal and type(looks[-1].refusal), looks[-1].known) == expected
+
+
+def test_another_record_in_the_place_of_the_bookmark_s_is_a_refusal(shard: OneShard, lake: str) -> None:
+    ticks = Ticks(shard, lake)
+    made = shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a")
+    mark = shard.bookmark(made["SequenceNumber"], "another")
+    ticks.commit(ticks.streams[0], "drain", {0: mark}, shard.source.topic(TOPIC).topic_id, at=1)
+
+    ((found,), _) = ticks.tick()
+    (_, calls) = ticks.tick()
+
+    assert isinstance(found.refusal, BookmarkDiffers)
+    assert calls[0] == 0, "nothing changes until someone decides"
