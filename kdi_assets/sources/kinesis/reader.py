@@ -110,7 +110,8 @@ def reader_failures(connection: str) -> AbstractContextManager[None]:
     def error_of(failure: SparkFailure) -> KdiError | None:
         if "Service: Kinesis" not in failure.root:  # the SDK's text of an answer that is an error
             return None
-        passes = failure.root.startswith(_PASSING) or "Status Code: 5" in failure.root
+        code = failure.root.removeprefix("KinesisException: ")  # of errors that have no class of their own
+        passes = code.startswith(_PASSING) or "Status Code: 5" in failure.root
         return (KinesisUnanswered if passes else KinesisRequestRefused)(connection=connection, detail=failure.root)
 
     return translated(error_of)
