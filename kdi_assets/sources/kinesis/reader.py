@@ -189,6 +189,7 @@ def failure_of(root: str, connection: str) -> KdiError | None:
         return SpanDiffers(stream=stream, shard=shard, start=int(start), detail=detail)
     if not any(text in root for text in _OF_KINESIS):
         return None
-    told = root.startswith(_PASSING) or any(f"({code}" in root for code in _PASSING)  # by the SDK, by boto3
+    code = root.removeprefix("KinesisException: ")  # of errors that have no class of their own
+    told = code.startswith(_PASSING) or any(f"({passing}" in root for passing in _PASSING)  # by the SDK, by boto3
     passes = told or any(text in root for text in _BROKEN)
     return (KinesisUnanswered if passes else KinesisRequestRefused)(connection=connection, detail=root)

@@ -100,6 +100,8 @@ def test_a_role_that_cannot_be_taken_is_an_error_of_kinesis(
         ("InternalFailureException: oh (Service: Kinesis, Status Code: 500, Request ID: 1)", KinesisUnanswered),
         ("ProvisionedThroughputExceededException: busy (Service: Kinesis, Status Code: 400)", KinesisUnanswered),
         ("ResourceNotFoundException: gone (Service: Kinesis, Status Code: 400)", KinesisUnanswered),
+        ("KinesisException: ExpiredTokenException: old (Service: Kinesis, Status Code: 400)", KinesisUnanswered),
+        ("KinesisException: UnknownOperationException: no (Service: Kinesis, Status Code: 400)", KinesisRequestRefused),
         ("No space left on device", OSError),
     ],
 )

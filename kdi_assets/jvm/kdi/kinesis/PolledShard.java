@@ -95,7 +95,7 @@ final class PolledShard implements ShardPages {
         resumed = true;
       } catch (SdkException failed) {
         if (!Retries.mayPass(failed, tries)) {
-          throw failed;
+          throw Retries.named(failed);
         }
       }
       Retries.waitAbout(Retries.PAUSE_MILLIS);

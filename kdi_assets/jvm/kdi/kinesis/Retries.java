@@ -5,6 +5,7 @@ import software.amazon.awssdk.core.exception.SdkClientException;
 import software.amazon.awssdk.core.exception.SdkException;
 import software.amazon.awssdk.core.exception.SdkServiceException;
 import software.amazon.awssdk.services.kinesis.model.InternalFailureException;
+import software.amazon.awssdk.services.kinesis.model.KinesisException;
 import software.amazon.awssdk.services.kinesis.model.KmsThrottlingException;
 import software.amazon.awssdk.services.kinesis.model.LimitExceededException;
 import software.amazon.awssdk.services.kinesis.model.ProvisionedThroughputExceededException;
@@ -18,7 +19,8 @@ final class Retries {
   private Retries() {}
 
   static boolean mayPass(SdkException failed, int tries) {
-    if (failed instanceof ProvisionedThroughputExceededException
+    if (failed instanceof SdkServiceException answer && answer.isThrottlingException()
+        || failed instanceof ProvisionedThroughputExceededException
         || failed instanceof LimitExceededException
         || failed instanceof KmsThrottlingException) {
       return tries < TRIES;
@@ -28,6 +30,15 @@ final class Retries {
             || failed instanceof InternalFailureException // within an event stream, its answer has the status 200
             || ((SdkServiceException) failed).statusCode() >= 500;
     return passes && tries < TRIES_WITHOUT_ANSWER;
+  }
+
+  /** The same error with its code in its text: the SDK has no class for those that every service may answer. */
+  static SdkException named(SdkException failed) {
+    if (!(failed instanceof KinesisException answer) || answer.getClass() != KinesisException.class) {
+      return failed;
+    }
+    String text = answer.awsErrorDetails().errorCode() + ": " + answer.getMessage();
+    return KinesisException.builder().message(text).statusCode(answer.statusCode()).build();
   }
 
   /** Waits so long, or up to a pause longer: not all shards at once. */

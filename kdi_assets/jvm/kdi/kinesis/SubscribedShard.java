@@ -81,7 +81,7 @@ final class SubscribedShard implements ShardPages {
         refused &= open == null || !open.answered; // once answered, the next refusal is again maybe our own
         leave();
         if (!Retries.mayPass(failed, ++failures)) {
-          throw failed;
+          throw Retries.named(failed);
         }
         Retries.waitAbout(Retries.PAUSE_MILLIS);
       }
