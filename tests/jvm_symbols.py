@@ -251,6 +251,13 @@ JVM: Mapping[str, Sequence[str]] = {
         "kdi.kinesis.ShardReader.rows/5",
         "org.apache.spark.api.java.JavaSparkContext.fromSparkContext/1",
     ],
+    f"{KINESIS}:rows_on_disk": [
+        f"{_SQL}.classic.Dataset.queryExecution/0",
+        f"{_SQL}.execution.QueryExecution.toRdd/0",
+        "kdi.kinesis.RowsOnDisk.<init>/2",
+        "kdi.kinesis.RowsOnDisk.forget/0",
+        "kdi.kinesis.RowsOnDisk.rows/0",
+    ],
 }
 """``class.member/parameters``; a class or a static field without parameters; ``<init>`` is the constructor."""
 

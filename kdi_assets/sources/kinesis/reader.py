@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.runtime.py4j_log import unlogged_by_py4j
 from kdi_assets.runtime.spark_failures import SparkFailure, translated
-from kdi_assets.runtime.spark_internals import frame_of_internal_rows, jvm_context, jvm_type, jvm_view
+from kdi_assets.runtime.spark_internals import frame_of_internal_rows, jvm_context, jvm_frame, jvm_type, jvm_view
 from kdi_assets.sources.kinesis.errors import KinesisReaderMissing, KinesisRequestRefused, KinesisUnanswered
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.source import MESSAGES_DDL
@@ -97,6 +97,20 @@ def read_shards(
         keys = jvm.kdi.kinesis.Access(*access)
     rows = jvm.kdi.kinesis.ShardReader.rows(context, ranges, keys, stream, consumer)
     return frame_of_internal_rows(spark, rows, jvm_type(spark, ROWS_DDL))
+
+
+@contextmanager
+def rows_on_disk(spark: SparkSession, rows: DataFrame) -> Iterator[DataFrame]:
+    """The same rows, on the executors' disks until the body ends; the first job that uses them reads them."""
+    from py4j.protocol import Py4JError
+
+    executed = jvm_frame(rows).queryExecution()
+    held = jvm_view(spark).kdi.kinesis.RowsOnDisk(executed.toRdd(), len(rows.columns))
+    try:
+        yield frame_of_internal_rows(spark, held.rows(), jvm_type(spark, ROWS_DDL))
+    finally:
+        with suppress(Py4JError, ConnectionError):  # the JVM has ended, and its disk with it
+            held.forget()
 
 
 def reader_failures(connection: str) -> AbstractContextManager[None]:
