@@ -6,7 +6,7 @@ import gzip
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from kdi_assets.stream.message_format import Avro, AvroSingleObject, Bytes, Csv, Protobuf, SchemaFile, Text
 
@@ -49,6 +49,7 @@ class Content:
         stream: Fields of the stream that the demo's does not have.
         bad: Whether each hundredth message cannot become a row.
         engine: The engine that drains it, of ``worker.ENGINES``.
+        consumer: The mode in which it is read from a stream of Kinesis; empty: from a topic of Kafka.
     """
 
     title: str
@@ -56,6 +57,7 @@ class Content:
     stream: Callable[[], Fields] = dict
     bad: bool = False
     engine: str = "drain"
+    consumer: Literal["", "polling", "efo"] = ""
 
 
 def _csv(document: bytes) -> bytes:
@@ -122,4 +124,6 @@ CONTENTS: Mapping[str, Content] = {
     "bytes": Content("bytes", stream=lambda: _plain(Bytes())),
     "one_pass": Content("JSON to three tables, one pass", engine="one pass"),
     "three_drains": Content("JSON to three tables, three drains", engine="three drains"),
+    "kinesis": Content("JSON from Kinesis", consumer="polling"),
+    "kinesis_efo": Content("JSON from Kinesis, enhanced fan-out", consumer="efo"),
 }

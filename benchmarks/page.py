@@ -23,7 +23,7 @@ PAGE = "docs/benchmarks.md"
 BEGIN, END = "<!-- what `make bench` measured -->", "<!-- by hand -->"
 MEASURED = ("kdi_assets/formats", "kdi_assets/drain", "kdi_assets/jvm", "kdi_assets/ledger", "kdi_assets/delta")
 """The code that decides what a drain costs."""
-CPU, WALL, TO_CLEAN = "CPU", "wall", "to good JSON"
+CPU, WALL, TO_CLEAN, MEMORY = "CPU", "wall", "to good JSON", "memory to good JSON"
 GOALS: Mapping[tuple[int, str, str], Mapping[str, float]] = {
     (1_000_000, "clean", "warm"): {CPU: 0.75, WALL: 0.80},
     (1_000_000, "clean", "cold"): {CPU: 0.85},
@@ -32,6 +32,9 @@ GOALS: Mapping[tuple[int, str, str], Mapping[str, float]] = {
     (1_000, "clean", "warm"): {CPU: 0.70},
     (1_000, "clean", "cold"): {CPU: 0.60},
     (1_000, "bad", "warm"): {TO_CLEAN: 1.30},
+    **{(200_000, content, "warm"): {TO_CLEAN: 1.60} for content in ("kinesis", "kinesis_efo")},
+    **{(200_000, content, "cold"): {MEMORY: 1.20} for content in ("kinesis", "kinesis_efo")},
+    **{(1_000, content, "cold"): {TO_CLEAN: 1.20} for content in ("kinesis", "kinesis_efo")},
 }
 """Upper limits, by messages, content and kind."""
 
@@ -187,6 +190,7 @@ def _cells(run: Run, rounds: int, middle: Mapping[Run, Result]) -> list[str]:
         ratios = {CPU: used.cpu_seconds / reference.cpu_seconds, WALL: used.wall_seconds / reference.wall_seconds}
     if ours and run.content != "clean" and (clean := middle.get(replace(run, content="clean"))):
         ratios[TO_CLEAN] = used.cpu_seconds / clean.usage.cpu_seconds
+        ratios[MEMORY] = used.peak_rss_bytes / clean.usage.peak_rss_bytes
     goals = GOALS.get((run.messages, run.content, run.kind), {}) if ours else {}
     return [
         f"{run.messages:,}",

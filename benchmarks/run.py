@@ -23,6 +23,7 @@ from rich.console import Console
 
 from benchmarks.contents import CONTENTS
 from benchmarks.engines import PREFIXES, STREAMING
+from benchmarks.kinesis import KinesisTopic, benchmark_kinesis
 from benchmarks.page import Measured, Result
 from benchmarks.topic import Topic, benchmark_cluster
 from benchmarks.worker import HERE, Run, Worker
@@ -54,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     checkouts = [HERE, *([options.against.resolve()] if options.against else [])]
     runs = [replace(run, checkout=str(checkout)) for run in parsed(options.cases) for checkout in checkouts]
     results: list[Result] = []
-    with benchmark_cluster(home / "benchmark") as cluster:
+    with ExitStack() as stack:
+        cluster = stack.enter_context(benchmark_cluster(home / "benchmark"))
+        if any(CONTENTS[run.content].consumer for run in runs):
+            stack.enter_context(benchmark_kinesis())
         for messages in dict.fromkeys(run.messages for run in runs):
             site = Site(cluster, home / "benchmark" / "lake", [run for run in runs if run.messages == messages])
             found = [*site.warm_rounds(options.rounds), *site.cold_rounds(options.cold_rounds)]
@@ -92,8 +96,8 @@ class Site:
     def __init__(self, cluster: Cluster, lake: Path, runs: Sequence[Run]) -> None:
         rmtree(lake, ignore_errors=True)
         self._servers, self._lake, self._runs = cluster.bootstrap_servers, lake, runs
-        (self._broker,) = psutil.Process().children()
-        self._topics = {run.topic: Topic(cluster, run.topic, CONTENTS[run.content]) for run in runs}
+        self._senders = psutil.Process().children()
+        self._topics = {run.topic: _topic(cluster, run) for run in runs}
         self._messages = runs[0].messages
         self._grows = self._messages <= GROWING
         if not self._grows:
@@ -139,9 +143,9 @@ class Site:
 
     def _measured(self, worker: Worker, run: Run, number: int) -> Result:
         """One run, checked: every message is in a table."""
-        topic, before = self._topics[run.topic], self._broker.io_counters().write_chars
+        topic, before = self._topics[run.topic], self._sent_bytes()
         answer = worker.carry_out(run, anew=run.engine not in PREFIXES and not self._grows)
-        sent = self._broker.io_counters().write_chars - before
+        sent = self._sent_bytes() - before
         expected = (topic.published - topic.bad, topic.bad)
         if answer.rows is not None and (answer.rows, answer.dead_letters) != expected:
             sys.exit(f"{run}: {answer.rows:,} rows and {answer.dead_letters:,} dead letters, not {expected}")
@@ -150,6 +154,14 @@ class Site:
         other = f" of {run.checkout}" if run.checkout != str(HERE) else ""
         console.print(f"{label}{other}: {cpu:.2f} CPU s, {wall:.2f} s")
         return Result(run, answer.usage, sent, answer.stages)
+
+    def _sent_bytes(self) -> int:
+        return sum(sender.io_counters().write_chars for sender in self._senders)
+
+
+def _topic(cluster: Cluster, run: Run) -> Topic:
+    content = CONTENTS[run.content]
+    return (KinesisTopic if content.consumer else Topic)(cluster, run.topic, content)
 
 
 if __name__ == "__main__":

@@ -38,9 +38,9 @@ class Topic:
     """
 
     def __init__(self, cluster: Cluster, name: str, content: Content) -> None:
-        ensure_topic(cluster, name, partitions=PARTITIONS)
         self.name, self.published, self.bad = name, 0, 0
         self._cluster, self._content = cluster, content
+        self._create()
         self._good = WebRequests(Traffic(dates=DATES, seed=1))
         self._bad = WebRequests(Traffic(dates=DATES, seed=2, bad=1.0))
 
@@ -51,12 +51,18 @@ class Topic:
             DeliveryFailed: The broker did not acknowledge every message.
         """
         outbox = Outbox(self._cluster, self.name)
-        for sent in range(0, count, BATCH):
-            values = self._batch(min(BATCH, count - sent))
+        for values in self._batches(count):
             for partition in range(PARTITIONS):
                 outbox.put(values[partition::PARTITIONS], partition=partition)
             outbox.wait(until=0.0, stopped=lambda: False)
         outbox.close()
+
+    def _create(self) -> None:
+        ensure_topic(self._cluster, self.name, partitions=PARTITIONS)
+
+    def _batches(self, count: int) -> Iterator[list[bytes | None]]:
+        for sent in range(0, count, BATCH):
+            yield self._batch(min(BATCH, count - sent))
 
     def _batch(self, count: int) -> list[bytes | None]:
         now = datetime.now(UTC)

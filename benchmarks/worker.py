@@ -138,6 +138,10 @@ def measured(run: Run, servers: str, lake: str, spark: SparkSession) -> RunAnswe
     names |= {"cluster": Cluster("main", servers), "max_records": PLAN_RECORDS}
     stream = replace(load_streams()["bronze/web_requests"], **names)
     stream, lake = replace(stream, **CONTENTS[run.content].stream()), f"{lake}/{run.folder}"
+    if CONTENTS[run.content].consumer:
+        from benchmarks.kinesis import of_kinesis  # here: a checkout before Kinesis has nothing of it
+
+        stream = of_kinesis(stream, run.content)
     meter = Meter(from_process_start=run.kind == "cold")
     stages = StageMeter(meter)
     tables = ENGINES[run.engine](Work(stream, lake, run.messages, spark, stages))

@@ -257,6 +257,13 @@ JVM: Mapping[str, Sequence[str]] = {
     f"{KINESIS}:_access": ["kdi.kinesis.Access.<init>/5"],
     f"{KINESIS}:_context": ["org.apache.spark.api.java.JavaSparkContext.fromSparkContext/1"],
     f"{KINESIS}:_shard_range": ["java.math.BigInteger.<init>/1", "kdi.kinesis.ShardRange.<init>/11"],
+    f"{KINESIS}:rows_on_disk": [
+        f"{_SQL}.classic.Dataset.queryExecution/0",
+        f"{_SQL}.execution.QueryExecution.toRdd/0",
+        "kdi.kinesis.RowsOnDisk.<init>/2",
+        "kdi.kinesis.RowsOnDisk.forget/0",
+        "kdi.kinesis.RowsOnDisk.rows/0",
+    ],
 }
 """``class.member/parameters``; a class or a static field without parameters; ``<init>`` is the constructor."""
 

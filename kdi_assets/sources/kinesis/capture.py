@@ -6,7 +6,7 @@ Only the reading gives records their numbers, so it comes before the plan.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from kdi_assets.ledger.coordinates import bounds_sql
 from kdi_assets.sources.kinesis.client import LATE_MS, digest_of
 from kdi_assets.sources.kinesis.consumers import name_of
 from kdi_assets.sources.kinesis.errors import ConsumerGone, ConsumerTaken, SeamOpen
-from kdi_assets.sources.kinesis.reader import OF_READING, ShardStart, read_shards, reader_failures
+from kdi_assets.sources.kinesis.reader import OF_READING, ShardStart, read_shards, reader_failures, rows_on_disk
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.source import Marks
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
@@ -131,19 +131,12 @@ def captured(
         SeamOpen: Spark's cache does not hold what the reader says it read.
         KinesisUnanswered, KinesisRequestRefused: Kinesis does not answer the reader as it should.
     """
-    from py4j.protocol import Py4JError
-    from pyspark import StorageLevel
-
     share = max(1, most // len(starts))
     read = read_shards(spark, access, stream, starts, until=until, most=share, consumer=consumer)
-    rows = read.persist(StorageLevel.DISK_ONLY)
-    try:
+    with rows_on_disk(spark, read) as rows:
         with reader_failures(connection):
             shards = _shards_read(rows, starts, until, consumer)
         yield Capture(rows, shards)
-    finally:
-        with suppress(Py4JError, ConnectionError):  # the JVM has ended, and its cache with it
-            rows.unpersist()
 
 
 _REFUSED = {"taken": ConsumerTaken, "gone": ConsumerGone}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.spans import NumberedSpan
 from kdi_assets.runtime.py4j_log import unlogged_by_py4j
 from kdi_assets.runtime.spark_failures import translated
-from kdi_assets.runtime.spark_internals import frame_of_internal_rows, jvm_context, jvm_type, jvm_view
+from kdi_assets.runtime.spark_internals import frame_of_internal_rows, jvm_context, jvm_frame, jvm_type, jvm_view
 from kdi_assets.sources.kinesis.errors import (
     KinesisReaderMissing,
     KinesisRequestRefused,
@@ -164,6 +164,20 @@ def _shard_range(jvm: Any, start: ShardStart, until: int, most: int) -> Any:
     begin = (id_of(number), number, start.position, mark.sequence, start.inclusive, start.horizon)
     hash_keys = [jvm.java.math.BigInteger(str(key)) for key in start.hash_keys]
     return jvm.kdi.kinesis.ShardRange(*begin, -1 if mark.at is None else mark.at, until, most, *hash_keys)
+
+
+@contextmanager
+def rows_on_disk(spark: SparkSession, rows: DataFrame) -> Iterator[DataFrame]:
+    """The same rows, on the executors' disks until the body ends; the first job that uses them reads them."""
+    from py4j.protocol import Py4JError
+
+    executed = jvm_frame(rows).queryExecution()
+    held = jvm_view(spark).kdi.kinesis.RowsOnDisk(executed.toRdd(), len(rows.columns))
+    try:
+        yield frame_of_internal_rows(spark, held.rows(), jvm_type(spark, ROWS_DDL))
+    finally:
+        with suppress(Py4JError, ConnectionError):  # the JVM has ended, and its disk with it
+            held.forget()
 
 
 def reader_failures(connection: str) -> AbstractContextManager[None]:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.bookmarks import Bookmark
-from kdi_assets.sources.kinesis import capture, source
+from kdi_assets.sources.kinesis import capture, shards, source
 from kdi_assets.sources.kinesis.errors import SeamOpen, ShardTrimmed
 from kdi_assets.sources.kinesis.look import Ahead, look_ahead
 from kdi_assets.sources.kinesis.reader import read_shards
@@ -147,10 +147,10 @@ def closed_is_ended(patch: pytest.MonkeyPatch) -> None:
 
 
 def child_before_parent(patch: pytest.MonkeyPatch) -> None:
-    def ready(shards: Collection[ListedShard], bookmarks: Mapping[int, Bookmark]) -> list[ListedShard]:
-        return [shard for shard in shards if shard.number not in bookmarks or not bookmarks[shard.number].ended]
+    def ready(listed: Collection[ListedShard], bookmarks: Mapping[int, Bookmark]) -> list[ListedShard]:
+        return [shard for shard in listed if shard.number not in bookmarks or not bookmarks[shard.number].ended]
 
-    patch.setattr(source, "ready", ready)
+    patch.setattr(shards, "ready", ready)
 
 
 def trim_unnoticed(patch: pytest.MonkeyPatch) -> None:
@@ -179,14 +179,14 @@ def position_inside_an_aggregate(patch: pytest.MonkeyPatch) -> None:
 
 def latest_not_committed(patch: pytest.MonkeyPatch) -> None:
     """Each drain of a shard of which nothing was read begins at its own moment."""
-    real = source._bookmarks
+    real = source.bookmarks_of
 
     def bookmarks(ledger: Any, topic: Any, shards: Any) -> dict[TopicPartition, Bookmark]:
         now = source._until(topic) - 2_000  # the plan's moment is rounded up
         found = real(ledger, topic, shards)
         return {tp: m if m.sequence else replace(m, at=now) for tp, m in found.items()}
 
-    patch.setattr(source, "_bookmarks", bookmarks)
+    patch.setattr(source, "bookmarks_of", bookmarks)
 
 
 MUTANTS = (

@@ -93,7 +93,8 @@ def test_records_that_were_lost_from_the_disk_and_read_again_from_elsewhere_are_
 
     def lose(point: str) -> None:
         if point == "before reading":
-            spark.catalog.clearCache()
+            for held in spark.sparkContext._jsc.getPersistentRDDs().values():
+                held.unpersist()
             server.advance(23.5 * HOUR)
 
     with pytest.raises(SeamOpen, match="lost"):

@@ -4,24 +4,29 @@ import java.math.BigInteger;
 import java.time.Instant;
 import java.time.ZonedDateTime;
 import java.time.format.DateTimeFormatter;
+import java.util.concurrent.TimeUnit;
 import software.amazon.awssdk.core.exception.SdkException;
 import software.amazon.awssdk.services.kinesis.KinesisClient;
 import software.amazon.awssdk.services.kinesis.model.ExpiredIteratorException;
 import software.amazon.awssdk.services.kinesis.model.GetRecordsResponse;
 import software.amazon.awssdk.services.kinesis.model.GetShardIteratorRequest;
+import software.amazon.awssdk.services.kinesis.model.Record;
 import software.amazon.awssdk.services.kinesis.model.ShardIteratorType;
 
 /** The answers of GetRecords: the calls that all readers of a shard share. */
 final class PolledShard implements ShardPages {
   private static final int PAGE = 10_000;
+  /** What a shard gives in a second, to all its readers together; after more than that, it refuses calls. */
+  private static final int BYTES = 2 << 20;
 
   private final KinesisClient kinesis;
   private final String stream;
   private final ShardRange range;
   private String iterator;
   private BigInteger last;
-  private boolean fetched;
   private boolean resumed;
+  /** By System.nanoTime; null before the first answer. */
+  private Long mayAskAt;
 
   PolledShard(KinesisClient kinesis, String stream, ShardRange range) {
     this.kinesis = kinesis;
@@ -33,15 +38,17 @@ final class PolledShard implements ShardPages {
   public Page next(BigInteger last, int most) {
     this.last = last;
     resumed = false;
-    if (fetched) {
-      Retries.sleep(Retries.PAUSE_MILLIS); // a shard takes five calls a second, from all its readers together
-    } else {
+    if (mayAskAt == null) {
       iterator = answered(this::startingIterator);
+    } else {
+      Retries.sleep((int) Math.max(0, TimeUnit.NANOSECONDS.toMillis(mayAskAt - System.nanoTime())));
     }
-    fetched = true;
     int limit = Math.min(PAGE, most);
     GetRecordsResponse answer = answered(() -> kinesis.getRecords(r -> r.shardIterator(iterator).limit(limit)));
     iterator = answer.nextShardIterator();
+    // Five calls a second, too, from all its readers together.
+    long pause = Math.max(Retries.PAUSE_MILLIS, 1 + size(answer) * 1000 / BYTES);
+    mayAskAt = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(pause);
     long behind = answer.millisBehindLatest();
     // Some streams are never 0 behind; an answer is as old as the server's time less what it is behind.
     boolean reached = behind == 0 || now(answer) - behind > range.until();
@@ -52,6 +59,14 @@ final class PolledShard implements ShardPages {
   @Override
   public void close() {
     kinesis.close();
+  }
+
+  private static long size(GetRecordsResponse answer) {
+    long size = 0;
+    for (Record record : answer.records()) {
+      size += record.data().asByteArrayUnsafe().length + (record.partitionKey() == null ? 0 : record.partitionKey().length());
+    }
+    return size;
   }
 
   private static long now(GetRecordsResponse answer) {
