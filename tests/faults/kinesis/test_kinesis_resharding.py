@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.sources.kinesis.shards import id_of
 from tests.driven import Once
@@ -147,6 +148,27 @@ def test_a_closed_shard_with_more_records_than_a_plan_is_not_ended_by_the_first_
     orders.drain()
 
     assert True not in ended
+    orders.assert_each_record_once()
+
+
+@pytest.mark.scenario("Kinesis: shards closed or expired unread")
+@pytest.mark.parametrize("mode", [POLLING, EFO], ids=["polling", "efo"])
+def test_a_closed_shard_that_needs_several_answers_is_read_to_the_last_one(
+    spark: SparkSession, lake: str, server: KinesisServer, mode: Any
+) -> None:
+    """Procedure: put more records than an answer holds, and close the shard; drain it and its children at once. The
+    iterator of the second answer has expired, or the subscription breaks after its first events.
+    """
+    orders = Put(spark, lake, server, shards=1, consumer=mode)
+    orders.put(10_500)
+    orders.split_any()
+    orders.put(10)
+    expires = Fault("GetRecords", shard=id_of(0), skip=2, code="ExpiredIteratorException")
+    breaks = Fault("SubscribeToShard", shard=id_of(0), cut_after=300_000)
+    server.order(breaks if orders.by_fan_out else expires)
+
+    assert orders.drain() == 2
+
     orders.assert_each_record_once()
 
 
