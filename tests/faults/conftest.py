@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import pytest
 
 from kdi_assets.settings import Settings
-from tests.driven import DrivenStream
-from tests.faults.doomed_drain import Doom, Doomed
+from tests.faults.doomed_drain import Doom, Doomed, HasTable
 from tests.faults.guarded import Guarded, guarded_broker
 from tests.faults.warm_driver import WarmDriver
 
@@ -61,7 +60,7 @@ def guarded(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Ite
 class DoomedFactory(Protocol):
     """Starts a drain that gets a signal at a point."""
 
-    def __call__(self, web: DrivenStream, point: str, number: signal.Signals, **options: Any) -> Doomed: ...
+    def __call__(self, web: HasTable, point: str, number: signal.Signals, **options: Any) -> Doomed: ...
 
 
 @pytest.fixture
@@ -69,7 +68,7 @@ def doomed(request: pytest.FixtureRequest) -> Iterator[DoomedFactory]:
     """Drains in separate processes, attached to the warm driver by default."""
     started: list[Doomed] = []
 
-    def start(web: DrivenStream, point: str, number: signal.Signals, *, to_jvm: bool = False, **options: Any) -> Doomed:
+    def start(web: HasTable, point: str, number: signal.Signals, *, to_jvm: bool = False, **options: Any) -> Doomed:
         home = options.pop("home", None) or request.getfixturevalue("warm_home")
         started.append(Doomed(web, Doom(point, number, to_jvm), home, **options))
         return started[-1]

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import psutil
 
@@ -28,8 +28,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.recovery.resolve import commit_decision, decide
 from kdi_assets.runtime.spark import close_session, driver_loss_named, open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Cluster, Stream
-from tests.driven import DrivenStream, web_requests
+from kdi_assets.stream.stream import Stream
 from tests.faults.warm_driver import JVM_OPTIONS, is_stopped
 from tests.waiting import wait_until
 
@@ -78,6 +77,13 @@ class Doom:
     to_jvm: bool = False
 
 
+class HasTable(Protocol):
+    """A stream and its lake, of Kafka or Kinesis."""
+
+    lake: str
+    stream: Stream
+
+
 @dataclass
 class Doomed:
     """The process, seen from the test.
@@ -86,7 +92,7 @@ class Doomed:
         act: What it does; ``replay_letters`` and ``set_back`` can replace a drain.
     """
 
-    web: DrivenStream
+    web: HasTable
     doom: Doom
     home: Path
     driver: str = "shared"
@@ -99,11 +105,10 @@ class Doomed:
     def __post_init__(self) -> None:
         context = processes()
         self._answer, theirs = context.Pipe(duplex=False)
-        kafka = self.web.stream.kafka.bootstrap_servers
-        settings = Settings(self.home, self.web.lake, kafka, self.master, self.driver)  # type: ignore[arg-type]
+        settings = Settings(self.home, self.web.lake, "", self.master, self.driver)  # type: ignore[arg-type]
         aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}  # a fork has older ones
         environment = {**JVM_OPTIONS, **aws, **self.environment}
-        arguments = (self.web.stream.topic, settings, self.doom, dict(self.config), self.act, environment, theirs)
+        arguments = (self.web.stream, settings, self.doom, dict(self.config), self.act, environment, theirs)
         self._process = context.Process(target=drain_doomed, args=arguments)
         self._process.start()
         theirs.close()
@@ -158,7 +163,7 @@ class Doomed:
 
 
 def drain_doomed(
-    topic: str,
+    stream: Stream,
     settings: Settings,
     doom: Doom,
     config: Mapping[str, str],
@@ -171,7 +176,6 @@ def drain_doomed(
     os.environ.update(environment)
     session = open_session(settings, config=config, app_name="doomed")
     answer.send(jvm_pid(session))
-    stream = web_requests(topic, Cluster(name="main", bootstrap_servers=settings.kafka))
     at = _hook(doom, session, Path(stream.table_uri(settings.lake)))
     try:
         with driver_loss_named(session):
