@@ -26,6 +26,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.core
 @pytest.mark.scenario("Kinesis: shards split, merged, scaled")
 def test_each_record_is_a_row_once_through_a_crash_and_a_split(
     spark: SparkSession, lake: str, server: KinesisServer

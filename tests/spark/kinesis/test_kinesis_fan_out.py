@@ -21,6 +21,7 @@ from tests.kinesis_drains import EFO, NEVER_NEAR_MS, POLLING, Put, described, me
 from tests.oracle import entries, read_back
 
 
+@pytest.mark.core
 @pytest.mark.scenario("Kinesis: shards split, merged, scaled", "Kinesis: subscriptions taken, ended, cut off")
 def test_rows_and_positions_are_the_same_in_both_modes(spark: SparkSession, lake: str, server: KinesisServer) -> None:
     """Purpose: the mode may change between any two drains of a table.
