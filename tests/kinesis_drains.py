@@ -54,12 +54,12 @@ class Put:
         self.stream = described(Path(lake).parent / "defs", server, fields)
         self.ids: list[int] = []
 
-    def put(self, count: int) -> list[str]:
-        """Put more records, each with an id of its own; their sequence numbers."""
+    def put(self, count: int, **fields: str) -> list[str]:
+        """Put more records, each with an id of its own and these fields; their sequence numbers."""
         put: list[str] = []
         for start in range(len(self.ids), len(self.ids) + count, BATCH):
             ids = range(start, min(start + BATCH, start + count))
-            records = [{"Data": json.dumps({"id": i}).encode(), "PartitionKey": f"key {i}"} for i in ids]
+            records = [{"Data": json.dumps({"id": i, **fields}).encode(), "PartitionKey": f"key {i}"} for i in ids]
             answer = self.client.put_records(StreamName="orders", Records=records)
             assert answer["FailedRecordCount"] == 0
             self.ids += ids
