@@ -97,7 +97,7 @@ class Site:
         rmtree(lake, ignore_errors=True)
         self._servers, self._lake, self._runs = cluster.bootstrap_servers, lake, runs
         self._senders = psutil.Process().children()
-        self._topics = {run.topic: _topic(cluster, run) for run in runs}
+        self._topics = {name: _topic(cluster, run) for name, run in {run.topic: run for run in runs}.items()}
         self._messages = runs[0].messages
         self._grows = self._messages <= GROWING
         if not self._grows:

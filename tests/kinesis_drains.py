@@ -65,12 +65,12 @@ class Put:
         self.parents: dict[int, tuple[int, ...]] = {}
         self.epoch = 0
 
-    def put(self, count: int, *, bad: int = 0) -> list[str]:
+    def put(self, count: int, *, bad: int = 0, **fields: str) -> list[str]:
         """Put more records, each with an id of its own, and bad ones; the sequence numbers of the first."""
         put: list[str] = []
         for start in range(len(self.ids), len(self.ids) + count, BATCH):
             ids = range(start, min(start + BATCH, start + count))
-            put += self._put([(f"key {i}", json.dumps({"id": i}).encode()) for i in ids])
+            put += self._put([(f"key {i}", json.dumps({"id": i, **fields}).encode()) for i in ids])
             self.ids += ids
         if bad:
             begun = len(self.log)

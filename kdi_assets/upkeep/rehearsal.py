@@ -6,23 +6,36 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
 from kdi_assets.dev.broker import QUICK_START, start_broker
 from kdi_assets.dev.generator import Traffic
+from kdi_assets.dev.kinesis.producer import put_web_requests
+from kdi_assets.dev.kinesis.server import start_kinesis
 from kdi_assets.dev.publisher import publish
 from kdi_assets.drain.drain import drain
 from kdi_assets.runtime.archive import QUIET_OPTIONS, archive_name, whole_archive
+from kdi_assets.runtime.jars import spark_groups
 from kdi_assets.runtime.java import find_java
 from kdi_assets.runtime.spark import open_session
 from kdi_assets.runtime.spark_jvm import stop_spark
 from kdi_assets.settings import Settings
+from kdi_assets.stream.kinesis import KinesisRegion
+from kdi_assets.stream.kinesis_stream import Consumer, KinesisStream
 from kdi_assets.stream.stream import Cluster, Stream
 
 MESSAGES, BAD, SECONDS = 100, 0.1, 600
+FIELDS: Mapping[str, Any] = {
+    "record_ddl": "meta struct<producer: struct<timestamp: string>>, method string, status int, url string",
+    "columns": {"host": "parse_url(url, 'HOST')"},
+    "date_expression": "to_date(substr(meta.producer.timestamp, 1, 10))",
+}
+"""Of a stream of the messages that the generators make."""
 
 
 def make_archive(settings: Settings, report: Callable[[str], None]) -> None:
@@ -74,10 +87,26 @@ def made_up(cluster: Cluster) -> Stream:
         topic="rehearsal",
         table="rehearsal",
         cluster=cluster,
-        record_ddl="meta struct<producer: struct<timestamp: string>>, method string, status int, url string",
-        columns={"host": "parse_url(url, 'HOST')"},
-        date_expression="to_date(substr(meta.producer.timestamp, 1, 10))",
+        **FIELDS,
     )
+
+
+@contextmanager
+def _of_kinesis(settings: Settings) -> Iterator[list[Stream]]:
+    """Streams of Kinesis with the same messages, one for each way to read them; none without Kinesis' jars."""
+    if "kinesis" not in spark_groups(settings):
+        yield []
+        return
+    server = start_kinesis()
+    try:
+        os.environ.update(server.environment())
+        modes: tuple[Literal["polling", "efo"], ...] = ("polling", "efo")
+        for mode in modes:
+            put_web_requests(mode, Traffic(bad=BAD, seed=1), count=MESSAGES, aggregate=False, shards=1)
+        region = KinesisRegion("main", server.environment()["AWS_REGION"])
+        yield [KinesisStream(topic=m, table=m, cluster=region, consumer=Consumer(mode=m), **FIELDS) for m in modes]
+    finally:
+        server.stop()
 
 
 def rehearse(folder: Path) -> None:
@@ -89,7 +118,9 @@ def rehearse(folder: Path) -> None:
         publish(stream.kafka, stream.topic, Traffic(bad=BAD, seed=1), count=MESSAGES, partitions=2)
         options = [*QUICK_START, *QUIET_OPTIONS, f"-XX:ArchiveClassesAtExit={shlex.quote(str(folder / 'new.jsa'))}"]
         spark = open_session(settings, config={"spark.driver.extraJavaOptions": " ".join(options)})
-        drain(stream, lake=str(folder / "lake"), session=lambda: spark)
+        with _of_kinesis(settings) as others:
+            for each in (stream, *others):
+                drain(each, lake=str(folder / "lake"), session=lambda: spark)
         stop_spark(spark, within_seconds=SECONDS)
     finally:
         broker.stop()
