@@ -13,7 +13,9 @@ from kdi_assets.stream.stream import Cluster, Stream
 
 def source_of(stream: Stream) -> Source:
     """The source of the stream's messages."""
-    return source_at(stream.cluster, stream.fan_out) if isinstance(stream, KinesisStream) else source_at(stream.cluster)
+    if isinstance(stream, KinesisStream):
+        return source_at(stream.cluster, stream.fan_out, stream.name)
+    return source_at(stream.cluster)
 
 
 def refuse_unknown_offsets(stream: Stream) -> None:
@@ -27,7 +29,7 @@ def refuse_unknown_offsets(stream: Stream) -> None:
 
 
 @singledispatch
-def source_at(connection: object, fan_out: FanOut | None = None) -> Source:
+def source_at(connection: object, fan_out: FanOut | None = None, table: str = "") -> Source:
     """The source that a connection leads to; one function for each type of connection."""
     raise TypeError(f"no source has connections of type {type(connection).__name__}")
 
@@ -40,7 +42,7 @@ def _kafka(connection: Cluster) -> Source:
 
 
 @source_at.register
-def _kinesis(connection: KinesisRegion, fan_out: FanOut | None = None) -> Source:
+def _kinesis(connection: KinesisRegion, fan_out: FanOut | None = None, table: str = "") -> Source:
     from kdi_assets.sources.kinesis.source import KinesisSource
 
-    return KinesisSource(connection, fan_out)
+    return KinesisSource(connection, fan_out, table)
