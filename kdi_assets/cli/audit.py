@@ -142,7 +142,7 @@ def _details(report: AuditReport) -> list[str]:
 def _comparison_lines(comparison: Comparison) -> list[str]:
     lines = [f"  changed: {at}, {counted(at.range.offset_count, 'offset')}" for at in comparison.changed_at]
     lines += [f"  absent:  {at}, {counted(at.range.offset_count, 'offset')}" for at in comparison.absent_at]
-    lines += [f"  unread:  {fault}" for fault in comparison.faults]
+    lines += [f"  fault:   {fault}" for fault in comparison.faults]
     return [comparison.line(), *lines, *(f"  note:    {note}" for note in comparison.notes)]
 
 

@@ -36,8 +36,12 @@ def peek(
     topic_partition: Annotated[
         str | None, typer.Option(metavar="TOPIC/NUMBER", help="Only this one; default: all.")
     ] = None,
-    offset: Annotated[int | None, typer.Option(min=0, help="Begin at this offset; needs one topic partition.")] = None,
-    last: Annotated[bool, typer.Option("--last", help="The newest messages, also if there is a backlog.")] = False,
+    offset: Annotated[
+        int | None, typer.Option(min=0, help="Begin here; needs one topic partition. Of Kinesis, what was drained.")
+    ] = None,
+    last: Annotated[
+        bool, typer.Option("--last", help="The newest messages, also with a backlog; of Kinesis, drained ones.")
+    ] = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import typer
@@ -69,7 +69,8 @@ def searched(stream: Stream, session: Callable[[], SparkSession], asked: Wanted)
         which, windows = _windows(_backlog(stream), asked)
         yield Searched(which, windows, lambda ranges: source_of(stream).read(session(), ranges))
         return
-    source = source_at(stream.cluster)  # by polling: a consumer of the stream's own would take its shards from a drain
+    # By polling: a consumer of the stream's own would take its shards from a drain.
+    source = source_at(stream.cluster, None, stream.name)
     with translated(lambda failure: source.failure(failure.root)), _numbered(stream, source, session, asked) as found:
         yield found
 
@@ -114,7 +115,9 @@ def _chosen(there: Mapping[TopicPartition, object], asked: Wanted) -> list[Topic
 @contextmanager
 def _numbered(stream: Stream, source: Source, session: Callable[[], SparkSession], asked: Wanted) -> Iterator[Searched]:
     """As ``searched``, of a source whose messages have offsets by being read: what follows the positions is held."""
+    from kdi_assets.drain.cached_messages import cached
     from kdi_assets.drain.snapshot import take_snapshot
+    from kdi_assets.ledger.coordinates import bounds_sql
 
     lake = Settings.from_environment().lake
     snapshot = take_snapshot(stream, lake)
@@ -128,15 +131,20 @@ def _numbered(stream: Stream, source: Source, session: Callable[[], SparkSession
             if held.read and ahead:
                 yield Searched("next", ahead, held.read)
                 return
-    yield _drained(stream, lake, source, session, snapshot, {tp: positions[tp] for tp in chosen}, asked)
+    found = _drained(stream, lake, source, session, snapshot, {tp: positions[tp] for tp in chosen}, asked)
+    if not found.windows:
+        yield found
+        return
+    with cached(found.read(found.windows)) as messages:  # Kinesis gives whole spans each time
+        yield replace(found, read=lambda ranges: messages.where(bounds_sql({r.topic_partition: r for r in ranges})))
 
 
 def _ledger_ahead(stream: Stream, lake: str, snapshot: Snapshot) -> LedgerState:
-    """The ledger; of a stream that was never drained, as the first drain would begin it."""
+    """The ledger; of a table that was never drained into, as the first drain would begin it."""
     from kdi_assets.ledger.entry import LedgerEntry
     from kdi_assets.ledger.positions import LedgerState
 
-    if snapshot.ledger:
+    if snapshot.ledger and snapshot.ledger.entry:
         return snapshot.ledger
     positions, topic, step = snapshot.positions(), snapshot.topic, snapshot.position_commit
     entry = LedgerEntry(

@@ -136,7 +136,7 @@ class StorageForbids(RunAgain, Terminal):
 
 
 class WorkerPythonUnfit(RunAgain, Terminal):
-    """The Python of Spark's workers cannot run what decodes or validates the messages.
+    """The Python of Spark's workers cannot run what reads, decodes or validates the messages.
 
     Attributes:
         detail: What it lacks, in one line.
@@ -144,7 +144,7 @@ class WorkerPythonUnfit(RunAgain, Terminal):
 
     detail: str
 
-    what_happened = "{stream}: Python in Spark's workers cannot decode the messages: {detail}"
+    what_happened = "{stream}: Python in Spark's workers cannot run what reads or decodes the messages: {detail}"
     what_is_safe = "nothing was committed; positions stay as they are."
     what_to_run = (
         "{command}   (once the executors have this Python with the packages of deploy/requirements.lock; "

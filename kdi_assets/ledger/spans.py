@@ -17,11 +17,13 @@ class NumberedSpan:
     Attributes:
         range: The numbers of its records.
         version: The commit that read it.
+        until: Its records arrived before, in milliseconds since 1970; not quite, because arrival is not in order.
     """
 
     range: OffsetRange
     span: Span
     version: int
+    until: int
 
 
 def spans_back(entries: Iterable[LedgerEntry]) -> Iterator[NumberedSpan]:
@@ -38,7 +40,7 @@ def spans_back(entries: Iterable[LedgerEntry]) -> Iterator[NumberedSpan]:
         for tp, span in entry.spans.items():
             # Positions are set back to edges of spans only, so that a span counts as a whole or not at all.
             if ranges[tp].end <= upto.get(tp, ranges[tp].end):
-                yield NumberedSpan(ranges[tp], span, entry.version)
+                yield NumberedSpan(ranges[tp], span, entry.version, entry.bookmarks[tp].complete_until)
         for tp, position in entry.positions.items():
             before = ranges[tp].start if tp in ranges else position
             upto[tp] = min(upto.get(tp, before), before)
@@ -76,7 +78,7 @@ def bookmark_at(entries: Iterable[LedgerEntry], tp: TopicPartition, position: in
     for entry in entries:
         if entry.topic_id != (topic_id := topic_id or entry.topic_id):
             return None
-        at = entry.positions.get(tp, 0)
+        at = max(0, entry.positions.get(tp, 0))  # `RETIRED` with an earlier stream: this one's shard came later
         if at == position and at <= (at if upto is None else upto):
             return entry.bookmarks.get(tp, Bookmark())
         upto = at if upto is None else min(upto, at)

@@ -183,10 +183,11 @@ def read_from_source(
     read = again.read(spark, ranges) if ranges else spark.createDataFrame([], messages_ddl(stream))
     # Joined by the timestamp as well: a recreated topic has other messages at the same offsets.
     key = list(transaction.message_key)
-    own = read.join(selected.frame.select(*key, IS_LETTER), key).select(*read.columns, IS_LETTER)
-    if WRONG_SHARD in own.columns:  # one that has a row has it because somebody asked for it
-        own = own.withColumn(WRONG_SHARD, F.expr(f"{WRONG_SHARD} AND {IS_LETTER}"))
-    with cached(own) as found:
+    of_letter, previous = [IS_LETTER, PREVIOUS["reason"]], PREVIOUS["reason"]
+    own = read.join(selected.frame.select(*key, *of_letter), key).select(*read.columns, *of_letter)
+    if WRONG_SHARD in own.columns:  # the letter decides: one may have been replayed by its reason, a stream become AUTO
+        own = own.withColumn(WRONG_SHARD, F.expr(f"{IS_LETTER} AND {previous} <=> 'wrong_shard'"))
+    with cached(own.drop(previous)) as found:
         messages, present = found.drop(IS_LETTER), found.select(*MESSAGE)
         if tuple(key) != MESSAGE:  # rows without timestamps: from here on they have those of their messages
             selected = replace(selected, frame=selected.frame.drop("timestamp").join(present, key, "left"))

@@ -149,10 +149,12 @@ class OtherReading:
 
     Attributes:
         messages: ``messages_ddl`` of their stream.
+        ranges: All of these offsets were read; retention may have passed others of those that were asked for.
         faults: What no offset can show, in one line each: messages that lie between those that were drained.
     """
 
     messages: DataFrame
+    ranges: tuple[OffsetRange, ...]
     faults: tuple[str, ...] = ()
 
 
@@ -163,7 +165,8 @@ class Again:
     Attributes:
         topic: Their offsets: ``earliest`` is the first one that can be read.
         read: The messages of ranges of them, as ``Source.read``. Lazy.
-        audited: The same as ``OtherReading``, for a comparison with the tables; held until the body ends.
+        audited: The same as ``OtherReading``, for a comparison with the tables; held until the body ends. Of a source
+            whose offsets are not enough also without ranges: there may be faults elsewhere.
     """
 
     topic: TopicState
@@ -179,7 +182,11 @@ class Again:
 
 def again_by(source: Source, topic: TopicState) -> Again:
     """As ``Source.again``, of a source whose offsets are enough."""
-    return Again(topic, source.read, lambda spark, ranges: nullcontext(OtherReading(source.read(spark, ranges))))
+    return Again(topic, source.read, lambda spark, ranges: nullcontext(_read_once(source, spark, ranges)))
+
+
+def _read_once(source: Source, spark: SparkSession, ranges: Sequence[OffsetRange]) -> OtherReading:
+    return OtherReading(source.read(spark, ranges), tuple(ranges))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from sys import maxsize
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.coordinates import bounds_sql
 from kdi_assets.ledger.spans import NumberedSpan
-from kdi_assets.sources.kinesis.client import milliseconds, reader_access
+from kdi_assets.sources.kinesis.client import SeenRecord, milliseconds, reader_access
 from kdi_assets.sources.kinesis.errors import SpanForgotten
 from kdi_assets.sources.kinesis.look import of_each, oldest_record
 from kdi_assets.sources.kinesis.reader import OF_READING, ROWS_DDL, read_spans
@@ -60,30 +61,47 @@ def held_spans(
     shards: Collection[ListedShard],
     spans: Mapping[TopicPartition, Sequence[NumberedSpan]],
     ranges: Sequence[OffsetRange],
+    bookmarks: Mapping[TopicPartition, Bookmark],
+    *,
+    table: str,
 ) -> HeldSpans:
     """Those of the spans whose first record is not older than the oldest one of its shard.
 
     Args:
         shards: Those that Kinesis lists.
         spans: Of the ranges, as ``ledger.spans`` finds them.
+        bookmarks: The newest ones.
+        table: For the error.
 
     Raises:
         SpanForgotten: A range begins before the first known span, and its records may be there.
     """
     hash_keys = {TopicPartition(topic.topic, shard.number): shard.hash_keys for shard in shards}
     listed = sorted(spans.keys() & hash_keys.keys())
-    until = milliseconds(topic.as_of) if topic.as_of else maxsize
-    oldest = of_each(listed, lambda tp: oldest_record(client, topic.topic, id_of(tp.partition), until=until))
-    starts = {r.topic_partition: r.start for r in ranges}
-    found = {}
+    oldest = oldest_records(client, topic, listed)
+    asked = {r.topic_partition: r for r in ranges}
     for tp in listed:
-        record, known = oldest[tp], spans[tp]
-        found[tp] = [each for each in known if record and int(each.span.first) >= int(record.sequence)]
-        forgotten = not known or known[0].range.start > starts[tp]
-        if record and forgotten and (not known or int(record.sequence) < int(known[0].span.first)):
-            end = known[0].range.start if known else maxsize
-            raise SpanForgotten(stream=tp.topic, shard=id_of(tp.partition), start=starts[tp], end=end)
-    return HeldSpans(found, hash_keys)
+        record, known, r = oldest[tp], spans[tp], asked[tp]
+        # Of records that nobody has read, no number was ever known.
+        read_from = int(known[0].span.first) if known else int(bookmarks.get(tp, Bookmark()).sequence or -1) + 1
+        is_known = r.start == r.end or bool(known and known[0].range.start <= r.start)
+        if record and int(record.sequence) < read_from and not is_known:
+            end = known[0].range.start if known else r.end
+            raise SpanForgotten(stream=tp.topic, shard=id_of(tp.partition), start=r.start, end=end, table=table)
+    return HeldSpans({tp: held_of(spans[tp], oldest[tp]) for tp in listed}, hash_keys)
+
+
+def oldest_records(
+    client: Any, topic: TopicState, shards: Sequence[TopicPartition]
+) -> Mapping[TopicPartition, SeenRecord | None]:
+    """The oldest record of each shard, if it arrived before the state of the topic was asked for."""
+    until = milliseconds(topic.as_of) if topic.as_of else maxsize
+    return of_each(shards, lambda tp: oldest_record(client, topic.topic, id_of(tp.partition), until=until))
+
+
+def held_of(spans: Sequence[NumberedSpan], oldest: SeenRecord | None) -> list[NumberedSpan]:
+    """The spans of a shard that still begin there, by its oldest record."""
+    return [each for each in spans if oldest and int(each.span.first) >= int(oldest.sequence)]
 
 
 def _runs(spans: Sequence[NumberedSpan], r: OffsetRange) -> Iterator[list[NumberedSpan]]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from sys import maxsize
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
 from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.coordinates import bounds_sql
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.spans import NumberedSpan, bookmark_at
+from kdi_assets.runtime.py4j_log import unlogged_by_py4j
 from kdi_assets.runtime.worker_code import send_by_value
 from kdi_assets.sources.kinesis import aggregates, held_records
-from kdi_assets.sources.kinesis.client import LATE_MS
-from kdi_assets.sources.kinesis.held_records import RECORDS_DDL, HeldReading, HeldShard
+from kdi_assets.sources.kinesis.again import held_of
+from kdi_assets.sources.kinesis.client import LATE_MS, SeenRecord
+from kdi_assets.sources.kinesis.held_records import RECORDS_DDL, SHARDS_DDL, HeldReading, HeldShard
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.source import MESSAGES_DDL, OtherReading
 from kdi_assets.stream.source_struct import KINESIS
@@ -34,35 +36,44 @@ def other_reading(
     spark: SparkSession,
     access: Sequence[str],
     ranges: Sequence[OffsetRange],
+    bounds: Mapping[TopicPartition, OffsetRange],
     spans: Mapping[TopicPartition, Sequence[NumberedSpan]],
     entries: Sequence[LedgerEntry],
     *,
     listed: Collection[TopicPartition],
+    oldest: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, SeenRecord | None]],
 ) -> Iterator[OtherReading]:
-    """The records of whole spans in the ranges; and the spans that differ, and the records in none, as faults.
+    """The records of whole spans in ranges; and the spans that differ, and the records in none, as faults.
 
     Args:
         access: As of ``reader_access``.
-        ranges: At least one.
-        spans: All of each shard, from that of the range on; of a shard without spans, no record was read.
+        bounds: At least one; the ranges lie within, and all records within are read, also those in no span.
+        spans: All of each shard, from that of its bounds on; of a shard without spans, no record was read.
         entries: Newest first, as far back as they are known.
         listed: The shards that Kinesis lists.
+        oldest: Finds the oldest records of shards; asked once they have been read.
     """
     from pyspark import StorageLevel
 
-    stream, newest = ranges[0].topic_partition.topic, entries[0].bookmarks
-    unread = [tp for tp, mark in newest.items() if mark.ended and not entries[0].positions.get(tp)]
-    ended = {tp: () for tp in unread if not _is_left_out(tp, entries)}
-    known = {tp: of_shard for tp, of_shard in {**ended, **spans}.items() if tp in listed}
-    shards = {tp.partition: _shard(tp, of_shard, newest.get(tp, Bookmark())) for tp, of_shard in known.items()}
+    own = {tp: [each for each in spans[tp] if each.range.start < r.end] for tp, r in bounds.items() if tp in listed}
+    stream = next(iter(bounds)).topic
+    begins = {tp: begin for tp, of_shard in own.items() if (begin := _begin(tp, of_shard, entries))}
+    shards = [_shard(begin, tp, own[tp], spans[tp], entries[0]) for tp, begin in begins.items()]
     send_by_value(aggregates, held_records)
-    numbers = spark.createDataFrame([(number,) for number in shards], "partition int").repartition(len(shards))
-    reading = HeldReading(stream, access, shards)
-    rows = numbers.mapInArrow(reading.batches, RECORDS_DDL).persist(StorageLevel.DISK_ONLY)
+    # As rows: what is in the function itself passes a plain file if there is much of it, and the keys are in it.
+    numbers = spark.createDataFrame([astuple(shard) for shard in shards], SHARDS_DDL).repartition(max(1, len(shards)))
+    with unlogged_by_py4j():
+        rows = numbers.mapInArrow(HeldReading(stream, access).batches, RECORDS_DDL)
+    rows = rows.persist(StorageLevel.DISK_ONLY)
     try:
-        differing = dict(_differing(rows, spans, ranges))
-        faults = [*differing.values(), *_outside(rows, known, entries)]
-        yield OtherReading(_messages(spark, rows, ranges, differing.keys()), tuple(faults))
+        found = _found(rows)
+        # Retention moves on: what it passed before a task came there was drained, and proves nothing any more.
+        first, asked = oldest(list(begins)), {r.topic_partition: r for r in ranges if r.topic_partition in begins}
+        held = {r: [s for s in held_of(own[tp], first[tp]) if s.range.end > r.start] for tp, r in asked.items()}
+        left = tuple(replace(r, start=max(r.start, of[0].range.start)) for r, of in held.items() if of)
+        differing = dict(_differing(found, (each for of_range in held.values() for each in of_range)))
+        faults = [*differing.values(), *_outside(rows, begins)]
+        yield OtherReading(_messages(spark, stream, rows, left, differing.keys()), left, tuple(faults))
     finally:
         rows.unpersist()
 
@@ -73,51 +84,70 @@ def _is_left_out(tp: TopicPartition, entries: Sequence[LedgerEntry]) -> bool:
     return begun.kind == "start" and begun.bookmarks.get(tp, Bookmark()).ended
 
 
-def _shard(tp: TopicPartition, spans: Sequence[NumberedSpan], newest: Bookmark) -> HeldShard:
-    edges = [(int(each.span.first), int(each.span.last), each.range.start) for each in spans]
-    last = None if newest.ended else int(newest.sequence or -1)
-    return HeldShard(id_of(tp.partition), edges, last, max(newest.arrived, newest.seen_at) + LATE_MS)
+def _begin(tp: TopicPartition, spans: Sequence[NumberedSpan], entries: Sequence[LedgerEntry]) -> Bookmark | None:
+    """After which record the reading of the first span began; ``None``: nothing of the shard is compared."""
+    newest = entries[0].bookmarks.get(tp, Bookmark())
+    if spans:
+        found = bookmark_at(entries, tp, spans[0].range.start)
+        return found or Bookmark(str(int(spans[0].span.first) - 1))
+    # Of a shard that ended without a record, there must be none.
+    is_empty = newest.ended and not entries[0].positions.get(tp) and not _is_left_out(tp, entries)
+    return bookmark_at(entries, tp, 0) if is_empty else None
 
 
-def _differing(
-    rows: DataFrame, spans: Mapping[TopicPartition, Sequence[NumberedSpan]], ranges: Sequence[OffsetRange]
-) -> Iterator[tuple[OffsetRange, str]]:
-    """The spans in the ranges whose records are others, and what differs."""
+def _shard(
+    begin: Bookmark,
+    tp: TopicPartition,
+    own: Sequence[NumberedSpan],
+    spans: Sequence[NumberedSpan],
+    entry: LedgerEntry,
+) -> HeldShard:
+    newest = entry.bookmarks.get(tp, Bookmark())
+    last = own[-1].span.last if len(own) < len(spans) else None if newest.ended else newest.sequence
+    return HeldShard(
+        number=tp.partition,
+        id=id_of(tp.partition),
+        spans=[(each.span.first, each.span.last, each.range.start) for each in own],
+        after=begin.sequence,
+        # Retention may have passed the record, and passes others meanwhile: a time is always a place to begin at.
+        since=begin.arrived - LATE_MS if begin.sequence and begin.arrived else begin.at,
+        last=last,
+        until=max(newest.arrived, newest.seen_at) + LATE_MS,
+    )
+
+
+def _found(rows: DataFrame) -> Mapping[tuple[int, int], tuple[int, int]]:
+    """How many records were read of each span, and their digest; by shard, and the number of its first record."""
     from pyspark.sql import functions as F
 
     digest = F.expr(f"bit_xor(xxhash64(sequence_number)) {_EACH_ONCE}").alias("digest")
     in_spans = rows.where("span IS NOT NULL").groupBy("partition", "span")
     counted = in_spans.agg(F.count("*").alias("records"), digest).collect()
-    found = {(row["partition"], row["span"]): (row["records"], row["digest"]) for row in counted}
-    for r in ranges:
-        for numbered in spans[r.topic_partition]:
-            span, at = numbered.span, numbered.range
-            records, digest_found = found.get((at.topic_partition.partition, at.start), (0, 0))
-            if at.start < r.end and r.start < at.end and (records, digest_found) != (span.records, span.digest):
-                held = f"{records:,} are" if records != span.records else "others are"
-                what = f"{at}: v{numbered.version} read {span.records:,} records, and {held} between its first and last"
-                yield at, what
+    return {(row["partition"], row["span"]): (row["records"], row["digest"]) for row in counted}
 
 
-def _outside(
-    rows: DataFrame, known: Mapping[TopicPartition, Sequence[NumberedSpan]], entries: Sequence[LedgerEntry]
-) -> Iterator[str]:
+def _differing(
+    found: Mapping[tuple[int, int], tuple[int, int]], spans: Iterable[NumberedSpan]
+) -> Iterator[tuple[OffsetRange, str]]:
+    """The spans whose records are others, and what differs."""
+    for numbered in spans:
+        span, at = numbered.span, numbered.range
+        records, digest = found.get((at.topic_partition.partition, at.start), (0, 0))
+        if (records, digest) != (span.records, span.digest):
+            held = f"{records:,} are" if records != span.records else "others are"
+            yield at, f"{at}: v{numbered.version} read {span.records:,} records, and {held} between its first and last"
+
+
+def _outside(rows: DataFrame, begins: Mapping[TopicPartition, Bookmark]) -> Iterator[str]:
     """The records that no drain read although it read later ones, or the end of the shard; a line for each shard."""
     from pyspark.sql import functions as F
 
-    begins = {tp: _begin(tp, spans, entries) for tp, spans in known.items()}
     ordered = F.struct(F.length("sequence_number").alias("length"), F.col("sequence_number"))
     for tp, begin in sorted(begins.items()):
         outside = rows.where(f"span IS NULL AND partition = {tp.partition}").where(_after(begin))
         records, first = outside.agg(F.expr(f"count(*) {_EACH_ONCE}"), F.min(ordered)).collect()[0]
         if records:
             yield f"{tp}: no drain read {records:,} records that are there; the first is {first.sequence_number}"
-
-
-def _begin(tp: TopicPartition, spans: Sequence[NumberedSpan], entries: Iterable[LedgerEntry]) -> Bookmark:
-    """Where the reading of the first span began."""
-    found = bookmark_at(entries, tp, spans[0].range.start if spans else 0)
-    return found or Bookmark(str(int(spans[0].span.first) - 1) if spans else "", at=maxsize)
 
 
 def _after(begin: Bookmark) -> str:
@@ -130,7 +160,7 @@ def _after(begin: Bookmark) -> str:
 
 
 def _messages(
-    spark: SparkSession, rows: DataFrame, ranges: Sequence[OffsetRange], wrong: Iterable[OffsetRange]
+    spark: SparkSession, stream: str, rows: DataFrame, ranges: Sequence[OffsetRange], wrong: Iterable[OffsetRange]
 ) -> DataFrame:
     """The messages of the ranges, as ``OtherReading`` has them, without those of spans whose numbers are wrong."""
     from pyspark.sql import functions as F
@@ -139,5 +169,5 @@ def _messages(
     own = rows.where(bounds_sql({r.topic_partition: r for r in ranges})).where(f"NOT ({left_out or 'false'})")
     like = spark.createDataFrame([], f"{MESSAGES_DDL}{KINESIS.more_ddl}")
     headers = F.lit(None).cast(like.schema["headers"].dataType)
-    added = {"topic": F.lit(ranges[0].topic_partition.topic), "timestampType": F.lit(LOG_APPEND_TIME)}
+    added = {"topic": F.lit(stream), "timestampType": F.lit(LOG_APPEND_TIME)}
     return own.withColumns({**added, "headers": headers}).select(*like.columns)

@@ -22,6 +22,12 @@ class KinesisUnanswered(Transient):
     what_to_run = f"{AGAIN}   (first check credentials, AWS_ENDPOINT_URL_KINESIS, `region` and `endpoint`)"
 
 
+class KeysExpired(KinesisUnanswered):
+    """The keys came to their end while a task read with them: those of a role last an hour, or as long as it says."""
+
+    what_to_run = f"{AGAIN}   (with new keys; it reads less with --from and --to, a drain with a smaller `max_records`)"
+
+
 class EndlessAnswers(Transient):
     """A shard answers again and again, and neither with the record that is looked for nor with its end."""
 
@@ -86,10 +92,11 @@ class BookmarkMissing(Terminal):
 
     stream: str
     shard: str
+    table: str
 
     what_happened = "the ledger of {stream} does not say after which record of {shard} to go on."
     what_is_safe = "the table is untouched."
-    what_to_run = "kdi history {stream}"
+    what_to_run = "kdi history {table}"
 
 
 class BookmarkDiffers(Terminal):
@@ -215,16 +222,31 @@ class SpanDiffers(Terminal):
 
     Attributes:
         start: The number of the first record of the span.
+        first: The sequence number of the record at which the reading began.
     """
 
     stream: str
     shard: str
     start: int
+    first: str
     detail: str
+    table: str
 
     what_happened = "{shard} of {stream} has other records from offset {start} on than the drained ones: {detail}"
     what_is_safe = "nothing was replaced; rows and dead letters stay as they are."
-    what_to_run = "kdi audit {stream} --against-source   (compares all that the stream still holds)"
+    what_to_run = "kdi audit {table} --against-source   (compares all that the stream still holds)"
+
+
+class SpanTrimmed(Transient):
+    """Retention passed records just when they were read again."""
+
+    stream: str
+    shard: str
+    start: int
+
+    what_happened = "retention passed records of {shard} of {stream}, from offset {start} on, while they were read."
+    what_is_safe = "nothing was replaced; rows and dead letters stay as they are."
+    what_to_run = f"{AGAIN}   (it leaves out what is gone, or says what to decide)"
 
 
 class SpanForgotten(Terminal):
@@ -234,13 +256,14 @@ class SpanForgotten(Terminal):
     shard: str
     start: int
     end: int
+    table: str
 
     what_happened = (
         "the commits that drained offsets [{start}, {end}) of {shard} of {stream} are in neither the table's log nor "
         "its archive: their records cannot be told from others."
     )
     what_is_safe = "the rows of these offsets, and their dead letters."
-    what_to_run = "kdi history {stream}   (shows from which version on the commits are known; later dates can be read)"
+    what_to_run = "kdi history {table}   (shows from which version on the commits are known; later dates can be read)"
 
 
 class OffsetsUnknown(Terminal):

@@ -1,4 +1,4 @@
-"""Everything that shards still hold, read by boto3 in Spark's Python workers, with the numbers that spans give.
+"""What shards still hold, read by boto3 in Spark's Python workers, with the numbers that spans give.
 
 This module and ``aggregates`` are sent to workers by value: they import nothing else of ours, and the rest inside
 functions.
@@ -7,7 +7,8 @@ functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.sources.kinesis.aggregates import aggregate_parser
@@ -21,23 +22,34 @@ RECORDS_DDL = (
 )
 """One row a record, or each user record of an aggregate. ``span`` is the number of the first record of its span; null,
 as ``offset``, if it lies in none."""
+SHARDS_DDL = (
+    "number int, id string, spans array<struct<first: string, last: string, start: bigint>>, after string, "
+    "since bigint, last string, until bigint"
+)
+"""One row a ``HeldShard``; sequence numbers have up to 129 digits."""
 Numbered = Callable[[int], tuple[int | None, int | None]]
 _PAGE, _MOST_EMPTY, _PAUSE_SECONDS, _MOST_EXPIRED = 10_000, 1_000, 0.2, 3
 
 
 @dataclass(frozen=True)
 class HeldShard:
-    """What is read of a shard: from its oldest record on.
+    """What is read of a shard.
 
     Attributes:
         spans: Sequence numbers of the first and the last record, and the number of the first; in order.
-        last: The sequence number of the last record that was read; ``None``: read to the end of the shard.
+        after: The sequence number before the first record to read; empty without one.
+        since: Where to look for it: the arrival of a record before it, in milliseconds since 1970; ``None``: begin at
+            the oldest record.
+        last: The sequence number of the last record to read, empty for none; ``None``: read to the end of the shard.
         until: Answers that are newer hold no record up to ``last`` any more, in milliseconds since 1970.
     """
 
+    number: int
     id: str
-    spans: Sequence[tuple[int, int, int]]
-    last: int | None
+    spans: Sequence[tuple[str, str, int]]
+    after: str
+    since: int | None
+    last: str | None
     until: int
 
 
@@ -47,29 +59,29 @@ class HeldReading:
 
     Attributes:
         access: Region, endpoint, key, secret and session token; the token may be empty.
-        shards: By number.
     """
 
     stream: str
     access: Sequence[str]
-    shards: Mapping[int, HeldShard]
 
-    def batches(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The records of the shards with these numbers, as ``RECORDS_DDL``; for ``mapInArrow``."""
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                yield from _shard_batches(self, number)
+    def batches(self, shards: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The records of shards, as ``SHARDS_DDL`` has them, in ``RECORDS_DDL``; for ``mapInArrow``."""
+        for batch in shards:
+            for row in batch.to_pylist():
+                shard = HeldShard(**row)
+                spans = [(span["first"], span["last"], span["start"]) for span in row["spans"]]
+                yield from _shard_batches(self, replace(shard, spans=spans))
 
 
-def _shard_batches(reading: HeldReading, number: int) -> Iterator[pa.RecordBatch]:
+def _shard_batches(reading: HeldReading, shard: HeldShard) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     moment = pa.timestamp("us", "UTC")
     types = [pa.binary(), pa.binary(), pa.int32(), pa.int64(), moment, pa.string(), pa.int32(), pa.int64()]
     names = ["key", "value", "partition", "offset", "timestamp", "sequence_number", "subsequence_number", "span"]
-    numbered, users_of = _numbering(reading.shards[number].spans), aggregate_parser()
-    for page in _pages(_client(reading.access), reading.stream, reading.shards[number]):
-        rows = [row for record in page for row in _rows(record, number, numbered, users_of(record["Data"]))]
+    numbered, users_of = _numbering(shard.spans), aggregate_parser()
+    for page in _pages(_client(reading.access), reading.stream, shard):
+        rows = [row for record in page for row in _rows(record, shard.number, numbered, users_of(record["Data"]))]
         columns = zip(*rows, strict=True)
         arrays = [pa.array(list(values), kind) for values, kind in zip(columns, types, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, names=names)
@@ -86,9 +98,9 @@ def _rows(
         yield user_key, value, number, offset, arrived, sequence, subsequence if users else None, span
 
 
-def _numbering(spans: Sequence[tuple[int, int, int]]) -> Numbered:
+def _numbering(texts: Sequence[tuple[str, str, int]]) -> Numbered:
     """The number of each next record or user record, and that of the first record of its span."""
-    at = passed = 0
+    spans, at, passed = [(int(first), int(last), start) for first, last, start in texts], 0, 0
 
     def numbered(sequence: int) -> tuple[int | None, int | None]:
         nonlocal at, passed
@@ -118,7 +130,10 @@ def _pages(client: Any, stream: str, shard: HeldShard) -> Iterator[list[Any]]:
     from email.utils import parsedate_to_datetime
 
     start: dict[str, Any] = {"ShardIteratorType": "TRIM_HORIZON"}
-    iterator, read, empty, expired = None, -1, 0, 0
+    if shard.since is not None:  # of a time that retention has passed, it is the oldest record as well
+        start = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": datetime.fromtimestamp(shard.since / 1000, UTC)}
+    last = None if shard.last is None else int(shard.last or -1)
+    iterator, read, empty, expired = None, int(shard.after or -1), 0, 0
     while empty <= _MOST_EMPTY:
         iterator = iterator or client.get_shard_iterator(StreamName=stream, ShardId=shard.id, **start)["ShardIterator"]
         try:
@@ -129,7 +144,7 @@ def _pages(client: Any, stream: str, shard: HeldShard) -> Iterator[list[Any]]:
             iterator = None
             continue
         new = [record for record in answer["Records"] if int(record["SequenceNumber"]) > read]
-        own = [record for record in new if shard.last is None or int(record["SequenceNumber"]) <= shard.last]
+        own = [record for record in new if last is None or int(record["SequenceNumber"]) <= last]
         if own:
             yield own
         iterator, empty, expired = answer.get("NextShardIterator"), 0 if new else empty + 1, 0
@@ -138,8 +153,8 @@ def _pages(client: Any, stream: str, shard: HeldShard) -> Iterator[list[Any]]:
             start = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": str(read)}
         date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
         seen = parsedate_to_datetime(date).timestamp() * 1000 - answer["MillisBehindLatest"]
-        tip = shard.last is not None and (answer["MillisBehindLatest"] == 0 or seen > shard.until)
-        if iterator is None or len(own) < len(new) or read == shard.last or tip:
+        tip = last is not None and (answer["MillisBehindLatest"] == 0 or seen > shard.until)
+        if iterator is None or len(own) < len(new) or read == last or tip:
             return
         time.sleep(_PAUSE_SECONDS)
     raise RuntimeError(f"{shard.id} gave {empty} answers without a record or an end")

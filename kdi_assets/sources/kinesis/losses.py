@@ -19,7 +19,7 @@ GRACE_MS = 3_600_000
 
 
 def losses(
-    client: Any, topic: TopicState, ledger: LedgerState, *, until: int, held: HeldRecords
+    client: Any, topic: TopicState, ledger: LedgerState, *, until: int, held: HeldRecords, table: str
 ) -> dict[TopicPartition, Loss]:
     """The loss of each shard that a drain refuses.
 
@@ -27,16 +27,17 @@ def losses(
 
     Args:
         until: As of ``look_ahead``.
+        table: As of ``look_ahead``.
     """
     name, found = topic.topic, dict[TopicPartition, Loss]()
     listed = {TopicPartition(name, shard.number): shard for shard in list_shards(client, name)}
     shards = {tp: shard for tp, shard in listed.items() if tp in topic.partitions}
-    bookmarks = bookmarks_of(ledger, topic, shards)
+    bookmarks = bookmarks_of(ledger, topic, shards, table=table)
 
     def look(tp: TopicPartition) -> Ahead:
         at = client, name, id_of(tp.partition), bookmarks[tp]
         try:
-            return look_ahead(*at, until=until, held=held, table="")
+            return look_ahead(*at, until=until, held=held, table=table)
         except ShardTrimmed:
             found[tp] = _loss_of_trimmed(*at, until=until, held=held)
         except BookmarkDiffers:

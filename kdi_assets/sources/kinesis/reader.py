@@ -13,7 +13,9 @@ from kdi_assets.ledger.spans import NumberedSpan
 from kdi_assets.runtime.py4j_log import unlogged_by_py4j
 from kdi_assets.runtime.spark_failures import translated
 from kdi_assets.runtime.spark_internals import frame_of_internal_rows, jvm_context, jvm_frame, jvm_type, jvm_view
+from kdi_assets.sources.kinesis.client import LATE_MS
 from kdi_assets.sources.kinesis.errors import (
+    KeysExpired,
     KinesisReaderMissing,
     KinesisRequestRefused,
     KinesisUnanswered,
@@ -35,8 +37,6 @@ ROWS_DDL = (
 has ``stop``."""
 OF_READING = ("stop", "first", "resumed", "digest", "user_records")
 """The columns that messages do not have."""
-ALWAYS = (1 << 63) - 1
-"""The arrival of the last record, where none is too late."""
 _OTHER_RECORDS = "SpanDiffers: "
 _OF_KINESIS = ("Service: Kinesis", "when calling the GetRecords", "when calling the GetShardIterator")
 """In the texts of the SDK and of boto3 about an answer that is an error."""
@@ -46,11 +46,12 @@ _PASSING = (
     "ExpiredIterator",
     "KMSThrottling",
     "Throttling",
-    "ExpiredToken",
     "ResourceNotFound",
 )
 """Errors after which the next drain may succeed. A shard or stream that is gone: it finds out which of the two."""
 _BROKEN = ("Status Code: 5", "InternalFailure")
+_EXPIRED = "ExpiredToken"
+_OF_BOTO3 = "botocore.exceptions."
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,8 @@ def read_spans(
         tp, first = whole.topic_partition, Bookmark(run[0].span.first)
         start = ShardStart(tp, whole.start, first, hash_keys[tp], inclusive=True)
         ends, digests = _numbers(s.range.end for s in run), _numbers(s.span.digest for s in run)
-        spans.add(jvm.kdi.kinesis.Spans(_shard_range(jvm, start, ALWAYS, whole.offset_count), ends, digests))
+        until = max(each.until for each in run) + LATE_MS
+        spans.add(jvm.kdi.kinesis.Spans(_shard_range(jvm, start, until, whole.offset_count), ends, digests))
     rows = jvm.kdi.kinesis.ShardReader.again(_context(spark), spans, _access(jvm, access), stream)
     return frame_of_internal_rows(spark, rows, jvm_type(spark, ROWS_DDL))
 
@@ -189,21 +191,38 @@ def reader_failures(connection: str) -> AbstractContextManager[None]:
     return translated(lambda failure: failure_of(failure.root, connection))
 
 
-def failure_of(root: str, connection: str) -> KdiError | None:
+def failure_of(root: str, connection: str, *, table: str = "") -> KdiError | None:
     """The error of a task that read; ``None`` if Kinesis is not the cause.
 
     Args:
         root: The text of the root cause.
+        table: For the commands of the error; empty: any one of the stream.
 
     Returns:
         ``KinesisUnanswered``: the same may succeed later; ``KinesisRequestRefused``: it will not; ``SpanDiffers``.
     """
     if root.startswith(_OTHER_RECORDS):
-        stream, shard, start, detail = root.removeprefix(_OTHER_RECORDS).split(" ", 3)
-        return SpanDiffers(stream=stream, shard=shard, start=int(start), detail=detail)
+        stream, shard, start, first, detail = root.removeprefix(_OTHER_RECORDS).split(" ", 4)
+        return SpanDiffers(
+            stream=stream, shard=shard, start=int(start), first=first, detail=detail, table=table or stream
+        )
+    if _without_answer(root):
+        return KinesisUnanswered(connection=connection, detail=root)
     if not any(text in root for text in _OF_KINESIS):
         return None
+    if _EXPIRED in root:
+        return KeysExpired(connection=connection, detail=root)
     code = root.removeprefix("KinesisException: ")  # of errors that have no class of their own
     told = code.startswith(_PASSING) or any(f"({passing}" in root for passing in _PASSING)  # by the SDK, by boto3
     passes = told or any(text in root for text in _BROKEN)
     return (KinesisUnanswered if passes else KinesisRequestRefused)(connection=connection, detail=root)
+
+
+def _without_answer(root: str) -> bool:
+    """Whether boto3 got no answer at all: the text names no operation then."""
+    if not root.startswith(_OF_BOTO3):
+        return False
+    from botocore import exceptions
+
+    kind = getattr(exceptions, root.removeprefix(_OF_BOTO3).partition(":")[0], Exception)
+    return issubclass(kind, exceptions.ConnectionError | exceptions.HTTPClientError)

@@ -75,7 +75,7 @@ def ready(shards: Collection[ListedShard], bookmarks: Mapping[int, Bookmark]) ->
 
 
 def bookmarks_of(
-    ledger: LedgerState, topic: TopicState, shards: Mapping[TopicPartition, ListedShard]
+    ledger: LedgerState, topic: TopicState, shards: Mapping[TopicPartition, ListedShard], *, table: str
 ) -> dict[TopicPartition, Bookmark]:
     """The bookmark of every shard; a shard that appeared later begins at its oldest record.
 
@@ -97,7 +97,7 @@ def bookmarks_of(
     found = {tp: of(tp) if known else Bookmark() for tp in topic.partitions}
     for tp in found:
         if ledger.entry is None or (ledger.positions.get(tp) and tp not in known):
-            raise BookmarkMissing(stream=topic.topic, shard=id_of(tp.partition))
+            raise BookmarkMissing(stream=topic.topic, shard=id_of(tp.partition), table=table)
     return found
 
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import tee
+from sys import maxsize
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kdi_assets.errors import KdiError
@@ -15,13 +15,14 @@ from kdi_assets.ledger.bookmarks import Bookmark, Loss, seen_until
 from kdi_assets.ledger.entry import LastRead, LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.spans import spans_of
-from kdi_assets.sources.kinesis.again import held_spans
+from kdi_assets.sources.kinesis.again import held_spans, oldest_records
 from kdi_assets.sources.kinesis.audited import other_reading
 from kdi_assets.sources.kinesis.capture import Capture, captured, refuse_other_records
 from kdi_assets.sources.kinesis.checkpoints import at_checkpoints
 from kdi_assets.sources.kinesis.client import (
     LATE_MS,
     LOOK_ATTEMPTS,
+    SeenRecord,
     kinesis_client,
     milliseconds,
     reader_access,
@@ -29,13 +30,14 @@ from kdi_assets.sources.kinesis.client import (
     translated,
 )
 from kdi_assets.sources.kinesis.consumers import active_consumer, deregister
-from kdi_assets.sources.kinesis.errors import KinesisUnanswered, OffsetsUnknown, SeamOpen
+from kdi_assets.sources.kinesis.errors import KinesisUnanswered, OffsetsUnknown, SeamOpen, SpanDiffers, SpanTrimmed
 from kdi_assets.sources.kinesis.look import (
     RENEWALS,
     Ahead,
     HeldRecords,
     look_ahead,
     of_each,
+    oldest_record,
     refuse_hole,
     refuse_other_last,
 )
@@ -114,7 +116,7 @@ class KinesisSource:
 
     Attributes:
         fan_out: The consumer that reads a stream; ``None``: its shards are polled.
-        table: The name of the table that is drained; errors say what to decide for it.
+        table: The table whose commands errors name; empty: any one of the stream.
     """
 
     connection: KinesisRegion
@@ -181,7 +183,7 @@ class KinesisSource:
         client = kinesis_client(self.connection)
         with translated(self.connection, topic.topic):
             held = _held(client.describe_stream_summary(StreamName=topic.topic))
-            return losses(client, topic, ledger, until=_until(topic), held=held)
+            return losses(client, topic, ledger, until=_until(topic), held=held, table=self.table or topic.topic)
 
     def watch(self) -> KinesisWatch:
         return KinesisWatch(self.connection, self.described)
@@ -235,18 +237,25 @@ class KinesisSource:
             yield Held(found, capture.read, marks, edges=capture.edges)
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> NoReturn:
-        raise OffsetsUnknown(stream=ranges[0].topic_partition.topic)
+        raise OffsetsUnknown(stream=self.table or ranges[0].topic_partition.topic)
 
     def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[LedgerEntry]) -> Again:
-        client, (to_find_spans, all_known) = kinesis_client(self.connection), tee(entries)
-        spans = spans_of(to_find_spans, ranges)
-        with translated(self.connection, topic.topic):
-            summary = client.describe_stream_summary(StreamName=topic.topic)
-            held = held_spans(client, topic, _shards(client, topic.topic, summary), spans, ranges)
+        client, known, name = kinesis_client(self.connection), tuple(entries), topic.topic
+        spans, bookmarks = spans_of(known, ranges), known[0].bookmarks if known else {}
+        with translated(self.connection, name):
+            summary = client.describe_stream_summary(StreamName=name)
+            shards = _shards(client, name, summary)
+            held = held_spans(client, topic, shards, spans, ranges, bookmarks, table=self.table or name)
+
+        def oldest(shards: Sequence[TopicPartition]) -> Mapping[TopicPartition, SeenRecord | None]:
+            with translated(self.connection, name):
+                return oldest_records(client, topic, shards)
+
+        bounds, listed = {r.topic_partition: r for r in ranges}, held.hash_keys.keys()
 
         def audited(spark: SparkSession, ranges: Sequence[OffsetRange]) -> AbstractContextManager[OtherReading]:
-            access, listed = reader_access(self.connection), held.hash_keys.keys()
-            return other_reading(spark, access, ranges, spans, tuple(all_known), listed=listed)
+            access = reader_access(self.connection)
+            return other_reading(spark, access, ranges, bounds, spans, known, listed=listed, oldest=oldest)
 
         return Again(held.topic(topic), partial(held.read, self.connection), audited)
 
@@ -258,7 +267,15 @@ class KinesisSource:
         return SpansBack(self.connection, client, topic, shards, _held(summary), entries, self.table)
 
     def failure(self, root: str) -> KdiError | None:
-        return failure_of(root, self.connection.name)
+        found = failure_of(root, self.connection.name, table=self.table)
+        if not isinstance(found, SpanDiffers):
+            return found
+        client = kinesis_client(self.connection)
+        with translated(self.connection, found.stream):
+            oldest = oldest_record(client, found.stream, found.shard, until=maxsize)
+        if oldest and int(oldest.sequence) <= int(found.first):
+            return found
+        return SpanTrimmed(stream=found.stream, shard=found.shard, start=found.start)
 
     def can_have_gaps(self, topic: str) -> bool:
         return False  # the reading counts the records that it gets
@@ -302,7 +319,7 @@ class KinesisSource:
             held = _held(summary)
             listed = {TopicPartition(topic.topic, s.number): s for s in _shards(client, topic.topic, summary)}
             shards = {tp: shard for tp, shard in listed.items() if tp in topic.partitions}
-            bookmarks = bookmarks_of(ledger, topic, shards)
+            bookmarks = bookmarks_of(ledger, topic, shards, table=self.table or topic.topic)
             ahead = look_at_ready(topic, shards.values(), bookmarks, look)
         hash_keys = {tp: shards[tp].hash_keys for tp in ahead}
         return _Look(bookmarks, ahead, hash_keys, _until(topic) - LATE_MS, held.seconds)

@@ -151,7 +151,7 @@ class KinesisWatch:
         shards = {tp: s for s in listed if (tp := TopicPartition(topic.topic, s.number)) in topic.partitions}
         marks = reading.start
         if not marks and reading.ledger:
-            marks = bookmarks_of(reading.ledger, topic, shards)
+            marks = bookmarks_of(reading.ledger, topic, shards, table=name)
         seconds = (topic.retention and topic.retention.seconds) or 0.0
         before = self._tables[name].walks if name in self._tables else {}
         walks = dict[TopicPartition, ShardWalk]()

@@ -70,7 +70,7 @@ class SpansBack:
         with translated(self.connection, self.topic.topic):
             ranges = [OffsetRange(tp, min(at, offsets.get(tp, at)), self._position(tp)) for tp, at in edges.items()]
             known = {tp: spans.get(tp, ()) for tp in edges}
-            held = held_spans(self.client, self.topic, self.shards, known, ranges)
+            held = held_spans(self.client, self.topic, self.shards, known, ranges, self._newest, table=self.table)
             gone = {}
             for r in ranges:
                 tp, readable = r.topic_partition, [s.range.start for s in held.spans.get(r.topic_partition, ())]
@@ -82,13 +82,17 @@ class SpansBack:
             marks = of_each(sorted(edges), lambda tp: self._bookmark(tp, by_start[tp, edges[tp]]))
         gone = {tp: self._position(tp) for tp, mark in marks.items() if mark is None}
         of_edges = {tp: mark for tp, mark in marks.items() if mark}
-        newest = self.entries[0].bookmarks
-        of_empty = {tp: replace(newest[tp], ended=False) for tp in children if tp not in edges and tp in newest}
+        newest, left = self._newest, children.keys() - edges.keys()
+        of_empty = {tp: replace(newest[tp], ended=False) for tp in left if tp in newest}
         return SetBack(edges, {**of_empty, **of_edges}, tuple(notes), gone)
 
     @property
     def _until(self) -> int:
         return milliseconds(self.topic.as_of) if self.topic.as_of else 0
+
+    @property
+    def _newest(self) -> Mapping[TopicPartition, Bookmark]:
+        return self.entries[0].bookmarks if self.entries else {}
 
     def _position(self, tp: TopicPartition) -> int:
         return self.entries[0].positions.get(tp, 0) if self.entries else 0
@@ -122,7 +126,7 @@ class SpansBack:
         shard, start = id_of(tp.partition), first.range.start
         before = bookmark_at(self.entries, tp, start)
         if before is None:
-            raise SpanForgotten(stream=tp.topic, shard=shard, start=start, end=first.range.end)
+            raise SpanForgotten(stream=tp.topic, shard=shard, start=start, end=first.range.end, table=self.table)
         before = replace(before, held_seconds=self.held.seconds)
         # Whatever retention took after this record, the span's first record was the next one.
         now = replace(before, seen_at=self._until)

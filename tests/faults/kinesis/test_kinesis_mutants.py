@@ -181,9 +181,9 @@ def latest_not_committed(patch: pytest.MonkeyPatch) -> None:
     """Each drain of a shard of which nothing was read begins at its own moment."""
     real = shards.bookmarks_of
 
-    def bookmarks(ledger: Any, topic: Any, listed: Any) -> dict[TopicPartition, Bookmark]:
+    def bookmarks(ledger: Any, topic: Any, listed: Any, **names: Any) -> dict[TopicPartition, Bookmark]:
         now = source._until(topic) - 2_000  # the plan's moment is rounded up
-        found = real(ledger, topic, listed)
+        found = real(ledger, topic, listed, **names)
         return {tp: m if m.sequence else replace(m, at=now) for tp, m in found.items()}
 
     patch.setattr(source, "bookmarks_of", bookmarks)

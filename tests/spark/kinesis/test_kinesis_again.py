@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +17,13 @@ from kdi_assets.audit.source_comparison import Comparison, compare
 from kdi_assets.cli.peek import peek_at
 from kdi_assets.cli.peeked_ranges import Wanted, searched
 from kdi_assets.dev.kinesis.server import KinesisServer
+from kdi_assets.drain.errors import WorkerPythonUnfit
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.report import MessagesGone, ReplayReport
-from kdi_assets.sources.kinesis import capture, source
-from kdi_assets.sources.kinesis.errors import SpanDiffers
+from kdi_assets.sources.kinesis import again, capture, source
+from kdi_assets.sources.kinesis.client import reader_access
+from kdi_assets.sources.kinesis.errors import SpanDiffers, SpanTrimmed
+from kdi_assets.sources.kinesis.look import Ahead, look_ahead
 from kdi_assets.sources.kinesis.reader import ShardStart, read_shards
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.kinesis_stream import Consumer, KinesisStream
@@ -176,6 +180,88 @@ def test_the_audit_against_the_source_begins_where_the_reading_began(
     assert compared.agrees and compared.messages == 20
 
 
+def test_what_retention_passes_while_an_audit_reads_is_no_fault(
+    spark: SparkSession, lake: str, server: KinesisServer, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """Procedure: retention passes the first records of a span between the look and the reading. Another audit does not
+    find boto3 on the executors.
+
+    Pass: the next span agrees, nothing else is said; py4j logs no key; the second audit names itself.
+    """
+    orders = of_two_ages(spark, lake, server)
+    orders.put(20)
+    orders.drain()
+    assert against_source(orders).messages == 40
+
+    with monkeypatch.context() as meanwhile, caplog.at_level("DEBUG", logger="py4j"):
+        meanwhile.setattr(source, "reader_access", late(server))
+        compared = against_source(orders)
+
+    assert compared.agrees and (compared.messages, compared.ranges[0].start) == (20, 20)
+    secret = server.environment()["AWS_SECRET_ACCESS_KEY"].encode()
+    alike = {base64.b64encode(bytes(n) + secret).decode()[4 if n else 0 : -4] for n in range(3)}
+    assert caplog.text and not [text for text in alike if text in caplog.text]
+
+    def unfit(connection: Any) -> Any:
+        raise OSError("ModuleNotFoundError: No module named 'boto3'")
+
+    monkeypatch.setattr(source, "reader_access", unfit)
+    with pytest.raises(WorkerPythonUnfit, match="kdi audit bronze/orders --against-source"):
+        against_source(orders)
+
+
+@pytest.mark.parametrize(("behaviour", "apart"), [("horizon", 2), ("refused", 2), ("empty", 0)])
+def test_a_replay_says_that_retention_passed_what_it_read(
+    spark: SparkSession, lake: str, server: KinesisServer, monkeypatch: pytest.MonkeyPatch, behaviour: Any, apart: int
+) -> None:
+    """Procedure: retention passes the first records of a span between the look and the reading; replay once more."""
+    server.behaviour.trimmed_position = behaviour
+    orders = of_two_ages(spark, lake, server, apart=apart)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(again, "reader_access", late(server))
+        with pytest.raises(SpanTrimmed):
+            replay(orders)
+    with pytest.raises(MessagesGone):
+        replay(orders)
+    assert times(orders) == {i: 2 * i for i in orders.ids}
+
+
+def test_the_audit_against_the_source_reads_what_lies_within_its_bounds(
+    spark: SparkSession, lake: str, server: KinesisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: a drain takes a shard for ended that has unread records, and reads its children later; of one child
+    three spans, and the middle one is compared.
+
+    Pass: the records are found, also while nothing was read at all; within the bounds, they are not looked for.
+    """
+    orders = Put(spark, lake, server, shards=1, columns={"times": TIMES})
+    orders.drain()
+    unread = orders.put(10)
+    server.advance(8 * HOUR)
+    with monkeypatch.context() as mutated:
+        mutated.setattr(source, "look_ahead", ending(0))
+        orders.split()
+        orders.drain()
+    fault = f"orders/0: no drain read 10 records that are there; the first is {unread[0]}"
+    found = against_source(orders)
+    assert (found.faults, found.messages) == ((fault,), 0)
+    assert "nothing" not in found.line()
+
+    for _ in range(3):
+        orders.put(30)
+        orders.drain()
+        server.advance(600)
+    assert against_source(orders).faults == (fault,)
+    child, calls = TopicPartition("orders", 1), server.calls("GetRecords", shard=id_of(0))
+    ranges = [r.range for entry in orders.entries() for r in entry.ranges if r.range.topic_partition == child]
+    bounds = replace(ranges[1], start=ranges[1].start + 2, end=ranges[1].end - 2)
+
+    compared = compare(orders.stream, lake=lake, session=lambda: spark, bounds={child: bounds})
+
+    assert compared.agrees and compared.ranges == (bounds,) and compared.messages == bounds.offset_count
+    assert server.calls("GetRecords", shard=id_of(0)) == calls
+
+
 def test_peek_shows_records_before_a_drain_and_drained_ones(
     spark: SparkSession, lake: str, server: KinesisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,10 +281,42 @@ def test_peek_shows_records_before_a_drain_and_drained_ones(
     shard = TopicPartition("orders", 0)
 
     assert peeked(orders, Wanted(9)) == ("next", [(5, "row"), (6, "row")])
+    calls = server.calls("GetRecords")
     assert peeked(orders, Wanted(2, last=True)) == ("newest", [(3, "row"), (4, "row")])
+    assert server.calls("GetRecords") == calls + 2, "one to look, one to read"
     assert peeked(orders, Wanted(2, shard, offset=1)) == ("from offset", [(1, "row"), (2, "row")])
     orders.drain()
     assert orders.drained() == orders.ids
+
+
+def of_two_ages(spark: SparkSession, lake: str, server: KinesisServer, *, apart: int = 2) -> Put:
+    """A table with one span, of records that were put hours apart; retention passes the older ones in half an hour."""
+    orders = Put(spark, lake, server, shards=1, columns={"times": TIMES})
+    orders.put(10)
+    server.advance(apart * HOUR)
+    orders.put(10)
+    orders.drain()
+    server.advance((23.5 - apart) * HOUR)
+    return orders
+
+
+def ending(shard: int) -> Callable[..., Ahead]:
+    """``look_ahead`` that takes a shard for ended."""
+
+    def look(client: Any, stream: str, name: str, mark: Any, **options: Any) -> Ahead:
+        return Ahead(ended=True) if name == id_of(shard) else look_ahead(client, stream, name, mark, **options)
+
+    return look
+
+
+def late(server: KinesisServer) -> Callable[[Any], Sequence[str]]:
+    """``reader_access`` an hour later."""
+
+    def access(connection: Any) -> Sequence[str]:
+        server.advance(HOUR)
+        return reader_access(connection)
+
+    return access
 
 
 def peeked(orders: Put, asked: Wanted) -> tuple[str, list[tuple[int, str]]]:

@@ -26,10 +26,12 @@ from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.replay_letters import replay_letters
+from kdi_assets.sources.kinesis import source
 from kdi_assets.sources.kinesis.capture import captured
 from kdi_assets.sources.kinesis.client import digest_of
 from kdi_assets.sources.kinesis.errors import SeamOpen
 from kdi_assets.sources.kinesis.reader import ShardStart
+from kdi_assets.sources.kinesis.shards import ListedShard, list_shards
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.kinesis import HASH_KEYS, kinesis_client
 from tests.kinesis_drains import Crash, Put, crash_at
@@ -132,7 +134,7 @@ def test_a_plan_ends_behind_an_aggregate(
 
 @pytest.mark.scenario("Kinesis: records of several user records, large ones")
 def test_user_records_of_another_shard_are_dead_letters_and_the_others_rows(
-    spark: SparkSession, lake: str, server: KinesisServer
+    spark: SparkSession, lake: str, server: KinesisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Purpose: the KPL puts user records that came into a wrong shard into the right one as well, and only those.
     Procedure: aggregates in which the hash of the key or an explicit hash key is of the other shard; put these again,
@@ -162,14 +164,26 @@ def test_user_records_of_another_shard_are_dead_letters_and_the_others_rows(
     assert orders.letters() == wrong
     compared = compare(orders.stream, **again)
     assert compared.agrees and compared.agreed == sum(orders.messages())
+    with monkeypatch.context() as changed:  # as of a stream whose shards are chosen without keys by now
+        changed.setattr(source, "_shards", lambda client, name, summary: of_all_keys(client, name))
+        orders.stream = replace(orders.stream, columns={"times": "id * 3"})
+        replay_dates(orders.stream, first=ALL[0], last=ALL[1], **again)
+    assert [(row["id"], row["times"]) for row in orders.rows()] == [(i, 3 * i) for i in orders.ids]
+    assert orders.letters() == wrong
 
     only = DeadLetterFilter(reason="wrong_shard")
     replay_letters(orders.stream, letter_filter=only, **again)
-    with_strays = orders.drained()
+    with_strays, letters = orders.drained(), orders.letters()
+    assert len(letters) == 1 and letters != wrong, "what is no JSON has that reason now"
     assert len(with_strays) == len(orders.ids) + len(strays), replayed
     replay_dates(orders.stream, first=ALL[0], last=ALL[1], **again)
     assert orders.drained() == with_strays, "what a person has made a row stays one"
+    assert orders.letters() == letters
     assert compare(orders.stream, **again).agrees
+
+
+def of_all_keys(client: Any, name: str) -> list[ListedShard]:
+    return [replace(shard, hash_keys=source.ALL_HASH_KEYS) for shard in list_shards(client, name)]
 
 
 def test_a_drain_that_stops_before_an_offset_ends_before_its_aggregate(

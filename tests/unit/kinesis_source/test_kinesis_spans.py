@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from datetime import date
 from sys import maxsize
 from typing import Any
@@ -14,25 +15,35 @@ from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
+from kdi_assets.ledger.positions import RETIRED
 from kdi_assets.ledger.spans import NumberedSpan, bookmark_at, spans_back, spans_of
 from kdi_assets.replay.report import MessagesGone, Missing
 from kdi_assets.runtime.worker_code import send_by_value
 from kdi_assets.sources.kinesis import aggregates, held_records
-from kdi_assets.sources.kinesis.again import held_spans
-from kdi_assets.sources.kinesis.errors import SpanDiffers, SpanForgotten
+from kdi_assets.sources.kinesis.again import HeldSpans, held_spans
+from kdi_assets.sources.kinesis.errors import (
+    KeysExpired,
+    KinesisRequestRefused,
+    KinesisUnanswered,
+    OffsetsUnknown,
+    SpanDiffers,
+    SpanForgotten,
+    SpanTrimmed,
+)
 from kdi_assets.sources.kinesis.held_records import HeldReading, HeldShard
 from kdi_assets.sources.kinesis.reader import failure_of
 from kdi_assets.sources.kinesis.shards import id_of, list_shards
 from kdi_assets.sources.kinesis.source import KinesisSource
-from kdi_assets.sources.source import BrokerOffsets
+from kdi_assets.sources.source import BrokerOffsets, TopicState
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.bare_worker import called_in_bare_worker
 from tests.kinesis import kinesis_client
-from tests.kpl import UserRecord, aggregate_of
+from tests.kpl import UserRecord, aggregate_of, sealed
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 HOUR = 3600
+OF_CLIENT = "botocore.exceptions.ClientError: An error occurred"
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 
 
@@ -40,7 +51,7 @@ def entry(version: int, at: Mapping[TopicPartition, int], read: Ranges | None = 
     """An entry that read ranges of shards; its sequence numbers are its numbers."""
     ranges = tuple(RangeCounts(OffsetRange(tp, *numbers)) for tp, numbers in (read or {}).items())
     spans = {r.range.topic_partition: Span(str(r.range.start), str(r.range.end - 1), 1, 0) for r in ranges}
-    marks = {tp: Bookmark(str(position - 1) if position else "") for tp, position in at.items()}
+    marks = {tp: Bookmark(str(position - 1) if position else "") for tp, position in at.items() if position != RETIRED}
     given = {"app_id": "a", "attempt_id": "", "topic": "orders", "topic_id": "t", "table_id": "", **fields}
     return LedgerEntry(version, "drain", positions=at, ranges=ranges, spans=spans, bookmarks=marks, **given)
 
@@ -79,13 +90,65 @@ def test_spans_that_are_read_once_more_after_a_decision_do_not_count_twice() -> 
     assert bookmark_at(set_back, A, 0) == Bookmark()
 
 
+def test_a_shard_whose_number_an_earlier_stream_had_begins_where_it_appeared() -> None:
+    """Procedure: `new-topic` retires a shard of the old stream; the new stream's shard of that number comes later."""
+    of_new_stream = [entry(8, {A: 5, B: 3}, {B: (0, 3)}), entry(7, {A: 5, B: RETIRED})]
+
+    assert bookmark_at(of_new_stream, B, 0) == Bookmark()
+
+
 def test_a_span_that_is_another_one_now_names_the_commands_of_its_stream() -> None:
-    found = failure_of(f"SpanDiffers: orders {id_of(3)} 40 the shard has no more records after number 41", "eu")
+    found = failure_of(f"SpanDiffers: orders {id_of(3)} 40 4967 the shard has no more records after number 41", "eu")
 
     assert isinstance(found, SpanDiffers)
-    assert (found.stream, found.shard, found.start) == ("orders", id_of(3), 40)
+    assert (found.stream, found.shard, found.start, found.first) == ("orders", id_of(3), 40, "4967")
     assert found.message_parts()[0].endswith("the shard has no more records after number 41")
     assert found.message_parts()[2].startswith("kdi audit orders --against-source ")
+
+
+@pytest.mark.parametrize(
+    ("root", "error"),
+    [
+        ("botocore.exceptions.EndpointConnectionError: Could not connect to the endpoint URL", KinesisUnanswered),
+        ("botocore.exceptions.ReadTimeoutError: Read timeout on endpoint URL", KinesisUnanswered),
+        ("botocore.exceptions.ParamValidationError: Parameter validation failed", type(None)),
+        (f"{OF_CLIENT} (ExpiredTokenException) when calling the GetRecords operation: it is old", KeysExpired),
+        (f"{OF_CLIENT} (AccessDeniedException) when calling the GetRecords operation: no", KinesisRequestRefused),
+    ],
+)
+def test_what_the_second_client_meets_on_executors_says_whether_it_passes(root: str, error: type) -> None:
+    assert type(failure_of(root, "eu")) is error
+
+
+def test_keys_that_end_while_an_audit_reads_are_no_reason_to_read_all_of_it_again() -> None:
+    (_, _, run) = KeysExpired(connection="eu", detail="").message_parts()
+
+    assert "with new keys" in run and "--from" in run
+
+
+def test_errors_name_the_table_of_a_stream_that_has_two(server: KinesisServer) -> None:
+    client_and_records(server, [b"1"])
+    source = KinesisSource(KinesisRegion("eu", "us-east-1", server.endpoint), table="silver/orders")
+    first = str(10**56)
+
+    differs = source.failure(f"SpanDiffers: orders {id_of(0)} 0 {first} their sequence numbers are others")
+    with pytest.raises(OffsetsUnknown) as unknown:
+        source.read(None, [OffsetRange(A, 0, 1)])  # type: ignore[arg-type]
+
+    assert "kdi audit silver/orders " in str(differs)
+    assert "kdi audit silver/orders " in str(unknown.value)
+
+
+@pytest.mark.parametrize("detail", ["their sequence numbers are others", "InvalidArgument", "it gave 1001 answers"])
+def test_records_that_retention_passed_while_they_were_read_are_no_others(server: KinesisServer, detail: str) -> None:
+    """Procedure: a task could not read a span from its first record on; retention has passed this, or has not."""
+    first, _ = client_and_records(server, [b"1", b"2"])
+    source = KinesisSource(KinesisRegion("eu", "us-east-1", server.endpoint))
+    failed = f"SpanDiffers: orders {id_of(0)} 0 {first} {detail}"
+
+    assert isinstance(source.failure(failed), SpanDiffers)
+    server.advance(25 * HOUR)
+    assert isinstance(source.failure(failed), SpanTrimmed)
 
 
 def test_what_kinesis_no_longer_gives_is_not_said_of_kafka() -> None:
@@ -118,11 +181,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisServer]:
 def test_the_second_client_numbers_each_record_of_a_span_once(server: KinesisServer, fault: Fault) -> None:
     """Procedure: two spans, with a record before them, one between them, and two after the last one that was read."""
     put = client_and_records(server, [b"%d" % i for i in range(20)])
-    spans = [(int(put[1]), int(put[8]), 100), (int(put[10]), int(put[17]), 108)]
+    spans = [(put[1], put[8], 100), (put[10], put[17], 108)]
     server.behaviour.empty_pages = 1
     server.order(fault)
 
-    found = held(server, HeldShard(id_of(0), spans, int(put[17]), maxsize))
+    found = held(server, held_shard(spans, last=put[17]))
 
     numbered = [100 + i for i in range(8)] + [None] + [108 + i for i in range(8)]
     assert [row["sequence_number"] for row in found] == put[:18]
@@ -135,9 +198,9 @@ def test_the_second_client_numbers_each_user_record_of_an_aggregate(server: Kine
     users = [UserRecord("a", b"1"), UserRecord("ü", b"2", 7), UserRecord("a", b"3")]
     broken = aggregate_of(users[0])[:-1] + b"?"
     put = client_and_records(server, [aggregate_of(*users), b"alone", broken, aggregate_of(*users[1:])])
-    spans = [(int(put[0]), int(put[2]), 0), (int(put[3]), int(put[3]), 5)]
+    spans = [(put[0], put[2], 0), (put[3], put[3], 5)]
 
-    found = held(server, HeldShard(id_of(0), spans, int(put[3]), maxsize))
+    found = held(server, held_shard(spans, last=put[3]))
 
     assert [(row["offset"], row["span"]) for row in found] == [*((i, 0) for i in range(5)), (5, 5), (6, 5)]
     assert [put.index(row["sequence_number"]) for row in found] == [0, 0, 0, 1, 2, 3, 3]
@@ -152,7 +215,49 @@ def test_the_second_client_reads_a_shard_that_ended_to_its_end(server: KinesisSe
     client.split_shard(StreamName="orders", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
     server.advance(60)
 
-    assert [row["sequence_number"] for row in held(server, HeldShard(id_of(0), (), None, 0))] == put
+    assert [row["sequence_number"] for row in held(server, held_shard())] == put
+
+
+@pytest.mark.parametrize("passes", [False, True], ids=["held", "trimmed"])
+def test_the_second_client_reads_only_what_is_compared(server: KinesisServer, passes: bool) -> None:
+    """Procedure: records of three hours; those of the second are compared. Retention passes the first hour, or not.
+
+    Pass: the same records are found; how many others are read shows where the reading began.
+    """
+    server.behaviour.trimmed_position = "refused"
+    put = client_and_records(server, [b"%d" % i for i in range(5)])
+    client = kinesis_client(server.endpoint)
+    since = round(server.now() * 1000)
+    for _ in range(2):
+        server.advance(HOUR)
+        records = [{"Data": b"later", "PartitionKey": "key"}] * 5
+        put += [r["SequenceNumber"] for r in client.put_records(StreamName="orders", Records=records)["Records"]]
+    if passes:
+        server.advance(22.5 * HOUR)
+
+    shard = held_shard([(put[5], put[9], 100)], last=put[9], after=put[4], since=since)
+    found = held(server, shard)
+
+    assert [row["offset"] for row in found] == [100, 101, 102, 103, 104]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        b"\x23\x24",  # field 4, an empty group
+        b"\x0b\x0c",  # the same of a field that is known
+        b"\x1a\x06\x08\x00\x1a\x00\x23\x24",  # in a user record
+        b"\x1a\x0d\x08" + b"\xff" * 9 + b"\x01\x1a\x00",  # the greatest index
+        b"\x1a\x0c\x08" + b"\xff" * 8 + b"\x7f\x1a\x00",
+        b"\x1a\x0f\x08\x00\x10" + b"\xff" * 9 + b"\x01\x1a\x00",  # of a hash key
+    ],
+)
+def test_data_with_what_no_producer_writes_is_that_of_an_ordinary_record(field: bytes) -> None:
+    whole = aggregate_of(UserRecord("a", b"1"))
+    parse = aggregates.aggregate_parser()
+
+    assert parse(whole) == [(b"a", b"1")]
+    assert parse(sealed(whole[4:-16] + field)) == ()
 
 
 def test_only_spans_whose_first_record_is_there_are_read_again(server: KinesisServer) -> None:
@@ -166,14 +271,35 @@ def test_only_spans_whose_first_record_is_there_are_read_again(server: KinesisSe
     server.advance(5 * HOUR)
     shards, source = list_shards(client, "orders"), KinesisSource(KinesisRegion("eu", "us-east-1", server.endpoint))
     edges = [(0, 3), (3, 8), (8, 10)]
-    known = [NumberedSpan(OffsetRange(A, s, e), Span(put[s], put[e - 1], e - s, 0), s) for s, e in edges]
+    known = [NumberedSpan(OffsetRange(A, s, e), Span(put[s], put[e - 1], e - s, 0), s, 0) for s, e in edges]
     topic = source.topic("orders")
 
-    held = held_spans(client, topic, shards, {A: known}, [OffsetRange(A, 1, 10)])
+    def found(spans: Sequence[NumberedSpan], bookmark: Bookmark) -> HeldSpans:
+        return held_spans(client, topic, shards, {A: spans}, [OffsetRange(A, 1, 10)], {A: bookmark}, table="table")
 
-    assert held.topic(topic).partitions == {A: BrokerOffsets(8, 10, 10)}
-    with pytest.raises(SpanForgotten, match=r"offsets \[1, 8\) of shardId-000000000000"):
-        held_spans(client, topic, shards, {A: known[2:]}, [OffsetRange(A, 1, 10)])
+    assert found(known, Bookmark(put[-1])).topic(topic).partitions == {A: BrokerOffsets(8, 10, 10)}
+    with pytest.raises(SpanForgotten, match=r"offsets \[1, 8\) of shardId-000000000000") as forgotten:
+        found(known[2:], Bookmark(put[-1]))
+    assert "kdi history table " in str(forgotten.value)
+    with pytest.raises(SpanForgotten, match=r"offsets \[1, 10\)"):
+        found([], Bookmark(put[5]))
+    for unread in (Bookmark(), Bookmark(put[4])):
+        assert not again_by_nobody(found([], unread), topic), "what waits has no number that could be forgotten"
+
+
+def again_by_nobody(held: HeldSpans, topic: TopicState) -> list[BrokerOffsets]:
+    """What can be read again."""
+    return [offsets for offsets in held.topic(topic).partitions.values() if offsets.earliest < maxsize]
+
+
+def held_shard(
+    spans: Sequence[tuple[str, str, int]] = (),
+    last: str | None = None,
+    *,
+    after: str = "",
+    since: int | None = None,
+) -> HeldShard:
+    return HeldShard(0, id_of(0), spans, after, since, last, maxsize)
 
 
 def client_and_records(server: KinesisServer, data: Sequence[bytes]) -> list[str]:
@@ -188,10 +314,12 @@ def client_and_records(server: KinesisServer, data: Sequence[bytes]) -> list[str
 def held(server: KinesisServer, shard: HeldShard) -> list[dict[str, Any]]:
     """All rows of a shard, as a worker without this package reads them."""
     access = ("us-east-1", server.endpoint, "kdi-loopback", "kdi-loopback-secret", "")
-    numbers = pa.RecordBatch.from_pydict({"partition": pa.array([0], pa.int32())})
-    reading = HeldReading("orders", access, {0: shard})
+    names = [field.name for field in fields(shard)]
+    spans = [dict(zip(("first", "last", "start"), span, strict=True)) for span in shard.spans]
+    shards = pa.RecordBatch.from_pylist([{**{name: getattr(shard, name) for name in names}, "spans": spans}])
+    reading = HeldReading("orders", access)
     send_by_value(aggregates, held_records)
     rows: list[dict[str, Any]] = called_in_bare_worker(
-        lambda numbers: [row for batch in reading.batches(iter([numbers])) for row in batch.to_pylist()], numbers
+        lambda shards: [row for batch in reading.batches(iter([shards])) for row in batch.to_pylist()], shards
     )
     return rows

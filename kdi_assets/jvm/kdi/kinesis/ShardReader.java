@@ -39,7 +39,7 @@ public final class ShardReader implements Serializable {
   /** The rows of {@link SpanRecords} of every element; shards are polled. */
   public static RDD<InternalRow> again(JavaSparkContext spark, List<Spans> spans, Access access, String stream) {
     ShardReader reader = new ShardReader(access, stream, "");
-    FlatMapFunction<Spans, InternalRow> read = each -> new SpanRecords(reader.records(each.range()), each);
+    FlatMapFunction<Spans, InternalRow> read = each -> new SpanRecords(reader.records(each.range()), stream, each);
     return spark.parallelize(spans, spans.size()).flatMap(read).rdd();
   }
 

@@ -135,7 +135,7 @@ final class ShardRecords implements Iterator<InternalRow> {
     }
     empty = page.hasNext() ? 0 : empty + 1;
     if (empty > MOST_EMPTY && afterPage == null && !reached) {
-      throw new IllegalStateException(range.shard() + " gave " + empty + " answers without a record or an end");
+      throw new EndlessAnswers(range.shard() + " gave " + empty + " answers without a record or an end");
     }
   }
 

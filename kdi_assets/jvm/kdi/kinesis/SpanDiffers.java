@@ -1,16 +1,15 @@
 package kdi.kinesis;
 
-import org.apache.spark.unsafe.types.UTF8String;
-
 /**
  * Records that were read again are not those that were read first.
  *
- * <p>The message has the stream, the shard, the number of the first record, and the difference, with blanks between.
+ * <p>The message has the stream, the shard, the number of the first record of the span, the sequence number at which
+ * the reading began, and the difference, with blanks between.
  */
 public final class SpanDiffers extends IllegalStateException {
   private static final long serialVersionUID = 1L;
 
-  SpanDiffers(UTF8String stream, String shard, long start, String detail) {
-    super(stream + " " + shard + " " + start + " " + detail);
+  SpanDiffers(String stream, ShardRange range, long start, String detail) {
+    super(stream + " " + range.shard() + " " + start + " " + range.after() + " " + detail);
   }
 }

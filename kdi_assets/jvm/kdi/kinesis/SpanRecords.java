@@ -5,22 +5,24 @@ import java.util.NoSuchElementException;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.XXH64;
 import org.apache.spark.unsafe.types.UTF8String;
+import software.amazon.awssdk.services.kinesis.model.InvalidArgumentException;
 
 /**
  * The records of consecutive spans of a shard: rows of {@link ShardRecords} without the one about the whole.
  *
  * <p>Each span is checked as soon as its last record was read: whoever asks for more, or for the end, gets an exception
- * if the records are not those that were read first.
+ * if the records are not those that were read first. Retention may pass the first of them just now: then Kinesis goes on
+ * with a later one, refuses, or gives empty answers without end.
  */
 final class SpanRecords implements Iterator<InternalRow> {
-  private static final int TOPIC = 2;
   private static final int OFFSET = 4;
   private static final int SEQUENCE = 8;
   private static final int STOP = 10;
   private static final long SEED = 42;
 
   private final Iterator<InternalRow> rows;
-  private final String shard;
+  private final String stream;
+  private final ShardRange range;
   private final long[] ends;
   private final long[] digests;
   private int span;
@@ -30,18 +32,19 @@ final class SpanRecords implements Iterator<InternalRow> {
   private InternalRow next;
 
   /** @param rows of the spans together, from the first record of the first one on */
-  SpanRecords(Iterator<InternalRow> rows, Spans spans) {
+  SpanRecords(Iterator<InternalRow> rows, String stream, Spans spans) {
     this.rows = rows;
-    this.shard = spans.range().shard();
+    this.stream = stream;
+    this.range = spans.range();
     this.ends = Spans.numbers(spans.ends());
     this.digests = Spans.numbers(spans.digests());
-    this.start = spans.range().offset();
+    this.start = range.offset();
   }
 
   @Override
   public boolean hasNext() {
     if (next == null && span < ends.length) {
-      next = checked(rows.next());
+      next = checked(read());
     }
     return next != null;
   }
@@ -54,14 +57,22 @@ final class SpanRecords implements Iterator<InternalRow> {
     InternalRow row = next;
     next = null;
     if (row.getLong(OFFSET) + 1 >= ends[span]) {
-      refuseOther(row);
+      refuseOther();
     }
     return row;
   }
 
+  private InternalRow read() {
+    try {
+      return rows.next();
+    } catch (InvalidArgumentException | EndlessAnswers failed) {
+      throw differs(failed.getMessage());
+    }
+  }
+
   private InternalRow checked(InternalRow row) {
     if (!row.isNullAt(STOP)) {
-      throw differs(row, "the shard has no more records after number " + (row.getLong(OFFSET) - 1));
+      throw differs("the shard has no more records after number " + (row.getLong(OFFSET) - 1));
     }
     UTF8String sequence = row.getUTF8String(SEQUENCE);
     if (!sequence.equals(last)) { // user records of an aggregate have one sequence number
@@ -72,15 +83,15 @@ final class SpanRecords implements Iterator<InternalRow> {
     return row;
   }
 
-  private void refuseOther(InternalRow row) {
+  private void refuseOther() {
     if (digest != digests[span]) {
-      throw differs(row, "their sequence numbers are others; the last one is " + last);
+      throw differs("their sequence numbers are others; the last one is " + last);
     }
     start = ends[span++];
     digest = 0;
   }
 
-  private SpanDiffers differs(InternalRow row, String detail) {
-    return new SpanDiffers(row.getUTF8String(TOPIC), shard, start, detail);
+  private SpanDiffers differs(String detail) {
+    return new SpanDiffers(stream, range, start, detail);
   }
 }
