@@ -286,8 +286,8 @@ CAPABILITIES: tuple[Capability, ...] = (
         "upstream restored",
         "What if its upstream goes back, or is made again?",
         stream=Has(
-            "for a topic that was made again; `accept-loss` for lost messages, and of Kafka `rewind`; until someone "
-            "decides, a drain refuses",
+            "for a topic that was made again; `accept-loss` or `rewind` for lost messages; until someone decides, a "
+            "drain refuses",
             "kdi resolve TABLE new-topic",
             "operations.md#decisions",
         ),
