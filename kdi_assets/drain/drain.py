@@ -152,7 +152,8 @@ class Draining:
                 return planned
             if held.renewal and snapshot.ledger:
                 reason = "nothing arrived for a quarter of the retention"
-                return PositionCommit("renewal", snapshot.ledger.positions, reason, held.renewal)
+                positions = {**dict.fromkeys(held.renewal, 0), **snapshot.ledger.positions}
+                return PositionCommit("renewal", positions, reason, held.renewal)
         if self._undrainable:
             raise self._undrainable
         return None

@@ -117,7 +117,8 @@ def refuse_unmarked(
     if newest is None or newest.topic_id != topic_id:
         return
     for tp in sorted(newest.bookmarks.keys() & positions.keys() - bookmarks.keys()):
-        if positions[tp] != newest.positions.get(tp):
+        # Without a position, and with that of an earlier stream, nothing of the shard was read.
+        if max(0, positions[tp]) != max(0, newest.positions.get(tp, 0)):
             raise PositionWithoutBookmark(stream=stream.name, topic_partition=tp, position=positions[tp])
 
 

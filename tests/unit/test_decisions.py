@@ -241,6 +241,16 @@ def test_a_position_of_kinesis_is_not_moved_without_its_bookmark() -> None:
     assert next_entry(orders(), known, kind="resolve", topic_id="another", positions={P0: 0}).positions[P0] == 0
 
 
+@pytest.mark.parametrize("before", [{}, {P1: RETIRED}], ids=["no position yet", "that of an earlier stream"])
+def test_a_shard_that_was_marked_before_it_had_a_position_begins_at_0(before: dict[TopicPartition, int]) -> None:
+    marks = {P0: Bookmark("9"), P1: Bookmark(seen_at=1)}
+    known = state({P0: 10, P1: 0}, entry=entry({P0: 10, **before}, bookmarks=marks))
+
+    made = next_entry(orders(), known, kind="restore", topic_id="topic", positions={P0: 10, P1: 0})
+
+    assert (made.positions[P1], made.bookmarks) == (0, marks)
+
+
 def test_an_entry_carries_the_bookmarks_of_the_positions_that_it_does_not_move() -> None:
     known = state({P0: 10, P1: 5}, entry=entry({P0: 10, P1: 5}, bookmarks={P0: Bookmark("9"), P1: Bookmark("4")}))
 

@@ -53,6 +53,10 @@ def at_checkpoints(
             raise unusable(shard, f"has no checkpoint; give it one, or {AT_HORIZON}, or {AT_END}")
         if at == AT_HORIZON:
             return oldest
+        if at == AT_END and shards[number].is_open:
+            raise unusable(
+                shard, f"is open, so nobody has read it to its end: {AT_END} would leave out what is to come"
+            )
         if at == AT_END:
             return replace(oldest, ended=True)
         until = milliseconds(topic.as_of) if topic.as_of else 0

@@ -25,11 +25,13 @@ class ListedShard:
     Attributes:
         hash_keys: First and last, both inclusive.
         parents: Numbers of the shards that it was made of: none, one after a split, two after a merge.
+        is_open: It takes records.
     """
 
     id: str
     hash_keys: tuple[int, int]
     parents: tuple[int, ...] = ()
+    is_open: bool = True
 
     @property
     def number(self) -> int:
@@ -58,7 +60,9 @@ def _shard(listed: Mapping[str, Any]) -> ListedShard:
     parents = (listed.get("ParentShardId"), listed.get("AdjacentParentShardId"))
     span = listed["HashKeyRange"]
     hash_keys = int(span["StartingHashKey"]), int(span["EndingHashKey"])
-    return ListedShard(listed["ShardId"], hash_keys, tuple(number_of(parent) for parent in parents if parent))
+    is_open = "EndingSequenceNumber" not in listed["SequenceNumberRange"]
+    of = tuple(number_of(parent) for parent in parents if parent)
+    return ListedShard(listed["ShardId"], hash_keys, of, is_open)
 
 
 def ready(shards: Collection[ListedShard], bookmarks: Mapping[int, Bookmark]) -> list[ListedShard]:

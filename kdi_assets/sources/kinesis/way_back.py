@@ -95,7 +95,7 @@ class SpansBack:
         return self.entries[0].bookmarks if self.entries else {}
 
     def _position(self, tp: TopicPartition) -> int:
-        return self.entries[0].positions.get(tp, 0) if self.entries else 0
+        return max(0, self.entries[0].positions.get(tp, 0)) if self.entries else 0  # less is of an earlier stream
 
     def _spans(self) -> dict[TopicPartition, list[NumberedSpan]]:
         """The spans of the shards that are listed, oldest first."""

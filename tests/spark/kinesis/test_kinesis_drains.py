@@ -21,6 +21,10 @@ FAULTS = {
     "throttled": [Fault("GetRecords", times=4, code="ProvisionedThroughputExceededException")],
     "iterator expired": [Fault("GetRecords", times=2, code="ExpiredIteratorException")],
     "server error": [Fault("GetRecords", code="InternalFailure", status=500)],
+    "throttled, then server errors": [
+        Fault("GetRecords", times=4, code="ProvisionedThroughputExceededException"),
+        Fault("GetRecords", times=2, code="InternalFailure", status=500),
+    ],
     "cut off": [Fault("GetRecords", cut_after=200)],
     "answered twice": [Fault("GetRecords", times=2, repeats=True)],
 }

@@ -99,17 +99,19 @@ final class PolledShard implements ShardPages {
 
   /** Calls until there is an answer; the same call twice gives the same records. */
   private <T> T answered(Call<T> call) {
-    for (int tries = 1; ; tries++) {
+    int throttles = 0;
+    int failures = 0;
+    while (true) {
       try {
         return call.answer();
       } catch (ExpiredIteratorException expired) {
-        if (tries == Retries.TRIES_WITHOUT_ANSWER) {
+        if (++failures == Retries.TRIES_WITHOUT_ANSWER) {
           throw expired;
         }
         iterator = answered(this::startingIterator);
         resumed = true;
       } catch (SdkException failed) {
-        if (!Retries.mayPass(failed, tries)) {
+        if (!Retries.mayPass(failed, Retries.isThrottle(failed) ? ++throttles : ++failures)) {
           throw Retries.named(failed);
         }
       }

@@ -18,11 +18,16 @@ final class Retries {
 
   private Retries() {}
 
-  static boolean mayPass(SdkException failed, int tries) {
-    if (failed instanceof SdkServiceException answer && answer.isThrottlingException()
+  static boolean isThrottle(SdkException failed) {
+    return failed instanceof SdkServiceException answer && answer.isThrottlingException()
         || failed instanceof ProvisionedThroughputExceededException
         || failed instanceof LimitExceededException
-        || failed instanceof KmsThrottlingException) {
+        || failed instanceof KmsThrottlingException;
+  }
+
+  /** @param tries so far that failed so, throttles apart from others */
+  static boolean mayPass(SdkException failed, int tries) {
+    if (isThrottle(failed)) {
       return tries < TRIES;
     }
     boolean passes =
