@@ -36,15 +36,15 @@ def _of_table(table: KinesisStream) -> list[Finding]:
 
 def _rights(table: KinesisStream, found: TriedRights) -> Iterator[Finding]:
     facts = {"connection": table.kinesis.name, "untried": [right.action for right in found.untried]}
+    later = f"; {_names(found.untried)}: not tried" if found.untried else ""
     for right, detail in found.denied.items():
         verdict = wrong if right.stops_drains else warning
         resource, facts_of_it = found.resource(right), {"action": right.action, "resource": found.resource(right)}
         missing = KinesisRightMissing(
             table=table.name, action=right.action, resource=resource, without=right.without, detail=detail
         )
-        yield verdict("rights", table.name, missing, f"{right.action} is missing", **facts, **facts_of_it)
+        yield verdict("rights", table.name, missing, f"{right.action} is missing{later}", **facts, **facts_of_it)
     if not found.denied:
-        later = f"; {_names(found.untried)}: not tried" if found.untried else ""
         yield fine("rights", table.name, f"{_names(found.tried)} tried{later}", **facts)
 
 

@@ -79,6 +79,7 @@ def test_a_right_that_is_missing_is_named_with_its_resource_and_what_it_stops(
     text = str(finding.trouble)
     assert expected.without in text and "AccessDeniedException" in text
     assert f"first allow kinesis:{operation} on {resource}" in text
+    assert all(action.removeprefix("kinesis:") in finding.found for action in list(finding.facts["untried"]))  # type: ignore[call-overload]
 
 
 def test_the_key_of_an_encrypted_stream_is_named_where_it_may_not_be_used(kinesis: KinesisEndpoint) -> None:
@@ -88,6 +89,19 @@ def test_the_key_of_an_encrypted_stream_is_named_where_it_may_not_be_used(kinesi
     finding = examined(kinesis)["rights"]
 
     assert (finding.verdict, finding.found) == (Verdict.WRONG, "kms:Decrypt is missing")
+
+
+def test_a_server_that_would_do_what_is_only_tried_is_not_asked_to_subscribe(
+    kinesis: KinesisEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinesis.consumer("orders", "kdi_orders")
+    assert kinesis.server
+    monkeypatch.setattr("kdi_assets.sources.kinesis.rights.ONLY_TRIED", "as another server says it")
+
+    finding = examined(kinesis, EFO)["rights"]
+
+    assert kinesis.server.calls("SubscribeToShard") == 0
+    assert "SubscribeToShard" in finding.found and "not tried" in finding.found
 
 
 def test_what_is_no_missing_right_is_its_own_error(kinesis: KinesisEndpoint) -> None:

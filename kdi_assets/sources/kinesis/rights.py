@@ -17,7 +17,8 @@ CONSUMERS, CONSUMERS_OF_OURS = "/consumer/*", f"/consumer/{OUR_CONSUMERS}*"
 DENIED = ("AccessDeniedException", "AccessDenied")
 DENIED_KEY = "KMSAccessDeniedException"
 KEY = "kms:Decrypt"
-GRANTED = ("DryRunOperationException", "ResourceInUseException")
+ONLY_TRIED = "DryRunOperationException"
+GRANTED = (ONLY_TRIED, "ResourceInUseException")
 """Answers to a call that would have succeeded, and to a subscription while a drain has one of the same consumer."""
 
 
@@ -88,6 +89,7 @@ class TriedRights:
         open_shards: As the summary says; 0: unknown.
         consumer: What AWS says of the consumer that reads; ``None``: there is none, or nobody knows.
         consumers: The number of all consumers of the stream; ``None``: unknown.
+        knows_dry_run: Kinesis has answered a call with ``DryRun`` as such; a server for tests may do what is asked.
     """
 
     rights: tuple[Right, ...]
@@ -98,6 +100,7 @@ class TriedRights:
     open_shards: int = 0
     consumer: Mapping[str, Any] | None = None
     consumers: int | None = None
+    knows_dry_run: bool = False
 
     @property
     def untried(self) -> list[Right]:
@@ -119,6 +122,7 @@ class TriedRights:
             yield
         except ClientError as refused:
             code = refused.response["Error"]["Code"]
+            self.knows_dry_run |= code == ONLY_TRIED
             if code == DENIED_KEY:
                 self.denied[DECRYPTS] = str(refused)
             elif code in DENIED:
@@ -170,9 +174,8 @@ def _try_consumer(client: Any, found: TriedRights, fan_out: FanOut, shards: list
     with found.trying("DescribeStreamConsumer"):
         described = described_consumer(client, found.stream_arn, fan_out.consumer)
         found.consumer = described if described and described["StreamARN"] == found.stream_arn else None
-    if found.consumer and found.consumer["ConsumerStatus"] == "ACTIVE" and shards:
+    if found.consumer and found.consumer["ConsumerStatus"] == "ACTIVE" and shards and found.knows_dry_run:
         subscription = {"ConsumerARN": found.consumer["ConsumerARN"], "ShardId": shards[-1]}
         start = {"Type": "LATEST"}
         with found.trying("SubscribeToShard"):
-            answer = client.subscribe_to_shard(**subscription, StartingPosition=start, DryRun=True)
-            answer["EventStream"].close()  # of a server that does not know DryRun
+            client.subscribe_to_shard(**subscription, StartingPosition=start, DryRun=True)
