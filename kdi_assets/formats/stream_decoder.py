@@ -93,7 +93,8 @@ class StreamDecoder:
         # With a registry, the payload of a message without a frame is null as well.
         not_decompressed = f"{FRAME if self.known else PAYLOAD} IS NULL"
         decompression = [] if codec == "none" else [Rule(f"not_{codec}", not_decompressed)]
-        foreign = foreign_rules(VALUE if codec == "none" else PAYLOAD)
+        has_bytes = not isinstance(self.payload_decoder, ParquetRowDecoder)
+        foreign = foreign_rules(VALUE if codec == "none" else PAYLOAD) if has_bytes else []
         framing = [*frame_rules(), Rule("unknown_schema", self.known.unknown)] if self.known else []
         return [*decompression, *foreign, *framing, *self.payload_decoder.rules(self.source)]
 
