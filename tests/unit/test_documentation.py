@@ -106,3 +106,26 @@ def test_the_example_is_the_file_that_is_tested() -> None:
     page = (CHECKOUT / "docs" / "downstream.md").read_text()
 
     assert file.partition('"""\n\n')[2] in page
+
+
+def _glossary() -> list[list[tuple[str, str, str]]]:
+    """Word, meaning and the file of its link, of each table of the glossary."""
+    tables = (CHECKOUT / "docs" / "glossary.md").read_text().split("| --- | --- |\n")[1:]
+    return [re.findall(r"^\| ([^|]+) \| (.+) \[[^]]+\]\(([^)#]+)[^)]*\) \|$", table, re.MULTILINE) for table in tables]
+
+
+def test_the_glossary_is_in_alphabetical_order_and_has_each_word_once() -> None:
+    tables = [[word.lower() for word, _, _ in table] for table in _glossary()]
+    words = [word for table in tables for word in table]
+    lines = re.findall(r"^\| (?!---|word )", (CHECKOUT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+
+    assert tables == [sorted(table) for table in tables]
+    assert len(words) == len(set(words)) == len(lines), "each line is a word, a meaning and a link"
+
+
+def test_every_word_of_the_glossary_is_used_by_the_page_that_explains_it() -> None:
+    def used(word: str, page: str) -> bool:
+        text = re.sub(r"\s+|_", " ", (CHECKOUT / "docs" / page).read_text()).lower()
+        return word.lower() in text
+
+    assert [(word, page) for table in _glossary() for word, _, page in table if not used(word, page)] == []
