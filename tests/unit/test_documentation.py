@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -129,3 +130,20 @@ def test_every_word_of_the_glossary_is_used_by_the_page_that_explains_it() -> No
         return word.lower() in text
 
     assert [(word, page) for table in _glossary() for word, _, page in table if not used(word, page)] == []
+
+
+def test_every_limit_of_the_page_is_that_of_the_code() -> None:
+    units = {"": 1, "s": 1, "MiB": 2**20, "GiB": 2**30}
+    page = (CHECKOUT / "docs" / "limits.md").read_text()
+    rows = re.findall(r"^\| ([\d,]+) ?(\w*) \| [^|]+ \| `([\w/]+)\.(py|java)`: `(\w+)` \|$", page, re.MULTILINE)
+
+    def constant(path: str, kind: str, name: str) -> float:
+        if kind == "java":
+            source = (CHECKOUT / f"{path}.java").read_text()
+            return int(re.findall(rf"static final int {name} = ([\d_]+);", source)[0])
+        value: float = getattr(import_module(path.replace("/", ".")), name)
+        return value / 1000 if name.endswith(("_MS", "_MILLISECONDS")) else value
+
+    said = {(path, name): int(number.replace(",", "")) * units[unit] for number, unit, path, _, name in rows}
+    assert said == {(path, name): constant(path, kind, name) for _, _, path, kind, name in rows}
+    assert len(rows) == len(re.findall(r"^\| \d", page, re.MULTILINE)), "each line has a number and its constant"
