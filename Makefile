@@ -16,6 +16,7 @@
 #                    [CASES="1k clean bad warm": writes only with WRITE=1; ROUNDS=… AGAINST=another checkout]
 # make tour          make the screenshots of docs/tour.md
 # make capabilities  write what each kind of table can do into docs/kinds-of-tables.md
+# make errors        write all errors, and what to run, into docs/errors.md
 # make lock          lock the versions of all packages again
 # make sbom          write the locked packages and jars into .kdi/sbom.json, as CycloneDX
 # make audit-lock    compare them with a copy of OSV's database: DB=a folder or zip; see docs/security.md
@@ -34,7 +35,7 @@ SEED ?= 1
 SECONDS ?= 30
 LAKE ?= local
 
-.PHONY: setup help demo demo-s3 demo-kinesis customers impressions dev lint test proof check-assets faults chaos soak tour capabilities bench lock sbom audit-lock clean-demo
+.PHONY: setup help demo demo-s3 demo-kinesis customers impressions dev lint test proof check-assets faults chaos soak tour capabilities errors bench lock sbom audit-lock clean-demo
 
 # -j2: fetches the jars while most packages are installed.
 setup:
@@ -88,6 +89,9 @@ tour: setup
 
 capabilities: setup
 	@$(BIN)/python -m tests.capability_page
+
+errors: setup
+	@$(BIN)/python -m tests.error_page
 
 chaos: setup
 	@$(BIN)/python -m tests.faults.chaos.run --seconds $(SECONDS) --seed $(SEED) --lake $(LAKE)

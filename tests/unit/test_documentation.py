@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -106,3 +107,43 @@ def test_the_example_is_the_file_that_is_tested() -> None:
     page = (CHECKOUT / "docs" / "downstream.md").read_text()
 
     assert file.partition('"""\n\n')[2] in page
+
+
+def _glossary() -> list[list[tuple[str, str, str]]]:
+    """Word, meaning and the file of its link, of each table of the glossary."""
+    tables = (CHECKOUT / "docs" / "glossary.md").read_text().split("| --- | --- |\n")[1:]
+    return [re.findall(r"^\| ([^|]+) \| (.+) \[[^]]+\]\(([^)#]+)[^)]*\) \|$", table, re.MULTILINE) for table in tables]
+
+
+def test_the_glossary_is_in_alphabetical_order_and_has_each_word_once() -> None:
+    tables = [[word.lower() for word, _, _ in table] for table in _glossary()]
+    words = [word for table in tables for word in table]
+    lines = re.findall(r"^\| (?!---|word )", (CHECKOUT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+
+    assert tables == [sorted(table) for table in tables]
+    assert len(words) == len(set(words)) == len(lines), "each line is a word, a meaning and a link"
+
+
+def test_every_word_of_the_glossary_is_used_by_the_page_that_explains_it() -> None:
+    def used(word: str, page: str) -> bool:
+        text = re.sub(r"\s+|_", " ", (CHECKOUT / "docs" / page).read_text()).lower()
+        return word.lower() in text
+
+    assert [(word, page) for table in _glossary() for word, _, page in table if not used(word, page)] == []
+
+
+def test_every_limit_of_the_page_is_that_of_the_code() -> None:
+    units = {"": 1, "s": 1, "MiB": 2**20, "GiB": 2**30}
+    page = (CHECKOUT / "docs" / "limits.md").read_text()
+    rows = re.findall(r"^\| ([\d,]+) ?(\w*) \| [^|]+ \| `([\w/]+)\.(py|java)`: `(\w+)` \|$", page, re.MULTILINE)
+
+    def constant(path: str, kind: str, name: str) -> float:
+        if kind == "java":
+            source = (CHECKOUT / f"{path}.java").read_text()
+            return int(re.findall(rf"static final int {name} = ([\d_]+);", source)[0])
+        value: float = getattr(import_module(path.replace("/", ".")), name)
+        return value / 1000 if name.endswith(("_MS", "_MILLISECONDS")) else value
+
+    said = {(path, name): int(number.replace(",", "")) * units[unit] for number, unit, path, _, name in rows}
+    assert said == {(path, name): constant(path, kind, name) for _, _, path, kind, name in rows}
+    assert len(rows) == len(re.findall(r"^\| \d", page, re.MULTILINE)), "each line has a number and its constant"
