@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -15,9 +13,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 import typer
 
-import kdi_assets
 from kdi_assets.cli.main import app
-from kdi_assets.errors import AGAIN, KdiError, Terminal, Transient
+from kdi_assets.errors import AGAIN, KdiError
+from tests.error_page import errors
 
 SAME = AGAIN
 OTHERS = ("ALTER", "DELETE", "DROP", "RESTORE", "SELECT", "UPDATE")
@@ -36,26 +34,6 @@ GIVEN = {
 }
 """Values of fields by name; a field that is itself a command is given by the code that raises the error."""
 PLACEHOLDERS = {"DATE": "2026-01-31", "FOLDER": "defs", "OFFSET": "7"}
-
-
-def _subclasses(of: type[KdiError]) -> Iterator[type[KdiError]]:
-    for each in of.__subclasses__():
-        yield each
-        yield from _subclasses(each)
-
-
-def _errors() -> list[type[KdiError]]:
-    for module in pkgutil.walk_packages(kdi_assets.__path__, "kdi_assets."):
-        if module.name.endswith("errors") or ".stream." in module.name or ".checks." in module.name:
-            importlib.import_module(module.name)
-    found = {each for each in _subclasses(KdiError) if each.__module__.startswith("kdi_assets.")}
-    raised = found - {Terminal, Transient}
-    return sorted((e for e in raised if _has_text(e)), key=lambda each: (each.__module__, each.__name__))
-
-
-def _has_text(error: type[KdiError]) -> bool:
-    """Whether it is raised itself: base classes have no text."""
-    return hasattr(error, "what_to_run") or error.message_parts is not KdiError.message_parts
 
 
 def _value(hint: Any, name: str = "") -> Any:
@@ -92,7 +70,7 @@ def _understood(command: str) -> None:
         context = group.make_context(name, words, parent=context)
 
 
-@pytest.mark.parametrize("error", _errors(), ids=lambda each: each.__name__)
+@pytest.mark.parametrize("error", errors(), ids=lambda each: each.__name__)
 def test_what_to_run_is_a_command_that_parses(error: type[KdiError]) -> None:
     made = _value(error)
 
