@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -234,7 +235,8 @@ def remove_orphaned_dead_letters(stream: Stream, lake: str) -> int:
     - dead letters at or above the position: a running drain may have written them. Below the position, a drain that has
       not committed yet can no longer commit.
     - what replays wrote, recognised by the attempt id or an outcome: they write below the position and may be running.
-    - dead letters inside a declared loss: they may be the only copy of their message.
+    - dead letters inside a declared loss: they may be the only copy of their message. If one offset stands for all
+      records of a shard that are gone, these are its dead letters of every record that arrived up to the loss's end.
     - dead letters of a commit that a RESTORE undid: another RESTORE may bring it back.
     - all dead letters of a table that was adopted, or that is younger than its dead letters: they may belong to the
       table that was there before, and be the only copy of their messages.
@@ -273,8 +275,14 @@ def _removable(attempts: Sequence[str], entries: Sequence[LedgerEntry]) -> str:
     below = " OR ".join(
         f"(partition = {tp.partition} AND offset < {position})" for tp, position in entries[-1].positions.items()
     )
-    lost = "".join(f" AND NOT ({bounds_sql({r.topic_partition: r})})" for e in entries for r in e.declared_losses)
-    return f"attempt_id IN ({ids}) AND ({below}){lost}"
+    lost = [bounds_sql({r.topic_partition: r}) for e in entries for r in e.declared_losses]
+    # Their offsets were not committed, and after the loss other records got them: only the arrival tells them apart.
+    lost += [
+        f"partition = {tp.partition} AND timestamp <= '{datetime.fromtimestamp(until / 1000, UTC).isoformat()}'"
+        for e in entries
+        for tp, (_, until) in e.lost_between.items()
+    ]
+    return f"attempt_id IN ({ids}) AND ({below})" + "".join(f" AND NOT ({each})" for each in lost)
 
 
 def _every_entry(stream: Stream, lake: str) -> list[LedgerEntry]:

@@ -54,7 +54,7 @@ def read_transactions(log: TableLog, stream: Stream, topic_partitions: int) -> d
     """The versions of the ledger's transaction ids that the log has, as recorded.
 
     Args:
-        topic_partitions: The end of the source's numbers; ids of more topic partitions are found too.
+        topic_partitions: The end of the numbers that may have holes; ids that follow it without one are found too.
     """
     app_id = stream.app_id
     found = {version_id(app_id): log.transaction_version(version_id(app_id))}
@@ -62,7 +62,7 @@ def read_transactions(log: TableLog, stream: Stream, topic_partitions: int) -> d
     while True:
         present = log.transaction_version(partition_id(app_id, partition))
         if present is None and partition >= topic_partitions:
-            break  # later numbers have no holes: the first absent id after the source's last ends it
+            break  # later numbers have no holes: the first absent id ends them
         found[partition_id(app_id, partition)] = present
         partition += 1
     return {app: version for app, version in found.items() if version is not None}
@@ -206,10 +206,12 @@ class _LedgerReader:
 
     def state(self, log: TableLog, live: TableLog, entry: LedgerEntry | None) -> LedgerState:
         """The state at a version, with the positions of the version whose rows the table has."""
-        recorded, newest = self._transactions(log), self._markers(log)
-        positions, restored = positions_in(recorded, self.stream), live.version != log.version
+        restored, newest = live.version != log.version, self._markers(log)
+        undone = self._entry_if_readable(log) if restored else None
+        recorded = self._transactions(log, undone or entry)
+        positions = positions_in(recorded, self.stream)
         if restored:
-            positions = {**dict.fromkeys(positions, 0), **positions_in(self._transactions(live), self.stream)}
+            positions = {**dict.fromkeys(positions, 0), **positions_in(self._transactions(live, entry), self.stream)}
         return LedgerState(
             uri=log.uri,
             version=log.version,
@@ -223,7 +225,7 @@ class _LedgerReader:
             topic_id_matches=self._topic_id_matches(live) and self._topic_id_matches(log),
             entry=entry,
             has_unknown_files=newest.committed is None and not positions and log.data_files.num_rows > 0,
-            undone_entry=self._entry_if_readable(log) if restored else None,
+            undone_entry=undone,
             log=log,
         )
 
@@ -236,8 +238,10 @@ class _LedgerReader:
         first = "the stream's first ledger commit"
         return live_markers(log, self.stream.app_id, first=first, older_ids=self._transactions).log
 
-    def _transactions(self, log: TableLog) -> dict[str, int]:
-        return read_transactions(log, self.stream, self.topic_partitions)
+    def _transactions(self, log: TableLog, entry: LedgerEntry | None = None) -> dict[str, int]:
+        # Shards of an earlier stream of the name may lie behind a hole, after the last one that the source has now.
+        known = max((tp.partition + 1 for tp in entry.positions), default=0) if entry else 0
+        return read_transactions(log, self.stream, max(self.topic_partitions, known))
 
     def _markers(self, log: TableLog) -> Markers:
         return Markers(self.stream.app_id, log)

@@ -125,9 +125,6 @@ def _newest_ledger(stream: Stream, lake: str) -> LedgerState:
         EraseRefused: There is no table, no ledger entry, or a RESTORE without an answer.
     """
     ledger = read_ledger(stream, lake, topic_id="", topic_partitions=0)
-    if ledger and ledger.entry and ledger.entry.positions.keys() - ledger.positions.keys():  # numbers with holes
-        end = 1 + max(tp.partition for tp in ledger.entry.positions)
-        ledger = read_ledger(stream, lake, topic_id="", topic_partitions=end)
     detail = "there is no table yet" if ledger is None else ""
     if ledger and ledger.restored_to is not None:
         detail = "the table was restored, and no drain has set its positions back yet"

@@ -291,6 +291,18 @@ def test_what_retention_took_is_shown_with_its_interval_by_the_command_that_the_
     assert (until - since) / 3_600_000 == pytest.approx(30, abs=0.1), "the stream has no record any more"
 
 
+def test_a_stream_that_was_made_again_retires_every_shard_of_the_old_one(kdi: Kdi, orders: Drained, lake: str) -> None:
+    """Procedure: the table began when shards 0 to 3 had expired; the new stream has fewer shards than the old one."""
+    shutil.rmtree(Path(lake) / "bronze")
+    old = {TopicPartition("orders", number): 5 for number in range(4, 8)}
+    marks = dict.fromkeys(old, Bookmark("49", digest="d"))
+    TableByHand(lake).ledger_commit("drain", at=old, bookmarks=marks, topic_id="of the old stream")
+
+    (fields,) = kdi("resolve", "orders", "new-topic", "--json").objects
+
+    assert fields["positions_after"] == {"orders/0": 0, **dict.fromkeys(map(str, old))}, "null is retired"
+
+
 @pytest.mark.parametrize("more", [(), ("--cluster", "eu")], ids=" ".join)
 def test_a_document_for_a_stream_of_kinesis_is_written_by_hand(kdi: Kdi, tmp_path: Path, more: tuple[str, ...]) -> None:
     document(tmp_path / "defs")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from kdi_assets.ledger.entry import REPLAY_PREFIX, DeadLettersAt, LedgerEntry, R
 from kdi_assets.ledger.errors import ArchiveBusy
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.letters import remove_orphaned_dead_letters
-from kdi_assets.stream.stream import OffsetRange
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from sensors.reconcile import may_have_orphans, remove_orphans
 from tests.table_by_hand import TP, TableByHand, orders
 
@@ -107,7 +108,7 @@ def test_a_log_that_was_cleaned_without_a_copy_is_refused_with_that_reason(table
         audited_history(STREAM, lake)
 
 
-def letters(lake: str, *attempt_ids: str, offset: int = 3, **more: list[str | None]) -> None:
+def letters(lake: str, *attempt_ids: str, offset: int = 3, **more: Sequence[str | int | datetime | None]) -> None:
     """Dead letters of one offset, each of its own attempt."""
     said = {"partition": [0] * len(attempt_ids), "offset": [offset] * len(attempt_ids), "attempt_id": attempt_ids}
     write_deltalake(STREAM.dead_letters_uri(lake), pa.table(said | more), mode="append", schema_mode="merge")
@@ -164,6 +165,31 @@ def test_records_and_dead_letters_of_a_replay_that_never_committed_are_kept(tabl
 
     assert remove_orphaned_dead_letters(STREAM, lake) == 2
     assert left(lake) == ["a replay", "first", f"{REPLAY_PREFIX}of dates"]
+
+
+def test_dead_letters_of_records_that_kinesis_lost_are_kept(lake: str) -> None:
+    """One offset stands for all of them, and a drain after the loss gives their offsets to other records.
+
+    Procedure: drains of two shards end before they commit; records of one shard are accepted as lost; a drain of it
+    ends before it commits, and the next one moves the positions past all that they wrote.
+    """
+    noon, hour = datetime(2026, 5, 5, 12, tzinfo=UTC), timedelta(hours=1)
+    table, other = TableByHand(lake), TopicPartition(TP.topic, 1)
+    table.ledger_commit("start", at={TP: 10, other: 10})
+    loss, until = OffsetRange(TP, 10, 11), noon + hour
+    between = {TP: (round(noon.timestamp() * 1000), round(until.timestamp() * 1000))}
+    table.ledger_commit("resolve", at={TP: 11, other: 10}, declared_losses=(loss,), lost_between=between)
+    table.ledger_commit("drain", at={TP: 30, other: 30})
+    for attempt, tp, offset, arrived in (
+        ("first lost", TP, 10, noon),
+        ("last lost", TP, 19, until),
+        ("read again", TP, 19, until + timedelta(milliseconds=1)),
+        ("other shard", other, 19, noon),
+    ):
+        letters(lake, attempt, offset=offset, partition=[tp.partition], timestamp=[arrived])
+
+    assert remove_orphaned_dead_letters(STREAM, lake) == 2
+    assert left(lake) == ["first lost", "last lost"]
 
 
 @pytest.mark.parametrize("adopted", [True, False], ids=["adopted", "younger than its letters"])

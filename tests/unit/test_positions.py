@@ -126,6 +126,22 @@ def test_a_restore_to_before_the_other_writers_first_positions_reads_no_older_co
     assert read == [6]
 
 
+@RESTORES
+def test_positions_behind_a_hole_and_the_sources_last_number_are_found_at_every_version(table: Rows, lake: str) -> None:
+    """Procedure: the source has three numbers now; the table began without the first four, and 9 came later."""
+    table.ours("start", P4=5, P5=6)
+    before = ledger(lake).positions
+    table.ours("drain", P4=5, P5=7, P9=1)
+    drained = ledger(lake).positions
+    table.restore(1)
+    restored = ledger(lake)
+
+    assert {tp.partition: at for tp, at in before.items()} == {4: 5, 5: 6}
+    assert {tp.partition: at for tp, at in drained.items()} == {4: 5, 5: 7, 9: 1}
+    assert {tp.partition: at for tp, at in restored.positions.items()} == {4: 5, 5: 6, 9: 0}
+    assert restored.restored_to == 1
+
+
 def settlement(lake: str) -> PositionCommit | None:
     """The position commit of a drain of ten waiting messages."""
     return take_snapshot(orders(), lake, TopicState(TOPIC, "topic", {P0: BrokerOffsets(0, 10, 10)})).position_commit
