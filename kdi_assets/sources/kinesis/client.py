@@ -36,7 +36,12 @@ ABOUT_A_SHARD = ("GetShardIterator", "GetRecords")
 EXPIRED_KEYS = ("ExpiredTokenException", "ExpiredToken")
 OLD_KEYS = (*EXPIRED_KEYS, "UnrecognizedClientException", "InvalidClientTokenId")
 """Codes of Kinesis and of the service that gives roles; keys that are deleted are unknown rather than expired."""
-PASSING = (*EXPIRED_KEYS, "ProvisionedThroughputExceededException", "LimitExceededException")
+PASSING = (
+    *EXPIRED_KEYS,
+    "ProvisionedThroughputExceededException",
+    "LimitExceededException",
+    "ExpiredIteratorException",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,8 @@ class ShardWalk:
             botocore.exceptions.ClientError, BotoCoreError: No answer, or a refusal.
         """
         self._begin_again_if_retention_passed()
+        if self.clock() - self._taken > ITERATOR_SECONDS:
+            self._iterator = ""
         kept = bool(self._iterator)
         page = self._try(client)
         if page is None and kept:  # with another iterator
@@ -139,16 +141,18 @@ class ShardWalk:
 
     def _try(self, client: Any) -> RecordsPage | None:
         """An answer; ``None`` if the iterator cannot be used, or there is none at the bookmark because it is gone."""
+        fresh = not self._iterator
         try:
             return self._page(client)
         except client.exceptions.ExpiredIteratorException:
-            self._iterator = ""
-        except client.exceptions.InvalidArgumentException as refused:
-            if not self._iterator and (self._verified or not self.mark.sequence):
+            if fresh:
                 raise
-            if not self._iterator:
+        except client.exceptions.InvalidArgumentException as refused:  # of either call
+            if fresh and (self._verified or not self.mark.sequence):
+                raise
+            if fresh:
                 self._record_is_gone(milliseconds(server_time(refused.response)))
-            self._iterator = ""
+        self._iterator = ""
         return None
 
     def _begin_again_if_retention_passed(self) -> None:
@@ -159,7 +163,7 @@ class ShardWalk:
             self.first, self._verified, self._seen_until, self._iterator = None, False, 0, ""
 
     def _page(self, client: Any) -> RecordsPage:
-        if not self._iterator or self.clock() - self._taken > ITERATOR_SECONDS:
+        if not self._iterator:
             asked = client.get_shard_iterator(StreamName=self.stream, ShardId=self.shard, **self._start())
             self._iterator = asked["ShardIterator"]
         # The record of the bookmark and the one after it come with the first answer, if they are there.
@@ -204,7 +208,9 @@ class ShardWalk:
         self._seen_until = max(self._seen_until, page.at - page.behind)
         self._behind, until = page.behind, page.at + 1000  # the server tells whole seconds, and this one has begun
         self._until = self._until or until
-        if page.reaches(self._until):
+        if self.first:
+            self._pages, self.refusal = 0, None
+        elif page.reaches(self._until):
             self.idle_at, self._until = page.at if page.behind == 0 else self._until, until
             self._pages, self.refusal = 0, None
         else:

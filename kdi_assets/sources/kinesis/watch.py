@@ -61,6 +61,7 @@ class _Described:
 class _Table:
     """The walks of one table; ``may_read`` are those whose parents are ended."""
 
+    topic_id: str
     shards: list[ListedShard]
     marks: Mapping[TopicPartition, Bookmark]
     walks: dict[TopicPartition, ShardWalk]
@@ -153,14 +154,15 @@ class KinesisWatch:
         if not marks and reading.ledger:
             marks = bookmarks_of(reading.ledger, topic, shards, table=name)
         seconds = (topic.retention and topic.retention.seconds) or 0.0
-        before = self._tables[name].walks if name in self._tables else {}
+        table = self._tables.get(name)
+        before = table.walks if table and table.topic_id == topic.topic_id else {}
         walks = dict[TopicPartition, ShardWalk]()
         for tp in sorted(shards):
             walk = before.get(tp)
             if walk is None or not walk.follows(marks[tp]):
                 walk = ShardWalk(topic.topic, id_of(tp.partition), name, marks[tp], seconds, self.clock)
             walk.mark, walk.seconds, walks[tp] = marks[tp], seconds, walk
-        return _Table(listed, marks, walks, LATE_MS + 1000 * seconds / RENEWALS)
+        return _Table(topic.topic_id, listed, marks, walks, LATE_MS + 1000 * seconds / RENEWALS)
 
     def _look(self, tables: Collection[_Table], leader_seconds: float) -> None:
         """Ask about the shards that are due, the oldest answers first; a few times about those that are not known.
