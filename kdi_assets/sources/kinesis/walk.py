@@ -25,7 +25,7 @@ ITERATOR_SECONDS = 280.0
 IDLE_SECONDS = 120.0
 """A shard is idle if nothing follows that arrived so long before an answer; on some, no answer is ever 0 behind."""
 UNANSWERED_SECONDS = 300.0
-"""How long every call about a shard may fail before that is the answer."""
+"""How long every call about a shard may fail before that is the answer; an older answer is none."""
 
 
 @dataclass(slots=True)
@@ -86,10 +86,12 @@ class ShardWalk:
 
     @property
     def known(self) -> bool:
-        """Whether it is known that a record waits, or that none did a moment ago."""
+        """Whether it is known that a record waits, or that none did some minutes ago."""
         if self.first or self.ended:
             return True
-        return self._answered is not None and self._answered[0] - self.idle_at <= 1000 * IDLE_SECONDS
+        if self._answered is None or self.clock() - self._answered[1] > UNANSWERED_SECONDS:
+            return False
+        return self._answered[0] - self.idle_at <= 1000 * IDLE_SECONDS
 
     @property
     def is_near_end(self) -> bool:

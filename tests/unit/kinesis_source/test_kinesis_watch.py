@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 import pytest
+from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.ledger.bookmarks import Bookmark
@@ -18,6 +19,7 @@ from kdi_assets.monitoring.checks.backlog_checks import fresh
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.monitoring.errors import BacklogNotKnownYet
 from kdi_assets.sources.kinesis import watch
+from kdi_assets.sources.kinesis.client import kinesis_client, translated
 from kdi_assets.sources.kinesis.errors import (
     BookmarkDiffers,
     EndlessAnswers,
@@ -28,6 +30,7 @@ from kdi_assets.sources.kinesis.errors import (
 from kdi_assets.sources.kinesis.look import SHARDS_AT_ONCE
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.kinesis.watch import LOOKS, SUMMARIES_A_SECOND, WALKED_PAGES
+from kdi_assets.sources.source import TopicState
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.stream import Stream, TopicPartition
 from tests.kinesis_shard import DAY, OneShard
@@ -513,3 +516,140 @@ def test_iterators_that_expire_at_once_are_no_answer(shard: OneShard, lake: str)
     assert (looks[0].refusal, looks[0].known, looks[55].refusal) == (None, True, None)
     assert isinstance(looks[-1].refusal, KinesisUnanswered)
     assert (again.refusal, again.known) == (None, True)
+
+
+def test_a_summary_that_cannot_be_renewed_for_minutes_is_no_answer(shard: OneShard, lake: str) -> None:
+    ticks = Ticks(shard, lake)
+    ticks.tick()
+    ticks.server.order(Fault("DescribeStreamSummary", code="LimitExceededException", times=1000))
+
+    looks = [ticks.tick()[0][0] for _ in range(125)]
+    ticks.server.unmet_faults()
+    ((again,), _) = ticks.tick()
+
+    assert looks[100].refusal is None
+    assert isinstance(looks[-1].refusal, KinesisUnanswered)
+    assert again.refusal is None
+
+
+def test_a_shard_that_ended_is_not_known_before_its_children_are_listed(shard: OneShard, lake: str) -> None:
+    ticks = Ticks(shard, lake)
+    ticks.tick()
+    shard.client.split_shard(StreamName=TOPIC, ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    ticks.server.order(Fault("ListShards", code="LimitExceededException", times=2))
+
+    looks = [ticks.tick()[0][0] for _ in range(4)]
+
+    assert [(one.refusal, one.known) for one in looks] == [(None, False)] * 3 + [(None, True)]
+
+
+def unreachable(shard: OneShard, monkeypatch: pytest.MonkeyPatch, *shards: int) -> None:
+    """From now on no connection can be made for calls about these shards."""
+    first = {id_of(number) for number in shards}
+
+    class Client:
+        exceptions = shard.client.exceptions
+
+        def get_shard_iterator(self, **asked: Any) -> Any:
+            if asked["ShardId"] in first:
+                raise ConnectTimeoutError(endpoint_url=shard.server.endpoint)
+            return shard.client.get_shard_iterator(**asked)
+
+        def get_records(self, **asked: Any) -> Any:
+            return shard.client.get_records(**asked)
+
+    monkeypatch.setattr(watch, "kinesis_client", lambda *_, **__: Client())
+
+
+def test_one_connection_that_cannot_be_made_leaves_what_is_known(
+    shard: OneShard, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = Ticks(shard, lake, shards=2, names=(TOPIC, "other"))
+    shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a", ExplicitHashKey="0")
+    unreachable(shard, monkeypatch, 1)
+
+    found, _ = ticks.tick()
+
+    assert [(one.refusal, one.offsets) for one in found] == [(None, 1), (None, 0)]
+    assert [one.topic_partitions[TopicPartition("other", 0)].is_idle for one in found[1:]] == [True]
+
+
+def test_a_connection_that_no_call_can_make_is_down(
+    shard: OneShard, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = Ticks(shard, lake, shards=2, names=(TOPIC, "other"))
+    unreachable(shard, monkeypatch, 0, 1)
+
+    found, _ = ticks.tick()
+
+    assert [type(one.refusal) for one in found] == [KinesisUnanswered] * 2
+
+
+def test_a_summary_for_which_no_connection_can_be_made_leaves_what_is_known(shard: OneShard, lake: str) -> None:
+    ticks = Ticks(shard, lake)
+    watching = shard.source.watch()
+    watching.topics([TOPIC], leader_seconds=0.0)
+    ticks.server.advance(300)
+
+    def describe(name: str, *, attempts: int) -> Any:
+        with translated(shard.connection, name):
+            raise ConnectTimeoutError(endpoint_url=shard.server.endpoint)
+
+    watching.describe = describe
+    found = watching.topics([TOPIC, "s"], leader_seconds=0.0)
+
+    assert isinstance(found[TOPIC], TopicState)
+    assert isinstance(found["s"], KinesisUnanswered)
+
+
+def test_a_shard_that_does_not_answer_hides_no_records_of_the_others(shard: OneShard, lake: str) -> None:
+    ticks = Ticks(shard, lake, shards=2)
+    shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a", ExplicitHashKey="0")
+    code = "ProvisionedThroughputExceededException"
+    ticks.server.order(Fault("GetRecords", shard=id_of(1), code=code, times=1000))
+
+    found = [ticks.tick()[0][0] for _ in range(70)][-1]
+    ticks.server.unmet_faults()
+
+    assert (found.refusal, found.offsets) == (None, 1)
+    assert found.topic_partitions[TopicPartition(TOPIC, 1)].unknown
+
+
+def test_a_look_at_a_server_that_does_not_answer_comes_to_an_end(
+    shard: OneShard, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks, asked = Ticks(shard, lake, shards=4, names=(TOPIC, "b", "c", "d", "e", "f")), []
+
+    class Silent:
+        exceptions = shard.client.exceptions
+
+        def get_shard_iterator(self, **asks: Any) -> Any:
+            asked.append(asks["ShardId"])
+            ticks.server.advance(20)
+            raise ReadTimeoutError(endpoint_url=shard.server.endpoint)
+
+    monkeypatch.setattr(watch, "kinesis_client", lambda *_, **__: Silent())
+
+    found, _ = ticks.tick()
+
+    assert 0 < len(asked) <= SHARDS_AT_ONCE
+    assert [(one.refusal, one.known) for one in found] == [(None, False)] * 6
+
+
+def test_a_call_that_the_next_look_repeats_waits_for_no_more_than_five_seconds(shard: OneShard) -> None:
+    waits = [kinesis_client(shard.connection, attempts=attempts).meta.config.read_timeout for attempts in (1, 4)]
+
+    assert waits == [5, 20]
+
+
+def test_a_shard_that_was_not_asked_for_minutes_is_not_known(
+    shard: OneShard, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = Ticks(shard, lake, shards=2)
+    ticks.tick()
+    monkeypatch.setattr(watch, "LOOKS", 1)
+    ticks.server.advance(600)
+
+    looks = [ticks.tick()[0][0] for _ in range(2)]
+
+    assert [one.known for one in looks] == [False, True]
