@@ -36,7 +36,12 @@ ABOUT_A_SHARD = ("GetShardIterator", "GetRecords")
 EXPIRED_KEYS = ("ExpiredTokenException", "ExpiredToken")
 OLD_KEYS = (*EXPIRED_KEYS, "UnrecognizedClientException", "InvalidClientTokenId")
 """Codes of Kinesis and of the service that gives roles; keys that are deleted are unknown rather than expired."""
-PASSING = (*EXPIRED_KEYS, "ProvisionedThroughputExceededException", "LimitExceededException")
+PASSING = (
+    *EXPIRED_KEYS,
+    "ProvisionedThroughputExceededException",
+    "LimitExceededException",
+    "ExpiredIteratorException",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,8 @@ def kinesis_client(connection: KinesisRegion, *, attempts: int = ATTEMPTS) -> An
     from botocore.config import Config
 
     retries = {"total_max_attempts": attempts, "mode": "standard"}
-    limits = Config(connect_timeout=5, read_timeout=20, retries=retries)
+    seconds = 5 if attempts == 1 else 20  # the caller does not wait, and asks again later
+    limits = Config(connect_timeout=5, read_timeout=seconds, retries=retries)
     endpoint = connection.endpoint or None
     options = {"region_name": connection.region, "endpoint_url": endpoint, "config": limits}
     with translated(connection, ""):

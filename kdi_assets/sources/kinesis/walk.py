@@ -25,7 +25,7 @@ ITERATOR_SECONDS = 280.0
 IDLE_SECONDS = 120.0
 """A shard is idle if nothing follows that arrived so long before an answer; on some, no answer is ever 0 behind."""
 UNANSWERED_SECONDS = 300.0
-"""How long every call about a shard may fail before that is the answer."""
+"""How long every call about a shard may fail before that is the answer; an older answer is none."""
 
 
 @dataclass(slots=True)
@@ -86,10 +86,12 @@ class ShardWalk:
 
     @property
     def known(self) -> bool:
-        """Whether it is known that a record waits, or that none did a moment ago."""
+        """Whether it is known that a record waits, or that none did some minutes ago."""
         if self.first or self.ended:
             return True
-        return self._answered is not None and self._answered[0] - self.idle_at <= 1000 * IDLE_SECONDS
+        if self._answered is None or self.clock() - self._answered[1] > UNANSWERED_SECONDS:
+            return False
+        return self._answered[0] - self.idle_at <= 1000 * IDLE_SECONDS
 
     @property
     def is_near_end(self) -> bool:
@@ -125,6 +127,8 @@ class ShardWalk:
             botocore.exceptions.ClientError, BotoCoreError: No answer, or a refusal.
         """
         self._begin_again_if_retention_passed()
+        if self.clock() - self._taken > ITERATOR_SECONDS:
+            self._iterator = ""
         kept = bool(self._iterator)
         page = self._try(client)
         if page is None and kept:  # with another iterator
@@ -139,16 +143,18 @@ class ShardWalk:
 
     def _try(self, client: Any) -> RecordsPage | None:
         """An answer; ``None`` if the iterator cannot be used, or there is none at the bookmark because it is gone."""
+        fresh = not self._iterator
         try:
             return self._page(client)
         except client.exceptions.ExpiredIteratorException:
-            self._iterator = ""
-        except client.exceptions.InvalidArgumentException as refused:
-            if not self._iterator and (self._verified or not self.mark.sequence):
+            if fresh:
                 raise
-            if not self._iterator:
+        except client.exceptions.InvalidArgumentException as refused:  # of either call
+            if fresh and (self._verified or not self.mark.sequence):
+                raise
+            if fresh:
                 self._record_is_gone(milliseconds(server_time(refused.response)))
-            self._iterator = ""
+        self._iterator = ""
         return None
 
     def _begin_again_if_retention_passed(self) -> None:
@@ -159,7 +165,7 @@ class ShardWalk:
             self.first, self._verified, self._seen_until, self._iterator = None, False, 0, ""
 
     def _page(self, client: Any) -> RecordsPage:
-        if not self._iterator or self.clock() - self._taken > ITERATOR_SECONDS:
+        if not self._iterator:
             asked = client.get_shard_iterator(StreamName=self.stream, ShardId=self.shard, **self._start())
             self._iterator = asked["ShardIterator"]
         # The record of the bookmark and the one after it come with the first answer, if they are there.
@@ -204,7 +210,9 @@ class ShardWalk:
         self._seen_until = max(self._seen_until, page.at - page.behind)
         self._behind, until = page.behind, page.at + 1000  # the server tells whole seconds, and this one has begun
         self._until = self._until or until
-        if page.reaches(self._until):
+        if self.first:
+            self._pages, self.refusal = 0, None
+        elif page.reaches(self._until):
             self.idle_at, self._until = page.at if page.behind == 0 else self._until, until
             self._pages, self.refusal = 0, None
         else:

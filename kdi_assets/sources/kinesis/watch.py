@@ -23,7 +23,7 @@ from kdi_assets.sources.kinesis.client import (
 )
 from kdi_assets.sources.kinesis.look import RENEWALS, of_each
 from kdi_assets.sources.kinesis.shards import ListedShard, bookmarks_of, id_of, ready
-from kdi_assets.sources.kinesis.walk import ShardWalk
+from kdi_assets.sources.kinesis.walk import UNANSWERED_SECONDS, ShardWalk
 from kdi_assets.sources.source import TopicReading, TopicState, Waiting
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import TopicPartition
@@ -40,6 +40,8 @@ SUMMARIES_A_SECOND = 10
 """DescribeStreamSummary: an account has twenty a second, for all its readers."""
 SUMMARY_SECONDS = 2.0
 """How long a look asks for summaries; the next one asks for the others."""
+LOOK_ENDS_SECONDS = 10.0
+"""After that a look makes no more calls about shards, if another look follows: answers may be slow, or not come."""
 TOPIC_SECONDS = 300.0
 """How old a summary and a list of shards may be. A shard that ends, or is gone, makes them old at once."""
 
@@ -54,6 +56,7 @@ class Describe(Protocol):
 class _Described:
     topic: TopicState
     shards: list[ListedShard]
+    at: float
     old_at: float
 
 
@@ -61,6 +64,7 @@ class _Described:
 class _Table:
     """The walks of one table; ``may_read`` are those whose parents are ended."""
 
+    topic_id: str
     shards: list[ListedShard]
     marks: Mapping[TopicPartition, Bookmark]
     walks: dict[TopicPartition, ShardWalk]
@@ -73,14 +77,22 @@ class _Table:
         numbers |= {tp.partition for tp, walk in self.walks.items() if walk.ended and not walk.mark.ended}
         return {tp: walk for tp, walk in self.walks.items() if tp.partition in numbers}
 
+    def without_children(self) -> set[TopicPartition]:
+        """The shards that ended, and whose children are not listed yet: records may wait there."""
+        parents = {parent for shard in self.shards for parent in shard.parents}
+        ended = {tp for tp, walk in self.walks.items() if walk.ended or walk.mark.ended}
+        return {tp for tp in ended if tp.partition not in parents}
+
     def answer(self) -> Waiting | KdiError:
         walks = self.may_read()
-        if problem := next((walk.problem for walk in walks.values() if walk.problem), None):
-            return problem
+        problems = {tp: walk.problem for tp, walk in walks.items() if walk.problem}
         first_at = {tp: datetime.fromtimestamp(w.first.arrived / 1000, UTC) for tp, w in walks.items() if w.first}
-        unknown = frozenset(tp for tp, walk in walks.items() if not walk.known)
+        for problem in problems.values():
+            if not first_at or not isinstance(problem, Transient):
+                return problem
+        unknown = {tp for tp, walk in walks.items() if not walk.known} | problems.keys() | self.without_children()
         needs_renewal = any(walk.mark.complete_until < walk.idle_at - self.renew_after_ms for walk in walks.values())
-        return Waiting(first_at, needs_renewal=needs_renewal and not first_at, unknown=unknown)
+        return Waiting(first_at, needs_renewal=needs_renewal and not first_at, unknown=frozenset(unknown))
 
 
 @dataclass(slots=True)
@@ -106,12 +118,16 @@ class KinesisWatch:
             try:
                 self._describe(name, attempts=_attempts(leader_seconds))
             except KdiError as error:
-                if not other_calls_may_pass(error):
+                passes = other_calls_may_pass(error)
+                if not passes and not isinstance(error, Transient):
                     return dict.fromkeys(names, error)
-                if not isinstance(error, Transient):
-                    self._described.pop(name, None)
-                if name not in self._described:
-                    errors[name] = error
+                for lost in [name] if passes else names:  # whether the connection is down, shards tell
+                    if not isinstance(error, Transient) or self._is_too_old(lost):
+                        self._described.pop(lost, None)
+                    if lost not in self._described:
+                        errors[lost] = error
+                if not passes:
+                    break
         known = {name: self._described[name].topic for name in names if name in self._described}
         return {**known, **errors}
 
@@ -124,10 +140,14 @@ class KinesisWatch:
     def _describe(self, name: str, *, attempts: int) -> None:
         self._asked[name] = self.clock()
         topic, shards = self.describe(name, attempts=attempts)
-        self._described[name] = _Described(topic, shards, self.clock() + TOPIC_SECONDS)
+        self._described[name] = _Described(topic, shards, now := self.clock(), now + TOPIC_SECONDS)
 
     def _is_old(self, name: str) -> bool:
         return name not in self._described or self._described[name].old_at <= self.clock()
+
+    def _is_too_old(self, name: str) -> bool:
+        described = self._described.get(name)
+        return described is not None and described.at + TOPIC_SECONDS + UNANSWERED_SECONDS <= self.clock()
 
     def waiting(
         self, readings: Mapping[str, TopicReading], *, leader_seconds: float
@@ -143,6 +163,9 @@ class KinesisWatch:
             self._look(list(tables.values()), leader_seconds)
         except KdiError as error:
             return dict.fromkeys(readings, error)
+        for name, table in tables.items():
+            if table.without_children():
+                self._described[readings[name].topic.topic].old_at = 0.0
         return found | {name: table.answer() for name, table in tables.items()}
 
     def _table(self, name: str, reading: TopicReading) -> _Table:
@@ -153,14 +176,15 @@ class KinesisWatch:
         if not marks and reading.ledger:
             marks = bookmarks_of(reading.ledger, topic, shards, table=name)
         seconds = (topic.retention and topic.retention.seconds) or 0.0
-        before = self._tables[name].walks if name in self._tables else {}
+        table = self._tables.get(name)
+        before = table.walks if table and table.topic_id == topic.topic_id else {}
         walks = dict[TopicPartition, ShardWalk]()
         for tp in sorted(shards):
             walk = before.get(tp)
             if walk is None or not walk.follows(marks[tp]):
                 walk = ShardWalk(topic.topic, id_of(tp.partition), name, marks[tp], seconds, self.clock)
             walk.mark, walk.seconds, walks[tp] = marks[tp], seconds, walk
-        return _Table(listed, marks, walks, LATE_MS + 1000 * seconds / RENEWALS)
+        return _Table(topic.topic_id, listed, marks, walks, LATE_MS + 1000 * seconds / RENEWALS)
 
     def _look(self, tables: Collection[_Table], leader_seconds: float) -> None:
         """Ask about the shards that are due, the oldest answers first; a few times about those that are not known.
@@ -169,6 +193,8 @@ class KinesisWatch:
             KdiError: The connection does not answer at all.
         """
         left, began, turn = math.inf if leader_seconds else LOOKS, self.clock(), 0
+        ends = math.inf if leader_seconds else began + LOOK_ENDS_SECONDS
+        answered = list[ShardWalk]()
         while left > 0 and (turn < WALKED_PAGES or self.clock() - began < leader_seconds):
             walks = [walk for table in tables for walk in table.may_read().values()]
             due = [w for w in walks if not w.has_answer and self.clock() >= w.due_at - EARLY_SECONDS]
@@ -177,24 +203,33 @@ class KinesisWatch:
             if turn:
                 time.sleep(PAUSE_SECONDS)
             due = sorted(due, key=lambda walk: (walk.due_at, walk.asked))[: int(min(left, len(due)))]
-            self._step(due, _attempts(leader_seconds))
+            self._step(due, _attempts(leader_seconds), answered, ends)
             left, turn = left - len(due), turn + 1
 
-    def _step(self, walks: Sequence[ShardWalk], attempts: int) -> None:
-        """Ask about each shard once."""
+    def _step(self, walks: Sequence[ShardWalk], attempts: int, answered: list[ShardWalk], ends: float) -> None:
+        """Ask about each shard once.
+
+        Args:
+            answered: Those that have answered in this look; grows.
+            ends: When no more call is made, by the clock.
+
+        Raises:
+            KdiError: No connection can be made, or its keys are refused, and no shard has answered.
+        """
         client = self._clients.get(attempts) or kinesis_client(self.connection, attempts=attempts)
         self._clients[attempts] = client
         down: list[KdiError] = []
 
         def step(number: int) -> None:
             walk = walks[number]
-            if down:
+            if (down and not answered) or self.clock() >= ends:
                 return
             walk.due_at, walk.asked = max(walk.due_at, self.clock()) + LOOK_SECONDS, next(self._numbers)
             before = walk.ended, walk.bookmark_is_gone
             try:
                 with translated(self.connection, walk.stream):
                     walk.step(client)
+                answered.append(walk)
             except KdiError as error:
                 walk.failed(error)
                 if not other_calls_may_pass(error):
@@ -207,7 +242,8 @@ class KinesisWatch:
         of_each(range(len(walks)), step)
         if down:
             self._clients.clear()  # the next one reads the keys again
-            raise down[0]
+            if not answered:
+                raise down[0]
 
 
 def _attempts(leader_seconds: float) -> int:

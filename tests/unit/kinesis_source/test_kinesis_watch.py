@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
+from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.ledger.bookmarks import Bookmark
@@ -17,10 +18,19 @@ from kdi_assets.monitoring.backlog_reader import BacklogReader, read_backlog
 from kdi_assets.monitoring.checks.backlog_checks import fresh
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.monitoring.errors import BacklogNotKnownYet
-from kdi_assets.sources.kinesis.errors import BookmarkDiffers, KinesisUnanswered, NoSuchKinesisStream, ShardTrimmed
+from kdi_assets.sources.kinesis import watch
+from kdi_assets.sources.kinesis.client import kinesis_client, translated
+from kdi_assets.sources.kinesis.errors import (
+    BookmarkDiffers,
+    EndlessAnswers,
+    KinesisUnanswered,
+    NoSuchKinesisStream,
+    ShardTrimmed,
+)
 from kdi_assets.sources.kinesis.look import SHARDS_AT_ONCE
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.kinesis.watch import LOOKS, SUMMARIES_A_SECOND, WALKED_PAGES
+from kdi_assets.sources.source import TopicState
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.stream import Stream, TopicPartition
 from tests.kinesis_shard import DAY, OneShard
@@ -406,3 +416,240 @@ def test_another_record_in_the_place_of_the_bookmark_s_is_a_refusal(shard: OneSh
 
     assert isinstance(found.refusal, BookmarkDiffers)
     assert calls[0] == 0, "nothing changes until someone decides"
+
+
+def made_again(ticks: Ticks) -> None:
+    """Delete the stream, create it with one shard, and commit that the table goes on with the new one."""
+    ticks.shard.client.delete_stream(StreamName=TOPIC)
+    ticks.server.advance(60)
+    ticks.shard.client.create_stream(StreamName=TOPIC, ShardCount=1)
+    ticks.server.advance(60)
+    ticks.commit(ticks.streams[0], "resolve", {0: Bookmark()}, ticks.shard.source.topic(TOPIC).topic_id)
+
+
+def test_a_record_of_a_stream_that_was_deleted_does_not_wait_on_the_one_that_was_made_again(
+    shard: OneShard, lake: str
+) -> None:
+    ticks = Ticks(shard, lake)
+    shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a")
+    ((before,), _) = ticks.tick()
+    made_again(ticks)
+
+    ((found,), _) = ticks.tick()
+
+    assert (before.offsets, found.refusal, found.known, found.offsets) == (1, None, True, 0)
+
+
+def test_a_shard_that_ended_before_its_stream_was_made_again_has_not_ended(shard: OneShard, lake: str) -> None:
+    ticks = Ticks(shard, lake)
+    shard.client.split_shard(StreamName=TOPIC, ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    ticks.tick()
+    made_again(ticks)
+    shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a")
+
+    ((found,), _) = ticks.tick()
+
+    assert (found.refusal, found.offsets) == (None, 1)
+
+
+def test_a_record_that_comes_after_too_many_empty_answers_waits(
+    shard: OneShard, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdi_assets.sources.kinesis.walk.MOST_PAGES", 3 * WALKED_PAGES)
+    ticks = Ticks(shard, lake)
+    for _ in range(3):
+        shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a")
+        ticks.server.advance(60)
+    ticks.server.behaviour.empty_pages = 3 * WALKED_PAGES + 2
+
+    looks = [ticks.tick()[0][0] for _ in range(6)]
+
+    assert isinstance(looks[2].refusal, EndlessAnswers)
+    assert [(one.refusal, one.offsets) for one in looks[3:]] == [(None, 1)] * 3
+
+
+class RefusedLate:
+    """A client of one shard: GetShardIterator takes the number of a record that is gone, and GetRecords refuses it."""
+
+    def __init__(self, shard: OneShard) -> None:
+        self._shard, self._is_at_record = shard, False
+        self.exceptions = shard.client.exceptions
+
+    def get_shard_iterator(self, **asked: Any) -> Any:
+        self._is_at_record = asked["ShardIteratorType"] == "AT_SEQUENCE_NUMBER"
+        return self._shard.client.get_shard_iterator(**asked)
+
+    def get_records(self, **asked: Any) -> Any:
+        if self._is_at_record:
+            self._shard.server.order(Fault("GetRecords", code="InvalidArgumentException"))
+        return self._shard.client.get_records(**asked)
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_bookmark_whose_iterator_is_refused_is_gone(
+    shard: OneShard, lake: str, seen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = Ticks(shard, lake)
+    made = shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a")
+    mark = replace(shard.bookmark(made["SequenceNumber"], "a"), arrived=int(shard.server.now() * 1000))
+    ticks.server.advance(DAY + 3600)
+    mark = replace(mark, seen_at=int((shard.server.now() - 3600) * 1000)) if seen else mark
+    ticks.commit(ticks.streams[0], "drain", {0: mark}, shard.source.topic(TOPIC).topic_id, at=1)
+    monkeypatch.setattr(watch, "kinesis_client", lambda *_, **__: RefusedLate(shard))
+
+    looks = [ticks.tick()[0][0] for _ in range(3)]
+
+    expected = None if seen else ShardTrimmed
+    assert looks[-1].known
+    assert (looks[-1].refusal and type(looks[-1].refusal)) == expected
+
+
+def test_iterators_that_expire_at_once_are_no_answer(shard: OneShard, lake: str) -> None:
+    ticks = Ticks(shard, lake)
+    ticks.tick()
+    ticks.server.order(Fault("GetRecords", code="ExpiredIteratorException", times=1000))
+
+    looks = [ticks.tick()[0][0] for _ in range(70)]
+    ticks.server.unmet_faults()
+    ((again,), _) = ticks.tick()
+
+    assert (looks[0].refusal, looks[0].known, looks[55].refusal) == (None, True, None)
+    assert isinstance(looks[-1].refusal, KinesisUnanswered)
+    assert (again.refusal, again.known) == (None, True)
+
+
+def test_a_summary_that_cannot_be_renewed_for_minutes_is_no_answer(shard: OneShard, lake: str) -> None:
+    ticks = Ticks(shard, lake)
+    ticks.tick()
+    ticks.server.order(Fault("DescribeStreamSummary", code="LimitExceededException", times=1000))
+
+    looks = [ticks.tick()[0][0] for _ in range(125)]
+    ticks.server.unmet_faults()
+    ((again,), _) = ticks.tick()
+
+    assert looks[100].refusal is None
+    assert isinstance(looks[-1].refusal, KinesisUnanswered)
+    assert again.refusal is None
+
+
+def test_a_shard_that_ended_is_not_known_before_its_children_are_listed(shard: OneShard, lake: str) -> None:
+    ticks = Ticks(shard, lake)
+    ticks.tick()
+    shard.client.split_shard(StreamName=TOPIC, ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    ticks.server.order(Fault("ListShards", code="LimitExceededException", times=2))
+
+    looks = [ticks.tick()[0][0] for _ in range(4)]
+
+    assert [(one.refusal, one.known) for one in looks] == [(None, False)] * 3 + [(None, True)]
+
+
+def unreachable(shard: OneShard, monkeypatch: pytest.MonkeyPatch, *shards: int) -> None:
+    """From now on no connection can be made for calls about these shards."""
+    first = {id_of(number) for number in shards}
+
+    class Client:
+        exceptions = shard.client.exceptions
+
+        def get_shard_iterator(self, **asked: Any) -> Any:
+            if asked["ShardId"] in first:
+                raise ConnectTimeoutError(endpoint_url=shard.server.endpoint)
+            return shard.client.get_shard_iterator(**asked)
+
+        def get_records(self, **asked: Any) -> Any:
+            return shard.client.get_records(**asked)
+
+    monkeypatch.setattr(watch, "kinesis_client", lambda *_, **__: Client())
+
+
+def test_one_connection_that_cannot_be_made_leaves_what_is_known(
+    shard: OneShard, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = Ticks(shard, lake, shards=2, names=(TOPIC, "other"))
+    shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a", ExplicitHashKey="0")
+    unreachable(shard, monkeypatch, 1)
+
+    found, _ = ticks.tick()
+
+    assert [(one.refusal, one.offsets) for one in found] == [(None, 1), (None, 0)]
+    assert [one.topic_partitions[TopicPartition("other", 0)].is_idle for one in found[1:]] == [True]
+
+
+def test_a_connection_that_no_call_can_make_is_down(
+    shard: OneShard, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = Ticks(shard, lake, shards=2, names=(TOPIC, "other"))
+    unreachable(shard, monkeypatch, 0, 1)
+
+    found, _ = ticks.tick()
+
+    assert [type(one.refusal) for one in found] == [KinesisUnanswered] * 2
+
+
+def test_a_summary_for_which_no_connection_can_be_made_leaves_what_is_known(shard: OneShard, lake: str) -> None:
+    ticks = Ticks(shard, lake)
+    watching = shard.source.watch()
+    watching.topics([TOPIC], leader_seconds=0.0)
+    ticks.server.advance(300)
+
+    def describe(name: str, *, attempts: int) -> Any:
+        with translated(shard.connection, name):
+            raise ConnectTimeoutError(endpoint_url=shard.server.endpoint)
+
+    watching.describe = describe
+    found = watching.topics([TOPIC, "s"], leader_seconds=0.0)
+
+    assert isinstance(found[TOPIC], TopicState)
+    assert isinstance(found["s"], KinesisUnanswered)
+
+
+def test_a_shard_that_does_not_answer_hides_no_records_of_the_others(shard: OneShard, lake: str) -> None:
+    ticks = Ticks(shard, lake, shards=2)
+    shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a", ExplicitHashKey="0")
+    code = "ProvisionedThroughputExceededException"
+    ticks.server.order(Fault("GetRecords", shard=id_of(1), code=code, times=1000))
+
+    found = [ticks.tick()[0][0] for _ in range(70)][-1]
+    ticks.server.unmet_faults()
+
+    assert (found.refusal, found.offsets) == (None, 1)
+    assert found.topic_partitions[TopicPartition(TOPIC, 1)].unknown
+
+
+def test_a_look_at_a_server_that_does_not_answer_comes_to_an_end(
+    shard: OneShard, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks, asked = Ticks(shard, lake, shards=4, names=(TOPIC, "b", "c", "d", "e", "f")), []
+
+    class Silent:
+        exceptions = shard.client.exceptions
+
+        def get_shard_iterator(self, **asks: Any) -> Any:
+            asked.append(asks["ShardId"])
+            ticks.server.advance(20)
+            raise ReadTimeoutError(endpoint_url=shard.server.endpoint)
+
+    monkeypatch.setattr(watch, "kinesis_client", lambda *_, **__: Silent())
+
+    found, _ = ticks.tick()
+
+    assert 0 < len(asked) <= SHARDS_AT_ONCE
+    assert [(one.refusal, one.known) for one in found] == [(None, False)] * 6
+
+
+def test_a_call_that_the_next_look_repeats_waits_for_no_more_than_five_seconds(shard: OneShard) -> None:
+    waits = [kinesis_client(shard.connection, attempts=attempts).meta.config.read_timeout for attempts in (1, 4)]
+
+    assert waits == [5, 20]
+
+
+def test_a_shard_that_was_not_asked_for_minutes_is_not_known(
+    shard: OneShard, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = Ticks(shard, lake, shards=2)
+    ticks.tick()
+    monkeypatch.setattr(watch, "LOOKS", 1)
+    ticks.server.advance(600)
+
+    looks = [ticks.tick()[0][0] for _ in range(2)]
+
+    assert [one.known for one in looks] == [False, True]
