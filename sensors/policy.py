@@ -118,6 +118,10 @@ def _same_read(
 
 def _due(backlog: Backlog, stream: Stream, memory: Memory, *, now: float) -> Due | None:
     suspect, limits, group = memory.positions == progress_digest(backlog), stream.drain_when, stream.route_group
+    if backlog.renews is not None:
+        return Due(
+            backlog, "nothing arrived, and nobody looked for a part of the retention", suspect=suspect, group=group
+        )
     if backlog.needs_position_commit:
         # A run commits its positions; until then "latest" moves with every message.
         return Due(backlog, "its positions are not committed yet", suspect=suspect, group=group)
@@ -214,8 +218,11 @@ def seconds_since(moment: float, now: float) -> float:
 def progress_digest(backlog: Backlog) -> str:
     """A digest of the committed positions; "no positions" before the first commit.
 
-    Before that commit, a start of "latest" moves with every message, without progress.
+    Before that commit, a start of "latest" moves with every message, without progress. A renewal moves no position: its
+    progress is that the moment does.
     """
+    if backlog.renews is not None:
+        return f"seen until {backlog.renews}"
     if backlog.needs_position_commit:
         return "no positions"
     return offsets_digest({tp: partition.position for tp, partition in backlog.topic_partitions.items()})

@@ -103,7 +103,7 @@ def _waiting_before_start(stream: Stream, lake: str) -> Waiting:
 
 def _text(stream: Stream, snapshot: Snapshot, plan: Plan | None, waiting: Waiting | None) -> str:
     lines = _plan_lines(stream, snapshot, plan) if plan else []
-    if waiting and (waiting.first_at or waiting.needs_renewal):
+    if waiting and (waiting.first_at or waiting.renews is not None):
         lines = _waiting_lines(stream, waiting)
     if commit := snapshot.position_commit:
         lines = [*_position_commit_lines(stream, snapshot, commit), *(_first_records(waiting) if waiting else ())]

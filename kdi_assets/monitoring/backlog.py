@@ -148,7 +148,8 @@ class Backlog:
         refusal: Why a drain of the stream would fail now.
         open_transaction_offsets: Offsets after the last stable offset, held back until a producer commits or aborts.
         needs_position_commit: Whether the next drain must commit positions first: a start, a takeover, the answer to a
-            RESTORE.
+            RESTORE; or a renewal, see ``renews``.
+        renews: As of ``Waiting``.
         bytes: Uncompressed keys and values of the backlog, estimated from the last drains; ``None`` if unknown.
         pace: How long drains of the stream take.
     """
@@ -160,6 +161,7 @@ class Backlog:
     refusal: KdiError | None
     open_transaction_offsets: int
     needs_position_commit: bool = False
+    renews: int | None = None
     bytes: int | None = None
     pace: Pace = DEFAULT_PACE
 

@@ -198,6 +198,7 @@ class BacklogReader:
             lag_seconds=max((b.lag_seconds for b in partitions.values() if b.lag_seconds is not None), default=None),
             refusal=seen.refusal or truncation(stream, seen.last_read, found),
             needs_position_commit=seen.needs_position_commit,
+            renews=seen.first.renews,
             open_transaction_offsets=sum(b.open_transaction_offsets for b in partitions.values()),
             bytes=None if size is None else round(waiting * size),
             pace=recent.pace,
@@ -268,12 +269,14 @@ class _StreamNow:
 
     @property
     def needs_position_commit(self) -> bool:
-        return self.first.needs_renewal or (self.snapshot is not None and self.snapshot.position_commit is not None)
+        return self.first.renews is not None or (
+            self.snapshot is not None and self.snapshot.position_commit is not None
+        )
 
     @property
     def is_idle(self) -> bool:
         """Whether a drain has nothing to do, and nothing to refuse."""
-        settled = self.snapshot and self.refusal is None and self.snapshot.position_commit is None
+        settled = self.snapshot and self.refusal is None and not self.needs_position_commit
         return bool(settled) and not self.waiting
 
     @cached_property

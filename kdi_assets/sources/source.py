@@ -238,12 +238,13 @@ class Waiting:
 
     Attributes:
         first_at: When the first message after each position arrived; absent without one.
-        needs_renewal: Nothing waits, and a drain commits ``Held.renewal``.
+        renews: Since when nobody looked, in milliseconds since 1970, if nothing waits and a drain commits
+            ``Held.renewal``.
         unknown: Those that have not been read to their ends, so that nobody knows whether a message waits.
     """
 
     first_at: Mapping[TopicPartition, datetime] = field(default_factory=dict)
-    needs_renewal: bool = False
+    renews: int | None = None
     unknown: frozenset[TopicPartition] = frozenset()
 
 

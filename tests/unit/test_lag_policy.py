@@ -145,6 +145,18 @@ BYTES, NO_LIMIT = DrainWhen(None, None, backlog_bytes=1_000_000), DrainWhen(None
 USUAL = DrainWhen(backlog_messages=1000, lag_seconds=60)
 
 
+def test_a_renewal_is_progress_though_it_moves_no_position() -> None:
+    first, next_one = (replace(UNSETTLED, renews=at) for at in (1_000, 22_600_000))
+    memory = Memory().requested(progress_digest(first), NOW - 6 * 3600)
+
+    (due,) = decide(next_one, memories={"orders": memory}, when=USUAL).due
+    (again,) = decide(first, memories={"orders": memory}, when=USUAL).due
+
+    assert (due.suspect, again.suspect) == (False, True)
+    assert "nothing arrived" in due.reason
+    assert memory.requested(progress_digest(next_one), NOW).futile == 0
+
+
 @pytest.mark.parametrize(
     ("seen", "memory", "when", "due"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -111,6 +111,11 @@ def oldest_after(client: Any, stream: str, shard: str, bookmark: Bookmark, *, un
     """
     found = _first_after(client, stream, shard, bookmark, until, start_of(bookmark))
     return Ahead(found.first, found.ended, horizon=True)
+
+
+def oldest_look(marks: Iterable[Bookmark]) -> int | None:
+    """Up to when all of these shards were seen, in milliseconds since 1970; ``None`` without one."""
+    return min((mark.complete_until for mark in marks), default=None)
 
 
 def may_have_lost(bookmark: Bookmark, held: HeldRecords) -> bool:

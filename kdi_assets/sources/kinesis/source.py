@@ -37,6 +37,7 @@ from kdi_assets.sources.kinesis.look import (
     HeldRecords,
     look_ahead,
     of_each,
+    oldest_look,
     oldest_record,
     refuse_hole,
     refuse_other_last,
@@ -177,7 +178,7 @@ class KinesisSource:
         look = self._look(topic, ledger)
         arrived = {tp: found.first.arrived for tp, found in look.ahead.items() if found.first}
         first_at = {tp: datetime.fromtimestamp(at / 1000, UTC) for tp, at in arrived.items()}
-        return Waiting(first_at, needs_renewal=not first_at and bool(look.renewal))
+        return Waiting(first_at, renews=None if first_at else oldest_look(look.bookmarks[tp] for tp in look.renewal))
 
     def losses(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, Loss]:
         client = kinesis_client(self.connection)

@@ -21,7 +21,7 @@ from kdi_assets.sources.kinesis.client import (
     other_calls_may_pass,
     translated,
 )
-from kdi_assets.sources.kinesis.look import RENEWALS, of_each
+from kdi_assets.sources.kinesis.look import RENEWALS, of_each, oldest_look
 from kdi_assets.sources.kinesis.shards import ListedShard, bookmarks_of, id_of, ready
 from kdi_assets.sources.kinesis.walk import UNANSWERED_SECONDS, ShardWalk
 from kdi_assets.sources.source import TopicReading, TopicState, Waiting
@@ -91,8 +91,8 @@ class _Table:
             if not first_at or not isinstance(problem, Transient):
                 return problem
         unknown = {tp for tp, walk in walks.items() if not walk.known} | problems.keys() | self.without_children()
-        needs_renewal = any(walk.mark.complete_until < walk.idle_at - self.renew_after_ms for walk in walks.values())
-        return Waiting(first_at, needs_renewal=needs_renewal and not first_at, unknown=frozenset(unknown))
+        due = [w.mark for w in walks.values() if w.mark.complete_until < w.idle_at - self.renew_after_ms]
+        return Waiting(first_at, renews=None if first_at else oldest_look(due), unknown=frozenset(unknown))
 
 
 @dataclass(slots=True)

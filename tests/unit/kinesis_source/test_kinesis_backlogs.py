@@ -9,6 +9,7 @@ import pytest
 
 from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.monitoring.backlog_reader import BacklogReader
+from kdi_assets.monitoring.ledger_cache import LedgerCache
 from tests.kinesis_shard import DAY, OneShard
 from tests.table_by_hand import TOPIC, TP, TableByHand, orders
 
@@ -37,20 +38,24 @@ def test_a_backlog_shows_that_a_record_waits_and_since_when(shard: OneShard, lak
     assert shard.server.calls("GetRecords") == calls, "the record waits until the position moves"
 
 
-def test_the_backlog_of_an_idle_shard_asks_for_a_run_that_renews_its_bookmark(shard: OneShard, lake: str) -> None:
+def test_the_backlog_of_an_idle_shard_asks_for_a_run_that_renews_its_bookmark(
+    shard: OneShard, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shard.client.create_stream(StreamName=TOPIC, ShardCount=1)
     shard.server.advance(60)
     sequence = shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a")["SequenceNumber"]
     topic, mark = shard.source.topic(TOPIC), shard.bookmark(sequence, "a")
     TableByHand(lake).ledger_commit("drain", at={TP: 1}, topic_id=topic.topic_id, bookmarks={TP: mark})
 
-    needs = []
+    needs, told = [], list[bool]()
+    monkeypatch.setattr(LedgerCache, "set_idle", lambda *of, idle: told.append(idle))
     for hours in (1, 6):
         shard.server.advance(hours * 3600)
         (found,) = BacklogReader()([replace(orders(), cluster=shard.connection)], lake=lake)
         needs.append((found.offsets, found.needs_position_commit))
 
     assert needs == [(0, False), (0, True)]
+    assert told == [True, False], "on object storage, an idle table's log is looked at once a minute"
 
 
 def test_two_tables_of_a_stream_each_have_a_backlog_of_their_own(shard: OneShard, lake: str) -> None:
