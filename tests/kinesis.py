@@ -258,3 +258,14 @@ def frozen_kinesis(**options: Any) -> Iterator[KinesisEndpoint]:
             endpoint.clean_up()
     finally:
         server.stop()
+
+
+@contextmanager
+def kinesis_of_environment(monkeypatch: pytest.MonkeyPatch, *, frozen: bool = False) -> Iterator[KinesisServer]:
+    """A server of ours, whose address and keys are in the environment; it did all that was ordered, and no more."""
+    server = start_kinesis(clock=ServerClock(frozen=frozen))
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    yield server
+    server.stop()
+    assert (server.unmet_faults(), server.failures()) == ([], [])

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from pyspark.sql import SparkSession
 
 from kdi_assets.audit.audit import audit
 from kdi_assets.config.loader import load_streams
-from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
+from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.drain.drain import drain
 from kdi_assets.recovery.resolve import Action, commit_decision, decide
 from kdi_assets.runtime.threads import start_in_thread
@@ -178,17 +176,6 @@ class Put:
         assert_each_record_once(self.stream, self.lake, self.log, parents=self.parents, given_up=given_up)
         audited = audit(self.stream, lake=self.lake, session=self.session)
         assert audited.complete or given_up, f"missing: {audited.notes}"
-
-
-@contextmanager
-def kinesis_of_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisServer]:
-    """A server of ours, whose address and keys are in the environment; it did all that was ordered, and no more."""
-    server = start_kinesis()
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
-    yield server
-    server.stop()
-    assert (server.unmet_faults(), server.failures()) == ([], [])
 
 
 class Crash(Exception):

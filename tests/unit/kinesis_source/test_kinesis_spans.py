@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import date
 from sys import maxsize
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
+from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
 from kdi_assets.ledger.positions import RETIRED
@@ -158,15 +158,6 @@ def test_what_kinesis_no_longer_gives_is_not_said_of_kafka() -> None:
 
     assert "Kinesis no longer holds the spans, or their first records, of 3 of the 9 messages" in str(gone)
     assert "Kafka" not in str(gone)
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisServer]:
-    server = start_kinesis()
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
-    yield server
-    server.stop()
 
 
 @pytest.mark.parametrize(

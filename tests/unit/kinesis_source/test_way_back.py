@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
+from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
 from kdi_assets.sources.kinesis.client import LATE_MS, SeenRecord, digest_of, milliseconds
@@ -118,15 +118,6 @@ class Reading:
     def before(self, tp: TopicPartition, position: int) -> str:
         """The sequence number of the record before a position."""
         return self.put[tp][position - 1].sequence if position else ""
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisServer]:
-    server = start_kinesis()
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
-    yield server
-    server.stop()
 
 
 def descendants(reading: Reading, tp: TopicPartition) -> set[TopicPartition]:

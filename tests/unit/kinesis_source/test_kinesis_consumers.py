@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,23 +20,11 @@ from kdi_assets.sources.kinesis.errors import (
 )
 from kdi_assets.stream.kinesis import FanOut, KinesisRegion
 from tests.documents import written
-from tests.kinesis import KinesisEndpoint, frozen_kinesis
+from tests.kinesis import KinesisEndpoint
 from tests.typed import Kdi
 
 OURS = FanOut("kdi_orders", is_ours=True)
 DAY = 86_400
-
-
-@pytest.fixture
-def kinesis(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisEndpoint]:
-    """A server with a stream of 2 shards, `orders`; pauses advance its clock."""
-    with frozen_kinesis() as endpoint:
-        assert endpoint.server
-        for name, value in endpoint.server.environment().items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr("time.sleep", lambda seconds: endpoint.wait(seconds + 0.05))
-        endpoint.stream(2, name="orders")
-        yield endpoint
 
 
 def active(kinesis: KinesisEndpoint, fan_out: FanOut = OURS, *, stream: str = "orders") -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -16,7 +15,7 @@ from kdi_assets.sources.kinesis.rights import DEREGISTERS, READS, REGISTERS, SUB
 from kdi_assets.stream.kinesis import FanOut, KinesisRegion
 from kdi_assets.stream.kinesis_stream import Consumer, KinesisStream
 from tests.conftest import CHECKOUT
-from tests.kinesis import KinesisEndpoint, frozen_kinesis, received, values
+from tests.kinesis import KinesisEndpoint, received, values
 
 POLLING, EFO = Consumer(), Consumer(mode="efo")
 TRIED_BY_ALL = ("DescribeStreamSummary", "ListShards", "GetShardIterator", "GetRecords")
@@ -24,18 +23,6 @@ TRIED_OF_CONSUMERS = ("DescribeStreamConsumer", "SubscribeToShard", "ListStreamC
 
 LAST_HASH_KEY = str((1 << 128) - 1)
 MISSING = "kdi_orders is not registered: the next drain with records does it, beside 0 of 20; 21.90 $ a month"
-
-
-@pytest.fixture
-def kinesis(monkeypatch: pytest.MonkeyPatch) -> Iterator[KinesisEndpoint]:
-    """A server with a stream of 2 shards, `orders`; pauses advance its clock."""
-    with frozen_kinesis() as endpoint:
-        assert endpoint.server
-        for name, value in endpoint.server.environment().items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr("time.sleep", lambda seconds: endpoint.wait(seconds + 0.05))
-        endpoint.stream(2, name="orders")
-        yield endpoint
 
 
 def table(kinesis: KinesisEndpoint, consumer: Consumer) -> KinesisStream:
