@@ -13,14 +13,14 @@ import dagster as dg
 
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.config.loader import defs_folder, load_folder
-from resources.spark import SparkResource
-from sensors.check_tables import check_schedules, table_check_job
-from sensors.downstream import downstream_sensors
-from sensors.downstream_alerts import alert_sensors
-from sensors.follow import follow_sensors
-from sensors.freshness import freshness_sensors
-from sensors.lag import lag_sensors
-from sensors.upkeep import upkeep_jobs, upkeep_schedules
+from kdi_assets.resources.spark import SparkResource
+from kdi_assets.sensors.check_tables import check_schedules, table_check_job
+from kdi_assets.sensors.downstream import downstream_sensors
+from kdi_assets.sensors.downstream_alerts import alert_sensors
+from kdi_assets.sensors.follow import follow_sensors
+from kdi_assets.sensors.freshness import freshness_sensors
+from kdi_assets.sensors.lag import lag_sensors
+from kdi_assets.sensors.upkeep import upkeep_jobs, upkeep_schedules
 
 PACKAGE_DEFS = Path(__file__).parent / "defs"
 
