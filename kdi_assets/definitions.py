@@ -27,7 +27,21 @@ PACKAGE_DEFS = Path(__file__).parent / "defs"
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    folder = defs_folder()
+    return definitions_for(defs_folder())
+
+
+def definitions_for(folder: Path, *own: dg.Definitions) -> dg.Definitions:
+    """What Dagster loads for a folder of documents: assets, checks, resources, sensors, jobs, schedules, executor.
+
+    Args:
+        folder: With the YAML documents, and Python files beside them.
+        own: The rest of the code location. Its assets with ``on_new_upstream_data()`` are requested as those of Python
+            files in the folder are. It must not have an executor or a resource ``spark`` of its own.
+
+    Raises:
+        Mistakes: Documents are wrong; it names every mistake of every document.
+        DefsFolderMissing: The folder does not exist.
+    """
     # Before Dagster reads the documents: it would stop at the first mistake.
     documents = load_folder(folder)
     streams, refined, served = documents.streams.values(), documents.refined.values(), documents.served.values()
@@ -45,7 +59,7 @@ def defs() -> dg.Definitions:
         schedules=[*check_schedules(checks), *upkeep_schedules(upkeep)],
         executor=dg.in_process_executor,  # one run, many streams, one Spark session
     )
-    location = dg.Definitions.merge(component_definitions(folder), shared)
+    location = dg.Definitions.merge(component_definitions(folder), shared, *own)
     return dg.Definitions.merge(location, dg.Definitions(sensors=downstream_sensors(location)))
 
 
