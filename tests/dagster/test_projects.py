@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import venv
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from dagster._core.workspace.load_target import WorkspaceFileTarget
 
 from kdi_assets.settings import Settings
 from tests.conftest import CHECKOUT
-from tests.deployed import install
+from tests.installed import install, make_environment
 
 BRONZE = dg.AssetKey(["bronze", "web_requests"])
 BIN = Path(sys.executable).parent
@@ -53,13 +52,6 @@ def copy_of(example: str, folder: Path) -> Path:
     return shutil.copytree(CHECKOUT / "examples" / example, folder / "project", ignore=ignored)
 
 
-def make_environment(folder: Path, installed: Path) -> None:
-    """A virtual environment with the wheel and the packages of the tests' environment."""
-    venv.create(folder, with_pip=False, symlinks=True)
-    (site,) = folder.glob("lib/python*/site-packages")
-    (site / "packages.pth").write_text(f"{installed}\n{sysconfig.get_path('purelib')}\n")
-
-
 def environment(project: Path, **more: str) -> Mapping[str, str]:
     """Of the project's processes; they do not find the checkout."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "KDI_DEFS")}
@@ -70,7 +62,7 @@ def test_a_project_with_folders_sensors_and_resources_takes_our_location_from_an
     installed: Path, tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = copy_of("two_locations", tmp_path)
-    make_environment(project / "kdi", installed)
+    make_environment(project / "kdi", installed, sysconfig.get_path("purelib"))
     monkeypatch.chdir(project)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     for name, value in environment(project, KDI_DEFS=str(project / "streams")).items():
