@@ -125,7 +125,10 @@ class LakeNotShared(Terminal):
 
     what_happened = "the lake is the folder {lake}, and an executor of the cluster does not see it."
     what_is_safe = "nothing was read or written."
-    what_to_run = "KDI_LAKE=s3://bucket/lake    (or mount this folder at the same path on every machine of the cluster)"
+    what_to_run = (
+        "the same command again   (with KDI_LAKE on s3://, abfss://, gs:// or hdfs://, or first mount this folder at the "
+        "same path on every machine of the cluster)"
+    )
 
 
 class DriverDiffers(Terminal):
