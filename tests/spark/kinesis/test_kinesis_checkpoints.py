@@ -47,9 +47,9 @@ def test_two_readers_share_a_stream_at_a_checkpoint_without_a_hole_or_a_row_twic
     assert (compared.agreed, compared.agrees) == (130, True), compared
 
     # The commit that says which shards the other reader had ended is lost with log and archive.
-    log = DeltaTable(orders.stream.table_uri(lake))
-    log.create_checkpoint()
-    (Path(log.table_uri) / "_delta_log" / f"{0:020}.json").unlink()
+    taken = Path(orders.stream.table_uri(lake))
+    DeltaTable(taken).create_checkpoint()
+    (taken / "_delta_log" / f"{0:020}.json").unlink()
     compared = compare(orders.stream, lake=lake, session=lambda: spark)
     assert (compared.agreed, compared.agrees) == (130, True), compared
 
