@@ -198,7 +198,7 @@ class KinesisWatch:
             KdiError: The connection does not answer at all.
         """
         left, began, turn = math.inf if leader_seconds else LOOKS, self.clock(), 0
-        look = _Look(_attempts(leader_seconds), began + LOOK_ENDS_SECONDS, is_followed=not leader_seconds)
+        look = _LookAtShards(_attempts(leader_seconds), began + LOOK_ENDS_SECONDS, is_followed=not leader_seconds)
         while left > 0 and (turn < WALKED_PAGES or self.clock() - began < leader_seconds):
             walks = [walk for table in tables for walk in table.may_read().values()]
             due = [w for w in walks if not w.has_answer and self.clock() >= w.due_at - EARLY_SECONDS]
@@ -212,7 +212,7 @@ class KinesisWatch:
         if look.in_vain and not look.answered and not look.is_followed:
             raise look.in_vain[0]
 
-    def _step(self, walks: Sequence[ShardWalk], look: _Look) -> None:
+    def _step(self, walks: Sequence[ShardWalk], look: _LookAtShards) -> None:
         """Ask about each shard once.
 
         Raises:
@@ -250,7 +250,7 @@ class KinesisWatch:
 
 
 @dataclass(slots=True)
-class _Look:
+class _LookAtShards:
     """One look at the shards of a connection.
 
     Attributes:
