@@ -17,6 +17,7 @@ from pytest import MonkeyPatch
 
 from kdi_assets.delta import single_commit
 from kdi_assets.delta import transaction as delta_transaction
+from kdi_assets.delta.log import CommitInfo
 from kdi_assets.drain import drain as draining
 from kdi_assets.drain import execute_plan as carrying
 from kdi_assets.drain import plan as planning
@@ -310,8 +311,12 @@ def restore_ignored(patch: MonkeyPatch) -> None:
 
 
 def committed_letters_are_ghosts(patch: MonkeyPatch) -> None:
-    real = ledger_letters._every_entry
-    patch.setattr(ledger_letters, "_every_entry", lambda stream, lake: real(stream, lake)[-1:])
+    real = ledger_letters.every_commit
+
+    def newest_entry_only(log: Any, archive_uri: str) -> list[CommitInfo]:
+        return [commit for commit in real(log, archive_uri) if "attempt_id" in (commit.user_metadata or "")][-1:]
+
+    patch.setattr(ledger_letters, "every_commit", newest_entry_only)
 
 
 def new_partition_at_latest(patch: MonkeyPatch) -> None:

@@ -234,7 +234,11 @@ class SpanDiffers(Terminal):
 
     what_happened = "{shard} of {stream} has other records from offset {start} on than the drained ones: {detail}"
     what_is_safe = "nothing was replaced; rows and dead letters stay as they are."
-    what_to_run = "kdi audit {table} --against-source   (compares all that the stream still holds)"
+    what_to_run = (
+        "kdi audit {table} --against-source   (names each such span. What no drain read gets into another table only: "
+        "write a new path into the document, and a `start` before it; the table so far stays. Later offsets and other "
+        "dates can be read again)"
+    )
 
 
 class SpanTrimmed(Transient):

@@ -118,6 +118,11 @@ def test_other_records_than_those_of_a_span_replace_nothing(
         replay(orders)
 
     assert read_back(orders.stream, lake).rows == before
+    # As the refusal says: only another table reads the record, and the audit names the span meanwhile.
+    assert "orders/0 [0, 49): v1 read 49 records, and 50 are between" in "".join(against_source(orders).faults)
+    orders.stream = replace(orders.stream, table="bronze/another")
+    orders.drain()
+    assert orders.drained() == orders.ids
 
 
 def test_the_second_client_finds_all_that_the_reader_skipped(
