@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, Yes, selected_streams
+from kdi_assets.cli.options import AsJson, Defs, LocalPort, Yes, selected_streams
 from kdi_assets.cli.output import print_json, print_result, short_duration, table_text
 from kdi_assets.wording import counted
 
@@ -97,9 +97,7 @@ def _consumers_of(
 
 @app.command()
 def run(
-    port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Preferred port; if it is in use, a free one is taken.")
-    ] = None,
+    port: LocalPort = None,
 ) -> None:
     """Run a Kinesis server on localhost until Ctrl-C; its streams are only in memory.
 

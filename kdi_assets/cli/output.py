@@ -136,6 +136,11 @@ def history_text(commits: Iterable[HistoryEntry | RefinedCommit]) -> str:
     return table_text(("VERSION", "TIME", "WHAT", "DETAIL"), rows, align="><<<")
 
 
+def unmet_expectations(unmet: Mapping[str, int]) -> list[str]:
+    """What a drain or a refinement says of each expectation that rows do not meet."""
+    return [f"{rows:,} not meeting {expected}" for expected, rows in unmet.items() if rows]
+
+
 def table_text(head: Sequence[str], rows: Iterable[Sequence[object]], *, align: str) -> str:
     """A table as text. Its width does not depend on the terminal, so that it can be piped and copied.
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, day, refuse_reversed_dates
-from kdi_assets.cli.output import exit_code, print_progress, print_refusal, print_result, table_text
+from kdi_assets.cli.options import AsJson, Defs, day, refuse_no_or_both, refuse_reversed_dates
+from kdi_assets.cli.output import exit_code, print_progress, print_refusal, print_result, table_text, unmet_expectations
 from kdi_assets.cli.session import LazySession, lazy_session
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
@@ -55,8 +55,7 @@ def refine(
     Exit codes: 0 all were refined; 1 a table was refused, and someone must
     decide; 75 tables were refused, and a retry helps.
     """
-    if bool(tables) == all_:
-        raise typer.BadParameter("name tables, or give --all" if not all_ else "give --all, or names, not both")
+    refuse_no_or_both(tables, all_=all_)
     if rebuild and (all_ or dates):
         raise typer.BadParameter("name the tables, without --dates", param_hint="--rebuild")
     first, last = map(day, dates) if dates else (None, None)
@@ -111,7 +110,7 @@ def _text(report: RefineReport) -> str:
     if report.committed is None:
         return f"{did.consumer}: nothing is new upstream ({report.seconds:.1f} s)"
     facts = [f"{counted(did.rows_added, 'row')} added", f"{did.rows_removed:,} removed", f"v{did.version}"]
-    facts += [f"{unmet:,} not meeting {expected}" for expected, unmet in did.unmet.items() if unmet]
+    facts += unmet_expectations(did.unmet)
     if did.late_changes:
         facts.append(f"{did.late_changes:,} of {did.changes:,} changes older than the rows")
     if did.unknown_values:

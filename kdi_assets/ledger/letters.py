@@ -13,9 +13,10 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
+from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.storage import open_delta_table
-from kdi_assets.ledger.coordinates import bounds_sql
+from kdi_assets.ledger.coordinates import ranges_sql
 from kdi_assets.ledger.entry import REPLAY_PREFIX, LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.erased import without_erased
@@ -216,7 +217,7 @@ def _table(spark: SparkSession, uri: str) -> DataFrame:
     log = TableLog.open(uri)
     if log is None:
         return spark.createDataFrame([], _DDL)
-    return spark.read.format("delta").option("versionAsOf", log.version).load(uri)
+    return rows_at(spark, uri, log.version)
 
 
 def _with_optional_columns(letters: DataFrame, more: Mapping[str, str] = MappingProxyType({})) -> DataFrame:
@@ -275,7 +276,7 @@ def _removable(attempts: Sequence[str], entries: Sequence[LedgerEntry]) -> str:
     below = " OR ".join(
         f"(partition = {tp.partition} AND offset < {position})" for tp, position in entries[-1].positions.items()
     )
-    lost = [bounds_sql({r.topic_partition: r}) for e in entries for r in e.declared_losses]
+    lost = [ranges_sql([r]) for e in entries for r in e.declared_losses]
     # Their offsets were not committed, and after the loss other records got them: only the arrival tells them apart.
     lost += [
         f"partition = {tp.partition} AND timestamp <= '{datetime.fromtimestamp(until / 1000, UTC).isoformat()}'"

@@ -12,13 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.errors import CommitUnreadable, OvertakenCommit
+from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.internals import is_conflict
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.single_commit import find_attempt
 from kdi_assets.errors import KdiError
 from kdi_assets.refine.bookmarks import changes_rows, read_bookmarks
 from kdi_assets.refine.columns import AT, SEQUENCE
-from kdi_assets.refine.read import rows_at, with_keys
+from kdi_assets.refine.read import with_keys
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert
 
 if TYPE_CHECKING:

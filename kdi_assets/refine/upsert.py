@@ -35,9 +35,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.window import WindowSpec
 
 DELETES = "_kdi_deletes"
 _NEW, _LATE = "_kdi_is_new", "_kdi_late"
+
+
+def _in_order(mode: Upsert) -> WindowSpec:
+    """The changes of a key, the oldest first."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    return Window.partitionBy(*mode.keys).orderBy(SEQUENCE, F.col(f"{AT}.partition"), F.col(f"{AT}.offset"))
 
 
 def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tuple[TableChange, DataFrame]:
@@ -187,7 +196,7 @@ def _ordered(changes: DataFrame, mode: Upsert) -> DataFrame:
     if _NEW not in changes.columns:
         changes = changes.withColumn(_NEW, F.lit(True))
     # One specification for all, also where the order makes no difference: Spark sorts and buffers the rows once.
-    in_order = Window.partitionBy(*mode.keys).orderBy(SEQUENCE, F.col(f"{AT}.partition"), F.col(f"{AT}.offset"))
+    in_order = _in_order(mode)
     of_key = in_order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     known_until = F.max(F.expr(f"IF({_NEW}, NULL, {SEQUENCE})")).over(of_key)
     found = {
@@ -256,8 +265,7 @@ def _with_carried_values(ordered: DataFrame, mode: Upsert) -> DataFrame:
 
     columns = [c for c in kept_columns(ordered.columns, mode) if c not in (*mode.keys, SEQUENCE, AT, CARRIED)]
     columns = [c for c in columns if not c.startswith("_kdi_")]
-    so_far = Window.partitionBy(*mode.keys).orderBy(SEQUENCE, F.col(f"{AT}.partition"), F.col(f"{AT}.offset"))
-    so_far = so_far.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    so_far = _in_order(mode).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     own = F.struct(F.col(SEQUENCE).alias("sequence"), F.col(AT).alias("sequence_at"))
     unknown = F.coalesce(F.map_keys(CARRIED), F.array().cast("array<string>"))
     values, origins = {}, []
