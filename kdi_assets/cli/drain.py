@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, selected_streams
-from kdi_assets.cli.output import exit_code, print_progress, print_refusal, print_result, unmet_expectations
+from kdi_assets.cli.output import exit_if_refused, print_progress, print_refusal, print_result, unmet_expectations
 from kdi_assets.cli.place import print_place
 from kdi_assets.cli.session import LazySession, lazy_session
 from kdi_assets.errors import KdiError
@@ -55,8 +55,7 @@ def drain(
     with lazy_session("drain") as session:
         for together in by_shared_read(chosen):
             refusals += _drain(together, session, accept_dead_letters=accept_dead_letters, as_json=as_json)
-    if refusals:
-        raise typer.Exit(exit_code(refusals))
+    exit_if_refused(refusals)
 
 
 def _drain(

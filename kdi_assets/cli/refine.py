@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, day, refuse_no_or_both, refuse_reversed_dates
-from kdi_assets.cli.output import exit_code, print_progress, print_refusal, print_result, table_text, unmet_expectations
+from kdi_assets.cli.output import (
+    exit_if_refused,
+    print_progress,
+    print_refusal,
+    print_result,
+    table_text,
+    unmet_expectations,
+)
 from kdi_assets.cli.session import LazySession, lazy_session
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
@@ -60,17 +68,7 @@ def refine(
         raise typer.BadParameter("name the tables, without --dates", param_hint="--rebuild")
     first, last = map(day, dates) if dates else (None, None)
     refuse_reversed_dates(first, last)
-    from kdi_assets.config.errors import NotRefined, UnknownStream
-    from kdi_assets.config.loader import load_folder, select_refined, select_streams
-    from kdi_assets.config.refined_documents import upstream_first
-
-    loaded = load_folder(defs)
-    try:
-        chosen = upstream_first(select_refined(loaded.refined, tables or loaded.refined))
-    except UnknownStream as unknown:
-        with suppress(UnknownStream):
-            raise NotRefined(name=select_streams(loaded.streams, [unknown.name])[0].name) from None
-        raise
+    chosen = _chosen(tables, defs)
     if not chosen:
         print_progress("no document describes a refined table")
     span = (first.date(), last.date()) if first and last else None
@@ -79,8 +77,22 @@ def refine(
         for table in chosen:
             if refusal := refine_and_print(table, session, dates=span, rebuild=rebuild, as_json=as_json):
                 refusals.append(refusal)
-    if refusals:
-        raise typer.Exit(exit_code(refusals))
+    exit_if_refused(refusals)
+
+
+def _chosen(names: list[str] | None, defs: Path | None) -> list[RefinedTableSpec]:
+    """The tables with these names, each after those that it is made of; without names, all."""
+    from kdi_assets.config.errors import NotRefined, UnknownStream
+    from kdi_assets.config.loader import load_folder, select_refined, select_streams
+    from kdi_assets.config.refined_documents import upstream_first
+
+    loaded = load_folder(defs)
+    try:
+        return upstream_first(select_refined(loaded.refined, names or loaded.refined))
+    except UnknownStream as unknown:
+        with suppress(UnknownStream):
+            raise NotRefined(name=select_streams(loaded.streams, [unknown.name])[0].name) from None
+        raise
 
 
 def refine_and_print(
