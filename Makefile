@@ -45,19 +45,19 @@ help:
 	@sed -n '/^#/!q; s/^# //p' Makefile
 
 demo: setup
-	@$(BIN)/python -m examples.demo
+	@$(BIN)/python -m demo.kafka
 
 customers impressions: setup
-	@$(BIN)/python -m examples.$@
+	@$(BIN)/python -m demo.$@
 
 demo-s3: setup
-	@$(BIN)/python -m examples.demo --s3
+	@$(BIN)/python -m demo.kafka --s3
 
 demo-kinesis: setup
-	@$(BIN)/python -m examples.kinesis
+	@$(BIN)/python -m demo.kinesis
 
 dev: setup
-	@$(BIN)/python -m examples.dev
+	@$(BIN)/python -m demo.dev
 
 bench: setup
 	@$(BIN)/python -c 'from kdi_assets.cli.main import main; main()' jars >/dev/null  # with the class-data archive
@@ -79,7 +79,7 @@ proof: setup .venv/.checks
 	$(PYTEST) --durations=12 -m "not unit and not core" $(if $(SLICE),--slice=$(SLICE))
 
 check-assets: setup
-	@$(BIN)/python -m examples.check_assets
+	@$(BIN)/python -m demo.check_assets
 
 faults: setup
 	$(PYTEST) -m scenario --seed=$(SEED) --matrix=docs/reliability.md
@@ -102,7 +102,7 @@ soak: setup
 	@$(BIN)/python -m tests.faults.soak.run --seconds $(SECONDS) --seed $(SEED) --write docs/operations.md
 
 clean-demo:
-	@test ! -x $(BIN)/python || $(BIN)/python -m examples.clean
+	@test ! -x $(BIN)/python || $(BIN)/python -m demo.clean
 
 # Hashes for every platform and Python version; no index URL, so that mirrors work as well.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --no-strip-extras --generate-hashes --no-annotate \

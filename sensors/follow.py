@@ -45,6 +45,7 @@ from sensors.in_flight import assets_in_flight
 from sensors.memory import FollowerMemory, read_json
 from sensors.policy import seconds_since
 from sensors.reconcile_refined import missing_refined_events
+from sensors.requests import requested_assets
 
 NAME = "follow"
 TICK_SECONDS = 1  # Dagster's daemon looks every 5 s
@@ -150,7 +151,7 @@ class _FollowTick:
         missing = self._missing_events(inputs)
         decisions = self._decisions(inputs)
         requests = list(self._requests(decisions, now))
-        requested = {key for request in requests for key in request.asset_selection or ()}
+        requested = requested_assets(requests)
         for follower in self._followers:
             name = follower.name
             inputs.memories[name] = remembered(follower, decisions[name], inputs.memory(name), requested, now)

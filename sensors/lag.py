@@ -22,7 +22,7 @@ from sensors.memory import Memories, Memory, TrackedIncident, read_cursor, write
 from sensors.observe import Observations
 from sensors.policy import TickDecision, explain, progress_digest, streams_to_drain
 from sensors.reconcile import reconcile_all
-from sensors.requests import before_window, run_requests
+from sensors.requests import before_window, requested_assets, run_requests
 from sensors.table_log import TableLogs
 
 RECONCILE_SECONDS = 10.0
@@ -192,6 +192,6 @@ class _LagTick:
         self, decision: TickDecision, memories: Mapping[str, Memory], requests: Sequence[dg.RunRequest], now: datetime
     ) -> dict[str, Memory]:
         after = {name: replace(m, catching_up=name in decision.catching_up) for name, m in memories.items()}
-        requested = {key for request in requests for key in request.asset_selection or ()}
+        requested = requested_assets(requests)
         drained = [d.backlog for d in decision.due if table_key(self._by_name[d.backlog.stream]) in requested]
         return after | {b.stream: after[b.stream].requested(progress_digest(b), now.timestamp()) for b in drained}

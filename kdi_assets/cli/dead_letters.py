@@ -204,12 +204,12 @@ def view(
 
     Exit codes: 0 printed; 1 the log cannot be read; 75 a retry helps.
     """
-    from kdi_assets.ledger.history import live_history
+    from kdi_assets.ledger.history import history_of
     from kdi_assets.ledger.letters_view import entries_with_dead_letters, select_sql, view_sql
 
     chosen, lake = selected_stream(stream, defs), Settings.from_environment().lake
     with refusal_in_json(stream=chosen.name, as_json=as_json):
-        history = live_history(chosen.table_uri(lake), chosen.app_id, archive_uri=chosen.archive_uri(lake))
+        history = history_of(chosen, lake)
         commits = entries_with_dead_letters(history) if history else ()
         statement = view_sql(
             name or f"{chosen.table.rpartition('/')[2]}_dead_letters", select_sql(chosen, lake, commits)
@@ -249,11 +249,11 @@ def _filter(
 
 def _letters(spark: SparkSession, stream: Stream, state: str, chosen: DeadLetterFilter) -> DataFrame | None:
     """The selected dead letters, without their messages; ``None`` if the stream has no table."""
-    from kdi_assets.ledger.history import live_history
+    from kdi_assets.ledger.history import history_of
     from kdi_assets.ledger.letters import dead_letters_with_state
 
     lake = Settings.from_environment().lake
-    history = live_history(stream.table_uri(lake), stream.app_id, archive_uri=stream.archive_uri(lake))
+    history = history_of(stream, lake)
     if history is None:
         return None
     letters = dead_letters_with_state(spark, stream, lake, history).where(chosen.sql())

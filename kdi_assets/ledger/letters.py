@@ -14,6 +14,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
+from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.delta.storage import open_delta_table
 from kdi_assets.ledger.entry import REPLAY_PREFIX, LedgerEntry
@@ -22,7 +23,7 @@ from kdi_assets.ledger.erased import without_erased
 from kdi_assets.ledger.history import LiveHistory, every_commit
 from kdi_assets.ledger.superseded_offsets import Superseded, superseded_by_decisions, superseded_by_drains
 from kdi_assets.runtime.spark import changed_settings
-from kdi_assets.sources.coordinates import bounds_sql
+from kdi_assets.sources.coordinates import ranges_sql
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def _table(spark: SparkSession, uri: str) -> DataFrame:
     log = TableLog.open(uri)
     if log is None:
         return spark.createDataFrame([], _DDL)
-    return spark.read.format("delta").option("versionAsOf", log.version).load(uri)
+    return rows_at(spark, uri, log.version)
 
 
 def _with_optional_columns(letters: DataFrame, more: Mapping[str, str] = MappingProxyType({})) -> DataFrame:
@@ -276,7 +277,7 @@ def remove_orphaned_dead_letters(stream: Stream, lake: str) -> int:
 def _removable(attempts: Sequence[str], entries: Sequence[LedgerEntry], commits: Sequence[CommitInfo]) -> str:
     """SQL: dead letters of these attempts whose messages are committed: below the positions, and not lost."""
     ids = ", ".join(f"'{attempt}'" for attempt in attempts)
-    lost = [bounds_sql({r.topic_partition: r}) for e in entries for r in e.declared_losses]
+    lost = [ranges_sql([r]) for e in entries for r in e.declared_losses]
     # Their offsets were not committed, and after the loss other records got them: only the arrival tells them apart.
     lost += [
         f"partition = {tp.partition} AND timestamp <= '{datetime.fromtimestamp(until / 1000, UTC).isoformat()}'"

@@ -95,17 +95,10 @@ def decide(
         NothingToResolve: The action does not apply, or an offset does not fit.
     """
     context = _context(stream, lake, action, session)
-    known = context.topic.partitions.keys() | (context.ledger.positions.keys() if context.topic.as_of else set())
-    if topic_partition is not None and topic_partition not in known:
-        raise context.refusal(f"the topic has no {topic_partition}")
-    context.refuse_other_topic_or_table()
-    context.refuse_unknown_offsets()
+    _refuse_undecidable(context, topic_partition)
     match action:
         case "accept-loss":
-            if context.topic.as_of:
-                proposal = accept_loss_of_records(context, topic_partition, {"--from": start, "--until": until})
-            else:
-                proposal = accept_loss(context, topic_partition, until, start=start)
+            proposal = _accepted_loss(context, topic_partition, start, until)
         case "new-topic":
             proposal = new_topic(context)
         case "rewind":
@@ -138,6 +131,23 @@ def _context(stream: Stream, lake: str, action: Action, session: Callable[[], Sp
     return ResolveContext(
         stream=stream, lake=lake, topic=topic, log=log, ledger=ledger, gap=gap, action=action, session=session
     )
+
+
+def _accepted_loss(
+    context: ResolveContext, only: TopicPartition | None, start: int | None, until: int | None
+) -> ProposedPositions:
+    if context.topic.as_of:
+        return accept_loss_of_records(context, only, {"--from": start, "--until": until})
+    return accept_loss(context, only, until, start=start)
+
+
+def _refuse_undecidable(context: ResolveContext, only: TopicPartition | None) -> None:
+    """Refuse a topic partition that the topic does not have, another topic or table, and unknown offsets."""
+    known = context.topic.partitions.keys() | (context.ledger.positions.keys() if context.topic.as_of else set())
+    if only is not None and only not in known:
+        raise context.refusal(f"the topic has no {only}")
+    context.refuse_other_topic_or_table()
+    context.refuse_unknown_offsets()
 
 
 def _decision(context: ResolveContext, proposal: ProposedPositions) -> Decision:

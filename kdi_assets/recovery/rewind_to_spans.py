@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kdi_assets.audit.audit import highest_offsets
-from kdi_assets.ledger.history import live_history
+from kdi_assets.ledger.history import history_of
 from kdi_assets.recovery.context import ProposedPositions, ResolveContext, another_table, in_utc
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.rewind import Target, at_version, refuse_odd_target
@@ -19,8 +19,7 @@ def way_back(context: ResolveContext) -> WayBack | None:
     """The edges to which positions can be set back; ``None`` if every offset is one."""
     if context.topic.as_of is None:
         return None
-    archive = context.stream.archive_uri(context.lake)
-    history = live_history(context.log.uri, context.stream.app_id, archive_uri=archive)
+    history = history_of(context.stream, context.lake)
     entries = history.entries[::-1] if history else ()
     return source_of(context.stream).way_back(context.topic, entries)
 

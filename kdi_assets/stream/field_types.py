@@ -120,6 +120,9 @@ def matching(pattern: str, said: str, right: str) -> AfterValidator:
     return AfterValidator(full_match(pattern, said, right))
 
 
+AWS_REGION = matching(r"[a-z]{2}(-[a-z]+)+-\d", "is not a region of AWS", "e.g. eu-central-1")
+
+
 def not_blank(right: str) -> AfterValidator:
     """Text that is not only blanks."""
 

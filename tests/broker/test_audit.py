@@ -26,7 +26,7 @@ from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.stream.stream import DateWindow, OffsetRange, Stream
-from tests.conftest import DrivenFactory
+from tests.conftest import DrivenFactory, also_on_s3
 from tests.dead_letters import replayed, with_letters
 from tests.driven import DrivenStream
 
@@ -123,6 +123,7 @@ def test_a_table_that_a_drain_takes_over_needs_no_decision_and_its_audit_begins_
     assert [(h.range.start, h.range.end, h.taken_by) for h in ours.holes] == [(last, last + 1, 6)]
 
 
+@also_on_s3
 @pytest.mark.parametrize("in_spark", [False, True])
 def test_an_audit_during_a_drain_sees_one_version(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch, in_spark: bool
@@ -261,6 +262,7 @@ def deep(number: int) -> str:
     return json.dumps({"id": number, "tags": tags, "price": number / 3, "at": f"2026-03-0{1 + number % 3}"})
 
 
+@also_on_s3
 def test_rows_dead_letters_and_tombstones_agree_with_the_messages_in_kafka(driven: DrivenFactory) -> None:
     web = driven(partitions=2, **DEEP)
     web.send(*map(deep, range(12)), None, "bad", None)

@@ -22,7 +22,7 @@ from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import CheckName, Checks, Cluster, DateWindow, FreshnessLimits
 from sensors.check_tables import CheckTables, table_check_job
-from tests.conftest import DrivenFactory
+from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import WEB_REQUESTS, DrivenStream, web_requests, web_requests_document
 from tests.faults.topics import TransactionalPublisher
 from tests.kafka_log import Publisher
@@ -127,6 +127,7 @@ def test_the_daily_job_finds_a_row_that_is_there_twice_by_two_checks_and_by_no_o
     assert errors == {"every_offset_accounted_for", "no_duplicate_coordinates"}, "shown although the run failed"
 
 
+@also_on_s3
 def test_an_idle_stream_is_fresh_a_waiting_one_gets_old_and_a_held_one_too(driven: DrivenFactory) -> None:
     """Procedure: drain everything; then a message of ten minutes ago; drain it; then a transaction of 40 minutes ago,
     open and then aborted.

@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from kdi_assets.delta.log import TableLog
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import OffsetRange
-from tests.conftest import DrivenFactory
+from tests.conftest import DrivenFactory, also_on_s3
 from tests.documents import refined, written
 from tests.driven import DrivenStream
 from tests.faults.topics import delete_records
@@ -52,6 +52,7 @@ def publish(orders: DrivenStream, *, good: int = 10, bad: int = 0) -> None:
     orders.send(*['{"id": "seven", "at": "2026-03-01"}'] * bad)
 
 
+@also_on_s3
 def test_plan_says_what_the_drain_does_next_and_does_nothing_itself(kdi: Kdi, orders: DrivenStream) -> None:
     publish(orders, good=10, bad=2)
 
@@ -75,6 +76,7 @@ def test_plan_says_what_the_drain_does_next_and_does_nothing_itself(kdi: Kdi, or
     assert "nothing to drain; v2 has every offset" in kdi("plan", "orders").out
 
 
+@also_on_s3
 @pytest.mark.core
 def test_drain_and_status_tell_what_was_drained(kdi: Kdi, orders: DrivenStream) -> None:
     publish(orders, good=10, bad=3)
@@ -132,6 +134,7 @@ def test_a_refused_stream_does_not_stop_the_others(kdi: Kdi, orders: DrivenStrea
     assert "Run:  the same command again   (first correct `topic:`" in status.out
 
 
+@also_on_s3
 def test_audit_names_what_is_gone_takes_bounds_and_compares_and_upkeep_copies_what_it_cleans(
     kdi: Kdi, orders: DrivenStream
 ) -> None:
@@ -185,6 +188,7 @@ def test_an_erasure_is_shown_first_done_with_yes_and_told_by_history_and_audit(
     assert (audit.objects[0]["complete"], audit.objects[0]["erased"], audit.objects[0]["rows"]) == (True, 7, 4)
 
 
+@also_on_s3
 def test_peek_shows_rows_and_reasons_of_what_waits_or_of_the_newest(kdi: Kdi, orders: DrivenStream) -> None:
     values = [GOOD.format(id=7, day=1), None, '{"id": "seven"}', "\x1b[31m", GOOD.format(id=8, day=1)]
     orders.send(*values, partition=1)
@@ -230,6 +234,7 @@ def test_peek_names_a_message_whose_timestamp_spark_cannot_read(kdi: Kdi, driven
     assert f"accept-loss --topic-partition {topic.tp()} --from 1 --until 2" in refused.err
 
 
+@also_on_s3
 def test_a_loss_is_shown_first_and_accepted_with_yes(kdi: Kdi, orders: DrivenStream) -> None:
     publish(orders, good=4)
     kdi("drain", "orders")
@@ -310,6 +315,7 @@ def test_a_silent_broker_is_worth_a_retry(kdi: Kdi, orders: DrivenStream, monkey
     assert (told["error"]["type"], told["error"]["retry_helps"]) == ("BrokerUnreachable", True)
 
 
+@also_on_s3
 def test_plan_status_and_an_audit_that_finds_nothing_load_no_spark(environment: Settings, orders: DrivenStream) -> None:
     script = (
         "import sys; from kdi_assets.cli.main import app; app(sys.argv[1:], standalone_mode=False);"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.conftest import TopicFactory
+from tests.conftest import TopicFactory, also_on_s3
 from tests.documents import written
 from tests.kafka_log import Publisher
 from tests.typed import Kdi
@@ -29,6 +29,7 @@ def document(defs: Path, topic: str, *, date: str) -> None:
     written(defs, orders=DOCUMENT.format(topic=topic, date=f'"{date}"'))
 
 
+@also_on_s3
 def test_letters_are_listed_shown_replayed_and_discarded_and_their_rows_moved_to_another_date(
     kdi: Kdi, topic: TopicFactory, producer: Publisher, defs: Path, spark: SparkSession
 ) -> None:

@@ -1,4 +1,4 @@
-"""Everything beside the drain on a lake in an S3 bucket: tests of a local lake once more, with their tables there."""
+"""What is only on a lake in an S3 bucket, beside the drain: keys, locks, a missing bucket."""
 
 from __future__ import annotations
 
@@ -13,51 +13,15 @@ from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.object_storage import PROOF
 from kdi_assets.runtime.errors import OtherLock
 from kdi_assets.settings import Settings
-from tests.broker import (
-    test_audit,
-    test_checks,
-    test_cli_commands,
-    test_cli_dead_letters,
-    test_decisions,
-    test_metrics,
-    test_replay_dates,
-    test_replay_letters,
-    test_upkeep,
-)
+from tests.broker import test_checks, test_cli_commands, test_metrics
 from tests.broker.test_cli_commands import DOCUMENT, publish
 from tests.conftest import DrivenFactory
 from tests.documents import written
 from tests.driven import DrivenStream
-from tests.faults import test_dead_letters, test_restores
 from tests.secrets import KEYS
 from tests.typed import Answer, Kdi
 
-orders, web = test_cli_commands.orders, test_metrics.web
-
-test_plan = test_cli_commands.test_plan_says_what_the_drain_does_next_and_does_nothing_itself
-test_drain_and_status = test_cli_commands.test_drain_and_status_tell_what_was_drained
-test_no_spark = test_cli_commands.test_plan_status_and_an_audit_that_finds_nothing_load_no_spark
-test_peek = test_cli_commands.test_peek_shows_rows_and_reasons_of_what_waits_or_of_the_newest
-test_accept_loss = test_cli_commands.test_a_loss_is_shown_first_and_accepted_with_yes
-test_audit_and_upkeep = (
-    test_cli_commands.test_audit_names_what_is_gone_takes_bounds_and_compares_and_upkeep_copies_what_it_cleans
-)
-test_audit_against_kafka = test_audit.test_rows_dead_letters_and_tombstones_agree_with_the_messages_in_kafka
-test_audit_of_one_version = test_audit.test_an_audit_during_a_drain_sees_one_version
-test_letters_by_command = (
-    test_cli_dead_letters.test_letters_are_listed_shown_replayed_and_discarded_and_their_rows_moved_to_another_date
-)
-test_orphaned_letters = test_dead_letters.test_orphaned_dead_letters_are_removed_only_below_the_position
-test_replay_of_a_date = (
-    test_replay_dates.test_a_date_becomes_what_todays_definition_makes_of_its_messages_and_no_other_file_is_touched
-)
-test_replays_at_once = test_replay_letters.test_two_replays_and_a_drain_at_once_lose_nothing_and_double_nothing
-test_rewind = test_decisions.test_rows_are_removed_in_the_commit_that_sets_the_positions_back
-test_restore = test_restores.test_an_idle_restore_is_answered_before_anything_is_read
-test_clean_up = test_upkeep.test_after_a_clean_up_drains_go_on_and_the_audit_is_complete
-test_renewal = test_upkeep.test_an_idle_tables_positions_are_renewed_before_its_newest_ledger_commit_goes
-test_freshness = test_checks.test_an_idle_stream_is_fresh_a_waiting_one_gets_old_and_a_held_one_too
-test_scrape = test_metrics.test_a_scrape_tells_of_broker_and_table_and_of_what_came_since_the_last
+orders = test_cli_commands.orders
 
 
 @pytest.fixture

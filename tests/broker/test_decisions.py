@@ -19,7 +19,7 @@ from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.resolve import Decision
 from kdi_assets.replay.replay_letters import replay_letters
 from tests.broker.test_audit import adds_up
-from tests.conftest import DrivenFactory
+from tests.conftest import DrivenFactory, also_on_s3
 from tests.dead_letters import WRONG, states
 from tests.driven import WEB_REQUESTS, DrivenStream, web_requests_document
 from tests.faults import others
@@ -128,6 +128,7 @@ def offsets_of(web: DrivenStream) -> list[int]:
     return sorted(web.rows("meta.kafka.offset"))
 
 
+@also_on_s3
 @pytest.mark.core
 def test_rows_are_removed_in_the_commit_that_sets_the_positions_back(driven: DrivenFactory) -> None:
     """Procedure: two drains with dead letters and tombstones; rewind to the first of them; once more with the same

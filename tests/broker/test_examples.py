@@ -1,4 +1,4 @@
-"""The examples that run by one command: each compares its tables with a computation of its own, and ends with 0."""
+"""The demos of `examples/`: each compares its tables with a computation of its own, and ends with 0."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_an_example_shows_tables_that_equal_its_own_computation(name: str) -> No
     Pass: exit code 0, and each comparison says that both are equal.
     """
     ended = subprocess.run(
-        [sys.executable, "-m", f"examples.{name}"], cwd=CHECKOUT, capture_output=True, text=True, timeout=600
+        [sys.executable, "-m", f"demo.{name}"], cwd=CHECKOUT, capture_output=True, text=True, timeout=600
     )
 
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -21,7 +21,7 @@ from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.stream.fields import Announce
 from kdi_assets.stream.message_format import FileNames, Files, Json, Parquet
 from kdi_assets.stream.message_rules import Expectation
-from tests.conftest import DrivenFactory, TopicFactory
+from tests.conftest import DrivenFactory, TopicFactory, also_on_s3
 from tests.driven import WEB_REQUESTS, DrivenStream, Once
 
 DAY = date(2026, 3, 1)
@@ -83,6 +83,7 @@ def copy_of(web: DrivenStream, names: str, **fields: Any) -> DrivenStream:
     return stream
 
 
+@also_on_s3
 @pytest.mark.core
 def test_the_files_that_a_stream_announces_become_the_same_rows_in_another_table(
     driven: DrivenFactory, topic: TopicFactory

@@ -12,11 +12,7 @@ import pytest
 
 from kdi_assets.runtime.s3_access import s3_client
 from kdi_assets.stream.message_format import Files, Parquet
-from tests.broker.test_files import (
-    DAY,
-    ORDERS,
-    test_the_files_that_a_stream_announces_become_the_same_rows_in_another_table,  # noqa: F401
-)
+from tests.broker.test_files import DAY, ORDERS
 from tests.conftest import DrivenFactory
 
 

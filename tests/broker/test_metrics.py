@@ -21,7 +21,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kdi_assets.settings import Settings
-from tests.conftest import DrivenFactory
+from tests.conftest import DrivenFactory, also_on_s3
 from tests.documents import written
 from tests.driven import DrivenStream
 
@@ -83,6 +83,7 @@ def served_at(stderr: IO[bytes]) -> str:
     return found[0]
 
 
+@also_on_s3
 @pytest.mark.core
 def test_a_scrape_tells_of_broker_and_table_and_of_what_came_since_the_last(web: DrivenStream) -> None:
     web.drain()

@@ -19,7 +19,7 @@ from kdi_assets.replay.report import MessagesGone, ReplayReport
 from kdi_assets.stream.message_rules import DeadLetterLimit
 from kdi_assets.stream.stream import OffsetRange
 from tests.broker.test_explode import ORDERS, order
-from tests.conftest import DrivenFactory
+from tests.conftest import DrivenFactory, also_on_s3
 from tests.dead_letters import RIGHT
 from tests.driven import DrivenStream
 from tests.faults.topics import delete_records
@@ -68,6 +68,7 @@ def files_of(web: DrivenStream, day: date) -> set[str]:
     return {file for file in TableLog.existing(web.uri).file_uris if f"date={day}" in file}
 
 
+@also_on_s3
 @pytest.mark.core
 @pytest.mark.compiled
 def test_a_date_becomes_what_todays_definition_makes_of_its_messages_and_no_other_file_is_touched(

@@ -28,7 +28,7 @@ from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.stream.message_rules import DeadLetterLimit, Expectation
 from kdi_assets.stream.stream import OffsetRange
-from tests.conftest import DrivenFactory
+from tests.conftest import DrivenFactory, also_on_s3
 from tests.dead_letters import RIGHT, WRONG, discarded, replayed, states, with_letters
 from tests.driven import DrivenStream
 from tests.faults.topics import make_again
@@ -222,6 +222,7 @@ def test_letters_whose_rows_a_restore_took_are_replayed_again(driven: DrivenFact
     assert web.audit().complete
 
 
+@also_on_s3
 @pytest.mark.core
 def test_two_replays_and_a_drain_at_once_lose_nothing_and_double_nothing(driven: DrivenFactory) -> None:
     """Procedure: two replays have written their outcomes when a drain commits new messages; then both go on."""

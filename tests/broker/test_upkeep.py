@@ -20,7 +20,7 @@ from kdi_assets.stream.message_rules import Route
 from kdi_assets.upkeep.clean_up import CleanUp, clean_up, plan_clean_up
 from kdi_assets.upkeep.errors import NoUpkeepNow
 from sensors.table_log import read_new_entries
-from tests.conftest import DrivenFactory
+from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream
 
 KEEPS_NOTHING = dict.fromkeys(("delta.logRetentionDuration", "delta.deletedFileRetentionDuration"), "interval 0 days")
@@ -34,6 +34,7 @@ def in_log(web: DrivenStream) -> list[int]:
     return sorted(TableLog.existing(web.uri).commit_files())
 
 
+@also_on_s3
 @pytest.mark.core
 @pytest.mark.scenario("log clean-up, transaction ids expire")
 def test_after_a_clean_up_drains_go_on_and_the_audit_is_complete(driven: DrivenFactory) -> None:
@@ -62,6 +63,7 @@ def test_after_a_clean_up_drains_go_on_and_the_audit_is_complete(driven: DrivenF
     web.assert_each_offset_once(produced)
 
 
+@also_on_s3
 def test_an_idle_tables_positions_are_renewed_before_its_newest_ledger_commit_goes(driven: DrivenFactory) -> None:
     web = driven(partitions=2, properties=KEEPS_NOTHING, route=Route("true", "rows"))
     web = replace(web, stream=next(link_routes([web.stream])))

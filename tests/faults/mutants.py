@@ -34,6 +34,7 @@ from kdi_assets.formats.decoder import VALUE
 from kdi_assets.ledger import commit as adapter
 from kdi_assets.ledger import letters as ledger_letters
 from kdi_assets.ledger.entry import RangeCounts
+from kdi_assets.ledger.history import every_commit
 from kdi_assets.ledger.positions import _LedgerReader
 from kdi_assets.replay import open_letters
 from kdi_assets.replay.replay_letters import replay_letters
@@ -311,7 +312,7 @@ def restore_ignored(patch: MonkeyPatch) -> None:
 
 
 def committed_letters_are_ghosts(patch: MonkeyPatch) -> None:
-    real = ledger_letters.every_commit
+    real = every_commit
 
     def newest_entry_only(log: Any, archive_uri: str) -> list[CommitInfo]:
         return [commit for commit in real(log, archive_uri) if "attempt_id" in (commit.user_metadata or "")][-1:]

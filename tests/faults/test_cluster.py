@@ -25,7 +25,7 @@ from kdi_assets.stream.message_format import AvroContainer, Format, Json, Protob
 from kdi_assets.stream.message_rules import DeadLetterLimit
 from kdi_assets.stream.stream import Cluster, OffsetRange
 from tests.avro_bytes import container
-from tests.conftest import CHECKOUT, TopicFactory
+from tests.conftest import CHECKOUT, TopicFactory, also_on_s3
 from tests.dead_letters import RIGHT, WRONG
 from tests.driven import AS_DECODED, web_requests
 from tests.faults.cluster_driver import (
@@ -60,13 +60,10 @@ def standalone(
     cluster.stop()
 
 
-on_folder_and_s3 = pytest.mark.parametrize("lake", ["folder", "s3"], indirect=True)
-
-
 @pytest.fixture
-def lake(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def lake(request: pytest.FixtureRequest, lake_in: str, tmp_path: Path) -> str:
     """The root of the tables of one test: a folder that the workers see, or a bucket."""
-    if getattr(request, "param", "folder") == "s3":
+    if lake_in == "s3":
         return f"{request.getfixturevalue('bucket')}/lake"
     return str(tmp_path / "lake")
 
@@ -130,7 +127,7 @@ def by_cluster(
     return make
 
 
-@on_folder_and_s3
+@also_on_s3
 def test_a_cluster_drains_replays_and_audits_without_a_look_at_the_drivers_disk(
     by_cluster: Callable[..., DrivenByCluster], standalone: Standalone
 ) -> None:
@@ -221,7 +218,7 @@ def _reading(rows: Mapping[bytes, dict[str, Any]]) -> Reading:
     )
 
 
-@on_folder_and_s3
+@also_on_s3
 @scenario("a machine of the cluster dies")
 def test_a_drain_goes_on_when_a_worker_is_killed_in_its_middle(
     by_cluster: Callable[..., DrivenByCluster], standalone: Standalone, s3_server: S3Server
@@ -279,7 +276,7 @@ def test_messages_of_tasks_that_run_again_count_once(
     assert counts.digest == digest_of([OffsetRange(web.tp(partition), 0, 100) for partition in range(4)])
 
 
-@on_folder_and_s3
+@also_on_s3
 @scenario("killed after files are written", "killed between dead letters and commit", "killed during the commit")
 def test_a_driver_of_a_cluster_that_is_killed_leaves_nothing_half_done(
     by_cluster: Callable[..., DrivenByCluster],

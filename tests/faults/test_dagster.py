@@ -46,10 +46,10 @@ TOPICS = ("daemon", "twice", "reload", "terminate")
 
 
 @pytest.fixture(scope="module")
-def site(broker: Broker, warm_driver: WarmDriver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(broker: Broker, local_driver: WarmDriver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One for the tests of this file; each has its own stream in it."""
     folder = tmp_path_factory.mktemp("site")
-    kafka, home = broker.bootstrap_servers, warm_driver.home
+    kafka, home = broker.bootstrap_servers, local_driver.home
     with open_site(folder, TOPICS, bootstrap_servers=kafka, driver_home=home) as site:
         yield site
 

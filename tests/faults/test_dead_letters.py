@@ -12,7 +12,7 @@ from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.errors import DeadLettersReplaced
 from kdi_assets.drain.spark_errors import StorageForbids
 from kdi_assets.ledger.letters import remove_orphaned_dead_letters
-from tests.conftest import DrivenFactory
+from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream
 from tests.faults import others
 from tests.kafka_log import Produced
@@ -34,6 +34,7 @@ def died(driven: DrivenFactory) -> tuple[DrivenStream, list[Produced]]:
     return web, produced
 
 
+@also_on_s3
 @pytest.mark.core
 @scenario("killed between dead letters and commit")
 def test_dead_letters_of_an_attempt_that_never_committed_do_not_count(driven: DrivenFactory) -> None:
@@ -53,6 +54,7 @@ def test_dead_letters_of_an_attempt_that_never_committed_do_not_count(driven: Dr
     assert report.ghosts == len(found.ghosts)
 
 
+@also_on_s3
 @scenario("killed between dead letters and commit", "RESTORE and time travel")
 def test_orphaned_dead_letters_are_removed_only_below_the_position(driven: DrivenFactory) -> None:
     """Purpose: the letters of a dead attempt must be removed one day, but for a while they may be those of a live
@@ -77,6 +79,7 @@ def test_orphaned_dead_letters_are_removed_only_below_the_position(driven: Drive
     web.assert_each_offset_once(produced)
 
 
+@also_on_s3
 @scenario("RESTORE and time travel", "killed between dead letters and commit")
 @pytest.mark.parametrize("happened", ["restored", "dropped", "replaced"])
 def test_a_drain_whose_dead_letters_are_removed_before_its_commit_does_not_commit(

@@ -23,12 +23,13 @@ from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.drain.rules.errors import SchemaDisagrees
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.stream.stream import DateWindow
-from tests.conftest import DrivenFactory
+from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream, Once
 from tests.faults import others
 from tests.faults.race import drain_at_once
 
 
+@also_on_s3
 @pytest.mark.scenario("two drivers at once", "the same range run twice")
 @pytest.mark.parametrize(
     ("definitions", "bad", "rounds"),
@@ -65,6 +66,7 @@ def test_two_drains_at_once_lose_and_double_nothing(
     assert web.audit().complete
 
 
+@also_on_s3
 @pytest.mark.scenario("OPTIMIZE, DELETE, MERGE, checkpoint during a drain")
 @pytest.mark.parametrize(
     ("interference", "point", "plans", "gone"),
@@ -155,6 +157,7 @@ def _log_files(web: DrivenStream) -> set[str]:
     return {file.base_name for file in folder.get_file_info(FileSelector("_delta_log", recursive=False))}
 
 
+@also_on_s3
 @pytest.mark.scenario("OPTIMIZE, DELETE, MERGE, checkpoint during a drain")
 def test_commits_that_do_not_concern_the_ledger_never_pass_for_another_drain(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
@@ -184,6 +187,7 @@ def test_commits_that_do_not_concern_the_ledger_never_pass_for_another_drain(
     web.assert_each_offset_once(produced)
 
 
+@also_on_s3
 @pytest.mark.scenario("VACUUM during a drain")
 @pytest.mark.parametrize(
     ("vacuum", "point"), [(others.vacuum, "files written"), (others.vacuum_by_spark, "dead letters written")]
@@ -265,6 +269,7 @@ def _refuse_to_read(point: str) -> NoReturn:
     raise AssertionError(f"it came to {point!r}")
 
 
+@also_on_s3
 @pytest.mark.core
 @pytest.mark.scenario("killed during the commit", "storage fails, throttles, is slow")
 def test_a_commit_whose_answer_was_lost_is_found_in_the_log(
@@ -290,6 +295,7 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_log(
     web.assert_each_offset_once(produced)
 
 
+@also_on_s3
 @pytest.mark.core
 @pytest.mark.scenario("two drivers at once")
 def test_two_creators_at_once_make_one_table(driven: DrivenFactory) -> None:

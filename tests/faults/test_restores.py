@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.recovery.resolve import Action
-from tests.conftest import DrivenFactory
+from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream
 from tests.faults import others
 from tests.faults.topics import add_topic_partitions
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.scenario("RESTORE and time travel")
 Restore = Callable[[DrivenStream, int], None]
 
 
+@also_on_s3
 @pytest.mark.parametrize(
     ("restore", "restores", "answered"),
     [
@@ -62,6 +63,7 @@ def test_restores_during_a_drain_are_answered_and_the_lost_rows_drained_again(
     web.assert_each_offset_once(produced)
 
 
+@also_on_s3
 @pytest.mark.core
 def test_an_idle_restore_is_answered_before_anything_is_read(driven: DrivenFactory) -> None:
     """Purpose: nothing drains, and the restored version is itself a RESTORE.

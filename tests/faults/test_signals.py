@@ -18,7 +18,7 @@ from kdi_assets.recovery.resolve import decide
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.runtime.driver.control import DriverAddress
 from kdi_assets.runtime.errors import DriverGone
-from tests.conftest import CHECKOUT, DrivenFactory
+from tests.conftest import CHECKOUT, DrivenFactory, also_on_s3
 from tests.dead_letters import states, with_letters
 from tests.driven import DrivenStream
 from tests.faults.conftest import DoomedFactory
@@ -82,6 +82,7 @@ def test_drains_that_end_at_every_point_in_turn_leave_nothing_half_done(
     assert web.audit().complete
 
 
+@also_on_s3
 @pytest.mark.core
 @scenario("killed during the commit")
 def test_a_decision_that_is_killed_around_its_commit_did_nothing_or_all_of_it(
@@ -114,6 +115,7 @@ def test_a_decision_that_is_killed_around_its_commit_did_nothing_or_all_of_it(
     web.assert_each_offset_once(produced)
 
 
+@also_on_s3
 @scenario("killed after files are written", "killed between dead letters and commit", "killed during the commit")
 def test_letters_of_a_wrong_definition_all_come_back_whatever_is_killed(
     driven: DrivenFactory, doomed: DoomedFactory
@@ -145,6 +147,7 @@ def test_letters_of_a_wrong_definition_all_come_back_whatever_is_killed(
     assert (audit.complete, audit.dead_letters) == (True, 0), audit.notes
 
 
+@also_on_s3
 @pytest.mark.parametrize("point", ["dead letters written", COMMIT_CHECKED, "commit sent"])
 @scenario("a driver wakes after a long pause", "the same range run twice")
 def test_a_drain_that_wakes_after_another_one_drained_its_range_commits_nothing_twice(
@@ -173,6 +176,7 @@ def test_a_drain_that_wakes_after_another_one_drained_its_range_commits_nothing_
     web.assert_each_offset_once(produced)
 
 
+@also_on_s3
 @pytest.mark.parametrize("fate", ["lands", "comes too late", "was never sent"])
 @scenario("killed during the commit", "a driver wakes after a long pause")
 def test_what_becomes_of_a_commit_whose_sender_was_killed_the_next_drain_sees(

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, Schema
 from kdi_assets.delta.errors import NotADeltaTable, PlannedTableGone
 from kdi_assets.drain.plan_errors import RowsWithoutPositions, TableReplaced
 from kdi_assets.recovery.errors import NothingToResolve
-from tests.conftest import DrivenFactory
+from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream, Once
 from tests.faults import others
 
@@ -81,6 +81,7 @@ def test_rows_that_do_not_say_where_their_messages_stood_go_on_at_an_offset_that
     assert (report.rows_added, len(web.found().rows)) == (5, 15)
 
 
+@also_on_s3
 @pytest.mark.parametrize(("point", "made_again"), [("before reading", False), ("dead letters written", True)])
 def test_a_table_dropped_under_a_drain_is_said_and_what_takes_its_place_left_alone(
     driven: DrivenFactory, point: str, made_again: bool

@@ -22,7 +22,7 @@ PAGES = [
     *sorted((CHECKOUT / "docs").glob("*.md")),
 ]
 PATH = re.compile(
-    r"`((?:kdi_assets|resources|sensors|tests|docs|deploy|examples|benchmarks|supply_chain|\.ci|\.github)/[\w./-]*)`"
+    r"`((?:kdi_assets|resources|sensors|tests|docs|deploy|demo|examples|benchmarks|supply_chain|\.ci|\.github)/[\w./-]*)`"
 )
 TEST = re.compile(r"\b(test_\w+\.py)(?:::(test_\w+))?")
 LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import atexit
-import os
 import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
 
 import psutil
 
 from kdi_assets.errors import Terminal
+from kdi_assets.runtime.environment import environment_set
 
 FOLDER = "postgres"
 STOP_SECONDS = 20.0
@@ -62,7 +61,7 @@ def start_postgres(data: Path) -> EmbeddedPostgres:
     runtime = data.with_name(f"{data.name}-runtime")
     runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        with patch.dict(os.environ, {"XDG_RUNTIME_DIR": str(runtime)}):
+        with environment_set({"XDG_RUNTIME_DIR": str(runtime)}):
             import pgserver
             from pgserver import postgres_server
 

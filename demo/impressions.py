@@ -12,8 +12,8 @@ from collections.abc import Collection
 from datetime import UTC, date, datetime, timedelta
 from random import Random
 
-from examples.parts import PartFailed, say
-from examples.scene import Message, Scene, compare, perform
+from demo.parts import PartFailed, say
+from demo.scene import Message, Scene, compare, perform
 
 GOLD = "gold/campaigns"
 CAMPAIGNS = ("shoes", "tea", "trains")

@@ -21,9 +21,9 @@ from typing import Literal
 
 import boto3
 
-from examples.demo import daily_usage
-from examples.parts import CHECKOUT, PartFailed, say, start_database, stopped_at_the_end
-from examples.scene import Scene, compare
+from demo.kafka import daily_usage
+from demo.parts import CHECKOUT, PartFailed, say, start_database, stopped_at_the_end
+from demo.scene import Scene, compare
 from kdi_assets.audit.audit import audit
 from kdi_assets.config.loader import load_folder
 from kdi_assets.dev.generator import Traffic, WebRequests

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from random import Random
 
-from examples.customers.changes import Change, changes, history, states
-from examples.parts import say
-from examples.scene import Scene, compare, perform
+from demo.changes import Change, changes, history, states
+from demo.parts import say
+from demo.scene import Scene, compare, perform
 
 CHANGES, CUSTOMERS = 3_000, 300
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 
-from examples.parts import BIN, CHECKOUT, PartFailed, say, stopped_at_the_end, temporary_lake
+from demo.parts import BIN, CHECKOUT, PartFailed, say, stopped_at_the_end, temporary_lake
 from kdi_assets.config.loader import load_streams
 from kdi_assets.dev.generator import Traffic
 from kdi_assets.dev.publisher import publish

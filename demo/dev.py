@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import ExitStack
 
-from examples.parts import (
+from demo.parts import (
     WORKSPACE,
     PartFailed,
     State,
@@ -18,7 +18,7 @@ from examples.parts import (
     start_kafka,
     stopped_at_the_end,
 )
-from examples.watch import cancel_orphans
+from demo.watch import cancel_orphans
 from kdi_assets.dev.broker import free_port
 from kdi_assets.errors import KdiError
 from kdi_assets.runtime.processes import Child

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 
-from examples.scene import Message
+from demo.scene import Message
 
 CITIES = ("Athens", "Bergen", "Cairo", "Dakar", "Evora", "Fukuoka")
 Customer = tuple[int, str, str]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from examples.parts import CHECKOUT, PartFailed, say, stopped_at_the_end, temporary_lake
+from demo.parts import CHECKOUT, PartFailed, say, stopped_at_the_end, temporary_lake
 from kdi_assets.config.loader import LoadedFolder, load_folder
 from kdi_assets.config.refined_documents import upstream_first
 from kdi_assets.dev.publisher import ensure_topic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shutil import rmtree
 
-from examples.parts import State, say
+from demo.parts import State, say
 from kdi_assets.serve.postgres.embedded import stop_postgres
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from examples.parts import (
+from demo.parts import (
     BIN,
     WORKSPACE,
     PartFailed,
@@ -30,7 +30,7 @@ from examples.parts import (
     stopped_at_the_end,
     write,
 )
-from examples.watch import BEGINNING, Seen, Watch, cancel_orphans
+from demo.watch import BEGINNING, Seen, Watch, cancel_orphans
 from kdi_assets.audit.audit import audit
 from kdi_assets.config.loader import LoadedFolder, load_folder
 from kdi_assets.config.refined_documents import upstream_first
