@@ -110,7 +110,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --no-strip-extras --generate
 
 lock: setup
 	$(COMPILE) --extra dev -o requirements.lock pyproject.toml
-	$(COMPILE) --extra openlineage --extra postgres -c requirements.lock -o deploy/requirements.lock pyproject.toml
+	$(COMPILE) --extra deployment --extra openlineage -c requirements.lock -o deploy/requirements.lock pyproject.toml
 	$(COMPILE) --group deploy-checks -c requirements.lock -o deploy/checks.lock
 
 sbom: setup

@@ -27,11 +27,11 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.entry_json import entry_to_json
 from kdi_assets.ledger.positions import partition_id
+from kdi_assets.sensors.lag import lag_sensors
 from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka.topic import read_topics
 from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
-from sensors.lag import lag_sensors
 
 COLUMNS = [("id", "long"), ("date", "date")]
 console = Console(highlight=False)

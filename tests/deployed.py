@@ -149,7 +149,7 @@ def install(folder: Path) -> Path:
     """Install the package as pip does: not editable, built without a network; ``folder`` is then Python's path."""
     with TemporaryDirectory() as sources:  # a build writes beside the sources
         for package in ("kdi_assets", "resources", "sensors"):
-            copytree(CHECKOUT / package, Path(sources) / package, ignore=ignore_patterns("__pycache__"))
+            copytree(CHECKOUT / package, Path(sources) / package, symlinks=True, ignore=ignore_patterns("__pycache__"))
         for file in ("pyproject.toml", "LICENSE", "README.md"):
             copy(CHECKOUT / file, sources)
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]

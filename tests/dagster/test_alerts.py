@@ -18,6 +18,8 @@ from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog, State
 from kdi_assets.monitoring.follower_rows import FollowerRow
 from kdi_assets.refine.errors import ChangedByOthers, UpstreamMissing
+from kdi_assets.sensors import alerts, downstream_alerts
+from kdi_assets.sensors.memory import read_cursor, write_cursor
 from kdi_assets.serve.errors import DatabaseUnavailable
 from kdi_assets.settings import Settings
 from kdi_assets.stream.capabilities import TableKind
@@ -25,8 +27,6 @@ from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 from kdi_assets.stream.stream import Stream, TopicPartition
-from sensors import alerts, downstream_alerts
-from sensors.memory import read_cursor, write_cursor
 from tests.dagster.test_lag_sensor import Cluster
 from tests.http_server import QuietHandler, serving
 from tests.table_by_hand import TableByHand

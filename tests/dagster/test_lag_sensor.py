@@ -17,11 +17,11 @@ from kdi_assets.components.table_asset import table_asset
 from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
+from kdi_assets.resources.spark import SparkResource
+from kdi_assets.sensors.lag import lag_sensor
+from kdi_assets.sensors.observe import OBSERVE_SECONDS, Observations
 from kdi_assets.sources.kafka.errors import TopicMissing
 from kdi_assets.stream.stream import DateWindow, DrainWhen, Stream, TopicPartition
-from resources.spark import SparkResource
-from sensors.lag import lag_sensor
-from sensors.observe import OBSERVE_SECONDS, Observations
 from tests.dagster.fakes import UNREACHABLE, ScriptedDrain, a_stream, no_audit, range_tags, tick, today, unfinished_run
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("lake_in_environment")]

@@ -33,6 +33,8 @@ from kdi_assets.doctor.finding import fine, wrong
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.upstream import open_upstream
 from kdi_assets.monitoring.follower_rows import FollowerRow, watched_tables
+from kdi_assets.sensors import downstream_alerts
+from kdi_assets.sensors.downstream_alerts import incidents_of
 from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing, TopicUnanswered
 from kdi_assets.sources.kafka.messages import VisibleMessage
@@ -41,8 +43,6 @@ from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.fields import Announce
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
-from sensors import downstream_alerts
-from sensors.downstream_alerts import incidents_of
 from tests.waiting import wait_until
 
 KEPT = TopicPartition("files.announced", 0)

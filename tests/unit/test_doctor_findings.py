@@ -68,6 +68,15 @@ def test_a_package_that_its_locked_jar_does_not_fit_is_named(tmp_path: Path) -> 
     assert "pyspark 4.2.0 is installed, the locked jar is of 3.5.0" in str(finding.trouble)
 
 
+def test_a_package_fits_a_locked_jar_of_its_minor_version(tmp_path: Path) -> None:
+    kafka, delta = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.99", "io.delta:delta-spark_2.13:4.4.99"
+    lock = locked(tmp_path, ("spark", kafka), ("spark", delta))
+
+    (finding,) = packages(["pytest"], lock=lock)
+
+    assert finding.verdict is Verdict.OK
+
+
 def test_jars_of_spark_must_be_whole_and_missing_ones_of_the_local_broker_are_a_warning(tmp_path: Path) -> None:
     directory, settings = tmp_path / "jars", Settings(home=tmp_path, lake="lake")
     directory.mkdir()

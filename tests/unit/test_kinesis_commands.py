@@ -28,13 +28,13 @@ from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.monitoring.metrics.collector import stream_collector
 from kdi_assets.monitoring.stream_row import stream_row_reader
+from kdi_assets.sensors.lag import lag_sensors
+from kdi_assets.sensors.observe import Observations
 from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.client import digest_of
 from kdi_assets.sources.kinesis.source import KinesisSource
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import Stream, TopicPartition
-from sensors.lag import lag_sensors
-from sensors.observe import Observations
 from tests.documents import written
 from tests.kinesis import kinesis_client
 from tests.table_by_hand import TP, TableByHand

@@ -19,8 +19,8 @@ from kdi_assets.ledger.entry import REPLAY_PREFIX, DeadLettersAt, LedgerEntry, R
 from kdi_assets.ledger.errors import ArchiveBusy
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.letters import remove_orphaned_dead_letters
+from kdi_assets.sensors.reconcile import may_have_orphans, remove_orphans
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
-from sensors.reconcile import may_have_orphans, remove_orphans
 from tests.table_by_hand import TP, TableByHand, orders
 
 STREAM = orders()

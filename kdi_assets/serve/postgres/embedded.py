@@ -26,7 +26,7 @@ class PostgresDied(Terminal):
 
     what_happened = "the embedded PostgreSQL with its data in {data} does not run: {detail}"
     what_is_safe = "its data was not changed."
-    what_to_run = "pip install 'kdi-assets[dev]'    (Python below 3.13; or give served tables a url)"
+    what_to_run = "pip install 'kdi-assets[embedded]'    (Python below 3.13; or give served tables a url)"
 
 
 @dataclass(frozen=True, slots=True)

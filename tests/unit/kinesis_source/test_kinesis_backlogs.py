@@ -15,12 +15,12 @@ from kdi_assets.ledger.entry import Kind
 from kdi_assets.ledger.positions import read_ledger
 from kdi_assets.monitoring.backlog_reader import BacklogReader
 from kdi_assets.monitoring.ledger_cache import LedgerCache
+from kdi_assets.sensors.incidents import current_incidents
+from kdi_assets.sensors.memory import Memory
+from kdi_assets.sensors.policy import progress_digest, streams_to_drain
 from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.look import RENEWALS
 from kdi_assets.stream.stream import TopicPartition
-from sensors.incidents import current_incidents
-from sensors.memory import Memory
-from sensors.policy import progress_digest, streams_to_drain
 from tests.kinesis_shard import DAY, OneShard
 from tests.table_by_hand import TOPIC, TP, TableByHand, orders
 

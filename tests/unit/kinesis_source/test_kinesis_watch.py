@@ -17,6 +17,8 @@ from kdi_assets.monitoring.backlog_reader import BacklogReader, read_backlog
 from kdi_assets.monitoring.checks.backlog_checks import fresh
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.monitoring.errors import BacklogNotKnownYet
+from kdi_assets.sensors.incidents import CurrentIncidents, IncidentKind, current_incidents
+from kdi_assets.sensors.memory import Memory
 from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis import watch
 from kdi_assets.sources.kinesis.client import kinesis_client, translated
@@ -33,8 +35,6 @@ from kdi_assets.sources.kinesis.watch import COMMAND_ATTEMPTS, LOOKS, SUMMARIES_
 from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.stream import Stream, TopicPartition
-from sensors.incidents import CurrentIncidents, IncidentKind, current_incidents
-from sensors.memory import Memory
 from tests.kinesis_shard import DAY, OneShard
 from tests.table_by_hand import TOPIC, TableByHand, orders
 
