@@ -86,7 +86,7 @@ CAPABILITIES: tuple[Capability, ...] = (
         stream=Has(
             "the sensor `lag_<cluster>` does it, when a limit of `drain_when` is reached",
             "kdi drain TABLE",
-            "streams.md#drain_when",
+            "streams.md#when-a-run-starts",
         ),
         refined=Has("the sensor `follow` does it, when a table upstream has new rows", "kdi refine TABLE", _FOLLOWS),
         served=Has("the sensor `follow` does it, when the Delta table has new rows", "kdi serve TABLE", _FOLLOWS),
@@ -98,7 +98,7 @@ CAPABILITIES: tuple[Capability, ...] = (
     Capability(
         "cron",
         "Can it run at fixed times?",
-        stream=Has("`drain_when: {cron: …}`", page="streams.md#drain_when"),
+        stream=Has("`drain_when: {cron: …}`", page="streams.md#when-a-run-starts"),
         refined=Has("`cron`", page=_FOLLOWS),
         served=Has("`cron`", page=_FOLLOWS),
         announced=Lacks("a version is announced as soon as it is committed; the stream's `cron` decides when that is"),

