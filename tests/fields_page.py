@@ -1,4 +1,4 @@
-"""The fields in ``docs/documents.md`` and ``docs/follower-documents.md``; ``python -m tests.fields_page`` writes them."""
+"""Writes the fields into ``docs/documents.md`` and ``docs/follower-documents.md``: ``python -m tests.fields_page``."""
 
 from __future__ import annotations
 

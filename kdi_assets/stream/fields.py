@@ -226,8 +226,8 @@ class StreamFields(Declared):
     max_records: Annotated[int, Field(strict=True, ge=1, examples=[5_000_000])] = 5_000_000
     """The most offsets in one plan, gaps included, over all topic partitions. It limits the size of a commit."""
     max_bytes: Annotated[int | None, Field(strict=True, ge=1, examples=[500_000_000])] = None
-    """The most bytes of keys and values in one plan, uncompressed. They are estimated from the last drains, and before the
-    first drain from a few messages; the plan itself has exact offsets."""
+    """The most bytes of keys and values in one plan, uncompressed. They are estimated from the last drains, and before
+    the first drain from a few messages; the plan itself has exact offsets."""
     target_file_size: Annotated[int | None, Field(strict=True, ge=1_048_576, examples=[134_217_728])] = None
     """Bytes of the Parquet files that a drain writes: rows of one date are collected up to this size, and larger files
     are split. Without it, each task writes a file for each date. Upkeep compacts to this size, by default 128 MiB."""

@@ -62,8 +62,8 @@ class DrainWhen(Declared):
     cron: Annotated[str | None, AfterValidator(cron_expression), Field(examples=["0 * * * *"])] = None
     """Times (UTC) at which the backlog is drained, whatever its size. The other limits then apply only if given."""
     time_to_loss_seconds: Annotated[float, Field(strict=True, ge=0, examples=[3600])] = 3600
-    """A run starts this many seconds before retention deletes a message of the backlog. If retention is short, it starts
-    at half of it. This ignores min_gap_seconds and the cron."""
+    """A run starts this many seconds before retention deletes a message of the backlog. If retention is short, it
+    starts at half of it. This ignores min_gap_seconds and the cron."""
     min_gap_seconds: Annotated[float, Field(strict=True, ge=0, examples=[10])] = 10
     """The shortest time between two requests for a run: a longer one makes fewer and larger files."""
 
