@@ -133,9 +133,11 @@ def test_every_metric_and_every_check_has_its_line() -> None:
 
 def test_the_list_of_commands_is_complete() -> None:
     command: Any = get_command(app)
-    listed = re.findall(r"\bkdi ([a-z-]+)", (CHECKOUT / "README.md").read_text().partition("## On the command line")[2])
+    (listed,) = re.findall(
+        r"^```\n(.*?)^```", (CHECKOUT / "docs" / "commands.md").read_text(), re.DOTALL | re.MULTILINE
+    )
 
-    assert set(listed) == set(command.commands)
+    assert set(re.findall(r"\bkdi ([a-z-]+)", listed)) == set(command.commands)
 
 
 def test_the_example_is_the_file_that_is_tested() -> None:
