@@ -136,7 +136,7 @@ CAPABILITIES: tuple[Capability, ...] = (
     ),
     Capability(
         "alerts",
-        "Who is told when it stands still?",
+        "Who is alerted when it stands still?",
         stream=Has("the lag sensor sends to `KDI_ALERT_WEBHOOK`", page=_ALERTS),
         refined=Has("the sensor `downstream_alerts` sends to `KDI_ALERT_WEBHOOK`", page=_ALERTS),
         served=Has("the same, except for tables in the embedded server, which may not run", page=_ALERTS),

@@ -45,7 +45,9 @@ def cron_expression(value: str | None) -> str | None:
     try:
         longest_interval(value, datetime.now(UTC))
     except CroniterBadDateError:
-        raise wrong(f"{value!r} names no day that there is", 'e.g. "0 * * * *" for every hour (UTC)') from None
+        raise wrong(
+            f"{value!r} never comes: it is not a calendar day", 'e.g. "0 * * * *" for every hour (UTC)'
+        ) from None
     return value
 
 
