@@ -45,9 +45,8 @@ def cron_expression(value: str | None) -> str | None:
     try:
         longest_interval(value, datetime.now(UTC))
     except CroniterBadDateError:
-        raise wrong(
-            f"{value!r} never comes: it is not a calendar day", 'e.g. "0 * * * *" for every hour (UTC)'
-        ) from None
+        said = f"{value!r} never comes: it is not a calendar day"
+        raise wrong(said, 'e.g. "0 * * * *" for every hour (UTC)') from None
     return value
 
 

@@ -64,9 +64,8 @@ class WrittenJson(OfRegistry):
         if self.registry and self.schema_file:
             raise wrong("names a registry and a schema_file", "keep one of them")
         if self.validate and not (self.registry or self.schema_file):
-            raise wrong(
-                "validates, and does not name a schema", "e.g. schema_file: order.schema.json, or registry: main"
-            )
+            said = "validates, and does not name a schema"
+            raise wrong(said, "e.g. schema_file: order.schema.json, or registry: main")
         return self
 
 
