@@ -181,7 +181,7 @@ class DeadLetterLimit(Declared):
 
     share: Annotated[Share, Field(examples=[0.1])] = 0.5
     """Share of dead letters among the rows and dead letters of one plan; tombstones and filtered messages do not count.
-    1 is no limit."""
+    1 switches the limit off."""
     count: Annotated[int, Field(strict=True, ge=0, examples=[1000])] = 100
     """This many dead letters of one plan are always allowed, whatever their share."""
 
