@@ -8,12 +8,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, get_args
 
 import pytest
 from typer.main import get_command
 
 from kdi_assets.cli.main import app
+from kdi_assets.config.loader import read_streams
 from kdi_assets.monitoring.metrics import names
 from kdi_assets.stream.stream import CheckName
 from tests.conftest import CHECKOUT
@@ -27,9 +29,15 @@ PATH = re.compile(
 )
 TEST = re.compile(r"\b(test_\w+\.py)(?:::(test_\w+))?")
 NAMED_PAGE = re.compile(r'\bdocs/([\w-]+\.md)(?:, "([^"]+)")?')
+NOT_SHOWN = "document is named|No such file"
 JARS = "kdi_assets/runtime/jars.lock.json"
 LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
 
+SHOWN = [
+    (page, block)
+    for page in PAGES
+    for block in re.findall(r"^ *```yaml\n( *type: kdi_assets\..*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
+]
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -88,6 +96,16 @@ def test_the_index_has_every_page() -> None:
     listed = {file.resolve() for file, _ in links(CHECKOUT / "docs" / "README.md")}
 
     assert {page for page in PAGES if page.name != "README.md"} <= listed
+
+
+@pytest.mark.parametrize(("page", "block"), SHOWN, ids=[f"{page.name}-{n}" for n, (page, _) in enumerate(SHOWN)])
+def test_a_document_that_a_page_shows_has_no_mistake(page: Path, block: str, tmp_path: Path) -> None:
+    """By itself: files, and documents that it names, are not there."""
+    (tmp_path / "defs.yaml").write_text(dedent(block))
+
+    found = read_streams(tmp_path, main_servers="localhost:9092").mistakes
+
+    assert [mistake.text() for mistake in found if not re.search(NOT_SHOWN, mistake.message)] == []
 
 
 def test_every_page_and_section_that_texts_of_the_code_name_exists() -> None:
