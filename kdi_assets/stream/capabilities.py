@@ -77,7 +77,7 @@ class Capability:
 
 
 _FOLLOWS, _ALERTS = "refined-tables.md#in-dagster", "operations.md#alerts"
-_ERASES, _METRICS = "operations.md#what-is-made-of-the-table", "metrics.md#gauges"
+_ERASES, _METRICS = "erase.md#what-is-made-of-the-table", "metrics.md#gauges"
 
 CAPABILITIES: tuple[Capability, ...] = (
     Capability(
@@ -274,7 +274,7 @@ CAPABILITIES: tuple[Capability, ...] = (
     Capability(
         "erase",
         "How do a person's rows leave?",
-        stream=Has("rows, dead letters and removed rows", "kdi erase TABLE", "operations.md#erase-a-persons-messages"),
+        stream=Has("rows, dead letters and removed rows", "kdi erase TABLE", "erase.md"),
         refined=Has("refines the table, and looks for rows that are left", "kdi erase STREAM", _ERASES),
         served=Has("deletes the rows in the database", "kdi erase STREAM", _ERASES),
         announced=Has(
