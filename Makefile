@@ -17,6 +17,7 @@
 # make tour          make the screenshots of docs/tour.md
 # make capabilities  write what each kind of table can do into docs/kinds-of-tables.md
 # make errors        write all errors, and what to run, into docs/errors.md
+# make fields        write all fields of documents into docs/documents.md and docs/follower-documents.md
 # make lock          lock the versions of all packages again
 # make sbom          write the locked packages and jars into .kdi/sbom.json, as CycloneDX
 # make audit-lock    compare them with a copy of OSV's database: DB=a folder or zip; see docs/security.md
@@ -35,7 +36,7 @@ SEED ?= 1
 SECONDS ?= 30
 LAKE ?= local
 
-.PHONY: setup help demo demo-s3 demo-kinesis customers impressions dev lint test proof check-assets faults chaos soak tour capabilities errors bench lock sbom audit-lock clean-demo
+.PHONY: setup help demo demo-s3 demo-kinesis customers impressions dev lint test proof check-assets faults chaos soak tour capabilities errors fields bench lock sbom audit-lock clean-demo
 
 # -j2: fetches the jars while most packages are installed.
 setup:
@@ -92,6 +93,9 @@ capabilities: setup
 
 errors: setup
 	@$(BIN)/python -m tests.error_page
+
+fields: setup
+	@$(BIN)/python -m tests.fields_page
 
 chaos: setup
 	@$(BIN)/python -m tests.faults.chaos.run --seconds $(SECONDS) --seed $(SEED) --lake $(LAKE)

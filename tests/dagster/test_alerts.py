@@ -213,7 +213,7 @@ def test_a_failed_delivery_is_said_without_the_address_which_is_a_secret(
 
     assert "the webhook answered 500" in refused
     assert "no answer from the webhook (URLError)" in silent
-    assert "is no http or https address" in wrong
+    assert "is not an http or https address" in wrong
     assert "secret" not in refused + silent + wrong + repr(Settings.from_environment())
 
 

@@ -20,6 +20,7 @@ from kdi_assets.announce import bookmark, status
 from kdi_assets.announce.bookmark import bookmark_to_json
 from kdi_assets.announce.errors import (
     AnnouncedTableMissing,
+    BookmarkOfNewerRelease,
     BookmarksNotKept,
     BookmarksScattered,
     BookmarkUnreadable,
@@ -164,6 +165,16 @@ def test_a_bookmark_that_nobody_of_us_wrote_refuses_its_own_table(brokers: Broke
     orders, clicks = brokers.look(ORDERS, CLICKS)
 
     assert (type(orders), clicks) == (BookmarkUnreadable, AnnouncedStatus(0, 0))
+
+
+def test_a_bookmark_of_a_newer_release_refuses_its_own_table(brokers: Brokers) -> None:
+    brokers.commit(CLICKS)
+    brokers.announce(CLICKS)
+    brokers.bookmarks.append((ORDERS.name, json.dumps({"kdi_announced": bookmark.FORMAT + 1, "more": {}}).encode()))
+
+    orders, clicks = brokers.look(ORDERS, CLICKS)
+
+    assert (type(orders), clicks) == (BookmarkOfNewerRelease, AnnouncedStatus(0, 0))
 
 
 def test_what_is_not_known_in_time_is_said_and_other_clusters_have_their_rows(brokers: Brokers) -> None:

@@ -264,7 +264,7 @@ class SpanForgotten(Terminal):
 
     what_happened = (
         "the commits that drained offsets [{start}, {end}) of {shard} of {stream} are in neither the table's log nor "
-        "its archive: their records cannot be told from others."
+        "its archive: nobody can say which records they are."
     )
     what_is_safe = "the rows of these offsets, and their dead letters."
     what_to_run = "kdi history {table}   (shows from which version on the commits are known; later dates can be read)"
