@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from deltalake import DeltaTable
@@ -9,6 +10,7 @@ from deltalake import DeltaTable
 from kdi_assets.delta.log import TableLog
 from kdi_assets.ledger.letters import remove_orphaned_dead_letters
 from kdi_assets.stream.stream import OffsetRange
+from kdi_assets.upkeep.document_upkeep import keep_document, plan_upkeep
 from tests.faults import others
 from tests.faults.chaos.world import Action, World
 
@@ -84,6 +86,15 @@ def sweep(world: World) -> str:
     return f"{remove_orphaned_dead_letters(world.stream, world.lake)} letters of tries that never committed"
 
 
+def keep(world: World) -> str:
+    """As `kdi upkeep --yes`."""
+    now = datetime.now(UTC)
+    planned = plan_upkeep(world.stream, world.lake, now=now)
+    done = keep_document(world.stream, world.lake, planned, session=world.session, now=now)
+    assert not done.all_errors, done.all_errors
+    return f"{sum(table.done for table in done.tables)} of {len(done.tables)} tables"
+
+
 INTERFERENCES: tuple[Action[World], ...] = (
     Action("RESTORE", restore, "rows and positions of that version", 3, _has_older),
     Action("OPTIMIZE", optimize, "the same rows in fewer files", 2, has_table),
@@ -95,5 +106,8 @@ INTERFERENCES: tuple[Action[World], ...] = (
 )
 """What may happen to a table between two drains, and between plan and commit of one."""
 
-UPKEEP: tuple[Action[World], ...] = (Action("remove ghosts", sweep, "letters that count", 2, has_table),)
+UPKEEP: tuple[Action[World], ...] = (
+    Action("remove ghosts", sweep, "letters that count", 2, has_table),
+    Action("upkeep", keep, "the same rows", 1, has_table),
+)
 """What happens to the tables only between drains."""

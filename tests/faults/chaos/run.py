@@ -1,8 +1,9 @@
 """Chaos: seeded runs of load, faults and operator actions in any order, and seeded walks over decisions and accidents.
 
-Every step is followed by all checks. ``make chaos SECONDS=600 SEED=1`` makes runs of half a minute, and then walks of
-25 steps, with seeds 1, 2, …, each kind for this long; ``SECONDS=30`` makes those of the seed. ``LAKE=s3`` puts the
-tables into buckets of an S3 server on this machine, behind a proxy that drops answers and refuses requests of Spark.
+Every step is followed by all checks. ``make chaos SECONDS=600 SEED=1`` makes runs of half a minute over a topic of
+Kafka, then walks of 25 steps, then runs over a stream of Kinesis, with seeds 1, 2, …, each for this long.
+``SECONDS=30`` makes those of the seed, and ``--kind`` those of one source. ``LAKE=s3`` puts the tables into buckets of
+an S3 server on this machine, behind a proxy that drops answers and refuses requests of Spark.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tests.faults.chaos.readers import Readers
 from tests.faults.chaos.world import Action, World
 from tests.faults.topics import stream_over
 from tests.kinesis_drains import Put
+from tests.oracle import entries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,13 +53,15 @@ class Outcome:
     """One run or walk.
 
     Attributes:
-        messages: How many the broker acknowledged.
+        messages: How many the source acknowledged.
+        commits: Entries of the ledger by kind, undone or not.
         violation: The check that failed; empty if none did.
     """
 
     name: str
     messages: int = 0
     steps: list[str] = field(default_factory=list)
+    commits: Counter[str] = field(default_factory=Counter)
     seen: str = ""
     violation: str = ""
 
@@ -81,12 +85,17 @@ class Outcome:
         finally:
             world.readers.stop()
         self.messages = world.messages
+        self.commits = Counter(entry.kind for entry in entries(world.uri, world.stream.app_id))
         looks, in_vain = world.readers.looks.total(), len(world.readers.failed)
         self.seen = f", {looks} looks by readers ({in_vain} in vain)"
 
+    @property
+    def kinds(self) -> Counter[str]:
+        """The steps by kind."""
+        return Counter(step.partition(":")[0] for step in self.steps)
+
     def line(self) -> str:
-        kinds = Counter(step.partition(":")[0] for step in self.steps)
-        done = ", ".join(f"{times} × {kind}" for kind, times in kinds.most_common(6))
+        done = _counted(self.kinds, most=6)
         verdict = f"VIOLATION: {self.violation}" if self.violation else "no violation"
         return f"{self.name}: {len(self.steps)} steps ({done}, …), {self.messages:,} messages{self.seen}: {verdict}"
 
@@ -137,6 +146,13 @@ def _kinesis_world(parts: Parts, lake: str, seed: int, server: KinesisServer, fo
     fields: dict[str, Any] = {"start": random.choice(("earliest", "latest"))}
     if most := random.choice((None, None, 15)):
         fields["max_records"] = most
+    behaviour = server.behaviour
+    behaviour.first_shard = random.choice((0, 1200))
+    behaviour.newest_shards_first = random.random() < 0.5
+    behaviour.trimmed_position = random.choice(("horizon", "refused", "empty"))
+    behaviour.empty_pages = random.choice((0, 0, 2))
+    if fields["start"] == "earliest":
+        behaviour.arrival_jitter_ms = random.choice((0, 1500))  # a record may arrive before the moment of `latest`
     orders = Put(session, lake, server, shards=random.randint(1, 3), folder=folder, **fields)
     orders.stream = replace(orders.stream, dead_letter_limit=NO_LIMIT)
     shared = _of_any(parts, orders.stream, lake, random, seed, session)
@@ -172,6 +188,10 @@ KINDS: Mapping[str, Sequence[Callable[[Parts, str, int], Outcome]]] = {
 """By the kind of source: what is made of each seed."""
 
 
+def _counted(kinds: Counter[str], *, most: int | None = None) -> str:
+    return ", ".join(f"{times:,} × {kind}" for kind, times in kinds.most_common(most))
+
+
 def main() -> int:
     """Run for a while; the exit code is 1 if any check failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -185,7 +205,7 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="kdi-chaos-") as folder,
         started_parts(Path(folder), on_s3=given.lake == "s3", with_broker="kafka" in kinds, seed=given.seed) as parts,
     ):
-        for one in (one for kind in kinds for one in KINDS[kind]):
+        for kind, one in ((k, one) for k in kinds for one in KINDS[k]):
             seed, until = given.seed, time.monotonic() + given.seconds
             while time.monotonic() < until:
                 with parts.new_lake(f"{one.__name__.replace('_', '-')}-{seed}") as lake:
@@ -193,12 +213,15 @@ def main() -> int:
                 say(outcome.line())
                 if outcome.violation:
                     say(*(f"  {n}. {step}" for n, step in enumerate(outcome.steps, 1)))
-                    say(f"  again: make chaos SECONDS={RUN_SECONDS} SEED={seed} LAKE={given.lake}")
+                    again = f"--kind {kind} --seconds {RUN_SECONDS} --seed {seed} --lake {given.lake}"
+                    say(f"  again: python -m tests.faults.chaos.run {again}")
                 seed += 1
     broken = [outcome.name for outcome in outcomes if outcome.violation]
     steps, messages = sum(len(o.steps) for o in outcomes), sum(o.messages for o in outcomes)
     done = f"{len(outcomes)} runs and walks, {steps:,} steps, {messages:,} acknowledged messages"
     say(f"{done}; {len(broken)} with a violation {broken or ''}")
+    say(f"steps: {_counted(sum((o.kinds for o in outcomes), Counter()))}")
+    say(f"ledger commits: {_counted(sum((o.commits for o in outcomes), Counter()))}")
     return 1 if broken else 0
 
 
