@@ -118,7 +118,8 @@ def rewind(world: KinesisWorld) -> str:
     except (NothingToResolve, *world.DECIDABLE) as refused:
         return f"{named}: {type(refused).__name__}"
     world.goes_back = True
-    return f"{named}: {sum(r.offset_count for r in decision.removes.values())} offsets"
+    steps = [position - decision.after[tp] for tp, position in decision.before.items()]
+    return f"{named}: {sum(steps)} offsets of {len([step for step in steps if step])} shards"
 
 
 def _has_entries(world: KinesisWorld) -> bool:

@@ -12,6 +12,7 @@ from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.runtime.threads import start_in_thread
+from kdi_assets.sources.kinesis.errors import NoSuchKinesisStream
 from tests.faults.chaos.drains import told
 from tests.faults.chaos.kinesis_world import KinesisWorld
 from tests.faults.chaos.world import Action
@@ -63,7 +64,7 @@ def _drained(world: KinesisWorld) -> DrainReport | KdiError | None:
     """A drain that a retry may have to help."""
     try:
         return world.drain()
-    except Transient as failed:
+    except (Transient, NoSuchKinesisStream) as failed:  # the stream may just be created again
         return failed
 
 

@@ -14,7 +14,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.recovery.resolve import Action as Decided
 from kdi_assets.recovery.resolve import Decision, commit_decision, decide
-from kdi_assets.sources.kinesis.errors import BookmarkDiffers, ConsumerTaken, ShardTrimmed
+from kdi_assets.sources.kinesis.errors import ConsumerTaken, ShardTrimmed
 from kdi_assets.sources.of_stream import source_of
 from kdi_assets.stream.kinesis_stream import Consumer, KinesisStream
 from kdi_assets.stream.stream import Stream, TopicPartition
@@ -26,6 +26,7 @@ from tests.kinesis_oracle import MOST_EARLY, assert_rows_are
 
 SUBSCRIBED_AGAIN_SECONDS = 6
 """A second subscription within five seconds would be refused."""
+SHORTEST_RETENTION = timedelta(hours=24)
 MODES = (Consumer(), Consumer(mode="efo"), Consumer(mode="efo", deregister="after_drain"))
 
 
@@ -43,11 +44,11 @@ class KinesisWorld(World):
         advanced_hours: Of the server's clock.
     """
 
-    DECIDABLE = (ShardTrimmed, TopicPartitionVanished, TopicRecreated, BookmarkDiffers)
+    DECIDABLE = (ShardTrimmed, TopicPartitionVanished, TopicRecreated)
 
     orders: Put
     before_start: int = 0
-    retention: timedelta = timedelta(hours=24)
+    retention: timedelta = SHORTEST_RETENTION
     epochs: dict[str, int] = field(default_factory=dict)
     parents: dict[Shard, tuple[int, ...]] = field(default_factory=dict)
     gone: set[PutRecord] = field(default_factory=set)
@@ -90,7 +91,7 @@ class KinesisWorld(World):
     def note_epoch(self) -> None:
         """The stream was created."""
         self.epochs[source_of(self.stream).topic_id(self.stream.topic)] = self.orders.epoch
-        self.retention = timedelta(hours=24)
+        self.retention = SHORTEST_RETENTION
 
     def note_lineage(self) -> None:
         """Shards were split or merged."""
@@ -106,9 +107,15 @@ class KinesisWorld(World):
             self.before_start = len(self.orders.log)
 
     def decide(self, refusal: KdiError) -> None:
-        is_other = isinstance(refusal, TopicRecreated)
-        self.goes_back = self.goes_back or is_other
-        self.resolve("new-topic" if is_other else "accept-loss")
+        if isinstance(refusal, TopicRecreated):
+            made_again = self.epochs[live_entries(self.stream, self.lake)[-1].topic_id] != self.orders.epoch
+            assert made_again, f"nobody created the stream again: {refusal}"
+            self.goes_back = True
+            self.resolve("new-topic")
+            return
+        shortest = (self.orders.moment() - SHORTEST_RETENTION).timestamp() * 1000
+        for tp, (since, until) in self.resolve("accept-loss").lost_between.items():
+            assert since <= min(until, shortest), f"{tp}: what arrived since {since} is given up, and cannot be gone"
 
     def resolve(self, action: Decided, **target: object) -> Decision:
         """Decide, as `kdi resolve … --yes` does."""
