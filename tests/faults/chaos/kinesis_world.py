@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from kdi_assets.audit.audit import audit
+from kdi_assets.audit.source_comparison import compare
 from kdi_assets.drain.plan_errors import TopicPartitionVanished, TopicRecreated
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import KdiError
@@ -145,6 +146,10 @@ class KinesisWorld(World):
                 self._assert_rightly_lost(record, every)
         audited = audit(self.stream, lake=self.lake, session=self.session)
         assert audited.complete, audited.line()
+        compared = compare(self.stream, lake=self.lake, session=self.session)
+        assert not compared.faults, compared.faults
+        # Rows that somebody deleted are absent where VACUUM has removed what says so.
+        assert self.given_up or not compared.absent, f"{compared.line()}: {compared.absent_at}"
         assert not (failures := self.orders.server.failures()), failures
 
     def _reading(self, entries: Sequence[LedgerEntry]) -> LedgerReading:
