@@ -10,7 +10,8 @@
 # make proof         all other tests: an hour and more                         [SLICE=1/4 … 4/4: a quarter of them]
 # make check-assets  drain and check tables as a CI pipeline does: of a new broker, or of KDI_KAFKA
 # make faults        run the fault matrix, write it into docs/reliability.md                              [SEED=…]
-# make chaos         random faults and decisions, walks of followers, 30 seconds each   [SECONDS=… SEED=… LAKE=s3]
+# make chaos         random faults and decisions, of Kafka and Kinesis, walks of followers, 30 seconds each
+#                    [SECONDS=… SEED=… LAKE=s3]
 # make soak          load a whole deployment for half an hour, write docs/operations.md        [SECONDS=… SEED=…]
 # make bench         compare our drain with Structured Streaming for 25 minutes, write docs/benchmarks.md
 #                    [CASES="1k clean bad warm": writes only with WRITE=1; ROUNDS=… AGAINST=another checkout]

@@ -173,8 +173,8 @@ class Tables:
         match schema.get("type"):
             case "array":
                 return f"list of {self._type(schema['items']).replace('text', 'texts')}"
-            case "object" if isinstance(values := schema.get("additionalProperties"), dict):
-                return f"mapping to {self._type(values).replace('mapping to text', 'mapping')}"
+            case "object" if isinstance(of := schema.get("additionalProperties"), dict):
+                return f"mapping to {self._type(of).replace('mapping to text', 'mapping')}"
             case "object":
                 return "mapping"
             case None:
