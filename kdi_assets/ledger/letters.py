@@ -238,7 +238,7 @@ def remove_orphaned_dead_letters(stream: Stream, lake: str) -> int:
     - what replays wrote, recognised by the attempt id or an outcome: they write below the position and may be running.
     - dead letters inside a declared loss: they may be the only copy of their message. If one offset stands for all
       records of a shard that are gone, these are its dead letters of every record that arrived up to the loss's end.
-    - dead letters above the last positions of an earlier topic, for the same reason. Those of the newer topic there
+    - dead letters at or above the last positions of an earlier topic, for the same reason. Those of the newer topic there
       look the same, and are kept too.
     - dead letters of a commit that a RESTORE undid: another RESTORE may bring it back.
     - all dead letters of a table that was adopted, or that is younger than its dead letters: they may belong to the
