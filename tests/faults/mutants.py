@@ -311,7 +311,7 @@ def restore_ignored(patch: MonkeyPatch) -> None:
 
 def committed_letters_are_ghosts(patch: MonkeyPatch) -> None:
     real = ledger_letters._every_entry
-    patch.setattr(ledger_letters, "_every_entry", lambda stream, lake: real(stream, lake)[-1:])
+    patch.setattr(ledger_letters, "_every_entry", lambda stream, commits: real(stream, commits)[-1:])
 
 
 def new_partition_at_latest(patch: MonkeyPatch) -> None:
