@@ -239,8 +239,8 @@ def remove_orphaned_dead_letters(stream: Stream, lake: str) -> int:
     - what replays wrote, recognised by the attempt id or an outcome: they write below the position and may be running.
     - dead letters inside a declared loss: they may be the only copy of their message. If one offset stands for all
       records of a shard that are gone, these are its dead letters of every record that arrived up to the loss's end.
-    - dead letters above the last positions of an earlier topic, for the same reason. Those of the newer topic there
-      look the same, and are kept too.
+    - dead letters at or above the last positions of an earlier topic, for the same reason. Those of the newer topic
+      there look the same, and are kept too.
     - dead letters of a commit that a RESTORE undid: another RESTORE may bring it back.
     - all dead letters of a table that was adopted, or that is younger than its dead letters: they may belong to the
       table that was there before, and be the only copy of their messages.
@@ -263,7 +263,7 @@ def remove_orphaned_dead_letters(stream: Stream, lake: str) -> int:
     columns = table.to_pyarrow_table(columns=["attempt_id", *([OUTCOME] if has_outcomes else [])])
     written = pc.unique((columns.filter(pc.is_null(columns[OUTCOME])) if has_outcomes else columns)["attempt_id"])
     commits = every_commit(TableLog.existing(stream.table_uri(lake)), stream.archive_uri(lake))
-    entries = [e for c in commits if (e := parse_entry(c.user_metadata, c.version, stream.app_id))]
+    entries = _every_entry(stream, commits)
     committed = {e.attempt_id for e in entries}
     orphaned = sorted(a for a in written.to_pylist() if a not in committed and not a.startswith(REPLAY_PREFIX))
     younger = letters.created_time < TableLog.existing(stream.table_uri(lake)).created_time
@@ -287,6 +287,11 @@ def _removable(attempts: Sequence[str], entries: Sequence[LedgerEntry], commits:
     committed = [entries[-1].positions, *_last_of_earlier_topics(entries, commits)]
     where = [f"attempt_id IN ({ids})", *map(_below, committed), *(f"NOT ({each})" for each in lost)]
     return " AND ".join(where)
+
+
+def _every_entry(stream: Stream, commits: Sequence[CommitInfo]) -> list[LedgerEntry]:
+    found = (parse_entry(c.user_metadata, c.version, stream.app_id) for c in commits)
+    return [entry for entry in found if entry]
 
 
 def _last_of_earlier_topics(

@@ -44,7 +44,7 @@ def rewind_to_spans(context: ResolveContext, way: WayBack, target: Target) -> Pr
     if not back.positions:
         raise context.refusal(f"nothing below the positions is {where}")
     if back.gone:
-        raise _gone(context, back)
+        raise _gone(context, target, back)
     steps = ", ".join(f"[{at}, {known.get(tp, 0)}) of {tp}" for tp, at in sorted(back.positions.items()))
     reason = "; ".join((f"what is {where} is drained again: {steps}", *back.notes))
     return ProposedPositions(back.positions, reason, {"bookmarks": back.bookmarks})
@@ -81,7 +81,7 @@ def _expired(context: ResolveContext, gone: Sequence[TopicPartition], which: str
     return context.refusal(f"{names} {have} expired, and {their} records {which} are gone", then=later)
 
 
-def _gone(context: ResolveContext, back: SetBack) -> NothingToResolve:
+def _gone(context: ResolveContext, target: Target, back: SetBack) -> NothingToResolve:
     details, commands, name = list[str](), list[str](), context.stream.name
     for tp, held_from in sorted(back.gone.items()):
         holds = "no record below the position"
@@ -90,6 +90,6 @@ def _gone(context: ResolveContext, back: SetBack) -> NothingToResolve:
             commands.append(f"kdi resolve {name} rewind --topic-partition {tp} --to {held_from}")
         details.append(f"{tp} would be read again from offset {back.positions[tp]} on, and Kinesis holds {holds}")
     then = "; ".join(commands) or f"kdi history {name}   (the rows so far stay as they are)"
-    if back.positions.keys() - back.gone.keys():
+    if target.only is None and back.positions.keys() - back.gone.keys():
         then += "   (the other shards one by one, with --topic-partition)"
     return context.refusal("; ".join(details), then=then)

@@ -17,7 +17,6 @@ from pytest import MonkeyPatch
 
 from kdi_assets.delta import single_commit
 from kdi_assets.delta import transaction as delta_transaction
-from kdi_assets.delta.log import CommitInfo
 from kdi_assets.drain import drain as draining
 from kdi_assets.drain import execute_plan as carrying
 from kdi_assets.drain import plan as planning
@@ -34,7 +33,6 @@ from kdi_assets.formats.decoder import VALUE
 from kdi_assets.ledger import commit as adapter
 from kdi_assets.ledger import letters as ledger_letters
 from kdi_assets.ledger.entry import RangeCounts
-from kdi_assets.ledger.history import every_commit
 from kdi_assets.ledger.positions import _LedgerReader
 from kdi_assets.replay import open_letters
 from kdi_assets.replay.replay_letters import replay_letters
@@ -312,12 +310,8 @@ def restore_ignored(patch: MonkeyPatch) -> None:
 
 
 def committed_letters_are_ghosts(patch: MonkeyPatch) -> None:
-    real = every_commit
-
-    def newest_entry_only(log: Any, archive_uri: str) -> list[CommitInfo]:
-        return [commit for commit in real(log, archive_uri) if "attempt_id" in (commit.user_metadata or "")][-1:]
-
-    patch.setattr(ledger_letters, "every_commit", newest_entry_only)
+    real = ledger_letters._every_entry
+    patch.setattr(ledger_letters, "_every_entry", lambda stream, commits: real(stream, commits)[-1:])
 
 
 def new_partition_at_latest(patch: MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from kdi_assets.cli.main import OF_A_LAKE, app
 from kdi_assets.cli.session import LazySession
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.config.loader import load_streams
-from kdi_assets.dev.kinesis.faults import ServerClock
+from kdi_assets.dev.kinesis.faults import Fault, ServerClock
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.drain.errors import TooManyDeadLetters
 from kdi_assets.drain.rules.errors import ExpectationNotMet, UnknownFieldsFound
@@ -368,6 +368,18 @@ def test_a_status_that_did_not_reach_the_end_of_a_shard_says_so(
         None,
     )
     assert "not every shard was looked at to its end yet; kdi status bronze/orders --watch goes on" in status.out
+
+
+def test_a_status_of_a_stream_that_does_not_answer_says_so_and_does_not_count(kdi: Kdi, orders: Drained) -> None:
+    orders.put()
+    orders.server.order(Fault("GetRecords", code="ExpiredTokenException", times=1000))
+
+    status, (row,) = kdi("status", "orders"), kdi("status", "orders", "--json").objects
+    orders.server.unmet_faults()
+
+    assert (row["state"], row["behind"], row["waiting_seconds"]) == ("unreachable", None, None)
+    assert "Kinesis (eu) does not answer now" in status.out
+    assert "was looked at to its end" not in status.out
 
 
 def test_a_status_knows_how_long_records_wait_and_not_how_many(orders: Drained, lake: str) -> None:
