@@ -21,7 +21,8 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 from kdi_assets.dev.broker import free_port
 from kdi_assets.resources.run_launcher import WatchedRunLauncher
 from tests.conftest import CHECKOUT
-from tests.deployed import BIN, DEPLOY, Unit, install, unit_names
+from tests.deployed import BIN, DEPLOY, Unit, unit_names
+from tests.installed import install
 
 OF_A_DEPLOYMENT = {"storage", "run_launcher", "compute_logs", "python_logs", "sensors"}
 DOCUMENTS = """

@@ -158,11 +158,18 @@ def test_the_list_of_commands_is_complete() -> None:
     assert set(re.findall(r"\bkdi ([a-z-]+)", listed)) == set(command.commands)
 
 
-def test_the_example_is_the_file_that_is_tested() -> None:
-    file = (CHECKOUT / "examples" / "downstream" / "failed_requests.py").read_text()
-    page = (CHECKOUT / "docs" / "downstream.md").read_text()
+@pytest.mark.parametrize(
+    ("file", "page"),
+    [
+        ("downstream/failed_requests.py", "downstream.md"),
+        ("one_location/shop/definitions.py", "install.md"),
+        ("two_locations/workspace.yaml", "install.md"),
+    ],
+)
+def test_the_example_is_the_file_that_is_tested(file: str, page: str) -> None:
+    text = (CHECKOUT / "examples" / file).read_text()
 
-    assert file.partition('"""\n\n')[2] in page
+    assert text.rpartition('"""\n\n')[2] in (CHECKOUT / "docs" / page).read_text()
 
 
 def _glossary() -> list[list[tuple[str, str, str]]]:
