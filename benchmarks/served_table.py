@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from kdi_assets.dev.postgres import EmbeddedPostgres, start_postgres
 from kdi_assets.runtime.spark import open_session
 from kdi_assets.runtime.spark_internals import jvm_cpu_seconds
+from kdi_assets.serve.postgres.embedded import EmbeddedPostgres, start_postgres
 from kdi_assets.serve.report import ServeReport
 from kdi_assets.serve.serve import serve
 from kdi_assets.settings import Settings

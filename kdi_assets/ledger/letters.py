@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.storage import open_delta_table
-from kdi_assets.ledger.coordinates import bounds_sql
 from kdi_assets.ledger.entry import REPLAY_PREFIX, LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.erased import without_erased
 from kdi_assets.ledger.history import LiveHistory, every_commit
 from kdi_assets.ledger.superseded_offsets import Superseded, superseded_by_decisions, superseded_by_drains
 from kdi_assets.runtime.spark import changed_settings
+from kdi_assets.sources.coordinates import bounds_sql
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:

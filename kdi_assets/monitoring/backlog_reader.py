@@ -16,15 +16,16 @@ from typing import NamedTuple, Protocol, TypeVar
 from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.drain.snapshot import Snapshot, take_snapshot, truncation
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import LastRead
 from kdi_assets.monitoring.backlog import Backlog as Backlog
 from kdi_assets.monitoring.backlog import PartitionBacklog as PartitionBacklog
 from kdi_assets.monitoring.ledger_cache import LedgerCache, RecentCommits
 from kdi_assets.monitoring.partition_backlog import partition_backlog
 from kdi_assets.monitoring.watches import Watched, Watches
 from kdi_assets.runtime.threads import start_in_thread
+from kdi_assets.sources.bookmarks import LastRead
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import LEADER_SECONDS, AtPosition, Retention, Source, TopicState, Waiting
+from kdi_assets.sources.source import LEADER_SECONDS, Source
+from kdi_assets.sources.topic_state import AtPosition, Retention, TopicState, Waiting
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 TIMES_SECONDS = 3.0

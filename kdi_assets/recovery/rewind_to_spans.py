@@ -9,8 +9,9 @@ from kdi_assets.ledger.history import live_history
 from kdi_assets.recovery.context import ProposedPositions, ResolveContext, another_table, in_utc
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.rewind import Target, at_version, refuse_odd_target
+from kdi_assets.sources.held import SetBack
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import SetBack, WayBack
+from kdi_assets.sources.source import WayBack
 from kdi_assets.stream.stream import TopicPartition
 
 

@@ -23,7 +23,7 @@ from kdi_assets.monitoring.backlog_reader import BacklogReader
 from kdi_assets.monitoring.refined_status import RefinedStatus
 from kdi_assets.refine.plan import RefinePlan
 from kdi_assets.sources.kafka.source import KafkaSource
-from kdi_assets.sources.source import BrokerOffsets, TopicState
+from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import DrainWhen
 from resources.spark import SparkResource

@@ -37,7 +37,7 @@ from kdi_assets.monitoring.follower_rows import FollowerRow, watched_tables
 from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing, TopicUnanswered
 from kdi_assets.sources.kafka.messages import VisibleMessage
-from kdi_assets.sources.source import BrokerOffsets, TopicState
+from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
 from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.fields import Announce
 from kdi_assets.stream.limits import FreshnessLimits

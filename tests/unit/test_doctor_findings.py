@@ -23,7 +23,7 @@ from kdi_assets.formats.registry.schemas import Schemas
 from kdi_assets.runtime.driver.control import ControlServer, DriverAddress
 from kdi_assets.runtime.errors import JarDiffers, JarMissing
 from kdi_assets.settings import Settings
-from kdi_assets.sources.source import Retention
+from kdi_assets.sources.topic_state import Retention
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
 from tests.fake_registry import RunningRegistry

@@ -20,7 +20,6 @@ from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.drain.errors import TooManyDeadLetters
 from kdi_assets.drain.rules.errors import ExpectationNotMet, UnknownFieldsFound
 from kdi_assets.errors import KdiError, Terminal
-from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.ledger.positions import read_ledger
 from kdi_assets.monitoring.backlog import State
@@ -29,6 +28,7 @@ from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.monitoring.metrics.collector import stream_collector
 from kdi_assets.monitoring.stream_row import stream_row_reader
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.client import digest_of
 from kdi_assets.sources.kinesis.source import KinesisSource
 from kdi_assets.stream.kinesis import KinesisRegion

@@ -19,11 +19,11 @@ from kdi_assets.drain.plan_errors import (
     TopicPartitionVanished,
     TopicRecreated,
 )
-from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.commit import next_entry
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
-from kdi_assets.sources.source import BrokerOffsets, TopicState
+from kdi_assets.sources.bookmarks import Bookmark
+from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 
 NOW = datetime(2026, 5, 5, tzinfo=UTC)

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.client import milliseconds
 from kdi_assets.sources.kinesis.errors import CheckpointUnusable
 from kdi_assets.sources.kinesis.look import record_of
 from kdi_assets.sources.kinesis.shards import list_shards
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.kinesis import AT_END, AT_HORIZON
 from kdi_assets.stream.stream import TopicPartition
 

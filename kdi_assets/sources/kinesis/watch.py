@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.client import (
     LATE_MS,
     LOOK_ATTEMPTS,
@@ -24,7 +24,7 @@ from kdi_assets.sources.kinesis.client import (
 from kdi_assets.sources.kinesis.look import RENEWALS, of_each, oldest_look
 from kdi_assets.sources.kinesis.shards import ListedShard, bookmarks_of, id_of, ready
 from kdi_assets.sources.kinesis.walk import UNANSWERED_SECONDS, ShardWalk
-from kdi_assets.sources.source import TopicReading, TopicState, Waiting
+from kdi_assets.sources.topic_state import TopicReading, TopicState, Waiting
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import TopicPartition
 

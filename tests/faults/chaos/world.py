@@ -14,7 +14,7 @@ from kdi_assets.drain.plan_errors import RetentionPassedPosition
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.snapshot import take_snapshot
 from kdi_assets.sources.kafka.topic import read_topic
-from kdi_assets.sources.source import BrokerOffsets
+from kdi_assets.sources.topic_state import BrokerOffsets
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 from tests.driven import DrivenStream
 from tests.faults.chaos.readers import READERS, Readers

@@ -17,7 +17,7 @@ from kdi_assets.audit.source_comparison import Comparison, compare
 from kdi_assets.cli.peek import peek_at
 from kdi_assets.cli.peeked_ranges import Wanted, searched
 from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.drain.errors import WorkerPythonUnfit
+from kdi_assets.drain.spark_errors import WorkerPythonUnfit
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.report import MessagesGone, ReplayReport
 from kdi_assets.sources.kinesis import again, capture, source

@@ -22,10 +22,10 @@ from kdi_assets.dev.kinesis.aggregates import to_aggregate
 from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.drain.errors import UnexplainedGap
-from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.replay_letters import replay_letters
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis import source
 from kdi_assets.sources.kinesis.capture import captured
 from kdi_assets.sources.kinesis.client import digest_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.client import digest_of
 from kdi_assets.sources.kinesis.errors import CheckpointUnusable
 from kdi_assets.sources.kinesis.shards import id_of

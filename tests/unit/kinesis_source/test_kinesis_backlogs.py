@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.monitoring.backlog_reader import BacklogReader
 from kdi_assets.monitoring.ledger_cache import LedgerCache
+from kdi_assets.sources.bookmarks import Bookmark
 from tests.kinesis_shard import DAY, OneShard
 from tests.table_by_hand import TOPIC, TP, TableByHand, orders
 

@@ -11,13 +11,13 @@ import pytest
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import Kind
 from kdi_assets.monitoring.backlog import Backlog, State, state_of
 from kdi_assets.monitoring.backlog_reader import BacklogReader, read_backlog
 from kdi_assets.monitoring.checks.backlog_checks import fresh
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.monitoring.errors import BacklogNotKnownYet
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis import watch
 from kdi_assets.sources.kinesis.client import kinesis_client, translated
 from kdi_assets.sources.kinesis.errors import (
@@ -30,7 +30,7 @@ from kdi_assets.sources.kinesis.errors import (
 from kdi_assets.sources.kinesis.look import SHARDS_AT_ONCE
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.kinesis.watch import LOOKS, SUMMARIES_A_SECOND, WALKED_PAGES
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.stream import Stream, TopicPartition
 from tests.kinesis_shard import DAY, OneShard

@@ -13,10 +13,21 @@ from unittest.mock import patch
 
 import psutil
 
-from kdi_assets.dev.errors import PostgresDied
+from kdi_assets.errors import Terminal
 
 FOLDER = "postgres"
 STOP_SECONDS = 20.0
+
+
+class PostgresDied(Terminal):
+    """The embedded PostgreSQL is not installed, or does not start."""
+
+    data: Path
+    detail: str
+
+    what_happened = "the embedded PostgreSQL with its data in {data} does not run: {detail}"
+    what_is_safe = "its data was not changed."
+    what_to_run = "pip install 'kdi-assets[dev]'    (Python below 3.13; or give served tables a url)"
 
 
 @dataclass(frozen=True, slots=True)
