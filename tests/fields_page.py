@@ -162,8 +162,8 @@ class Tables:
 
     def _type(self, schema: Mapping[str, Any]) -> str:
         if "enum" in schema:
-            values = [f"`{value}`" for value in schema["enum"]]
-            return ", ".join(values) if len(values) < 7 else "text"
+            words = [f"`{value}`" for value in schema["enum"]]
+            return ", ".join(words) if len(words) < 7 else "text"
         if "const" in schema:
             return f"`{schema['const']}`"
         if "$ref" in schema:
