@@ -26,9 +26,9 @@ from kdi_assets.audit.audit import audit
 from kdi_assets.drain.drain import drain
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
+from tests.deployment.standalone import Standalone
 from tests.driven import web_requests
-from tests.faults.cluster_driver import ClusterDriver
-from tests.standalone import Standalone
+from tests.faults.systems.cluster_driver import ClusterDriver
 
 LOCAL, CLUSTER = "local[2]", "two workers"
 BEGIN = "<!-- what `python -m benchmarks.cluster` measured -->"

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from kdi_assets.dev.broker import start_broker
 from tests.conftest import CHECKOUT
-from tests.deployed import Deployment, running_postgres
+from tests.deployment.deployed import Deployment, running_postgres
 
 MESSAGES = 100_000
 DRAIN_SECONDS = 600

@@ -27,7 +27,7 @@ from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 from kdi_assets.stream.stream import Stream, TopicPartition
 from sensors import alerts, downstream_alerts
 from sensors.memory import read_cursor, write_cursor
-from tests.dagster.test_lag_sensor import Cluster
+from tests.dagster.sensors.test_lag_sensor import Cluster
 from tests.http_server import QuietHandler, serving
 from tests.table_by_hand import TableByHand
 

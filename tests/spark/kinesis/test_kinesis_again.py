@@ -28,7 +28,7 @@ from kdi_assets.sources.kinesis.reader import ShardStart, read_shards
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.kinesis_stream import Consumer, KinesisStream
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
-from tests.kinesis_drains import HOUR, Put
+from tests.kinesis.drains import HOUR, Put
 from tests.oracle import read_back
 
 TIMES = "id * 2"

@@ -19,8 +19,8 @@ from kdi_assets.sources.kinesis.errors import ShardTrimmed, SpanDiffers
 from kdi_assets.stream.stream import TopicPartition
 from kdi_assets.upkeep.erase import erase
 from kdi_assets.upkeep.erase_selection import EraseFilter
-from tests.kinesis_drains import EFO, HOUR, Crash, Put, crash_at
-from tests.kpl import UserRecord, aggregate_of
+from tests.kinesis.drains import EFO, HOUR, Crash, Put, crash_at
+from tests.kinesis.kpl import UserRecord, aggregate_of
 from tests.oracle import read_back
 from tests.spark.kinesis.test_kinesis_again import beginning_after, skipping
 

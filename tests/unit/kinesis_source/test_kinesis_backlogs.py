@@ -10,7 +10,7 @@ import pytest
 from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.monitoring.backlog_reader import BacklogReader
 from kdi_assets.monitoring.ledger_cache import LedgerCache
-from tests.kinesis_shard import DAY, OneShard
+from tests.kinesis.shard import DAY, OneShard
 from tests.table_by_hand import TOPIC, TP, TableByHand, orders
 
 

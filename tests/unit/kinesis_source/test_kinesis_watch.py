@@ -33,7 +33,7 @@ from kdi_assets.sources.kinesis.watch import LOOKS, SUMMARIES_A_SECOND, WALKED_P
 from kdi_assets.sources.source import TopicState
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.stream import Stream, TopicPartition
-from tests.kinesis_shard import DAY, OneShard
+from tests.kinesis.shard import DAY, OneShard
 from tests.table_by_hand import TOPIC, TableByHand, orders
 
 TICK = 5.0
