@@ -26,6 +26,7 @@ from tests.formats.registry import RealRegistry, fetched_registry
 from tests.interpreted import interpreting
 from tests.kafka_log import Publisher
 from tests.matrix import Matrix, mark_up
+from tests.receivers.webhook import Webhook, receiving
 from tests.refined import Lakeside
 from tests.slices import Slice
 
@@ -305,6 +306,14 @@ def defs(tmp_path: Path) -> Path:
     folder = tmp_path / "defs"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    """A receiver of alerts, which the environment names."""
+    with receiving() as receiver:
+        monkeypatch.setenv("KDI_ALERT_WEBHOOK", receiver.url)
+        yield receiver
 
 
 class DrivenFactory(Protocol):

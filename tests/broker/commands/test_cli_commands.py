@@ -9,7 +9,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -18,38 +17,12 @@ from deltalake import DeltaTable, write_deltalake
 from kdi_assets.delta.log import TableLog
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import OffsetRange
+from tests.broker.commands.conftest import DOCUMENT, GOOD, publish
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.documents import refined, written
 from tests.driven import DrivenStream
 from tests.faults.topics import delete_records
 from tests.typed import Kdi
-
-DOCUMENT = """
-type: kdi_assets.components.TopicTable
-attributes: {{topic: {topic}, table: bronze/{table}, app_id: {table}, schema: "id bigint, at date", date: at}}
-"""
-GOOD = '{{"id": {id}, "at": "2026-03-{day:02}"}}'
-
-
-@pytest.fixture
-def orders(driven: DrivenFactory, defs: Path) -> DrivenStream:
-    """The stream bronze/orders, over a topic with two topic partitions, and its document."""
-    fields: dict[str, Any] = {
-        "record_ddl": "id bigint, at date",
-        "date_expression": "at",
-        "columns": {},
-        "coordinates": "kafka",
-    }
-    orders = driven(partitions=2, table="bronze/orders", app_id="orders", **fields)
-    written(defs, orders=DOCUMENT.format(topic=orders.stream.topic, table="orders"))
-    return orders
-
-
-def publish(orders: DrivenStream, *, good: int = 10, bad: int = 0) -> None:
-    """Half of the good messages to each topic partition, on two dates; the bad ones to the first."""
-    for partition in (0, 1):
-        orders.send(*(GOOD.format(id=i, day=1 + i % 2) for i in range(good // 2)), partition=partition)
-    orders.send(*['{"id": "seven", "at": "2026-03-01"}'] * bad)
 
 
 @also_on_s3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -13,28 +12,21 @@ from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.object_storage import PROOF
 from kdi_assets.runtime.errors import OtherLock
 from kdi_assets.settings import Settings
-from tests.broker.commands import test_cli_commands, test_metrics
-from tests.broker.commands.test_cli_commands import DOCUMENT, publish
-from tests.broker.tables import test_checks
+from tests.broker.commands.conftest import DOCUMENT, publish
+from tests.broker.commands.until_interrupted import kdi as running
+from tests.broker.commands.until_interrupted import served_at
+from tests.broker.tables.checked import wrong
 from tests.conftest import DrivenFactory
 from tests.documents import written
 from tests.driven import DrivenStream
 from tests.storage.secrets import KEYS
 from tests.typed import Answer, Kdi
 
-orders = test_cli_commands.orders
-
 
 @pytest.fixture
 def lake(s3_lake: str) -> str:
     """The lake of these tests' streams."""
     return s3_lake
-
-
-def served_at(server: subprocess.Popen[bytes]) -> str:
-    """The address that the server names in its output."""
-    assert server.stderr is not None
-    return test_metrics.served_at(server.stderr)
 
 
 def objects(lake: str) -> dict[str, bytes]:
@@ -57,8 +49,10 @@ def test_no_command_and_no_object_of_the_lake_shows_a_key(kdi: Kdi, orders: Driv
 
     answers: list[Answer] = [kdi(name, "orders", *json) for name in commands for json in ((), ("--json",))]
     answers += [kdi("dead-letters", "list", "orders"), kdi("doctor"), kdi("doctor", "--json"), kdi("check")]
-    with test_metrics.kdi("metrics", "serve", "--port", "0") as server, urlopen(served_at(server)) as scraped:
-        metrics = scraped.read()
+    with running("metrics", "serve", "--port", "0") as server:
+        assert server.stderr is not None
+        with urlopen(served_at(server.stderr)) as scraped:
+            metrics = scraped.read()
     found = objects(orders.lake)
 
     assert [answer.err for answer in answers if answer.code] == []
@@ -73,7 +67,7 @@ def test_every_check_of_the_table_passes(driven: DrivenFactory) -> None:
     web.produce(30, tombstones=0.1)
     web.drain()
 
-    assert test_checks.wrong(web) == {}
+    assert wrong(web) == {}
 
 
 def test_a_session_with_the_log_store_of_dynamodb_commits_nothing(driven: DrivenFactory) -> None:

@@ -5,22 +5,16 @@ from __future__ import annotations
 import json
 import os
 import pty
-import re
-import select
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 from urllib.request import urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kdi_assets.settings import Settings
+from tests.broker.commands.until_interrupted import kdi, read_until, served_at
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.documents import written
 from tests.driven import DrivenStream
@@ -29,7 +23,6 @@ DOCUMENT = """
 type: kdi_assets.components.TopicTable
 attributes: {{topic: {topic}, table: {table}, schema: "uuid string", date: current_date()}}
 """
-KDI = (sys.executable, "-c", "from kdi_assets.cli.main import main; main()")
 
 
 @pytest.fixture
@@ -40,27 +33,6 @@ def web(driven: DrivenFactory, environment: Settings, defs: Path) -> DrivenStrea
     web.produce(3, bad=1.0, seed=1)
     written(defs, web=DOCUMENT.format(topic=web.stream.topic, table=web.stream.table))
     return web
-
-
-@contextmanager
-def kdi(*arguments: str, stdout: int = subprocess.PIPE) -> Iterator[subprocess.Popen[bytes]]:
-    """A command that runs until it is interrupted; it ends with the block in any case."""
-    process = subprocess.Popen([*KDI, *arguments], stdout=stdout, stderr=subprocess.PIPE)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate(timeout=10)
-
-
-def read_until(fd: int, seen: Callable[[str], bool], *, seconds: float = 30) -> str:
-    """The output, up to where ``seen`` holds."""
-    told = ""
-    while not seen(told):
-        ready, _, _ = select.select([fd], [], [], seconds)
-        assert ready, f"nothing more came after {told!r}"
-        told += os.read(fd, 65536).decode()
-    return told
 
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -74,13 +46,6 @@ def scrape(url: str) -> Samples:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
-
-
-def served_at(stderr: IO[bytes]) -> str:
-    said = read_until(stderr.fileno(), lambda told: "/metrics\n" in told)
-    found = re.search(r"http://127\.0\.0\.1:\d+/metrics", said)
-    assert found, said
-    return found[0]
 
 
 @also_on_s3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import write_deltalake
@@ -16,9 +16,9 @@ from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.monitoring.metrics.totals import Totals
-from kdi_assets.stream.message_rules import Explode
 from kdi_assets.stream.stream import Cluster, OffsetRange
-from tests.broker.tables.test_audit import adds_up, both_ways
+from tests.broker.formats.order_items import ORDERS, order
+from tests.broker.tables.audits import adds_up, both_ways
 from tests.driven import DrivenStream, web_requests
 from tests.kafka_log import Produced, Publisher
 from tests.oracle import Reading, Row
@@ -27,20 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kdi_assets.dev.broker import Broker
-
-ORDERS: dict[str, Any] = {
-    "record_ddl": "id bigint, items array<struct<sku: string, qty: int>>",
-    "explode": Explode("item", "items"),
-    "columns": {"line": "concat(id, '-', item.sku)", "per": "12 / item.qty"},
-    "date_expression": "date_add(DATE'2026-03-01', coalesce(item.qty, 0) % 3)",
-    "filter": "id <> 999",
-    "coordinates": "kafka",
-}
-
-
-def order(number: int) -> str:
-    items = [{"sku": f"s{n}", "qty": n + 1} for n in range(number % 5)]
-    return json.dumps({"id": number, "items": items if number % 10 else None})
 
 
 def lines(message: Produced) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,11 @@ from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.stream.fields import Announce
 from kdi_assets.stream.message_format import FileNames, Files, Json, Parquet
 from kdi_assets.stream.message_rules import Expectation
+from tests.broker.formats.order_files import DAY, ORDERS
 from tests.conftest import DrivenFactory, TopicFactory, also_on_s3
 from tests.driven import WEB_REQUESTS, DrivenStream, Once
 
-DAY = date(2026, 3, 1)
 COLUMNS = ("method", "session_id", "status", "url", "uuid", "host", "date")
-ORDERS: dict[str, Any] = {
-    "record_ddl": "id bigint NOT NULL, price double, day date",
-    "columns": {"cents": "CAST(price * 100 AS bigint)", "file": "element_at(split(kafka.file, '/'), -1)"},
-    "date_expression": "day",
-    "coordinates": "kafka",
-}
 AT = ("id", "kafka.offset", "kafka.index", "kafka.count")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from kdi_assets.runtime.s3_access import s3_client
 from kdi_assets.stream.message_format import Files, Parquet
-from tests.broker.formats.test_files import DAY, ORDERS
+from tests.broker.formats.order_files import DAY, ORDERS
 from tests.conftest import DrivenFactory
 
 

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.rules.errors import ExpectationNotMet
 from kdi_assets.stream.message_rules import Expectation, Mask
-from tests.broker.tables.test_audit import adds_up
+from tests.broker.tables.audits import adds_up
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.kafka_log import Produced

@@ -26,12 +26,13 @@ from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.stream.stream import DateWindow, OffsetRange, Stream
+from tests.broker.tables.audits import adds_up, both_ways
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream
 from tests.tables.dead_letters import replayed, with_letters
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 
 @pytest.mark.core
@@ -181,19 +182,6 @@ def test_an_audit_without_spark_has_the_same_result_as_one_in_spark(
     assert deleted.complete and deleted.deleted and adds_up(deleted)
 
 
-def both_ways(web: DrivenStream, monkeypatch: pytest.MonkeyPatch) -> AuditReport:
-    """The report of an audit that must not ask for Spark; it must equal that of one that counts in Spark."""
-
-    def session() -> SparkSession:
-        raise AssertionError("Spark was asked for")
-
-    report = audit(web.stream, lake=web.lake, session=session)
-    with monkeypatch.context() as patched:
-        patched.setattr(account, "count_without_spark", lambda *_: None)
-        assert web.audit() == report
-    return report
-
-
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 GOOD = '{"meta": {"producer": {"timestamp": "2026-03-01T12:00:00Z"}}, "status": 200, "url": "http://a.b/"}'
 
@@ -322,10 +310,3 @@ def offsets_of(rows: pa.Table, start: int, end: int) -> pa.Array:
     """The rows with an offset in ``[start, end)``."""
     offsets = pc.struct_field(rows["meta"], ["kafka", "offset"])
     return pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
-
-
-def adds_up(report: AuditReport) -> bool:
-    """Every offset is exactly one thing, and additional ones are counted as twice."""
-    kept = report.became_rows + report.dead_letters + report.tombstones + report.filtered + report.gaps
-    kept += report.declared_losses
-    return report.offsets + report.twice == kept + report.deleted + report.missing

@@ -20,8 +20,9 @@ from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import CheckName, Checks, Cluster, DateWindow, FreshnessLimits
+from kdi_assets.stream.stream import Checks, Cluster, DateWindow, FreshnessLimits
 from sensors.check_tables import CheckTables, table_check_job
+from tests.broker.tables.checked import checked, wrong
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import WEB_REQUESTS, DrivenStream, web_requests, web_requests_document
 from tests.faults.topics import TransactionalPublisher
@@ -33,19 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FRESHNESS = FreshnessLimits(300, 1800)
-
-
-def checked(web: DrivenStream, *, drained: bool = False) -> dict[CheckName, CheckResult]:
-    """The results of all checks of the stream."""
-    return {
-        name: run_check(name, CheckSubject(web.stream, web.lake, web.session, drained=drained))
-        for name in web.stream.check_names
-    }
-
-
-def wrong(web: DrivenStream) -> dict[CheckName, str]:
-    """The checks that do not pass, and their levels."""
-    return {name: finding.level for name, finding in checked(web).items() if not finding.passed}
 
 
 def fresh(web: DrivenStream) -> CheckResult:

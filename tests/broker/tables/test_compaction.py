@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.delta.transaction import delta_log
 from kdi_assets.errors import KdiError
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.stream.upkeep import Upkeep
-from kdi_assets.upkeep.document_upkeep import DocumentUpkeep, keep_document, kept_tables, plan_upkeep
+from kdi_assets.upkeep.document_upkeep import DocumentUpkeep, kept_tables
 from kdi_assets.upkeep.errors import NotClusterable, RetentionTooShort, UpkeepGaveWay
 from kdi_assets.upkeep.table_upkeep import KeptTable, TableUpkeep, keep_table, plan_table_upkeep
+from tests.broker.tables.compacting import held_compaction, keep
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
-from tests.waiting import wait_until
 
 SOON = Upkeep(small_files=2)
 FORGETS_FILES = {"delta.deletedFileRetentionDuration": "interval 0 hours"}
-
-
-def keep(web: DrivenStream, *, now: datetime | None = None, thorough: bool = False) -> DocumentUpkeep:
-    now = now or datetime.now(UTC)
-    planned = plan_upkeep(web.stream, web.lake, now=now, thorough=thorough)
-    return keep_document(web.stream, web.lake, planned, session=web.session, now=now)
 
 
 def keep_own_table(web: DrivenStream, **fields: Any) -> TableUpkeep:
@@ -43,38 +32,6 @@ def keep_own_table(web: DrivenStream, **fields: Any) -> TableUpkeep:
     planned = plan_table_upkeep(table, now=now, vacuums=True)
     assert planned is not None
     return keep_table(table, planned, session=web.session)
-
-
-@contextmanager
-def held_compaction(web: DrivenStream, *, later: timedelta = timedelta()) -> Iterator[list[DocumentUpkeep]]:
-    """Compact in a thread until its files are written and it is about to commit; it goes on after the body.
-
-    Delta takes the lock of the table's log to read the log, and to commit. This thread holds the lock and lets the
-    other one pass until there are new files; it can itself commit meanwhile, because the lock is reentrant.
-    """
-    lock, done = delta_log(web.session(), web.uri).snapshotLock(), list[DocumentUpkeep]()
-    stored = data_files(web)
-    thread = Thread(target=lambda: done.append(keep(web, now=datetime.now(UTC) + later)), daemon=True)
-    lock.lock()
-    thread.start()
-    try:
-        while True:
-            wait_until(lambda: bool(lock.hasQueuedThreads()))
-            if data_files(web) != stored:
-                break
-            lock.unlock()
-            wait_until(lambda: not lock.hasQueuedThreads())
-            lock.lock()
-        assert TableLog.existing(web.uri).commit(web.version()).operation != "OPTIMIZE"
-        yield done
-    finally:
-        lock.unlock()
-        thread.join()
-
-
-def data_files(web: DrivenStream) -> set[Path]:
-    """The files in the table's folder, whether a version has them or not."""
-    return set(Path(web.uri).rglob("part-*.parquet"))
 
 
 def test_a_drain_commits_over_a_compaction_that_came_between_its_plan_and_its_commit(driven: DrivenFactory) -> None:

@@ -18,7 +18,7 @@ from kdi_assets.monitoring.commit_history import commit_history
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.resolve import Decision
 from kdi_assets.replay.replay_letters import replay_letters
-from tests.broker.tables.test_audit import adds_up
+from tests.broker.tables.audits import adds_up
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import WEB_REQUESTS, DrivenStream, web_requests_document
 from tests.faults import others

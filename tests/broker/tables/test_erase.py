@@ -22,7 +22,7 @@ from kdi_assets.upkeep.erase import EraseReport, erase
 from kdi_assets.upkeep.erase_downstream import Downstream, downstream_of, follow_erasure, vacuum_all
 from kdi_assets.upkeep.erase_selection import EraseFilter
 from kdi_assets.upkeep.errors import ErasedRowsLeft, EraseRefused
-from tests.broker.tables.test_compaction import held_compaction
+from tests.broker.tables.compacting import held_compaction
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
 from tests.refined import refined_table

@@ -19,8 +19,8 @@ from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.settings import Settings
 from kdi_assets.stream.message_rules import Mask
 from tests.conftest import DrivenFactory
-from tests.deployment.lineage_receiver import LineageReceiver, receiving
 from tests.driven import DrivenStream
+from tests.receivers.lineage_receiver import LineageReceiver, receiving
 
 
 @pytest.fixture

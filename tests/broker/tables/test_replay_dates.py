@@ -18,7 +18,7 @@ from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.report import MessagesGone, ReplayReport
 from kdi_assets.stream.message_rules import DeadLetterLimit
 from kdi_assets.stream.stream import OffsetRange
-from tests.broker.formats.test_explode import ORDERS, order
+from tests.broker.formats.order_items import ORDERS, order
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream
 from tests.faults.topics import delete_records

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from threading import Timer
 from typing import Any
@@ -13,55 +11,15 @@ import pytest
 from dagster import DagsterInstance
 
 from kdi_assets.components.names import table_key, topic_key
-from kdi_assets.components.table_asset import table_asset
 from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.errors import KdiError
-from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
 from kdi_assets.sources.kafka.errors import TopicMissing
-from kdi_assets.stream.stream import DateWindow, DrainWhen, Stream, TopicPartition
-from resources.spark import SparkResource
-from sensors.lag import lag_sensor
+from kdi_assets.stream.stream import DateWindow
 from sensors.observe import OBSERVE_SECONDS, Observations
-from tests.dagster.fakes import UNREACHABLE, ScriptedDrain, a_stream, no_audit, range_tags, tick, today, unfinished_run
+from tests.dagster.fakes import UNREACHABLE, a_stream, range_tags, today, unfinished_run
+from tests.dagster.sensors.scripted_cluster import CLICKS, ORDERS, PAYMENTS, Cluster
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("lake_in_environment")]
-
-AT_ONCE = DrainWhen(min_gap_seconds=0)
-ORDERS, CLICKS, PAYMENTS = (a_stream(f"bronze/{name}", drain_when=AT_ONCE) for name in ("orders", "clicks", "payments"))
-
-
-@dataclass
-class Cluster:
-    """Scripted backlogs, and the code location with the sensor."""
-
-    instance: DagsterInstance
-    streams: Sequence[Stream] = (ORDERS, CLICKS, PAYMENTS)
-    waiting: dict[str, int] = field(default_factory=dict)
-    refusals: dict[str, KdiError] = field(default_factory=dict)
-    cursor: str | None = None
-    wait_seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._sensor = lag_sensor("main", self.streams, read_backlogs=self.look, wait_seconds=self.wait_seconds)
-
-    def look(self, streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
-        return [self._backlog(stream) for stream in streams]
-
-    def _backlog(self, stream: Stream) -> Backlog:
-        offsets = self.waiting.get(stream.name, 0)
-        waits = {TopicPartition(stream.topic, 0): PartitionBacklog(0, offsets, 0)}
-        lag = 2.0 if offsets else None
-        return Backlog(stream.name, waits, offsets, lag, self.refusals.get(stream.name), 0)
-
-    def definitions(self) -> dg.Definitions:
-        assets = [table_asset(s, drain=ScriptedDrain(), audit=no_audit) for s in self.streams]
-        return dg.Definitions(assets=assets, sensors=[self._sensor], resources={"spark": SparkResource()})
-
-    def tick(self) -> dg.SensorExecutionData:
-        """Evaluate the sensor as the daemon does, and keep its cursor for the next tick."""
-        data = tick(self.instance, self.definitions(), self.cursor)
-        self.cursor = data.cursor
-        return data
 
 
 def requested(data: dg.SensorExecutionData) -> list[list[str]]:

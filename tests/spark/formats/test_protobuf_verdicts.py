@@ -18,8 +18,8 @@ from kdi_assets.stream.message_rules import Contract
 from kdi_assets.stream.stream import Cluster, Stream
 from tests.formats.protobuf_messages import SHOP, descriptors, message_class, random_message, read_row, said
 from tests.formats.verdicts import Verdict, verdicts_of
+from tests.formats.wire import of, varint
 from tests.judged import Judged, judged, stream_of
-from tests.unit.formats.test_protobuf_payloads import of, varint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,7 +28,7 @@ from tests.documents import stream as a_document
 from tests.documents import written
 from tests.table_by_hand import TableByHand
 from tests.typed import Kdi
-from tests.unit.monitoring.test_backlog import waits
+from tests.unit.monitoring.backlogs import waits
 
 ONE_SECOND, EIGHT_SECONDS, A_WHILE = 0, 3 * BUCKETS_PER_OCTAVE, 8 * BUCKETS_PER_OCTAVE  # buckets
 

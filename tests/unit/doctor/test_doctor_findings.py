@@ -27,8 +27,8 @@ from kdi_assets.sources.source import Retention
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
 from tests.formats.fake_registry import RunningRegistry
-from tests.unit.monitoring.test_backlog import waits
-from tests.unit.runtime.test_java import told_java
+from tests.unit.monitoring.backlogs import waits
+from tests.unit.runtime.java_homes import told_java
 
 GIB = 1 << 30
 ROOMY = Space("/lake", 100 * GIB, 50 * GIB, 1_000_000, 500_000)

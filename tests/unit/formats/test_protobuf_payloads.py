@@ -25,6 +25,7 @@ from tests.formats.protobuf_messages import (
     read_row,
     said,
 )
+from tests.formats.wire import of, varint
 
 SEED = 7
 DAMAGED = 1500
@@ -50,20 +51,6 @@ def shop(values: Sequence[bytes | None]) -> list[Row | Reason]:
 
 def legacy(values: Sequence[bytes | None]) -> list[Row | Reason]:
     return decoded(Payloads(descriptors(LEGACY), "legacy.Order"), values)
-
-
-def varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
-
-
-def of(number: int, wire_type: int, rest: bytes) -> bytes:
-    """A field on the wire."""
-    body = varint(len(rest)) + rest if wire_type == 2 else rest
-    return varint(number << 3 | wire_type) + body
 
 
 @pytest.mark.parametrize(("decode", "message"), [(shop, ORDER), (legacy, OLD_ORDER)], ids=["proto3", "proto2"])

@@ -13,7 +13,7 @@ from kdi_assets.formats.protobuf.payloads import Payloads, decoding
 from kdi_assets.formats.protobuf.records import record_of
 from kdi_assets.formats.registry.schema import Referenced, Schema
 from tests.formats.protobuf_messages import SHOP, descriptors
-from tests.unit.formats.test_protobuf_payloads import of, varint
+from tests.formats.wire import of, varint
 
 ONE = b"\x01"
 MARKS = of(7, 0, ONE)

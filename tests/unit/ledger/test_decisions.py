@@ -27,7 +27,7 @@ from kdi_assets.stream.stream import TopicPartition
 from tests.faults.chaos.decisions import Walk, steps_of
 from tests.faults.chaos.model import Model
 from tests.table_by_hand import TOPIC, TableByHand, orders
-from tests.unit.ledger.test_plan import ledger
+from tests.unit.ledger.plans import ledger
 
 P0, P1, P2 = (TopicPartition(TOPIC, n) for n in range(3))
 LETTERS = DeadLettersAt("letters", 4)

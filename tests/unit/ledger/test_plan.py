@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from kdi_assets.drain.plan import Plan, needed_position_commit, plan_drain
+from kdi_assets.drain.plan import needed_position_commit
 from kdi_assets.drain.plan_errors import (
     BrokerEndBelowPosition,
     PositionBelowStart,
@@ -23,33 +22,8 @@ from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.commit import next_entry
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
-from kdi_assets.sources.source import BrokerOffsets, TopicState
-from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
-
-NOW = datetime(2026, 5, 5, tzinfo=UTC)
-P0, P1, P2 = (TopicPartition("orders", n) for n in range(3))
-
-
-def orders(**fields: Any) -> Stream:
-    main = Cluster("main", "nowhere:1")
-    given = {"topic": "orders", "table": "bronze/orders", "record_ddl": "a int", "date_expression": "x", **fields}
-    return Stream(cluster=main, **given)
-
-
-def ledger(positions: dict[TopicPartition, int], **fields: Any) -> LedgerState:
-    ids = {f"orders-{tp.partition}": at - 1 for tp, at in positions.items()}
-    known = {"table_id_matches": True, "topic_id_matches": True, "restored_to": None, "entry": None}
-    given: dict[str, Any] = {"version": 7, "ledger_version": 7, "positions": positions, "transactions": ids, **known}
-    return LedgerState(**{"uri": "/lake/bronze/orders", "table_id": "table", **given, **fields})
-
-
-def topic(held: dict[TopicPartition, tuple[int, int]], *, open_offsets: int = 0) -> TopicState:
-    offsets = {tp: BrokerOffsets(earliest, end, end + open_offsets) for tp, (earliest, end) in held.items()}
-    return TopicState("orders", "topic-id", offsets)
-
-
-def plan(state: LedgerState, held: TopicState, *, stream: Stream | None = None, **options: Any) -> Plan:
-    return plan_drain(stream or orders(), ledger=state, topic=held, now=NOW, **options)
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from tests.unit.ledger.plans import NOW, P0, P1, P2, ledger, orders, plan, topic
 
 
 def test_a_plan_reads_from_the_positions_to_the_last_stable_offsets() -> None:

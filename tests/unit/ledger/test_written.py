@@ -24,7 +24,7 @@ from kdi_assets.ledger.recent_commits import LedgerCommit
 from kdi_assets.stream.message_format import Bytes, Csv
 from kdi_assets.stream.message_rules import Mask
 from kdi_assets.stream.stream import Cluster, Stream
-from tests.unit.ledger.test_plan import P0, ledger, orders, plan, topic
+from tests.unit.ledger.plans import P0, ledger, orders, plan, topic
 
 NOW = datetime(2026, 5, 5, tzinfo=UTC)
 

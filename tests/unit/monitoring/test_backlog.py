@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
 from kdi_assets.ledger.recent_commits import DEFAULT_PACE, LedgerCommit, Pace, bytes_per_offset, bytes_to_expect, pace
 from kdi_assets.monitoring.backlog import PATIENCE, Backlog, PartitionBacklog, PositionSample, State, status_word, worst
@@ -15,28 +14,11 @@ from kdi_assets.monitoring.partition_backlog import time_to_loss
 from kdi_assets.sources.kafka.errors import TopicMissing
 from kdi_assets.sources.kafka.topic_config import retention_of
 from kdi_assets.sources.source import Retention
-from kdi_assets.stream.stream import DrainWhen, OffsetRange, TopicPartition
+from kdi_assets.stream.stream import DrainWhen, OffsetRange
+from tests.unit.monitoring.backlogs import P0, P1
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
-P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 DAY = 86_400.0
-
-
-def waits(
-    offsets: int = 0,
-    lag: float | None = None,
-    *,
-    stream: str = "bronze/orders",
-    position: int = 100,
-    held: int = 0,
-    refusal: KdiError | None = None,
-    rate: float | None = None,
-    loss: float | None = None,
-    word: State | None = State.OK,
-) -> Backlog:
-    """The backlog of a stream with one topic partition."""
-    seen = PartitionBacklog(position, position + offsets, 0, held, None, lag, rate, loss, word)
-    return Backlog(stream, {P0: seen}, offsets, lag, refusal, held)
 
 
 def backlog(*partitions: PartitionBacklog, pace: Pace = DEFAULT_PACE) -> Backlog:

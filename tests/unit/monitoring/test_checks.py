@@ -19,7 +19,7 @@ from kdi_assets.sources.kafka.errors import BrokerUnreachable
 from kdi_assets.stream.message_rules import Expectation
 from kdi_assets.stream.stream import CheckName, Checks, FreshnessLimits, OffsetRange, Stream, TopicPartition
 from tests.table_by_hand import TOPIC, TP, TableByHand, data_file, orders, position
-from tests.unit.monitoring.test_backlog import waits
+from tests.unit.monitoring.backlogs import waits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

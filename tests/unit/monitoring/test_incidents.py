@@ -16,7 +16,7 @@ from kdi_assets.stream.stream import Cluster, Status, Stream, TopicPartition
 from sensors.incidents import MOMENT_SECONDS, IncidentKind, after_delivery, current_incidents, notices, track
 from sensors.memory import Memory, TrackedIncident
 from sensors.policy import progress_digest
-from tests.unit.monitoring.test_backlog import waits
+from tests.unit.monitoring.backlogs import waits
 
 NAME, TP = "bronze/orders", TopicPartition("orders", 0)
 MAIN = Cluster("main", "localhost:9092")

@@ -17,7 +17,7 @@ from kdi_assets.stream.stream import Cluster, DrainWhen, Status, Stream
 from sensors.memory import Memories, Memory, read_cursor, write_cursor
 from sensors.policy import Due, TickDecision, backoff_seconds, explain, progress_digest, streams_to_drain
 from sensors.requests import LANES, ONE_RUN_SECONDS, packs, run_requests
-from tests.unit.monitoring.test_backlog import waits
+from tests.unit.monitoring.backlogs import waits
 
 NOW = 1_800_000_000.0
 BEGUN = Memory(table_id="id", reconciled=0)

@@ -34,7 +34,7 @@ from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
 from kdi_assets.stream.served_table import DuckDb, Postgres, ServedTableSpec
 from kdi_assets.stream.stream import OffsetRange
 from kdi_assets.upkeep.erase_downstream import Downstream, follow_erasure
-from tests.deployment.lineage_receiver import LineageReceiver, receiving
+from tests.receivers.lineage_receiver import LineageReceiver, receiving
 from tests.table_by_hand import TP, TableByHand, orders
 
 TODAY = date(2026, 5, 4)

@@ -6,8 +6,8 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
@@ -18,7 +18,6 @@ import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State
 from kdi_assets.monitoring.follower_rows import FollowerRow
 from kdi_assets.monitoring.metrics import collector, downstream
@@ -31,8 +30,9 @@ from kdi_assets.serve.errors import SourceGone
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
 from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
-from kdi_assets.stream.stream import Cluster, FreshnessLimits, OffsetRange, Stream, TopicPartition
+from kdi_assets.stream.stream import Cluster, FreshnessLimits, OffsetRange, Stream
 from tests.table_by_hand import TP, TableByHand
+from tests.unit.monitoring.scripted_look import Seen
 
 NOW = datetime.now(UTC)
 MAIN = Cluster("main", "localhost:9092")
@@ -40,26 +40,6 @@ STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", MAIN)
 CLICKS = Stream("clicks", "bronze/clicks", "id bigint", "current_date()", MAIN)
 LABELS = {"stream": "bronze/orders", "topic": "orders"}
 SILENT = BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
-
-
-@dataclass
-class Seen:
-    """A scripted look that counts its calls."""
-
-    partitions: Mapping[str, PartitionBacklog] = field(default_factory=dict)
-    refusals: Mapping[str, KdiError] = field(default_factory=dict)
-    looks: int = 0
-
-    def __call__(self, streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
-        self.looks += 1
-        return [self._backlog(stream) for stream in streams]
-
-    def _backlog(self, stream: Stream) -> Backlog:
-        idle = PartitionBacklog(100, 100, 0, word=State.OK)
-        held = self.partitions.get(stream.name, idle)
-        refusal = self.refusals.get(stream.name)
-        partitions = {} if refusal else {TopicPartition(stream.topic, 0): held}
-        return Backlog(stream.name, partitions, held.offsets, held.lag_seconds, refusal, 0)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from kdi_assets.monitoring.metrics.collector import stream_collector
 from kdi_assets.monitoring.metrics.statsd import LINES, PACKET_BYTES, PREFIXES, StatsdNames, StatsdSender
 from kdi_assets.stream.stream import FreshnessLimits
 from tests.table_by_hand import TableByHand, orders
-from tests.unit.monitoring.test_metrics import Seen
+from tests.unit.monitoring.scripted_look import Seen
 
 NOW = datetime.now(UTC)
 

