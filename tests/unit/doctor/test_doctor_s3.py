@@ -45,69 +45,78 @@ def test_a_bucket_that_has_everything_is_fine(bucket: str) -> None:
     )
 
 
-def test_the_wrong_region_is_named_with_the_right_one(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_REGION", "us-west-2")
+@pytest.mark.parametrize(
+    ("setting", "of", "found", "says"),
+    [
+        pytest.param(
+            {"AWS_REGION": "us-west-2"},
+            "",
+            "wrong region",
+            ("the bucket is in eu-central-1, and our settings name us-west-2", "export AWS_REGION=eu-central-1"),
+            id="another region",
+        ),
+        pytest.param(
+            {}, "s3://no-such-bucket", "storage refused", ("create the bucket, or correct KDI_LAKE",), id="no bucket"
+        ),
+        pytest.param(
+            {"AWS_PROFILE": "no-such-profile"}, "", "credentials refused", ("no-such-profile",), id="no profile"
+        ),
+        pytest.param({"AWS_S3_LOCKING_PROVIDER": "dynamodb"}, "", "other lock", (), id="a lock through DynamoDB"),
+    ],
+)
+def test_a_wrong_setting_is_named(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, setting: dict[str, str], of: str, found: str, says: tuple[str, ...]
+) -> None:
+    for name, value in setting.items():
+        monkeypatch.setenv(name, value)
 
-    fault = the_fault(f"{bucket}/lake")
+    fault = the_fault(f"{of or bucket}/lake")
 
-    assert (fault.verdict, fault.found) == (Verdict.WRONG, "wrong region")
-    assert "the bucket is in eu-central-1, and our settings name us-west-2" in str(fault.trouble)
-    assert "export AWS_REGION=eu-central-1" in str(fault.trouble)
-
-
-@pytest.mark.usefixtures("bucket")
-def test_a_bucket_that_is_missing_is_named() -> None:
-    fault = the_fault("s3://no-such-bucket/lake")
-
-    assert (fault.verdict, fault.found) == (Verdict.WRONG, "storage refused")
-    assert "create the bucket, or correct KDI_LAKE" in str(fault.trouble)
+    assert (fault.verdict, fault.found) == (Verdict.WRONG, found)
+    assert [text for text in says if text not in str(fault.trouble)] == []
 
 
-def test_no_right_to_put_names_the_rights(store: ObjectStore) -> None:
-    store.refused = {"PUT": (403, "AccessDenied")}
+RIGHTS = "s3:PutObject and s3:DeleteObject below s3://bucket/lake"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "verdict", "found", "says"),
+    [
+        pytest.param(
+            "refused",
+            {"PUT": (403, "AccessDenied")},
+            Verdict.WRONG,
+            "storage refused",
+            ("refuses to write", RIGHTS),
+            id="no right to put",
+        ),
+        pytest.param(
+            "conditions",
+            "ignored",
+            Verdict.WRONG,
+            "put if absent missing",
+            ("use a storage with conditional put",),
+            id="no conditional put",
+        ),
+        pytest.param(
+            "ahead",
+            timedelta(minutes=5),
+            Verdict.WARNING,
+            "clock skewed",
+            ("timedatectl",),
+            id="a clock five minutes off",
+        ),
+    ],
+)
+def test_a_fault_of_the_storage_is_named(
+    store: ObjectStore, name: str, value: object, verdict: Verdict, found: str, says: tuple[str, ...]
+) -> None:
+    setattr(store, name, value)
 
     fault = the_fault("s3://bucket/lake")
 
-    assert (fault.verdict, fault.found) == (Verdict.WRONG, "storage refused")
-    assert "refuses to write" in str(fault.trouble)
-    assert "s3:PutObject and s3:DeleteObject below s3://bucket/lake" in str(fault.trouble)
-
-
-def test_a_storage_without_conditional_put_is_wrong(store: ObjectStore) -> None:
-    store.conditions = "ignored"
-
-    fault = the_fault("s3://bucket/lake")
-
-    assert (fault.verdict, fault.found) == (Verdict.WRONG, "put if absent missing")
-    assert "use a storage with conditional put" in str(fault.trouble)
-
-
-def test_a_clock_five_minutes_off_is_a_warning(store: ObjectStore) -> None:
-    store.ahead = timedelta(minutes=5)
-
-    fault = the_fault("s3://bucket/lake")
-
-    assert (fault.verdict, fault.found) == (Verdict.WARNING, "clock skewed")
-    assert "timedatectl" in str(fault.trouble)
-
-
-@pytest.mark.usefixtures("bucket")
-def test_a_profile_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "no-such-profile")
-
-    fault = the_fault("s3://bucket/lake")
-
-    assert (fault.verdict, fault.found) == (Verdict.WRONG, "credentials refused")
-    assert "no-such-profile" in str(fault.trouble)
-
-
-@pytest.mark.usefixtures("bucket")
-def test_a_lock_through_dynamodb_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_S3_LOCKING_PROVIDER", "dynamodb")
-
-    fault = the_fault("s3://bucket/lake")
-
-    assert (fault.verdict, fault.found) == (Verdict.WRONG, "other lock")
+    assert (fault.verdict, fault.found) == (verdict, found)
+    assert [text for text in says if text not in str(fault.trouble)] == []
 
 
 def test_the_proof_stays_in_the_lake_and_is_repeated_by_one_put(bucket: str) -> None:
