@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import prices
 from benchmarks.stream_simulation import (
     Cost,
     Costs,
@@ -77,9 +76,3 @@ def test_a_second_driver_shares_the_work_of_one_that_falls_behind() -> None:
 
 def test_the_measured_drains_are_found_on_their_page() -> None:
     assert [messages for messages, _ in measured_drains()] == [1_000, 100_000, 1_000_000]
-
-
-def test_the_sums_of_a_day_are_hours_times_prices() -> None:
-    assert prices.tasks_a_day(2) - prices.tasks_a_day(1) == pytest.approx(24 * (4 * 0.04048 + 8 * 0.004445))
-    assert prices.smallest_services(70) == pytest.approx(70 * 24 * (0.25 * 0.04048 + 0.5 * 0.004445))
-    assert prices.writes(1_000_000) == pytest.approx(5.0)
