@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kdi_assets.stream.message_rules import Explode
-
-if TYPE_CHECKING:
-    pass
 
 ORDERS: dict[str, Any] = {
     "record_ddl": "id bigint, items array<struct<sku: string, qty: int>>",

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.stream.stream import CheckName
 from tests.driven import DrivenStream
-
-if TYPE_CHECKING:
-    pass
 
 
 def checked(web: DrivenStream, *, drained: bool = False) -> dict[CheckName, CheckResult]:

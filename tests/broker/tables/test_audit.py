@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,9 +30,6 @@ from tests.broker.tables.audits import adds_up, both_ways
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream
 from tests.tables.dead_letters import replayed, with_letters
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.mark.core

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import dagster as dg
 import pyarrow as pa
@@ -44,9 +43,6 @@ from tests.dagster.refined_world import (
     refined_assets,
     run_refined,
 )
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 core = pytest.mark.core

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kdi_assets.refine.errors import NameOfOurColumn, RowsNotComputable
 from tests.refined import Lakeside, refined_table
-
-if TYPE_CHECKING:
-    pass
 
 DAY = date(2026, 1, 1)
 EVENTS = "bronze/events"

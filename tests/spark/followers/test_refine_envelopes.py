@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,9 +13,6 @@ from kdi_assets.refine.errors import NullKeys
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from tests.documents import refined, written
 from tests.refined import Lakeside
-
-if TYPE_CHECKING:
-    pass
 
 DAY = date(2026, 1, 1)
 ROW = "struct<id: bigint, name: string, city: string, op: string>"

@@ -17,10 +17,11 @@ from kdi_assets.ledger.entry import DeadLettersAt, LastRead, LedgerEntry
 from kdi_assets.ledger.errors import PositionWithoutBookmark
 from kdi_assets.ledger.positions import RETIRED, LedgerState, read_ledger
 from kdi_assets.ledger.routes import Routes
+from kdi_assets.recovery.accept_loss import accept_loss, losses
 from kdi_assets.recovery.adopt import adopt, adopt_dead_letters
 from kdi_assets.recovery.context import Action, ProposedPositions, ResolveContext
 from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.recovery.resolve import accept_loss, losses, new_topic
+from kdi_assets.recovery.resolve import new_topic
 from kdi_assets.recovery.rewind import Target, rewind
 from kdi_assets.sources.source import AtPosition, BrokerOffsets, TopicState
 from kdi_assets.stream.stream import TopicPartition
