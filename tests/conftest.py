@@ -22,11 +22,12 @@ from kdi_assets.serve.postgres.embedded import EmbeddedPostgres
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Cluster
 from tests.driven import DrivenStream, web_requests
+from tests.formats.registry import RealRegistry, fetched_registry
 from tests.interpreted import interpreting
 from tests.kafka_log import Publisher
 from tests.matrix import Matrix, mark_up
+from tests.receivers.webhook import Webhook, receiving
 from tests.refined import Lakeside
-from tests.registry import RealRegistry, fetched_registry
 from tests.slices import Slice
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ BROKER_TURNS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "
 ROOM = ("-Xmn640m", "-XX:MetaspaceSize=400m")
 ON_ONE_SYSTEM = (
     "browser/test_dagster_ui.py",
-    "faults/test_cluster.py",
-    "faults/test_deployment.py",
+    "faults/systems/test_cluster.py",
+    "faults/systems/test_deployment.py",
     "faults/test_soak.py",
 )
 INTERPRETED_FOLDERS = ("broker", "faults")
@@ -283,7 +284,7 @@ def lakeside(spark: SparkSession, lake: str) -> Lakeside:
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedPostgres]:
     """A PostgreSQL server, for one module."""
-    from tests.served import running_server
+    from tests.tables.served import running_server
 
     with running_server() as running:
         yield running
@@ -305,6 +306,14 @@ def defs(tmp_path: Path) -> Path:
     folder = tmp_path / "defs"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    """A receiver of alerts, which the environment names."""
+    with receiving() as receiver:
+        monkeypatch.setenv("KDI_ALERT_WEBHOOK", receiver.url)
+        yield receiver
 
 
 class DrivenFactory(Protocol):

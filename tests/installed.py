@@ -37,7 +37,16 @@ def sources() -> Iterator[Path]:
 def install(folder: Path) -> Path:
     """Install the package as pip does: not editable, built without a network; ``folder`` is then Python's path."""
     with sources() as source:
-        command = [*PIP, "install", "--quiet", "--no-compile", "--no-deps", "--no-build-isolation", "--target", folder]
+        command: list[str | Path] = [
+            *PIP,
+            "install",
+            "--quiet",
+            "--no-compile",
+            "--no-deps",
+            "--no-build-isolation",
+            "--target",
+            folder,
+        ]
         subprocess.run([*command, source], check=True)
     return folder
 

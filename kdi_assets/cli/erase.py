@@ -24,8 +24,8 @@ Where = Annotated[str, typer.Option(help="Spark SQL condition over the table's c
 DeadLettersWhere = Annotated[
     str, typer.Option(help="The same over the dead letters: key, value, headers, partition, offset, reason, …")
 ]
-EraseAgain = Annotated[bool, typer.Option("--again", help="What was erased before and is there again.")]
-EraseBecause = Annotated[str, typer.Option(help="Why; the ledger keeps it. Needed with --yes.")]
+AgainOption = Annotated[bool, typer.Option("--again", help="What was erased before and is there again.")]
+BecauseOption = Annotated[str, typer.Option(help="Why; the ledger keeps it. Needed with --yes.")]
 VacuumNow = Annotated[bool, typer.Option("--vacuum", help="Remove the files at once, before the retention.")]
 
 
@@ -33,8 +33,8 @@ def erase(
     stream: StreamName,
     where: Where = "",
     dead_letters_where: DeadLettersWhere = "",
-    again: EraseAgain = False,
-    because: EraseBecause = "",
+    again: AgainOption = False,
+    because: BecauseOption = "",
     yes: Yes = False,
     vacuum: VacuumNow = False,
     defs: Defs = None,

@@ -44,9 +44,8 @@ _NEW, _LATE = "_kdi_is_new", "_kdi_late"
 def _in_order(mode: Upsert) -> WindowSpec:
     """The changes of a key, the oldest first."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
-    return Window.partitionBy(*mode.keys).orderBy(SEQUENCE, F.col(f"{AT}.partition"), F.col(f"{AT}.offset"))
+    return Window.partitionBy(*mode.keys).orderBy(SEQUENCE, f"{AT}.partition", f"{AT}.offset")
 
 
 def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tuple[TableChange, DataFrame]:
@@ -83,8 +82,8 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
     known = _known_changes(held, recorded, new, mode)
     both = known.withColumn(_NEW, F.lit(False)).unionByName(new.withColumn(_NEW, F.lit(True)))
     counted = Observation()
-    ordered = _ordered(both, mode)
-    ordered = ordered.observe(counted, F.count_if(_LATE).alias("late"), F.count_if(_NEW).alias("new"))
+    late_and_new = F.count_if(_LATE).alias("late"), F.count_if(_NEW).alias("new")
+    ordered = _ordered(both, mode).observe(counted, *late_and_new)
     states, unknown = _counting_unknown_values(_states(ordered, mode), mode)
     return TableChange(states, OfKeys(keys, unique, files), counted=counted, unknown=unknown), new
 

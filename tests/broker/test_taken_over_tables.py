@@ -30,7 +30,7 @@ from tests.driven import DrivenStream, web_requests_document
 from tests.faults.topics import make_again
 from tests.kafka_log import Produced
 from tests.oracle import WEB_REQUESTS, Reading, web_request
-from tests.predecessor_table import COORDINATES, MICROS, PredecessorTable
+from tests.predecessor.table import COORDINATES, MICROS, PredecessorTable
 from tests.typed import Kdi
 
 FOUR = {**COORDINATES, "timestamp": MICROS}

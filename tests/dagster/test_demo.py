@@ -24,7 +24,7 @@ from kdi_assets.runtime.processes import Child
 from tests.browser import conftest as ui
 from tests.browser.site import START_SECONDS, answers
 from tests.conftest import CHECKOUT
-from tests.secrets import KEYS, files_with_keys
+from tests.storage.secrets import KEYS, files_with_keys
 from tests.waiting import wait_until
 
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -13,7 +13,7 @@ import pytest
 from kdi_assets.dev.s3_server import S3Server
 from kdi_assets.settings import Settings
 from tests.faults.doomed_drain import Doom, Doomed, HasTable
-from tests.faults.guarded import Guarded, guarded_broker
+from tests.faults.kafka.guarded import Guarded, guarded_broker
 from tests.faults.warm_driver import WarmDriver
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.json import JsonDecoder
 from kdi_assets.stream.message_format import Json, SchemaFile
-from tests.verdicts import Verdict, Verdicts, verdicts_of
+from tests.formats.verdicts import Verdict, Verdicts, verdicts_of
 
 pytestmark = pytest.mark.core
 

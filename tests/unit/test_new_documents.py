@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -16,7 +17,7 @@ def scaffold(folder: Path, component: str, name: str) -> None:
     """As `dg scaffold defs kdi_assets.components.COMPONENT NAME` does it."""
     target = folder / name
     target.mkdir()
-    request: dg.ScaffoldRequest[None] = dg.ScaffoldRequest(
+    request: dg.ScaffoldRequest[Any] = dg.ScaffoldRequest(
         type_name=f"kdi_assets.components.{component}",
         target_path=target,
         scaffold_format="yaml",

@@ -11,9 +11,9 @@ from tests.faults.chaos.drains import DRAINS, befallen
 from tests.faults.chaos.kinesis_faults import drain_while, fail_requests
 from tests.faults.chaos.kinesis_world import KinesisWorld
 from tests.faults.chaos.world import Action
-from tests.kinesis_drains import HOUR
+from tests.kinesis.drains import HOUR
+from tests.kinesis.kpl import UserRecord
 from tests.kinesis_ledger import live_entries
-from tests.kpl import UserRecord
 
 MOST = 4
 """Open shards."""

@@ -17,7 +17,7 @@ from tests.faults.chaos.drains import told
 from tests.faults.chaos.kinesis_world import KinesisWorld
 from tests.faults.chaos.world import Action
 from tests.faults.kinesis.failing_requests import KINDS, OPERATIONS
-from tests.kinesis_drains import NEVER_NEAR_MS
+from tests.kinesis.drains import NEVER_NEAR_MS
 
 READING = ("GetRecords", "SubscribeToShard")
 OF_READING: tuple[dict[str, Any], ...] = (

@@ -21,9 +21,9 @@ from kdi_assets.stream.kinesis_stream import Consumer, KinesisStream
 from kdi_assets.stream.stream import Stream, TopicPartition
 from tests.faults.chaos.readers import At
 from tests.faults.chaos.world import World
-from tests.kinesis_drains import Put
+from tests.kinesis.drains import Put
+from tests.kinesis.oracle import MOST_EARLY, assert_rows_are
 from tests.kinesis_ledger import Between, LedgerReading, PutRecord, Shard, live_entries, read_by_ledger
-from tests.kinesis_oracle import MOST_EARLY, assert_rows_are
 
 SUBSCRIBED_AGAIN_SECONDS = 6
 """A second subscription within five seconds would be refused."""

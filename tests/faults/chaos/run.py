@@ -36,7 +36,7 @@ from tests.faults.chaos.parts import Parts, say, started_parts
 from tests.faults.chaos.readers import Readers
 from tests.faults.chaos.world import Action, World
 from tests.faults.topics import stream_over
-from tests.kinesis_drains import Put
+from tests.kinesis.drains import Put
 from tests.oracle import entries
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.sources.kinesis import client
 from kdi_assets.sources.kinesis.errors import KinesisUnanswered
 from tests.faults.kinesis.failing_requests import KINDS, OPERATIONS
-from tests.kinesis_drains import EFO, POLLING, Put
+from tests.kinesis.drains import EFO, POLLING, Put
 
 pytestmark = pytest.mark.scenario("Kinesis: requests throttled, failed, cut off, repeated")
 

@@ -33,9 +33,9 @@ from kdi_assets.sources.kinesis.errors import SeamOpen
 from kdi_assets.sources.kinesis.reader import ShardStart
 from kdi_assets.sources.kinesis.shards import ListedShard, list_shards
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
-from tests.kinesis import HASH_KEYS, kinesis_client
-from tests.kinesis_drains import Crash, Put, crash_at
-from tests.kpl import MAGIC, UserRecord, aggregate_of, aggregated, hash_key, parse_aggregate, sealed
+from tests.kinesis.drains import Crash, Put, crash_at
+from tests.kinesis.endpoint import HASH_KEYS, kinesis_client
+from tests.kinesis.kpl import MAGIC, UserRecord, aggregate_of, aggregated, hash_key, parse_aggregate, sealed
 from tests.oracle import read_back
 
 ALL = (date(2020, 1, 1), date(2040, 1, 1))

@@ -11,7 +11,7 @@ from kdi_assets.audit.audit import audit
 from kdi_assets.audit.source_comparison import compare
 from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.sources.kinesis.shards import id_of
-from tests.kinesis_drains import Put, described
+from tests.kinesis.drains import Put, described
 
 
 def test_two_readers_share_a_stream_at_a_checkpoint_without_a_hole_or_a_row_twice(

@@ -10,7 +10,7 @@ from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.client import digest_of
 from kdi_assets.sources.kinesis.errors import CheckpointUnusable
 from kdi_assets.sources.kinesis.shards import id_of
-from tests.kinesis_shard import DAY, OneShard
+from tests.kinesis.shard import DAY, OneShard
 
 MIDDLE = str(1 << 127)
 

@@ -21,7 +21,7 @@ from kdi_assets.sensors.policy import progress_digest, streams_to_drain
 from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.look import RENEWALS
 from kdi_assets.stream.stream import TopicPartition
-from tests.kinesis_shard import DAY, OneShard
+from tests.kinesis.shard import DAY, OneShard
 from tests.table_by_hand import TOPIC, TP, TableByHand, orders
 
 if TYPE_CHECKING:

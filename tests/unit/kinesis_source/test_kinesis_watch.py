@@ -35,7 +35,7 @@ from kdi_assets.sources.kinesis.watch import COMMAND_ATTEMPTS, LOOKS, SUMMARIES_
 from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.stream import Stream, TopicPartition
-from tests.kinesis_shard import DAY, OneShard
+from tests.kinesis.shard import DAY, OneShard
 from tests.table_by_hand import TOPIC, TableByHand, orders
 
 TICK = 5.0
