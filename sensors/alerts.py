@@ -126,7 +126,7 @@ def post(url: str, body: Mapping[str, Any]) -> None:
         WebhookFailed: It was not accepted, or there was no answer.
     """
     if urlsplit(url).scheme not in ("http", "https"):
-        raise WebhookFailed("KDI_ALERT_WEBHOOK is no http or https address")
+        raise WebhookFailed("KDI_ALERT_WEBHOOK is not an http or https address")
     request = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310 - checked above
     try:
         with build_opener(_NoRedirects).open(request, timeout=TIMEOUT_SECONDS):

@@ -41,6 +41,7 @@ from kdi_assets.sensors.in_flight import assets_in_flight
 from kdi_assets.sensors.memory import FollowerMemory, read_json
 from kdi_assets.sensors.policy import seconds_since
 from kdi_assets.sensors.reconcile_refined import missing_refined_events
+from kdi_assets.sensors.requests import requested_assets
 from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec
@@ -150,7 +151,7 @@ class _FollowTick:
         missing = self._missing_events(inputs)
         decisions = self._decisions(inputs)
         requests = list(self._requests(decisions, now))
-        requested = {key for request in requests for key in request.asset_selection or ()}
+        requested = requested_assets(requests)
         for follower in self._followers:
             name = follower.name
             inputs.memories[name] = remembered(follower, decisions[name], inputs.memory(name), requested, now)

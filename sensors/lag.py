@@ -20,7 +20,7 @@ from kdi_assets.sensors.memory import Memories, Memory, TrackedIncident, read_cu
 from kdi_assets.sensors.observe import Observations
 from kdi_assets.sensors.policy import TickDecision, explain, progress_digest, streams_to_drain
 from kdi_assets.sensors.reconcile import reconcile_all
-from kdi_assets.sensors.requests import before_window, run_requests
+from kdi_assets.sensors.requests import before_window, requested_assets, run_requests
 from kdi_assets.sensors.table_log import TableLogs
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
@@ -192,6 +192,6 @@ class _LagTick:
         self, decision: TickDecision, memories: Mapping[str, Memory], requests: Sequence[dg.RunRequest], now: datetime
     ) -> dict[str, Memory]:
         after = {name: replace(m, catching_up=name in decision.catching_up) for name, m in memories.items()}
-        requested = {key for request in requests for key in request.asset_selection or ()}
+        requested = requested_assets(requests)
         drained = [d.backlog for d in decision.due if table_key(self._by_name[d.backlog.stream]) in requested]
         return after | {b.stream: after[b.stream].requested(progress_digest(b), now.timestamp()) for b in drained}

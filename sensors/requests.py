@@ -35,6 +35,11 @@ def run_requests(due: Sequence[Due], streams: Mapping[str, Stream], *, now: date
     return [_request(pack, streams, now=now) for same_window in windows.values() for pack in packs(same_window)]
 
 
+def requested_assets(requests: Iterable[dg.RunRequest]) -> set[dg.AssetKey]:
+    """The assets that the requested runs will materialize."""
+    return {key for request in requests for key in request.asset_selection or ()}
+
+
 def packs(due: Sequence[Due]) -> list[list[Due]]:
     """Which streams share a run: all, or as many per lane as makes the lanes end at the same time.
 

@@ -70,6 +70,17 @@ AsJson = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this, only show it.")]
 
 
+LocalPort = Annotated[
+    int | None, typer.Option(min=1, max=65535, help="Preferred port; if it is in use, a free one is taken.")
+]
+
+
+def refuse_no_or_both(names: Sequence[str] | None, *, all_: bool) -> None:
+    """Refuse a command with neither names nor ``--all``, or with both."""
+    if bool(names) == all_:
+        raise typer.BadParameter("name tables, or give --all" if not all_ else "give --all, or names, not both")
+
+
 def selected_streams(names: Sequence[str], defs: Path | None) -> list[Stream]:
     """The streams with these names; without names, all streams.
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
 from kdi_assets.cli.options import AsJson, Defs, NameOfAnyKind, selected_of_all_kinds
-from kdi_assets.cli.output import exit_code, print_refusal, print_result, refusal_in_json, table_text, utc_text
+from kdi_assets.cli.output import exit_if_refused, print_refusal, print_result, refusal_in_json, table_text, utc_text
 from kdi_assets.cli.place import print_place
 from kdi_assets.cli.refined_output import print_refined_plan
 from kdi_assets.cli.served_output import print_served_plan
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from kdi_assets.delta.log import TableLog
     from kdi_assets.drain.plan import Plan, PositionCommit
     from kdi_assets.drain.snapshot import Snapshot
-    from kdi_assets.sources.source import Waiting
+    from kdi_assets.sources.topic_state import Waiting
     from kdi_assets.stream.stream import Stream
 
 
@@ -51,8 +49,7 @@ def plan(table: NameOfAnyKind, defs: Defs = None, as_json: AsJson = False) -> No
             except KdiError as refused:
                 print_refusal(refused)
                 refusals.append(refused)
-        if refusals:
-            raise typer.Exit(exit_code(refusals))
+        exit_if_refused(refusals)
         return
     lake = Settings.from_environment().lake
     with refusal_in_json(stream=chosen.name, as_json=as_json):
@@ -95,7 +92,7 @@ def _waiting(stream: Stream, snapshot: Snapshot) -> Waiting | None:
 def _waiting_before_start(stream: Stream, lake: str) -> Waiting:
     """What waits of a stream that has no positions yet."""
     from kdi_assets.monitoring.backlog_reader import read_backlog
-    from kdi_assets.sources.source import Waiting
+    from kdi_assets.sources.topic_state import Waiting
 
     held = read_backlog(stream, lake).topic_partitions
     return Waiting({tp: one.next_at for tp, one in held.items() if one.next_at})

@@ -12,7 +12,7 @@ import typer
 
 from kdi_assets.cli.output import (
     UNCHANGED,
-    exit_code,
+    exit_if_refused,
     history_text,
     print_result,
     refusal_in_json,
@@ -24,8 +24,8 @@ from kdi_assets.settings import Settings
 from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
-    from kdi_assets.audit.refined_audit import RefinedAudit
     from kdi_assets.monitoring.refined_history import RefinedCommit
+    from kdi_assets.refine.audit import RefinedAudit
     from kdi_assets.refine.plan import RefinePlan
     from kdi_assets.stream.refined_table import RefinedTableSpec
 
@@ -107,8 +107,7 @@ def replay_refined(table: RefinedTableSpec, first: date, last: date, *, yes: boo
         return
     with lazy_session("replay") as session:
         refusal = refine_and_print(table, session, dates=(first, last), rebuild=False, as_json=as_json)
-    if refusal:
-        raise typer.Exit(exit_code([refusal]))
+    exit_if_refused([refusal] if refusal else [])
 
 
 def audit_refined_table(
@@ -126,7 +125,7 @@ def audit_refined_table(
 
 def _audit(table: RefinedTableSpec, *, everything: bool, bounds: Sequence[date], as_json: bool) -> RefinedAudit:
     """Audit the dates between two, both inclusive; without bounds, a sample or everything."""
-    from kdi_assets.audit.refined_audit import audit_refined
+    from kdi_assets.refine.audit import audit_refined
     from kdi_assets.refine.inputs import days_between
 
     dates = days_between(*bounds) if bounds else None

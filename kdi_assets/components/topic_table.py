@@ -75,7 +75,7 @@ class TopicTable(_DocumentComponent):
     describes = Stream
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        loaded = cached_streams(context.component_tree.defs_module_path, Settings.from_environment().kafka)
+        loaded = _loaded(context)
         stream = loaded.streams.get(str(self.attributes.get("table")))
         if stream is None:
             raise _not_described(loaded, context)
@@ -102,11 +102,15 @@ class RefinedTable(_DocumentComponent):
     describes = RefinedTableSpec
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        loaded = cached_streams(context.component_tree.defs_module_path, Settings.from_environment().kafka)
+        loaded = _loaded(context)
         table = loaded.refined.get(str(self.attributes.get("table")))
         if table is None:
             raise _not_described(loaded, context)
         return refined_definitions(table, loaded.refined.values(), loaded.streams.values())
+
+
+def _loaded(context: dg.ComponentLoadContext) -> LoadedFolder:
+    return cached_streams(context.component_tree.defs_module_path, Settings.from_environment().kafka)
 
 
 def _not_described(loaded: LoadedFolder, context: dg.ComponentLoadContext) -> Mistakes:
@@ -122,7 +126,7 @@ class ServedTable(_DocumentComponent):
     describes = ServedTableSpec
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        loaded = cached_streams(context.component_tree.defs_module_path, Settings.from_environment().kafka)
+        loaded = _loaded(context)
         served = loaded.served.get(written_name(self.attributes))
         if served is None:
             raise Mistakes(mistakes=sorted_mistakes(loaded.mistakes))

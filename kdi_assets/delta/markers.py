@@ -8,7 +8,7 @@ writer's newest commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from kdi_assets.delta.errors import CommitUnreadable, RestoredToBefore
@@ -18,6 +18,26 @@ from kdi_assets.delta.log import CommitInfo, TableLog, restore_target
 def version_id(writer: str) -> str:
     """Transaction id whose version is the table version of the writer's newest commit; every commit of it sets it."""
     return f"{writer}/version"
+
+
+def topic_txn_id(app_id: str, topic_id: str) -> str:
+    """Transaction id that names the topic, valid while it holds (``Markers.holds``)."""
+    return f"{app_id}|topic|{topic_id}"
+
+
+def topics_of(transaction_ids: Iterable[str]) -> dict[str, set[str]]:
+    """By app id, the ids of the topics that its rows come from: several after a topic was made again."""
+    found: dict[str, set[str]] = {}
+    for name in transaction_ids:
+        app_id, is_topic, topic_id = name.partition("|topic|")
+        if is_topic:
+            found.setdefault(app_id, set()).add(topic_id)
+    return found
+
+
+def table_txn_id(app_id: str, table_id: str) -> str:
+    """Transaction id that names the table, valid while it holds (``Markers.holds``)."""
+    return f"{app_id}|table|{table_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +94,18 @@ def live_markers(
                 break  # no commit of the writer is behind it, and the table's older log may be cleaned up
             raise
         if commit.is_restore:
-            restored = TableLog.existing(log.uri, restore_target(log, commit))
-            if since is not None and restored.transaction_version(version_id(writer)) is None:
-                raise RestoredToBefore(log.uri, restored.version, first)
+            restored = _restored(log, commit, "" if since is None else writer, first)
             # A version that is itself a RESTORE has the ids from before it, so ask the same question again.
             return live_markers(restored, writer, first=first, older_ids=older_ids, check=check)
         if not older.isdisjoint(commit.transactions):
             break
         check(commit)
     return Markers(writer, log)
+
+
+def _restored(log: TableLog, commit: CommitInfo, writer: str, first: str) -> TableLog:
+    """The table at the version that a RESTORE went to; a writer that has commits must have some there too."""
+    restored = TableLog.existing(log.uri, restore_target(log, commit))
+    if writer and restored.transaction_version(version_id(writer)) is None:
+        raise RestoredToBefore(log.uri, restored.version, first)
+    return restored

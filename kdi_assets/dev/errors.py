@@ -57,17 +57,6 @@ class DeliveryFailed(Transient):
     what_to_run = "kdi generate --topic {topic}    (when the broker works again)"
 
 
-class PostgresDied(Terminal):
-    """The embedded PostgreSQL is not installed, or does not start."""
-
-    data: Path
-    detail: str
-
-    what_happened = "the embedded PostgreSQL with its data in {data} does not run: {detail}"
-    what_is_safe = "its data was not changed."
-    what_to_run = "pip install 'kdi-assets[embedded]'    (Python below 3.13; or give served tables a url)"
-
-
 class KinesisStreamMissing(Terminal):
     """There is no Kinesis stream of this name."""
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.delta.internals import set_transactions
 from kdi_assets.delta.log import CommitInfo, TableLog
-from kdi_assets.delta.markers import version_id
+from kdi_assets.delta.markers import table_txn_id, topic_txn_id, version_id
 from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind, commit_once, refuse_conflicts
 from kdi_assets.delta.transaction import Staged, start_table
-from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import (
     BELOW_POSITIONS,
     REPLAY_PREFIX,
@@ -28,13 +27,8 @@ from kdi_assets.ledger.entry import (
 )
 from kdi_assets.ledger.entry_json import entry_to_json, parse_entry
 from kdi_assets.ledger.errors import PositionWithoutBookmark
-from kdi_assets.ledger.positions import (
-    LedgerState,
-    known_positions,
-    partition_id,
-    table_txn_id,
-    topic_txn_id,
-)
+from kdi_assets.ledger.positions import LedgerState, known_positions, partition_id
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -83,11 +77,6 @@ def next_entry(
     refuse_unmarked(stream, newest, topic_id, positions or {}, bookmarks or {})
     after = {**(known_positions(ledger, stream) if ledger else {}), **(positions or {})}
     same_topic = newest if newest and newest.topic_id == topic_id else None
-    carried_over = {
-        "dead_letters_at": ledger.dead_letters_at if ledger else None,
-        "routes": ledger.routes if ledger else None,
-        "last_read": unmoved_last_read(same_topic, after),
-    }
     return LedgerEntry(
         version=-1,
         kind=kind,
@@ -98,8 +87,19 @@ def next_entry(
         table_id=ledger.table_id if ledger else "",
         positions=after,
         bookmarks={**(same_topic.bookmarks if same_topic else {}), **(bookmarks or {})},
-        **{**carried_over, **fields},
+        **{**_carried_over(ledger, same_topic, after), **fields},
     )
+
+
+def _carried_over(
+    ledger: LedgerState | None, same_topic: LedgerEntry | None, after: Mapping[TopicPartition, int]
+) -> dict[str, Any]:
+    """The fields that an entry has from the one before it, unless it names them."""
+    return {
+        "dead_letters_at": ledger.dead_letters_at if ledger else None,
+        "routes": ledger.routes if ledger else None,
+        "last_read": unmoved_last_read(same_topic, after),
+    }
 
 
 def refuse_unmarked(

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.formats.rules import literal
-from kdi_assets.ledger.coordinates import DIGEST_SQL, bounds_sql, rows_at
 from kdi_assets.ledger.letters import OUTCOME, WITHHELD, dead_letters_with_state, read_few_at_once, with_messages
 from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.replay.report import Tally
+from kdi_assets.sources.coordinates import DIGEST_SQL, coordinates_at, ranges_sql
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _rows_of(letters: DataFrame, transaction: ReplayTransaction, ranges: tuple[O
     from pyspark.sql import functions as F
 
     ledger, key = transaction.ledger, list(transaction.message_key)
-    rows = rows_at(transaction.spark, transaction.stream, ledger.uri, version=ledger.version)
-    rows = rows.where(bounds_sql({r.topic_partition: r for r in ranges})).select(*key)
+    rows = coordinates_at(transaction.spark, transaction.stream, ledger.uri, version=ledger.version)
+    rows = rows.where(ranges_sql(ranges)).select(*key)
     both = rows.join(letters.select(*key), key, "left_semi")
     return both.distinct().withColumn(HAS_ROW, F.lit(True))

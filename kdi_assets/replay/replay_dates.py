@@ -20,7 +20,7 @@ from kdi_assets.replay.replay_transaction import ReplayTransaction, run_transact
 from kdi_assets.replay.report import MessagesGone, ReplayReport
 from kdi_assets.replay.selected_messages import ReplayMessages, read_from_source, select_messages
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import AtPosition
+from kdi_assets.sources.topic_state import AtPosition
 from kdi_assets.stream.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:
@@ -64,11 +64,9 @@ def replay_dates(
                 raise _missing(stream, messages, first, last, flags)
             return replay(transaction, messages, empty, at=at, accept_dead_letters=accept_dead_letters)
 
-    options = f"{' --leave-missing' if leave_missing else ''}{flags}{'' if previews else ' --yes'}"
-    again = f"kdi replay {stream.name} --from {first} --to {last}{options}"
-    report = run_transaction(
-        stream, lake, session, "replay", body, command=again, empty=empty, run_id=run_id, dry_run=previews
-    )
+    missing = " --leave-missing" if leave_missing else ""
+    again = f"kdi replay {stream.name} --from {first} --to {last}{missing}{flags}{'' if previews else ' --yes'}"
+    report = run_transaction(stream, lake, session, "replay", body, again, empty=empty, run_id=run_id, dry_run=previews)
     if report is empty:
         raise NothingDrained(stream=stream.name)
     return report

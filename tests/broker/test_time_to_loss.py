@@ -17,10 +17,8 @@ from kdi_assets.sensors.alerts import Alerts
 from kdi_assets.sensors.memory import Memory, TrackedIncident
 from kdi_assets.settings import Settings
 from tests.conftest import DrivenFactory
-from tests.dagster.test_alerts import Webhook, webhook
 from tests.faults.topics import configure
-
-__all__ = ["webhook"]
+from tests.receivers.webhook import Webhook
 
 KEPT_MS, LOST_SECONDS, STREAMS = 12_000, 120.0, 10
 

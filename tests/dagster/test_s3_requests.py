@@ -27,7 +27,7 @@ from kdi_assets.sensors.follow import follow_sensor
 from kdi_assets.sensors.followers import RefinedFollower
 from kdi_assets.sensors.lag import lag_sensor
 from kdi_assets.sources.kafka.source import KafkaSource
-from kdi_assets.sources.source import BrokerOffsets, TopicState
+from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import DrainWhen
 from tests.dagster.fakes import ScriptedDrain, no_audit, tick

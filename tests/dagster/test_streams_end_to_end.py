@@ -34,7 +34,7 @@ from tests.conftest import TopicFactory
 from tests.dagster.fakes import Selected, assets_of, events, materialize, tick, today, yesterday
 from tests.driven import web_requests
 from tests.kafka_log import Publisher
-from tests.predecessor_table import COORDINATES, MICROS, PredecessorTable
+from tests.predecessor.table import COORDINATES, MICROS, PredecessorTable
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 

@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from datetime import date
 
 from kdi_assets.audit.offsets_in_spark import islands
+from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.rules.column_tree import DATE
 from kdi_assets.drain.rules.errors import SchemaDisagrees
 from kdi_assets.drain.rules.schema_evolution import evolved, followed
 from kdi_assets.drain.rules.shape import analyse
 from kdi_assets.drain.rules.table_schema import follows_latest, refuse_other_schema
-from kdi_assets.ledger.coordinates import coordinates
 from kdi_assets.ledger.dates import as_dates, day_of
 from kdi_assets.ledger.recent_commits import recent_commits
 from kdi_assets.monitoring.checks.finding import NO_TABLE, CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.monitoring.table_facts import SMALL_BYTES, data_files
+from kdi_assets.sources.coordinates import coordinates
 
 ROWS = 20_000_000
 """How many rows are compared at most: whole dates of the newest drains, at least one date."""
@@ -44,7 +45,7 @@ def no_duplicate_coordinates(subject: CheckSubject) -> CheckResult:
         return NO_TABLE
     days, rows = _within(log, touched)
     where = ".".join(f"`{step}`" for step in stream.coordinates.split("."))
-    table = subject.session().read.format("delta").option("versionAsOf", log.version).load(subject.uri)
+    table = rows_at(subject.session(), subject.uri, log.version)
     topic = F.expr(f"{where}.{stream.source_struct.topic}").alias("topic")
     at = table.where(F.expr(day_of()).isin(days)).select(topic, *coordinates(table, stream))
     groups = at.where("offset IS NOT NULL").groupBy("topic", "partition", "offset", "timestamp", "index")

@@ -16,15 +16,15 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis import capture, shards, source
 from kdi_assets.sources.kinesis.errors import SeamOpen, ShardTrimmed
 from kdi_assets.sources.kinesis.look import Ahead, look_ahead
 from kdi_assets.sources.kinesis.reader import read_shards
 from kdi_assets.sources.kinesis.shards import ListedShard, id_of
 from kdi_assets.stream.stream import TopicPartition
-from tests.kinesis_drains import HOUR, Put
-from tests.kpl import UserRecord
+from tests.kinesis.drains import HOUR, Put
+from tests.kinesis.kpl import UserRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

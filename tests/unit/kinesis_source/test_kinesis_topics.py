@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.client import LATE_MS
 from kdi_assets.sources.kinesis.errors import (
     BookmarkMissing,
@@ -19,7 +19,7 @@ from kdi_assets.sources.kinesis.errors import (
 )
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.stream import TopicPartition
-from tests.kinesis_shard import DAY, OneShard, ledger_of
+from tests.kinesis.shard import DAY, OneShard, ledger_of
 
 
 def parts(state: Any) -> Sequence[TopicPartition]:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.ledger.bookmarks import Bookmark, seen_until
+from kdi_assets.sources.bookmarks import Bookmark, seen_until
 from kdi_assets.sources.kinesis.errors import (
     ShardTrimmed,
 )
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.stream import TopicPartition
-from tests.kinesis_shard import DAY, OneShard, ledger_of, sequence_of
+from tests.kinesis.shard import DAY, OneShard, ledger_of, sequence_of
 
 
 @pytest.mark.parametrize("behaviour", ["horizon", "refused", "empty"])

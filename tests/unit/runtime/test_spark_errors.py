@@ -1,0 +1,87 @@
+"""The cause that the text of a failure of Spark names."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdi_assets.drain.spark_errors import ReadOrWriteFailed, WorkerPythonUnfit, spark_failures
+from kdi_assets.runtime.spark_failures import root_cause
+from tests.judged import stream_of
+
+IN_A_WORKER = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", line 1, in main
+    process()
+{raised}
+
+\tat org.apache.spark.api.python.BasePythonRunner
+Driver stacktrace:
+"""
+
+
+class JavaException:
+    """As py4j shows it."""
+
+    def __init__(self, message: str, cause: JavaException | None = None) -> None:
+        self.getMessage = lambda: message
+        self.getCause = lambda: cause
+        self.getClass = lambda: self
+        self.getSimpleName = lambda: "IOException"
+
+
+def in_a_worker(raised: str) -> str:
+    return IN_A_WORKER.format(raised=raised)
+
+
+def test_of_a_python_worker_the_cause_is_what_python_raised() -> None:
+    assert root_cause(OSError(in_a_worker("ValueError: 7\nmore"))) == "ValueError: 7"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        in_a_worker("ModuleNotFoundError: No module named 'ptars'"),
+        in_a_worker("pyspark.errors.PySparkImportError: [PACKAGE_NOT_INSTALLED] PyArrow >= 18.0.0 must be installed"),
+        in_a_worker("pyspark.errors.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has 3.13"),
+    ],
+)
+def test_a_python_that_cannot_decode_is_no_passing_fault(text: str) -> None:
+    with pytest.raises(WorkerPythonUnfit, match="PYSPARK_PYTHON"), spark_failures(stream_of("id int"), "reading"):
+        raise OSError(text)
+
+
+def test_a_python_that_is_missing_is_named_although_java_has_its_path_above_the_innermost_cause() -> None:
+    missing = JavaException('Cannot run program "/no/python": error=2, No such file', JavaException("error=2, No such"))
+    failed = OSError("Job aborted")
+    failed.java_exception = JavaException("Job aborted", missing)  # type: ignore[attr-defined]
+
+    with pytest.raises(WorkerPythonUnfit, match="/no/python"), spark_failures(stream_of("id int"), "reading"):
+        raise failed
+
+
+def test_any_other_failure_can_be_tried_again() -> None:
+    with pytest.raises(ReadOrWriteFailed), spark_failures(stream_of("id int"), "reading"):
+        raise OSError(in_a_worker("MemoryError"))
+
+
+def test_an_expired_token_names_the_warm_driver_which_keeps_it() -> None:
+    failed = OSError("Job aborted: ExpiredToken: The provided token has expired.")
+
+    with pytest.raises(ReadOrWriteFailed, match="kdi driver stop"), spark_failures(stream_of("id int"), "reading"):
+        raise failed
+
+
+def test_a_jvm_that_ends_while_its_failure_is_read_is_a_loss_of_the_jvm() -> None:
+    def gone() -> None:
+        raise ConnectionRefusedError("Connection refused")
+
+    failed = OSError("Java heap space")
+    failed.java_exception = JavaException("Java heap space")  # type: ignore[attr-defined]
+    failed.java_exception.getCause = gone  # type: ignore[attr-defined]
+
+    with (
+        pytest.raises(ReadOrWriteFailed, match="the driver's JVM ended"),
+        spark_failures(stream_of("id int"), "reading"),
+    ):
+        raise failed
