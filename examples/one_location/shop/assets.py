@@ -15,7 +15,6 @@ BRONZE, SILVER = "bronze/web_requests", "silver/requests_per_host"
     deps=[BRONZE.split("/")],
     partitions_def=dates_of(BRONZE, folder=Path(__file__).parent / "defs"),
     automation_condition=on_new_upstream_data(),
-    backfill_policy=dg.BackfillPolicy.single_run(),
 )
 def requests_per_host(context: dg.AssetExecutionContext, spark: SparkResource) -> None:
     """Requests by date and host."""
