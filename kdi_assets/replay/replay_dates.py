@@ -50,8 +50,7 @@ def replay_dates(
         leave_missing: Go on if the source no longer gives all messages; the rows of missing ones stay.
         at: Called at ``"messages chosen"``, ``"messages read"`` and the points of ``replay``; tests stop it there.
 
-    Raises ``MessagesGone``, ``NothingDrained`` without a table, and as ``Source.again``, ``replay`` and
-    ``run_transaction``.
+    Raises ``MessagesGone``, ``NothingDrained`` without a table; as ``Source.again``, ``replay``, ``run_transaction``.
     """
     previews, empty = dry_run or bool(into), ReplayReport(stream.name, first=first, last=last)
     flags = " --accept-dead-letters" if accept_dead_letters else ""
@@ -60,12 +59,11 @@ def replay_dates(
         with _messages(transaction, first, last, at) as messages:
             if previews:
                 return preview(transaction, messages, empty, into=into)
-            if messages.missing.messages and not leave_missing:
-                raise _missing(stream, messages, first, last, flags)
+            _refuse_missing(stream, messages, first, last, flags, leave=leave_missing)
             return replay(transaction, messages, empty, at=at, accept_dead_letters=accept_dead_letters)
 
-    missing = " --leave-missing" if leave_missing else ""
-    again = f"kdi replay {stream.name} --from {first} --to {last}{missing}{flags}{'' if previews else ' --yes'}"
+    options = f"{' --leave-missing' if leave_missing else ''}{flags}{'' if previews else ' --yes'}"
+    again = f"kdi replay {stream.name} --from {first} --to {last}{options}"
     report = run_transaction(stream, lake, session, "replay", body, again, empty=empty, run_id=run_id, dry_run=previews)
     if report is empty:
         raise NothingDrained(stream=stream.name)
@@ -102,9 +100,12 @@ def _refuse_other_messages(transaction: ReplayTransaction) -> None:
         raise refusal
 
 
-def _missing(stream: Stream, found: ReplayMessages, first: date, last: date, flags: str) -> MessagesGone:
+def _refuse_missing(stream: Stream, found: ReplayMessages, first: date, last: date, flags: str, *, leave: bool) -> None:
+    """Refuse a replay of dates whose messages are partly gone, unless their rows are to be left as they are."""
+    if leave or not found.missing.messages:
+        return
     count = found.selected.messages.count + found.missing.messages
-    return MessagesGone(
+    raise MessagesGone(
         stream=stream.name,
         first=first,
         last=last,

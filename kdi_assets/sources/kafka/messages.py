@@ -176,10 +176,15 @@ def visible_messages(
                 consumer.pause([rd_partition(tp)])
                 continue
             ahead[tp] = following
-            if following.start - at > FAR and sought[tp] < following.start:
-                # Once: messages that were fetched before may still come, and must not seek again.
-                sought[tp] = following.start
-                consumer.seek(rd_partition(tp, following.start))
+            if following.start - at > FAR:
+                _seek_once(consumer, sought, tp, following.start)
+
+
+def _seek_once(consumer: Consumer, sought: dict[TopicPartition, int], tp: TopicPartition, start: int) -> None:
+    """Seek, unless it was sought already: messages that were fetched before may still come."""
+    if sought[tp] < start:
+        sought[tp] = start
+        consumer.seek(rd_partition(tp, start))
 
 
 def _answers(

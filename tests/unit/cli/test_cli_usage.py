@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from kdi_assets.cli.main import app
 from tests.documents import stream, written
-from tests.typed import Kdi
+from tests.typed import Kdi, assert_wrong_usage
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,7 @@ from tests.typed import Kdi
     ],
 )
 def test_what_was_typed_wrong_is_named(kdi: Kdi, arguments: list[str], said: str) -> None:
-    answer = kdi(*arguments)
-
-    assert answer.code == 2
-    assert said in re.sub(r"[\s│]+", " ", answer.err)
-    assert answer.out == "" and "starting Spark" not in answer.err
+    assert_wrong_usage(kdi(*arguments), said)
 
 
 @pytest.mark.parametrize("there", ["a table", "other files"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from kdi_assets.refine.report import RefineReport
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
 from tests.documents import refined, written
-from tests.typed import Kdi
+from tests.typed import Kdi, assert_wrong_usage
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 DAILY = RefinedTableSpec("gold/daily", (Upstream("made/elsewhere"),), freshness=FreshnessLimits(60, 600))
@@ -52,11 +51,7 @@ def _document(kdi: Kdi, tmp_path: Path) -> None:
     ],
 )
 def test_what_was_typed_wrong_is_named(kdi: Kdi, arguments: list[str], said: str) -> None:
-    answer = kdi(*arguments)
-
-    assert answer.code == 2
-    assert said in re.sub(r"[\s│]+", " ", answer.err)
-    assert answer.out == "" and "starting Spark" not in answer.err
+    assert_wrong_usage(kdi(*arguments), said)
 
 
 def test_an_upstream_table_that_is_missing_is_said_by_every_command(kdi: Kdi) -> None:
