@@ -37,17 +37,8 @@ def sources() -> Iterator[Path]:
 def install(folder: Path) -> Path:
     """Install the package as pip does: not editable, built without a network; ``folder`` is then Python's path."""
     with sources() as source:
-        command: list[str | Path] = [
-            *PIP,
-            "install",
-            "--quiet",
-            "--no-compile",
-            "--no-deps",
-            "--no-build-isolation",
-            "--target",
-            folder,
-        ]
-        subprocess.run([*command, source], check=True)
+        options = ("--quiet", "--no-compile", "--no-deps", "--no-build-isolation")
+        subprocess.run([*PIP, "install", *options, "--target", folder, source], check=True)
     return folder
 
 

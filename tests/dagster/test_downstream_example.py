@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ class Example:
     topic: str
     producer: Publisher
     lake: str
+    built: dg.AssetKey = SILVER
     cursor: AssetDaemonCursor | None = None
 
     def publish(self, day: date, *statuses: int) -> None:
@@ -56,9 +59,9 @@ class Example:
         every = dg.AssetSelection.all()
         evaluated = dg.evaluate_automation_conditions(self.location, self.instance, every, cursor=self.cursor)
         self.cursor = evaluated.cursor
-        dates = set(evaluated.get_requested_partitions(SILVER))
+        dates = set(evaluated.get_requested_partitions(self.built))
         for day in sorted(dates, key=str):
-            self.materialize(SILVER, day=day)
+            self.materialize(self.built, day=day)
         return dates
 
     def materialize(self, *keys: dg.AssetKey, **options: Any) -> None:
@@ -66,7 +69,7 @@ class Example:
 
     def build_again(self, start: date, end: date) -> None:
         """One run for a range of dates, both ends inclusive, as the UI starts it for a `single_run` asset."""
-        self.materialize(SILVER, tags=range_tags(start, end))
+        self.materialize(self.built, tags=range_tags(start, end))
 
     def silver(self) -> dict[date, list[int]]:
         """The statuses in the silver table, by date."""
@@ -75,31 +78,62 @@ class Example:
 
 
 @pytest.fixture
+def environment(
+    cluster: Cluster, spark: SparkSession, settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variables of the examples' processes."""
+    of_test = {"KDI_HOME": settings.home, "KDI_DRIVER": "own", "KDI_KAFKA": cluster.bootstrap_servers, "KDI_LAKE": lake}
+    for variable, value in of_test.items():
+        monkeypatch.setenv(variable, str(value))
+    monkeypatch.delenv("KDI_SPARK_MASTER", raising=False)  # the session is the test process's
+
+
+def copied(example: str, folder: Path, *, document: str, topic: str) -> Path:
+    """A copy of an example with the test's topic, drained as soon as it has a message."""
+    shutil.copytree(CHECKOUT / "examples" / example, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    given = (folder / document).read_text()
+    assert "topic: web_requests\n" in given
+    changed = f"topic: {topic}\n  drain_when: {{backlog_messages: 1}}\n"
+    (folder / document).write_text(given.replace("topic: web_requests\n", changed))
+    return folder
+
+
+@pytest.fixture
 def example(
+    environment: None,
     instance: DagsterInstance,
     topic: TopicFactory,
     producer: Publisher,
-    cluster: Cluster,
-    spark: SparkSession,
-    settings: Settings,
+    lake: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Example:
+    """The example's folder with the test's topic, loaded as the code server loads it."""
+    name = topic(1)
+    folder = copied("downstream", tmp_path / "defs", document="requests/defs.yaml", topic=name)
+    monkeypatch.setenv("KDI_DEFS", str(folder))
+    return Example(defs(), instance, name, producer, lake)
+
+
+@pytest.fixture
+def project(
+    environment: None,
+    instance: DagsterInstance,
+    topic: TopicFactory,
+    producer: Publisher,
     lake: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Example]:
-    """The example's folder with the test's topic, loaded as the code server loads it."""
-    folder, name = tmp_path / "defs", topic(1)
-    shutil.copytree(CHECKOUT / "examples" / "downstream", folder, ignore=shutil.ignore_patterns("__pycache__"))
-    document = folder / "requests" / "defs.yaml"
-    given = document.read_text()
-    assert "topic: web_requests\n" in given
-    document.write_text(
-        given.replace("topic: web_requests\n", f"topic: {name}\n  drain_when: {{backlog_messages: 1}}\n")
-    )
-    environment = {"KDI_HOME": settings.home, "KDI_DRIVER": "own", "KDI_KAFKA": cluster.bootstrap_servers}
-    for variable, value in {**environment, "KDI_LAKE": lake, "KDI_DEFS": folder}.items():
-        monkeypatch.setenv(variable, str(value))
-    monkeypatch.delenv("KDI_SPARK_MASTER", raising=False)  # the session is the test process's
-    yield Example(defs(), instance, name, producer, lake)
+    """The example of a project whose own asset is beside the documents' tables."""
+    name = topic(1)
+    folder = copied("one_location", tmp_path / "project", document="shop/defs/requests/defs.yaml", topic=name)
+    monkeypatch.delenv("KDI_DEFS", raising=False)
+    monkeypatch.syspath_prepend(folder)
+    location: dg.Definitions = import_module("shop.definitions").defs
+    yield Example(location, instance, name, producer, lake, built=dg.AssetKey(["silver", "requests_per_host"]))
+    for module in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
+        del sys.modules[module]
 
 
 def test_the_silver_table_follows_the_topic_date_by_date_and_a_run_of_it_can_be_repeated(example: Example) -> None:
@@ -122,3 +156,14 @@ def test_the_silver_table_follows_the_topic_date_by_date_and_a_run_of_it_can_be_
     assert (first, second, third) == ({OLD.isoformat(), yesterday().isoformat()}, {OLD.isoformat()}, set())
     assert once == {OLD: [404, 500]}
     assert with_the_late_one == example.silver() == {OLD: [403, 404, 500]}
+
+
+def test_the_asset_of_a_project_is_built_for_the_dates_that_a_drain_touched(project: Example) -> None:
+    project.build()
+    project.publish(OLD, 200, 404)
+    project.drain()
+    built, again = project.build(), project.build()
+
+    rows = DeltaTable(f"{project.lake}/silver/requests_per_host").to_pyarrow_table().to_pylist()
+    assert (built, again) == ({OLD.isoformat()}, set())
+    assert rows == [{"date": OLD, "host": "a.b", "count": 2}]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -17,12 +16,12 @@ def scaffold(folder: Path, component: str, name: str) -> None:
     """As `dg scaffold defs kdi_assets.components.COMPONENT NAME` does it."""
     target = folder / name
     target.mkdir()
-    request: dg.ScaffoldRequest[Any] = dg.ScaffoldRequest(
+    request = dg.ScaffoldRequest(
         type_name=f"kdi_assets.components.{component}",
         target_path=target,
         scaffold_format="yaml",
         project_root=folder,
-        params=None,
+        params=DocumentScaffolder.get_scaffold_params()(),
     )
     DocumentScaffolder().scaffold(request)
 
