@@ -133,7 +133,7 @@ def _ended(world: World, doomed: Doomed, number: signal.Signals) -> str:
 def told(report: DrainReport | KdiError | None) -> str:
     """What became of a drain."""
     if report is None:
-        return "a loss was decided"
+        return "refused, and decided"
     if isinstance(report, KdiError):
         return type(report).__name__
     settled = f", settled: {'; '.join(report.position_commits)}" if report.position_commits else ""

@@ -85,7 +85,8 @@ class Outcome:
         finally:
             world.readers.stop()
         self.messages = world.messages
-        self.commits = Counter(entry.kind for entry in entries(world.uri, world.stream.app_id))
+        made = entries(world.uri, world.stream.app_id)
+        self.commits = Counter("accepted loss" if entry.declared_losses else entry.kind for entry in made)
         looks, in_vain = world.readers.looks.total(), len(world.readers.failed)
         self.seen = f", {looks} looks by readers ({in_vain} in vain)"
 
