@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from benchmarks.harness import console, measured, medians, option_parser, own_session
-from kdi_assets.dev.postgres import EmbeddedPostgres, start_postgres
+from kdi_assets.serve.postgres.embedded import EmbeddedPostgres, start_postgres
 from kdi_assets.serve.report import ServeReport
 from kdi_assets.serve.serve import serve
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec

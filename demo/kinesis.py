@@ -29,9 +29,9 @@ from kdi_assets.config.loader import load_folder
 from kdi_assets.dev.generator import Traffic, WebRequests
 from kdi_assets.dev.kinesis.producer import put_web_requests
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
-from kdi_assets.dev.postgres import FOLDER
 from kdi_assets.errors import KdiError
 from kdi_assets.runtime.spark import close_session, open_session
+from kdi_assets.serve.postgres.embedded import FOLDER
 from kdi_assets.serve.serve import serve
 from kdi_assets.settings import Settings
 from kdi_assets.sources.kinesis.shards import id_of, list_shards

@@ -9,23 +9,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.ledger.bookmarks import Bookmark, Loss
-from kdi_assets.ledger.entry import LastRead, LedgerEntry
-from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.sources.bookmarks import Bookmark, LastRead, Loss
+from kdi_assets.sources.held import Again, Held, Marks
 from kdi_assets.sources.of_stream import source_at
-from kdi_assets.sources.source import (
-    MESSAGES_DDL,
-    Again,
-    AtPosition,
-    BrokerOffsets,
-    Held,
-    Marks,
-    Retention,
-    Source,
-    TopicState,
-    Waiting,
-    again_by,
-)
+from kdi_assets.sources.recorded import RecordedEntry, RecordedState
+from kdi_assets.sources.source import MESSAGES_DDL, Source, again_by
+from kdi_assets.sources.topic_state import AtPosition, BrokerOffsets, Retention, TopicState, Waiting
 from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 
@@ -104,10 +93,10 @@ class MemorySource:
     def first_bookmarks(self, topic: TopicState, start: StartPolicy) -> Mapping[TopicPartition, Bookmark]:
         return {}
 
-    def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
+    def waiting(self, topic: TopicState, ledger: RecordedState) -> Waiting:
         return Waiting()
 
-    def losses(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, Loss]:
+    def losses(self, topic: TopicState, ledger: RecordedState) -> Mapping[TopicPartition, Loss]:
         return {}
 
     def watch(self) -> None:
@@ -140,7 +129,7 @@ class MemorySource:
 
     @contextmanager
     def hold(
-        self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState, *, most: int
+        self, session: Callable[[], SparkSession], topic: TopicState, ledger: RecordedState, *, most: int
     ) -> Iterator[Held]:
         copied = replace(self, log={tp: dict(messages) for tp, messages in self.log.items()}, reads_ahead=False)
         ahead = Held(copied.topic(topic.topic), lambda ranges: copied.read(session(), ranges))
@@ -161,10 +150,10 @@ class MemorySource:
         ]
         return spark.createDataFrame(rows, MESSAGES_DDL)
 
-    def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[LedgerEntry]) -> Again:
+    def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[RecordedEntry]) -> Again:
         return again_by(self, topic)
 
-    def way_back(self, topic: TopicState, entries: Sequence[LedgerEntry]) -> None:
+    def way_back(self, topic: TopicState, entries: Sequence[RecordedEntry]) -> None:
         return None
 
     def failure(self, root: str) -> None:

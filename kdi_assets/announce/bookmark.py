@@ -25,7 +25,7 @@ from kdi_assets.sources.kafka.errors import TopicMissing
 from kdi_assets.sources.kafka.messages import visible_messages
 from kdi_assets.sources.kafka.topic import read_topic
 from kdi_assets.sources.kafka.topic_config import create_topic, topic_configs
-from kdi_assets.sources.source import BrokerOffsets, TopicState
+from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 
 SUFFIX = ".announced"

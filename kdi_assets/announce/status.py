@@ -22,7 +22,7 @@ from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.sources.kafka.errors import TopicMissing, no_broker_answered
 from kdi_assets.sources.kafka.topic import read_topics
 from kdi_assets.sources.kafka.topic_config import TopicConfig, topic_configs
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.stream import Cluster, Stream
 
 LOOK_SECONDS = 25.0

@@ -14,9 +14,9 @@ from kdi_assets.audit.offset_counts import count_without_spark
 from kdi_assets.audit.offsets_in_spark import OffsetCounts, count_offsets, covered_sql, merge_rows_of_messages
 from kdi_assets.audit.offsets_in_spark import highest_offsets as highest_offsets
 from kdi_assets.audit.report import AuditReport as AuditReport
-from kdi_assets.ledger.coordinates import Bounds, bounds_sql, coordinates_at
 from kdi_assets.ledger.history import LiveHistory, history_of
 from kdi_assets.ledger.letters import letters_without_rows
+from kdi_assets.sources.coordinates import Bounds, bounds_sql, coordinates_at
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:

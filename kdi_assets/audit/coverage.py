@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import xor
 
-from kdi_assets.ledger.coordinates import Bounds
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts, RowlessCounts
 from kdi_assets.ledger.positions import RETIRED
 from kdi_assets.ledger.superseded_offsets import (
@@ -19,6 +18,7 @@ from kdi_assets.ledger.superseded_offsets import (
     superseded_by_decisions,
     without_offsets,
 )
+from kdi_assets.sources.coordinates import Bounds
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 

@@ -28,17 +28,6 @@ class NothingToAudit(Terminal):
         )
 
 
-class NotRecomputable(Terminal):
-    """A refined table cannot be compared with a recomputation."""
-
-    table: str
-    why: str
-
-    what_happened = "{table} cannot be compared with a recomputation: {why}."
-    what_is_safe = "nothing was changed."
-    what_to_run = "kdi refine {table}; or kdi refine {table} --rebuild   (computes all rows of what is upstream now)"
-
-
 class FilesNotCompared(Terminal):
     """The rows of the stream come from files that its messages name, and not from the messages."""
 

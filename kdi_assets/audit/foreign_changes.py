@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import CommitInfo, TableLog
-from kdi_assets.ledger.coordinates import coordinates
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import live_commits, removes_rows
 from kdi_assets.ledger.letters import filter_letters_without_rows
 from kdi_assets.runtime.spark_internals import plan_physically
+from kdi_assets.sources.coordinates import coordinates
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from kdi_assets.audit.offsets_in_spark import covered_sql, differing_offsets, dr
 from kdi_assets.audit.report import Deletion, Double, Hole
 from kdi_assets.audit.rowless_messages import NO_COUNTS, AbsentOffsets, RowlessMatch, at_most, match_rowless
 from kdi_assets.delta.log import CommitInfo, TableLog
-from kdi_assets.ledger.coordinates import DIGEST_SQL, ranges_sql
 from kdi_assets.ledger.entry import RowlessCounts
 from kdi_assets.ledger.erased import with_erasing_commit
 from kdi_assets.ledger.history import LiveHistory, removes_rows
 from kdi_assets.ledger.letters import letters_with_rows
+from kdi_assets.sources.coordinates import DIGEST_SQL, ranges_sql
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.audit.coverage import Coverage
 from kdi_assets.audit.offsets_in_spark import COUNTS, OffsetCounts, covered_sql
 from kdi_assets.delta.log import TableLog
-from kdi_assets.ledger.coordinates import struct_at, xxhash64
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import OUTCOME
 from kdi_assets.ledger.superseded_offsets import superseded_by_decisions
+from kdi_assets.sources.coordinates import struct_at, xxhash64
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.audit.coverage import Coverage, DrainedRange
 from kdi_assets.audit.report import SHOWN
 from kdi_assets.delta.log import TableLog
-from kdi_assets.ledger.coordinates import DIGEST_SQL, coordinates_at
+from kdi_assets.sources.coordinates import DIGEST_SQL, coordinates_at
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:

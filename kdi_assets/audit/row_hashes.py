@@ -16,10 +16,10 @@ from kdi_assets.drain.rules.shape import apart, elements_of, in_rows, table_colu
 from kdi_assets.drain.rules.table_rows import in_table_form
 from kdi_assets.formats.decoder import DECODED, VALUE
 from kdi_assets.formats.stream_decoder import StreamDecoder
-from kdi_assets.ledger.coordinates import coordinates, ranges_sql
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import OUTCOME, dead_letters_with_state, with_messages
 from kdi_assets.refine.columns import EXACT_JSON
+from kdi_assets.sources.coordinates import coordinates, ranges_sql
 from kdi_assets.stream.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:

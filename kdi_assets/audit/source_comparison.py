@@ -22,11 +22,11 @@ from kdi_assets.drain.rules.schema_evolution import evolved
 from kdi_assets.drain.rules.shape import analyse
 from kdi_assets.drain.rules.table_schema import refuse_other_schema
 from kdi_assets.drain.spark_errors import refused_to, spark_failures
-from kdi_assets.ledger.coordinates import Bounds, ranges_sql
 from kdi_assets.ledger.erased import with_erasing_commit
 from kdi_assets.ledger.history import LiveHistory, removes_rows
+from kdi_assets.sources.coordinates import Bounds, ranges_sql
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.message_format import Files
 from kdi_assets.stream.stream import OffsetRange, Stream
 

@@ -20,7 +20,7 @@ from kdi_assets.wording import counted
 if TYPE_CHECKING:
     from kdi_assets.audit.report import AuditReport
     from kdi_assets.audit.source_comparison import Comparison
-    from kdi_assets.ledger.coordinates import Bounds
+    from kdi_assets.sources.coordinates import Bounds
 
 FROM, TO, PARTITION = "--from", "--to", "--partition"
 OnlyPartition = Annotated[

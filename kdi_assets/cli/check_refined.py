@@ -157,7 +157,7 @@ def _expressions(table: RefinedTableSpec, rows: DataFrame) -> Iterator[tuple[str
 
 
 def _as_the_mode_makes_them(table: RefinedTableSpec, rows: DataFrame) -> DataFrame:
-    from kdi_assets.audit.refined_audit import rows_by_mode
+    from kdi_assets.refine.audit import rows_by_mode
 
     return rows_by_mode(table, rows)
 

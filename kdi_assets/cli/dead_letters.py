@@ -83,7 +83,7 @@ def list_(
 @app.command()
 def show(
     stream: StreamName,
-    count: Annotated[int, typer.Option(min=1, max=1000, help="Show so many dead letters at most.")] = 5,
+    count: Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many dead letters.")] = 5,
     state: StateOption = "open",
     first: First = None,
     last: Last = None,

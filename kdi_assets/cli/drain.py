@@ -114,7 +114,7 @@ def _text(stream: Stream, did: Commits, report: DrainReport | None) -> str:
     dates = did.rows_by_date
     width = max((len(f"{rows:,}") for rows in dates.values()), default=0)
     lines = (f"  {day}  {rows:>{width},}" for day, rows in dates.items())
-    letters = [f"  kdi dead-letters list {name}   (why they are no rows)"] if did.dead_letters else []
+    letters = [f"  kdi dead-letters list {name}   (why they are not rows)"] if did.dead_letters else []
     return "\n".join([f"{name}: {', '.join(facts)}{arrived}", *lines, *letters])
 
 

@@ -123,7 +123,7 @@ def put(
         bool, typer.Option("--aggregate", help="Several messages in one record, as the Kinesis Producer Library does.")
     ] = False,
     shards: Annotated[
-        int | None, typer.Option(min=1, help="Create the stream with so many shards, if it is missing.")
+        int | None, typer.Option(min=1, help="Create the stream with this many shards, if it is missing.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -61,7 +61,7 @@ Defs = Annotated[
     typer.Option(
         "--defs",
         callback=_also_before_the_command,
-        help="Folder of the YAML documents; default: KDI_DEFS, else the package's.",
+        help="Folder of the YAML documents; default: KDI_DEFS.",
     ),
 ]
 AsJson = Annotated[

@@ -54,9 +54,17 @@ def exit_if_refused(refusals: Collection[KdiError]) -> None:
 
 
 def _code(refusal: KdiError) -> int:
-    from kdi_assets.config.errors import AmbiguousStream, DefsFolderMissing, NotAStream, NotRefined, UnknownStream
+    from kdi_assets.config.errors import (
+        AmbiguousStream,
+        DefsFolderMissing,
+        DefsFolderNotNamed,
+        NotAStream,
+        NotRefined,
+        UnknownStream,
+    )
 
-    if isinstance(refusal, AmbiguousStream | UnknownStream | NotAStream | NotRefined | DefsFolderMissing):
+    of_usage = (AmbiguousStream, DefsFolderMissing, DefsFolderNotNamed, NotAStream, NotRefined, UnknownStream)
+    if isinstance(refusal, of_usage):
         return EXIT_USAGE  # the command line is wrong, not the stream
     return EXIT_RETRY if isinstance(refusal, Transient) else EXIT_DECIDE
 

@@ -210,7 +210,7 @@ def _judged(messages: DataFrame, decoder: StreamDecoder) -> tuple[list[Row], lis
     from kdi_assets.drain.rules.judge import judge, letters_of
     from kdi_assets.drain.rules.shape import analyse
     from kdi_assets.drain.rules.tally import PassTally
-    from kdi_assets.ledger.coordinates import coordinates
+    from kdi_assets.sources.coordinates import coordinates
 
     stream, now = decoder.stream, datetime.now(UTC)
     tally = PassTally(messages.sparkSession, stream, now)

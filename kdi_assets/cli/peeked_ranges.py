@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from kdi_assets.drain.snapshot import Snapshot
     from kdi_assets.ledger.positions import LedgerState
     from kdi_assets.monitoring.backlog_reader import Backlog
-    from kdi_assets.sources.source import ReadMessages, Source
+    from kdi_assets.sources.held import ReadMessages
+    from kdi_assets.sources.source import Source
 
 WINDOW = 1000
 """Offsets of a topic partition in which messages are searched; transaction markers and compacted offsets hold none."""
@@ -117,7 +118,7 @@ def _numbered(stream: Stream, source: Source, session: Callable[[], SparkSession
     """As ``searched``, of a source whose messages have offsets by being read: what follows the positions is held."""
     from kdi_assets.drain.cached_messages import cached
     from kdi_assets.drain.snapshot import take_snapshot
-    from kdi_assets.ledger.coordinates import ranges_sql
+    from kdi_assets.sources.coordinates import ranges_sql
 
     lake = Settings.from_environment().lake
     snapshot = take_snapshot(stream, lake)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kdi_assets.delta.log import TableLog
     from kdi_assets.drain.plan import Plan, PositionCommit
     from kdi_assets.drain.snapshot import Snapshot
-    from kdi_assets.sources.source import Waiting
+    from kdi_assets.sources.topic_state import Waiting
     from kdi_assets.stream.stream import Stream
 
 
@@ -92,7 +92,7 @@ def _waiting(stream: Stream, snapshot: Snapshot) -> Waiting | None:
 def _waiting_before_start(stream: Stream, lake: str) -> Waiting:
     """What waits of a stream that has no positions yet."""
     from kdi_assets.monitoring.backlog_reader import read_backlog
-    from kdi_assets.sources.source import Waiting
+    from kdi_assets.sources.topic_state import Waiting
 
     held = read_backlog(stream, lake).topic_partitions
     return Waiting({tp: one.next_at for tp, one in held.items() if one.next_at})

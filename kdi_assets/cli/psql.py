@@ -20,7 +20,7 @@ def psql(
 
     Exit codes: those of psql; 1 also if the server does not start.
     """
-    from kdi_assets.dev.postgres import FOLDER, start_postgres
+    from kdi_assets.serve.postgres.embedded import FOLDER, start_postgres
 
     server = start_postgres(Settings.from_environment().home / FOLDER)
     more = ["-c", command] if command else []

@@ -24,8 +24,8 @@ from kdi_assets.settings import Settings
 from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
-    from kdi_assets.audit.refined_audit import RefinedAudit
     from kdi_assets.monitoring.refined_history import RefinedCommit
+    from kdi_assets.refine.audit import RefinedAudit
     from kdi_assets.refine.plan import RefinePlan
     from kdi_assets.stream.refined_table import RefinedTableSpec
 
@@ -125,7 +125,7 @@ def audit_refined_table(
 
 def _audit(table: RefinedTableSpec, *, everything: bool, bounds: Sequence[date], as_json: bool) -> RefinedAudit:
     """Audit the dates between two, both inclusive; without bounds, a sample or everything."""
-    from kdi_assets.audit.refined_audit import audit_refined
+    from kdi_assets.refine.audit import audit_refined
     from kdi_assets.refine.inputs import days_between
 
     dates = days_between(*bounds) if bounds else None

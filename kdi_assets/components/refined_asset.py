@@ -6,7 +6,6 @@ from typing import Any
 
 import dagster as dg
 
-from kdi_assets.audit.refined_audit import audit_refined
 from kdi_assets.components import names
 from kdi_assets.components.asset_checks import check_result, freshness_window
 from kdi_assets.components.automation import when_followed
@@ -16,11 +15,12 @@ from kdi_assets.components.refined_run import RefinedRun, RefineEngine
 from kdi_assets.components.run_failures import refusals_as_failures
 from kdi_assets.monitoring.refined_lineage import refined_lineage
 from kdi_assets.monitoring.refined_status import read_refined_status
+from kdi_assets.refine.audit import audit_refined
 from kdi_assets.refine.refine import refine
+from kdi_assets.resources.spark import SparkResource
 from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import Stream
-from resources.spark import SparkResource
 
 ENGINE = RefineEngine(refine, refined_lineage, read_refined_status, audit_refined)
 

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from kdi_assets.audit.refined_audit import RefinedAudit
 from kdi_assets.components.asset_checks import evaluation_of, latest_evaluation
 from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_run import RefinedRun
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.checks.finding import CheckResult, not_checked
 from kdi_assets.monitoring.refined_status import up_to_date
+from kdi_assets.refine.audit import RefinedAudit
 from kdi_assets.refine.entry import RefineEntry
 from kdi_assets.refine.errors import RowsUnmet
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from kdi_assets.audit.refined_audit import RefinedAudit
 from kdi_assets.components.column_facts import table_facts
 from kdi_assets.components.names import path_key, table_key
 from kdi_assets.components.refined_events import (
@@ -22,6 +21,7 @@ from kdi_assets.components.refined_groups import RefinedGroup
 from kdi_assets.components.table_run import BACKFILL_TAG, RunDates, log_unchanged_dates, requested_at, run_dates
 from kdi_assets.errors import KdiError, Terminal
 from kdi_assets.monitoring.refined_status import RefinedStatus
+from kdi_assets.refine.audit import RefinedAudit
 from kdi_assets.refine.entry import RefineEntry
 from kdi_assets.refine.report import RefineReport
 from kdi_assets.stream.refined_table import RefinedTableSpec
@@ -41,7 +41,7 @@ class RefineEngine:
         refine: ``kdi_assets.refine.refine.refine``.
         lineage: ``kdi_assets.monitoring.refined_lineage.refined_lineage``.
         status: ``kdi_assets.monitoring.refined_status.read_refined_status``.
-        audit: ``kdi_assets.audit.refined_audit.audit_refined``.
+        audit: ``kdi_assets.refine.audit.audit_refined``.
     """
 
     refine: Callable[..., RefineReport]

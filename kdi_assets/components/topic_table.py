@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import dagster as dg
 from pydantic import BaseModel, RootModel
 
+from kdi_assets.components.new_document import DocumentScaffolder
 from kdi_assets.components.refined_asset import refined_definitions
 from kdi_assets.components.served_asset import served_asset
 from kdi_assets.components.table_asset import stream_definitions
@@ -25,6 +26,7 @@ from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream
 
 
+@dg.scaffold_with(DocumentScaffolder)
 class _DocumentComponent(dg.Component, dg.Resolvable):
     """A component with a JSON Schema for Dagster, whose attributes stay as written.
 

@@ -13,7 +13,7 @@ from kdi_assets.components.run_failures import refusals_as_failures
 from kdi_assets.monitoring.backlog_reader import read_backlogs
 from kdi_assets.settings import Settings
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import BrokerOffsets, TopicState
+from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import Stream, offsets_digest
 
 

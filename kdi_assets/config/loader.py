@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
 
-from kdi_assets.config.errors import AmbiguousStream, DocumentMistake, Mistakes, UnknownStream
+from kdi_assets.config.errors import AmbiguousStream, DefsFolderNotNamed, DocumentMistake, Mistakes, UnknownStream
 from kdi_assets.config.folder import read_folder
 from kdi_assets.config.format_files import read_format
 from kdi_assets.config.refined_documents import cycle_mistakes, read_refined_table
@@ -60,10 +60,17 @@ class LoadedFolder:
 
 
 def defs_folder() -> Path:
-    """The folder in ``KDI_DEFS``, else the package's own."""
+    """The folder in ``KDI_DEFS``; in a checkout, else the demo's documents.
+
+    Raises:
+        DefsFolderNotNamed: ``KDI_DEFS`` is not set, and the package is installed from a wheel.
+    """
     if folder := os.environ.get("KDI_DEFS"):
         return Path(folder)
-    return Path(__file__).parent.parent / "defs"
+    of_the_demo = Path(__file__).parent.parent / "defs"  # not in the wheel
+    if not of_the_demo.is_dir():
+        raise DefsFolderNotNamed()
+    return of_the_demo
 
 
 def load_streams(folder: Path | None = None) -> Mapping[str, Stream]:

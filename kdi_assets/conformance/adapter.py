@@ -98,8 +98,8 @@ class Adapter(FileModel):
                 part.format_map(dict.fromkeys(PLACEHOLDERS, ""))
             except (KeyError, ValueError, IndexError) as unknown:
                 raise ValueError(
-                    f"{part!r}: {unknown} is no word for braces; write {{{{ and }}}} for braces themselves, or one of "
-                    + ", ".join(PLACEHOLDERS)
+                    f"{part!r}: {unknown} is not a word for braces; write {{{{ and }}}} for braces themselves, or one "
+                    f"of {', '.join(PLACEHOLDERS)}"
                 ) from unknown
         return command
 

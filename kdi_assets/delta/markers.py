@@ -8,7 +8,7 @@ writer's newest commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from kdi_assets.delta.errors import CommitUnreadable, RestoredToBefore
@@ -18,6 +18,26 @@ from kdi_assets.delta.log import CommitInfo, TableLog, restore_target
 def version_id(writer: str) -> str:
     """Transaction id whose version is the table version of the writer's newest commit; every commit of it sets it."""
     return f"{writer}/version"
+
+
+def topic_txn_id(app_id: str, topic_id: str) -> str:
+    """Transaction id that names the topic, valid while it holds (``Markers.holds``)."""
+    return f"{app_id}|topic|{topic_id}"
+
+
+def topics_of(transaction_ids: Iterable[str]) -> dict[str, set[str]]:
+    """By app id, the ids of the topics that its rows come from: several after a topic was made again."""
+    found: dict[str, set[str]] = {}
+    for name in transaction_ids:
+        app_id, is_topic, topic_id = name.partition("|topic|")
+        if is_topic:
+            found.setdefault(app_id, set()).add(topic_id)
+    return found
+
+
+def table_txn_id(app_id: str, table_id: str) -> str:
+    """Transaction id that names the table, valid while it holds (``Markers.holds``)."""
+    return f"{app_id}|table|{table_id}"
 
 
 @dataclass(frozen=True, slots=True)

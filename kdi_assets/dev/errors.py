@@ -30,7 +30,7 @@ class S3ServerDied(Terminal):
 
     what_happened = "the S3 server with its data in {data} {ending}. The end of {log}:\n{tail}"
     what_is_safe = "objects that it keeps were not changed."
-    what_to_run = "pip install 'kdi-assets[dev]'    (it brings the server; otherwise fix the cause and start again)"
+    what_to_run = "pip install 'kdi-assets[embedded]'    (it brings the server; else fix the cause and start again)"
 
 
 class TopicRefused(Terminal):
@@ -55,17 +55,6 @@ class DeliveryFailed(Transient):
     what_happened = "{topic}: {failed:,} messages were not acknowledged: {reason}"
     what_is_safe = "{acknowledged:,} messages were acknowledged and are in the topic."
     what_to_run = "kdi generate --topic {topic}    (when the broker works again)"
-
-
-class PostgresDied(Terminal):
-    """The embedded PostgreSQL is not installed, or does not start."""
-
-    data: Path
-    detail: str
-
-    what_happened = "the embedded PostgreSQL with its data in {data} does not run: {detail}"
-    what_is_safe = "its data was not changed."
-    what_to_run = "pip install 'kdi-assets[dev]'    (Python below 3.13; or give served tables a url)"
 
 
 class KinesisStreamMissing(Terminal):

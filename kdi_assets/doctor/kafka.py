@@ -19,7 +19,7 @@ from kdi_assets.sources.kafka.topic_config import (
     topic_configs,
 )
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import Retention, TopicState
+from kdi_assets.sources.topic_state import Retention, TopicState
 from kdi_assets.stream.stream import Cluster, Stream
 from kdi_assets.wording import byte_size, counted, duration
 

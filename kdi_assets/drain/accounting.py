@@ -16,8 +16,8 @@ from kdi_assets.drain.errors import AccountingMismatch, TimestampTooLarge, Unexp
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, FILTERED, TOMBSTONE
-from kdi_assets.ledger.coordinates import digest_of, digest_of_columns
 from kdi_assets.ledger.entry import RangeCounts
+from kdi_assets.sources.coordinates import digest_of, digest_of_columns
 from kdi_assets.sources.of_stream import source_of
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 

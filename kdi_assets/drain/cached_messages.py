@@ -7,8 +7,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.plan import Plan
-from kdi_assets.ledger.coordinates import ranges_sql
-from kdi_assets.sources.source import ReadMessages, Source
+from kdi_assets.sources.coordinates import ranges_sql
+from kdi_assets.sources.held import ReadMessages
+from kdi_assets.sources.source import Source
 from kdi_assets.stream.stream import OffsetRange
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from kdi_assets.delta.transaction import CHECKPOINT_INTERVAL
 from kdi_assets.drain.errors import SHOWN, DeadLettersGone, DeadLettersReplaced, ReasonCount, TooManyDeadLetters
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.coordinates import digest_of_columns
 from kdi_assets.ledger.entry import DeadLettersAt
+from kdi_assets.sources.coordinates import digest_of_columns
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:

@@ -13,24 +13,18 @@ from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 from kdi_assets.delta.errors import OvertakenCommit, StagedFilesGone
 from kdi_assets.delta.lost_races import LostRaces
 from kdi_assets.drain.accounting import refuse_large_timestamps
-from kdi_assets.drain.errors import (
-    AccountingMismatch,
-    DeadLettersGone,
-    ReadOrWriteFailed,
-    Undrainable,
-    UnexplainedGap,
-    another_active,
-)
+from kdi_assets.drain.errors import AccountingMismatch, DeadLettersGone, Undrainable, UnexplainedGap, another_active
 from kdi_assets.drain.execute_plan import DrainContext, execute_plan
 from kdi_assets.drain.plan import Plan, PositionCommit
 from kdi_assets.drain.position_commit import commit_positions
 from kdi_assets.drain.report import Commit, DrainReport, heard_by_listeners
 from kdi_assets.drain.snapshot import check_last_read, expected_offset_bytes, take_snapshot
-from kdi_assets.drain.spark_errors import jvm_loss_named, spark_failures
+from kdi_assets.drain.spark_errors import ReadOrWriteFailed, jvm_loss_named, spark_failures
 from kdi_assets.errors import Transient
 from kdi_assets.runtime.spark_internals import jvm_cpu_seconds
+from kdi_assets.sources.held import Held, ReadMessages
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import Held, ReadMessages, TopicState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:

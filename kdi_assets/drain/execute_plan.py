@@ -29,8 +29,8 @@ from kdi_assets.drain.stage import file_size, stage
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.sources.held import ReadMessages
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import ReadMessages
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:

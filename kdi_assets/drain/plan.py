@@ -18,12 +18,13 @@ from kdi_assets.drain.plan_errors import (
     TopicRecreated,
 )
 from kdi_assets.drain.route_change import routes_to_drain_by
-from kdi_assets.ledger.bookmarks import Bookmark
-from kdi_assets.ledger.entry import Kind, LastRead, unmoved_last_read
+from kdi_assets.ledger.entry import Kind, unmoved_last_read
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.routes import Routes
+from kdi_assets.sources.bookmarks import Bookmark, LastRead
+from kdi_assets.sources.held import Marks
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import BrokerOffsets, Marks, TopicState
+from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from kdi_assets.errors import Terminal
-from kdi_assets.ledger.entry import LastRead
+from kdi_assets.sources.bookmarks import LastRead
 from kdi_assets.stream.stream import TopicPartition
 from kdi_assets.wording import storage_command
 

@@ -19,7 +19,7 @@ from kdi_assets.ledger.commit import commit, create_table, next_entry
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.message_format import Files
 from kdi_assets.stream.stream import Stream
 

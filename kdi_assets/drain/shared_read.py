@@ -13,8 +13,9 @@ from kdi_assets.drain.drain import Draining, DrainOptions
 from kdi_assets.drain.execute_plan import DrainContext
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.report import Commit, Commits, DrainReport, heard_by_listeners
+from kdi_assets.sources.held import ReadMessages
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import ReadMessages, TopicState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.dead_letters import check_letters_intact
 from kdi_assets.drain.plan import Plan, PositionCommit, needed_position_commit, plan_drain
 from kdi_assets.drain.plan_errors import StreamRetired, TableMissing, TableNotMoved, TopicTruncated
-from kdi_assets.ledger.entry import LastRead
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.ledger.recent_commits import bytes_to_expect, recent_commits
+from kdi_assets.sources.bookmarks import LastRead
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import LAST_MESSAGE_WITHIN, AtPosition, TopicState
+from kdi_assets.sources.source import LAST_MESSAGE_WITHIN
+from kdi_assets.sources.topic_state import AtPosition, TopicState
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 UNKNOWN_OFFSET_BYTES = 10_000.0

@@ -1,15 +1,95 @@
-"""Spark's exceptions in a drain, translated into errors of ours that say whether a retry can help."""
+"""Errors of Spark and the storage in a drain, and Spark's exceptions translated into them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from kdi_assets.drain.errors import ReadOrWriteFailed, RunAgain, StorageForbids, TableRefusesRows, WorkerPythonUnfit
-from kdi_assets.errors import KdiError
+from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.sources.of_stream import source_of
 from kdi_assets.stream.stream import Stream
+
+
+class RunAgain(KdiError):
+    """An error whose text names the command that met it; its other base says whether a retry can help.
+
+    Attributes:
+        command: The command that met the error; by default a drain. ``refused_to`` sets another one.
+    """
+
+    stream: str
+    command: str = ""
+
+    def __post_init__(self) -> None:
+        self.command = self.command or f"kdi drain {self.stream}"
+
+
+class TableRefusesRows(Terminal):
+    """A constraint of the table does not hold for a row of the stream."""
+
+    stream: str
+    detail: str
+
+    what_happened = "{stream}: the table refuses a row: {detail}"
+    what_is_safe = "nothing was committed; positions stay as they are."
+    what_to_run = (
+        "kdi drain {stream}   (first drop the constraint, or let `schema:` (NOT NULL) or `date:` make such "
+        "messages dead letters)"
+    )
+
+
+class ReadOrWriteFailed(RunAgain, Transient):
+    """Spark, delta-rs or the storage failed in one step.
+
+    Attributes:
+        step: What was being done, such as "committing".
+        detail: Its cause in one line; ``__cause__`` has the rest.
+    """
+
+    step: str
+    detail: str
+
+    what_happened = "{stream}: {step} failed: {detail}"
+    what_is_safe = (
+        "all rows and positions committed so far; a commit lands whole or not at all."  # its answer may be lost
+    )
+    what_to_run = "{command}   (it begins at the positions that the log has)"
+
+
+class StorageForbids(RunAgain, Terminal):
+    """The storage refuses an operation, and will refuse it again: a right is missing, or room.
+
+    Attributes:
+        step: What was being done, such as "committing".
+        detail: The cause in one line, with the path if the storage names it.
+        needs: What someone must give first.
+    """
+
+    step: str
+    detail: str
+    needs: str
+
+    what_happened = "{stream}: {step} failed: {detail}"
+    what_is_safe = "all rows and positions committed so far; a commit lands whole or not at all."
+    what_to_run = "{command}   (once {needs})"
+
+
+class WorkerPythonUnfit(RunAgain, Terminal):
+    """The Python of Spark's workers cannot run what reads, decodes or validates the messages.
+
+    Attributes:
+        detail: What it lacks, in one line.
+    """
+
+    detail: str
+
+    what_happened = "{stream}: Python in Spark's workers cannot run what reads or decodes the messages: {detail}"
+    what_is_safe = "nothing was committed; positions stay as they are."
+    what_to_run = (
+        "{command}   (once the executors have this Python with the packages of deploy/requirements.lock; "
+        "PYSPARK_PYTHON names its path there, docs/clusters.md the ways to bring it)"
+    )
 
 
 def spark_failures(stream: Stream, step: str) -> AbstractContextManager[None]:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.delta.internals import set_transactions
 from kdi_assets.delta.log import CommitInfo, TableLog
-from kdi_assets.delta.markers import version_id
+from kdi_assets.delta.markers import table_txn_id, topic_txn_id, version_id
 from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind, commit_once, refuse_conflicts
 from kdi_assets.delta.transaction import Staged, start_table
-from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import (
     BELOW_POSITIONS,
     REPLAY_PREFIX,
@@ -28,13 +27,8 @@ from kdi_assets.ledger.entry import (
 )
 from kdi_assets.ledger.entry_json import entry_to_json, parse_entry
 from kdi_assets.ledger.errors import PositionWithoutBookmark
-from kdi_assets.ledger.positions import (
-    LedgerState,
-    known_positions,
-    partition_id,
-    table_txn_id,
-    topic_txn_id,
-)
+from kdi_assets.ledger.positions import LedgerState, known_positions, partition_id
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Literal
 
-from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.routes import Routes
+from kdi_assets.sources.bookmarks import Bookmark, LastRead, Span
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from kdi_assets.wording import printable
 
@@ -78,20 +78,6 @@ class DeadLettersAt:
 
     table_id: str
     version: int
-
-
-@dataclass(frozen=True, slots=True)
-class LastRead:
-    """A fingerprint of the last message read of a topic partition, to notice another message at its offset.
-
-    Attributes:
-        timestamp: In milliseconds since the epoch, as the broker has it.
-        digest: Of key and value, in hexadecimal.
-    """
-
-    offset: int
-    timestamp: int
-    digest: str
 
 
 @dataclass(frozen=True, slots=True)

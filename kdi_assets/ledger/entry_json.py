@@ -9,18 +9,10 @@ from datetime import date, datetime
 from typing import Any
 
 from kdi_assets.delta.log import metadata_with
-from kdi_assets.ledger.bookmarks import Bookmark, Span
-from kdi_assets.ledger.entry import (
-    DeadLettersAt,
-    Erasure,
-    FieldCounts,
-    LastRead,
-    LedgerEntry,
-    RangeCounts,
-    RowlessCounts,
-)
+from kdi_assets.ledger.entry import DeadLettersAt, Erasure, FieldCounts, LedgerEntry, RangeCounts, RowlessCounts
 from kdi_assets.ledger.errors import WrittenByNewerRelease
 from kdi_assets.ledger.routes import Routes
+from kdi_assets.sources.bookmarks import Bookmark, LastRead, Span
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 FORMAT, FORMAT_OF_ERASURES, FORMAT_OF_BOOKMARKS = 1, 6, 7

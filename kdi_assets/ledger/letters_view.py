@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import UTC
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.ledger.coordinates import quoted_path
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import OUTCOME
+from kdi_assets.sources.coordinates import quoted_path
 from kdi_assets.stream.stream import Stream
 
 _NOTHING = (

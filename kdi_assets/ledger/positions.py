@@ -7,13 +7,13 @@ adapter convert them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import CommitInfo, TableLog
-from kdi_assets.delta.markers import Markers, live_markers, version_id
+from kdi_assets.delta.markers import Markers, live_markers, table_txn_id, topic_txn_id, version_id
 from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
@@ -28,26 +28,6 @@ RETIRED = -1
 def partition_id(app_id: str, partition: int) -> str:
     """Transaction id of a topic partition, kafka-delta-ingest's; its version is the last offset covered, or -1."""
     return f"{app_id}-{partition}"
-
-
-def topic_txn_id(app_id: str, topic_id: str) -> str:
-    """Transaction id that names the topic, valid while it holds (``Markers.holds``)."""
-    return f"{app_id}|topic|{topic_id}"
-
-
-def topics_of(transaction_ids: Iterable[str]) -> dict[str, set[str]]:
-    """By app id, the ids of the topics that its rows come from: several after a topic was made again."""
-    found: dict[str, set[str]] = {}
-    for name in transaction_ids:
-        app_id, is_topic, topic_id = name.partition("|topic|")
-        if is_topic:
-            found.setdefault(app_id, set()).add(topic_id)
-    return found
-
-
-def table_txn_id(app_id: str, table_id: str) -> str:
-    """Transaction id that names the table, valid while it holds (``Markers.holds``)."""
-    return f"{app_id}|table|{table_id}"
 
 
 def read_transactions(log: TableLog, stream: Stream, topic_partitions: int) -> dict[str, int]:

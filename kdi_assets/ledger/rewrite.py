@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.delta.files import CHANGE, FILE, TableAt, rows_at, write_rows
 from kdi_assets.delta.internals import as_json, path_of, removals, row_count, snapshot_with_metadata, version_of
 from kdi_assets.delta.transaction import Staged, staged_of
-from kdi_assets.ledger.coordinates import Bounds, bounds_sql, coordinates, keeps_timestamps
 from kdi_assets.ledger.dates import day_of
 from kdi_assets.ledger.errors import RowsUnaccounted, RowsWithoutDate
 from kdi_assets.runtime.spark_internals import listed, scala_seq
+from kdi_assets.sources.coordinates import Bounds, bounds_sql, coordinates, keeps_timestamps
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:

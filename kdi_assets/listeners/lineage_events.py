@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -33,9 +33,8 @@ from openlineage.client.facet_v2 import (
 from kdi_assets.delta.column_types import table_fields, type_text
 from kdi_assets.delta.storage import storage_uri
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.listeners.column_lineage import InputFields
-from kdi_assets.listeners.heard import HeardCommit, HeardTable
+from kdi_assets.listeners.heard import HeardCommit, HeardLedgerCommit, HeardTable
 from kdi_assets.settings import Settings
 from kdi_assets.stream.postgres_address import connection_parameters, host_port_database
 from kdi_assets.stream.served_table import DuckDb, ServedTableSpec
@@ -89,7 +88,7 @@ def _datasets(
     columns: Mapping[str, InputFields],
 ) -> tuple[list[InputDataset], list[OutputDataset]]:
     if isinstance(table, Stream):
-        drained = [commit for commit in commits if isinstance(commit, LedgerEntry)]
+        drained = cast(Sequence[HeardLedgerCommit], commits)  # all commits of a stream's table are
         return [_topic(table, drained)], _outputs(table, lake, drained, columns)
     uri = table.table_uri(lake)
     if isinstance(table, ServedTableSpec):
@@ -163,7 +162,7 @@ def _is_uuid(text: str) -> bool:
     return True
 
 
-def _topic(stream: Stream, commits: Sequence[LedgerEntry]) -> InputDataset:
+def _topic(stream: Stream, commits: Sequence[HeardLedgerCommit]) -> InputDataset:
     statistics = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
         rowCount=sum(c.messages for c in commits), size=sum(c.message_bytes for c in commits), producer=PRODUCER
     )
@@ -176,7 +175,7 @@ def _topic_name(stream: Stream) -> tuple[str, str]:
 
 
 def _outputs(
-    stream: Stream, lake: str, commits: Sequence[LedgerEntry], columns: Mapping[str, InputFields]
+    stream: Stream, lake: str, commits: Sequence[HeardLedgerCommit], columns: Mapping[str, InputFields]
 ) -> list[OutputDataset]:
     uri, letters_uri = stream.table_uri(lake), stream.dead_letters_uri(lake)
     if not commits:

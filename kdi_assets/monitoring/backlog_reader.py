@@ -15,16 +15,17 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.drain.snapshot import Snapshot, take_snapshot, truncation
-from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import LastRead
+from kdi_assets.errors import KdiError, Transient
 from kdi_assets.monitoring.backlog import Backlog as Backlog
 from kdi_assets.monitoring.backlog import PartitionBacklog as PartitionBacklog
 from kdi_assets.monitoring.ledger_cache import LedgerCache, RecentCommits
 from kdi_assets.monitoring.partition_backlog import partition_backlog
 from kdi_assets.monitoring.watches import Watched, Watches
 from kdi_assets.runtime.threads import start_in_thread
+from kdi_assets.sources.bookmarks import LastRead
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import LEADER_SECONDS, AtPosition, Retention, Source, TopicState, Waiting
+from kdi_assets.sources.source import LEADER_SECONDS, Source
+from kdi_assets.sources.topic_state import AtPosition, Retention, TopicState, Waiting
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 TIMES_SECONDS = 3.0
@@ -250,6 +251,9 @@ class _StreamNow:
 
     def with_first_messages(self, found: Watched | KdiError) -> _StreamNow:
         """Of a topic whose source knows no offsets."""
+        if isinstance(found, Transient):  # what waits is unknown, and not nothing
+            unknown = frozenset(self.topic.partitions if self.topic else ())
+            return replace(self, refusal=found, first=Waiting(unknown=unknown))
         if isinstance(found, KdiError):
             return replace(self, refusal=found)
         return replace(self, topic=found.snapshot.topic, snapshot=found.snapshot, first=found.first)

@@ -8,12 +8,12 @@ from datetime import datetime
 from pathlib import Path
 
 from kdi_assets.announce.status import LOOK_SECONDS, AnnouncedStatus, read_announced_statuses
-from kdi_assets.dev.postgres import FOLDER, postgres_runs
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.monitoring.refined_status import first_new_commit, read_refined_status
 from kdi_assets.monitoring.status_row import command_after
 from kdi_assets.refine.errors import UpstreamMissing
 from kdi_assets.serve.errors import SourceMissing
+from kdi_assets.serve.postgres.embedded import FOLDER, postgres_runs
 from kdi_assets.serve.status import read_served_status
 from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.limits import FreshnessLimits

@@ -13,7 +13,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.recent_commits import DEFAULT_PACE, LedgerCommit, Pace, bytes_per_offset, pace, recent_commits
 from kdi_assets.monitoring.backlog import PositionSample
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from kdi_assets.monitoring.backlog import PartitionBacklog, status_word
 from kdi_assets.monitoring.ledger_cache import RecentCommits
-from kdi_assets.sources.source import BrokerOffsets, Retention
+from kdi_assets.sources.topic_state import BrokerOffsets, Retention
 from kdi_assets.stream.stream import TopicPartition
 
 BATCH_BYTES = 70

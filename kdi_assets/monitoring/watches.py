@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from kdi_assets.drain.snapshot import Snapshot
 from kdi_assets.errors import KdiError
-from kdi_assets.sources.source import BrokerOffsets, Source, TopicReading, TopicState, Waiting, Watch
+from kdi_assets.sources.source import Source, Watch
+from kdi_assets.sources.topic_state import BrokerOffsets, TopicReading, TopicState, Waiting
 from kdi_assets.stream.stream import Stream
 
 

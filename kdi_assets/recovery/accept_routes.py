@@ -23,7 +23,7 @@ from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.ledger.routes import Positions, Routes, same_positions
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:

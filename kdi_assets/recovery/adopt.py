@@ -5,10 +5,10 @@ from __future__ import annotations
 from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.dead_letters import check_letters_intact
 from kdi_assets.drain.errors import DeadLettersReplaced
-from kdi_assets.ledger.coordinates import coordinates_at, keeps_timestamps
 from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.recovery.context import ProposedPositions, ResolveContext, another_table
+from kdi_assets.sources.coordinates import coordinates_at, keeps_timestamps
 from kdi_assets.sources.of_stream import source_of
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 

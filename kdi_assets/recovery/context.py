@@ -11,7 +11,7 @@ from kdi_assets.audit.audit import highest_offsets
 from kdi_assets.delta.log import TableLog
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.object_storage import prove_conditional_put
 from kdi_assets.delta.transaction import Staged
 from kdi_assets.ledger.commit import commit, next_entry, refuse_unmarked
-from kdi_assets.ledger.coordinates import keeps_timestamps
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import LedgerGap
 from kdi_assets.ledger.positions import RETIRED, LedgerState, read_ledger, read_ledger_despite_gap
@@ -23,6 +22,7 @@ from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.rewind import Target, check_rows_to_remove, refuse_over_erased, rewind
 from kdi_assets.recovery.rewind_to_spans import rewind_to_spans, way_back
 from kdi_assets.recovery.rows_past_position import PastPositionCounts, RowsPastPosition, from_positions
+from kdi_assets.sources.coordinates import keeps_timestamps
 from kdi_assets.sources.of_stream import source_failures, source_of
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 from kdi_assets.wording import sql_command

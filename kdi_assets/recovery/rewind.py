@@ -11,8 +11,7 @@ from kdi_assets.audit.audit import audited_history
 from kdi_assets.audit.coverage import coverage
 from kdi_assets.audit.source_comparison import compare
 from kdi_assets.delta.errors import CommitUnreadable
-from kdi_assets.ledger.coordinates import keeps_timestamps
-from kdi_assets.ledger.entry import LastRead, unmoved_last_read
+from kdi_assets.ledger.entry import unmoved_last_read
 from kdi_assets.ledger.erased import highest_erased
 from kdi_assets.ledger.errors import LedgerGap
 from kdi_assets.ledger.history import history_of
@@ -25,6 +24,8 @@ from kdi_assets.recovery.rows_past_position import (
     RowsPastPosition,
     from_positions,
 )
+from kdi_assets.sources.bookmarks import LastRead
+from kdi_assets.sources.coordinates import keeps_timestamps
 from kdi_assets.sources.of_stream import source_failures, source_of
 from kdi_assets.sources.source import oldest_timestamps
 from kdi_assets.stream.stream import OffsetRange, TopicPartition

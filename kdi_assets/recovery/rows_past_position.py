@@ -11,13 +11,14 @@ from kdi_assets.delta.files import FILE
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.transaction import Staged
 from kdi_assets.drain.errors import AccountingMismatch
-from kdi_assets.ledger.coordinates import Bounds, bounds_sql, coordinates, keeps_timestamps
 from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.letters import dead_letters_with_state
 from kdi_assets.ledger.rewrite import MESSAGE, as_deletions, old_rows, rows_of_messages, rows_with_files
 from kdi_assets.ledger.superseded_offsets import NO_END
+from kdi_assets.sources.coordinates import Bounds, bounds_sql, coordinates, keeps_timestamps
+from kdi_assets.sources.held import Again
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import Again, TopicState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:

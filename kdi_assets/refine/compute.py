@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.files import TableAt
-from kdi_assets.ledger.positions import topics_of
+from kdi_assets.delta.markers import topics_of
 from kdi_assets.refine.aggregate import aggregate_change
 from kdi_assets.refine.columns import SEQUENCE
 from kdi_assets.refine.deduplicate import deduplicate_change

@@ -368,3 +368,14 @@ class NameOfOurColumn(Terminal):
     what_happened = "{table}: the rows have a column {column}, and mode upsert makes a column of this name."
     what_is_safe = "nothing was written."
     what_to_run = "kdi check   (with another name for it in sql, or with `column_list` without it in the document)"
+
+
+class NotRecomputable(Terminal):
+    """A refined table cannot be compared with a recomputation."""
+
+    table: str
+    why: str
+
+    what_happened = "{table} cannot be compared with a recomputation: {why}."
+    what_is_safe = "nothing was changed."
+    what_to_run = "kdi refine {table}; or kdi refine {table} --rebuild   (computes all rows of what is upstream now)"

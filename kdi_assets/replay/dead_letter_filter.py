@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.formats.rules import literal
-from kdi_assets.ledger.coordinates import ranges_sql
 from kdi_assets.ledger.history import history_of
 from kdi_assets.ledger.letters import DeadLetterState, dead_letters_with_state
+from kdi_assets.sources.coordinates import ranges_sql
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.formats.rules import literal
-from kdi_assets.ledger.coordinates import DIGEST_SQL, coordinates_at, ranges_sql
 from kdi_assets.ledger.letters import OUTCOME, WITHHELD, dead_letters_with_state, read_few_at_once, with_messages
 from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.replay.report import Tally
+from kdi_assets.sources.coordinates import DIGEST_SQL, coordinates_at, ranges_sql
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:

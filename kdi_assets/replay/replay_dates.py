@@ -20,7 +20,7 @@ from kdi_assets.replay.replay_transaction import ReplayTransaction, run_transact
 from kdi_assets.replay.report import MessagesGone, ReplayReport
 from kdi_assets.replay.selected_messages import ReplayMessages, read_from_source, select_messages
 from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.source import AtPosition
+from kdi_assets.sources.topic_state import AtPosition
 from kdi_assets.stream.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:

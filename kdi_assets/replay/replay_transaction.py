@@ -25,7 +25,7 @@ from kdi_assets.ledger.history import LiveHistory, history_at
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.rewrite import message_key
 from kdi_assets.replay.report import ReplayReport, Tally
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:

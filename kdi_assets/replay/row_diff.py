@@ -6,8 +6,8 @@ from datetime import date
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kdi_assets.drain.rules.table_rows import in_table_form
-from kdi_assets.ledger.coordinates import coordinates
 from kdi_assets.ledger.dates import day_of
+from kdi_assets.sources.coordinates import coordinates
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:

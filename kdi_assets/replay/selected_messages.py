@@ -18,7 +18,6 @@ from kdi_assets.delta.files import rows_at
 from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.rules.verdict import ROW, VERDICTS
 from kdi_assets.drain.spark_errors import spark_failures
-from kdi_assets.ledger.coordinates import DIGEST_SQL, Bounds, coordinates, explodes
 from kdi_assets.ledger.dates import day_of
 from kdi_assets.ledger.letters import WITHHELD
 from kdi_assets.ledger.rewrite import MESSAGE, count_by_date, rows_of_messages
@@ -26,6 +25,7 @@ from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.replay.open_letters import HAS_ROW, PREVIOUS, WRONG_SHARD, open_letters, tallies_by
 from kdi_assets.replay.replay_transaction import ReplayTransaction
 from kdi_assets.replay.report import Missing, Tally
+from kdi_assets.sources.coordinates import DIGEST_SQL, Bounds, coordinates, explodes
 from kdi_assets.sources.of_stream import source_of
 from kdi_assets.sources.source import messages_ddl
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition

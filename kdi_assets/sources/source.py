@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.bookmarks import Bookmark, Loss, Span
-from kdi_assets.ledger.entry import LastRead, LedgerEntry
-from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.sources.bookmarks import Bookmark, LastRead, Loss
+from kdi_assets.sources.held import Again, Held, Marks, OtherReading, SetBack
+from kdi_assets.sources.recorded import RecordedEntry, RecordedState
+from kdi_assets.sources.topic_state import AtPosition, Retention, TopicReading, TopicState, Waiting
 from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
@@ -36,155 +36,6 @@ OFFSETS_PER_TASK = 100_000
 """A smaller task spends more time on its start than on reading; for more offsets another task pays."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerOffsets:
-    """The offsets of a topic partition.
-
-    Attributes:
-        earliest: First offset that the source still has, inclusive.
-        end: Last stable offset, exclusive: a ``read_committed`` reader can read up to it.
-        high_watermark: End including open transactions, exclusive; the same without transactions.
-    """
-
-    earliest: int
-    end: int
-    high_watermark: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopicState:
-    """A topic as the source describes it at one moment; ``topic_id`` changes when a topic is deleted and recreated.
-
-    Attributes:
-        as_of: That moment, if the source knows no offsets before it has read: then those here mean nothing, and a
-            drain takes what arrived until then. ``None``: the offsets are known.
-        retention: When its messages are deleted, if the source tells it with the topic.
-    """
-
-    topic: str
-    topic_id: str
-    partitions: Mapping[TopicPartition, BrokerOffsets]
-    as_of: datetime | None = None
-    retention: Retention | None = None
-
-    @property
-    def ends(self) -> dict[TopicPartition, int]:
-        """The end of each topic partition, exclusive."""
-        return {tp: offsets.end for tp, offsets in self.partitions.items()}
-
-    @property
-    def numbers_end(self) -> int:
-        """The end of its numbers, exclusive: those of shards have holes, and begin anywhere."""
-        return 1 + max(tp.partition for tp in self.partitions)
-
-    def without_backlog(self, positions: Mapping[TopicPartition, int]) -> TopicState:
-        """The same, as it is known before its messages are read: nothing follows the positions."""
-        found = {tp: positions.get(tp, 0) for tp in self.partitions}
-        return replace(self, partitions={tp: BrokerOffsets(at, at, at) for tp, at in found.items()})
-
-
-@dataclass(frozen=True, slots=True)
-class AtPosition:
-    """The messages around a position.
-
-    Attributes:
-        before: The message at the offset of one that was read before it; ``None`` if it is gone.
-        next_at: Timestamp of the first message at or after the position; ``None`` if there is none, or none came. An
-            invalid or future timestamp counts as now.
-    """
-
-    before: LastRead | None = None
-    next_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """When a source deletes a topic's messages: by age, and by the bytes of a topic partition; ``None``: never."""
-
-    seconds: float | None
-    bytes: int | None
-
-
-ReadMessages = Callable[[Sequence[OffsetRange]], "DataFrame"]
-"""``Source.read`` of a session, or a cache of the messages."""
-
-
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """What a ledger entry keeps of a source whose messages have no offsets of their own; empty for others."""
-
-    bookmarks: Mapping[TopicPartition, Bookmark] = field(default_factory=dict)
-    spans: Mapping[TopicPartition, Span] = field(default_factory=dict)
-
-
-def no_marks(ranges: Sequence[OffsetRange]) -> Marks:
-    """The marks of a source whose offsets are enough."""
-    return Marks()
-
-
-def every_offset(offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, tuple[int, int]]:
-    """``Held.edges`` of a source whose messages have one offset each."""
-    return {tp: (at, at) for tp, at in offsets.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a plan is made of.
-
-    Attributes:
-        topic: The offsets that can be planned.
-        read: Gives the messages of any ranges of them, if they are read already; ``None``: ``Source.read`` does.
-        marks: What the entry keeps of the ranges of a plan.
-        edges: Of each offset the nearest ones, before and after it or itself, at which a range may end: offsets may
-            belong together.
-        renewal: Bookmarks to commit if there is nothing to plan: retention would pass them otherwise, and nobody could
-            tell whether it passed messages as well.
-    """
-
-    topic: TopicState
-    read: ReadMessages | None = None
-    marks: Callable[[Sequence[OffsetRange]], Marks] = no_marks
-    renewal: Mapping[TopicPartition, Bookmark] = field(default_factory=dict)
-    edges: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, tuple[int, int]]] = every_offset
-
-
-@dataclass(frozen=True, slots=True)
-class OtherReading:
-    """Messages as a client reads them that shares no code with ``Source.hold``, if the source has two of them.
-
-    Attributes:
-        messages: ``messages_ddl`` of their stream.
-        ranges: All of these offsets were read; retention may have passed others of those that were asked for.
-        faults: What no offset can show, in one line each: messages that lie between those that were drained.
-    """
-
-    messages: DataFrame
-    ranges: tuple[OffsetRange, ...]
-    faults: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """What of the messages below the positions can be read a second time.
-
-    Attributes:
-        topic: Their offsets: ``earliest`` is the first one that can be read.
-        read: The messages of ranges of them, as ``Source.read``. Lazy.
-        audited: The same as ``OtherReading``, for a comparison with the tables; held until the body ends. Of a source
-            whose offsets are not enough also without ranges: there may be faults elsewhere.
-    """
-
-    topic: TopicState
-    read: Callable[[SparkSession, Sequence[OffsetRange]], DataFrame]
-    audited: Callable[[SparkSession, Sequence[OffsetRange]], AbstractContextManager[OtherReading]]
-
-    def held(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-        """The part of the ranges that can be read."""
-        both = ((r, self.topic.partitions.get(r.topic_partition)) for r in ranges)
-        cut = (replace(r, start=max(r.start, o.earliest), end=min(r.end, o.end)) for r, o in both if o)
-        return tuple(r for r in cut if r.start < r.end)
-
-
 def again_by(source: Source, topic: TopicState) -> Again:
     """As ``Source.again``, of a source whose offsets are enough."""
     return Again(topic, source.read, lambda spark, ranges: nullcontext(_read_once(source, spark, ranges)))
@@ -192,23 +43,6 @@ def again_by(source: Source, topic: TopicState) -> Again:
 
 def _read_once(source: Source, spark: SparkSession, ranges: Sequence[OffsetRange]) -> OtherReading:
     return OtherReading(source.read(spark, ranges), tuple(ranges))
-
-
-@dataclass(frozen=True, slots=True)
-class SetBack:
-    """Positions that are set back together.
-
-    Attributes:
-        positions: At or before the wanted ones; also of topic partitions that must be read after them.
-        bookmarks: Of these positions, and of topic partitions that are no longer at their end.
-        notes: Why a position is not the wanted one, in words.
-        gone: Of positions whose messages are not all held: the offset from which on they are.
-    """
-
-    positions: Mapping[TopicPartition, int]
-    bookmarks: Mapping[TopicPartition, Bookmark] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    gone: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 class WayBack(Protocol):
@@ -235,35 +69,6 @@ class WayBack(Protocol):
             KdiError: Messages are there, and nobody knows which offsets they had.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """What follows the positions of a topic whose offsets are not known.
-
-    Attributes:
-        first_at: When the first message after each position arrived; absent without one.
-        renews: Since when nobody looked, in milliseconds since 1970, if nothing waits and a drain commits
-            ``Held.renewal``.
-        unknown: Those that have not been read to their ends, so that nobody knows whether a message waits.
-    """
-
-    first_at: Mapping[TopicPartition, datetime] = field(default_factory=dict)
-    renews: int | None = None
-    unknown: frozenset[TopicPartition] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class TopicReading:
-    """How far a table has read a topic whose offsets are not known.
-
-    Attributes:
-        start: The bookmarks of its first commit, if it has not begun; then ``ledger`` does not count.
-    """
-
-    topic: TopicState
-    ledger: LedgerState | None
-    start: Mapping[TopicPartition, Bookmark] = field(default_factory=dict)
 
 
 class Watch(Protocol):
@@ -333,7 +138,7 @@ class Source(Protocol):
         """Where a stream without positions begins, if an offset cannot say it; else empty."""
         ...
 
-    def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
+    def waiting(self, topic: TopicState, ledger: RecordedState) -> Waiting:
         """What waits after the positions, where the offsets of a topic are not known.
 
         Args:
@@ -341,7 +146,7 @@ class Source(Protocol):
         """
         ...
 
-    def losses(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, Loss]:
+    def losses(self, topic: TopicState, ledger: RecordedState) -> Mapping[TopicPartition, Loss]:
         """What a drain refuses because messages are gone, where the offsets of a topic cannot tell; else empty.
 
         Args:
@@ -389,7 +194,7 @@ class Source(Protocol):
         ...
 
     def hold(
-        self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState, *, most: int
+        self, session: Callable[[], SparkSession], topic: TopicState, ledger: RecordedState, *, most: int
     ) -> AbstractContextManager[Held]:
         """Hold what the next plan can be made of, until the plan is executed.
 
@@ -413,7 +218,7 @@ class Source(Protocol):
         """
         ...
 
-    def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[LedgerEntry]) -> Again:
+    def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[RecordedEntry]) -> Again:
         """What of ranges below the positions can be read a second time.
 
         Args:
@@ -425,7 +230,7 @@ class Source(Protocol):
         """
         ...
 
-    def way_back(self, topic: TopicState, entries: Sequence[LedgerEntry]) -> WayBack | None:
+    def way_back(self, topic: TopicState, entries: Sequence[RecordedEntry]) -> WayBack | None:
         """Where positions can be set back to; ``None``: to every offset that the source has.
 
         Args:

@@ -256,5 +256,5 @@ def _next_offsets(value: dict[object, object]) -> dict[object, object]:
             if not isinstance(number, int) or isinstance(number, bool) or number < 0:
                 raise wrong(f"{{{partition}: {offset}}} is not a topic partition and offset", "e.g. {0: 1200, 1: 0}")
     if not value:
-        raise wrong("names no topic partition", "e.g. {0: 1200, 1: 0}, or earliest")
+        raise wrong("does not say where to begin", "e.g. {0: 1200, 1: 0}, or earliest")
     return value

@@ -33,11 +33,11 @@ def _extensions(value: dict[str, str]) -> dict[str, str]:
     for name, text in value.items():
         _extension_name(name)
         if "," in text or not text.isprintable():
-            raise wrong(f"{name}: {text!r} is no value of an extension", "text without commas")
+            raise wrong(f"{name}: {text!r} is not a value of an extension", "text without commas")
     return value
 
 
-_extension_name = full_match(r"(?!auth$)[A-Za-z]+", "is no name of an extension", "letters, e.g. logicalCluster")
+_extension_name = full_match(r"(?!auth$)[A-Za-z]+", "is not a name of an extension", "letters, e.g. logicalCluster")
 
 
 @dataclass(frozen=True, slots=True)

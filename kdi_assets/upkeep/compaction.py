@@ -14,9 +14,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.delta.transaction import delta_log
-from kdi_assets.ledger.coordinates import quoted_path
 from kdi_assets.runtime.spark import changed_settings
 from kdi_assets.runtime.spark_failures import translated
+from kdi_assets.sources.coordinates import quoted_path
 from kdi_assets.stream.upkeep import Upkeep
 from kdi_assets.upkeep.errors import NotClusterable, spark_failures
 from kdi_assets.upkeep.table_files import PartFiles

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.ledger.coordinates import coordinate_sql
 from kdi_assets.ledger.rewrite import MESSAGE
+from kdi_assets.sources.coordinates import coordinate_sql
 from kdi_assets.upkeep.erase_selection import ErasedMessages, EraseSelection, not_of_other_topics
 from kdi_assets.upkeep.errors import spark_failures
 from kdi_assets.upkeep.vacuum import Vacuumed, vacuum

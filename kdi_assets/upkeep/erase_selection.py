@@ -14,7 +14,6 @@ from kdi_assets.audit.offsets_in_spark import covered_sql
 from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.cached_messages import cached
-from kdi_assets.ledger.coordinates import DIGEST_SQL, Bounds, bounds_sql, coordinates
 from kdi_assets.ledger.entry import Erasure
 from kdi_assets.ledger.erased import erased_offsets
 from kdi_assets.ledger.history import LiveHistory
@@ -22,6 +21,7 @@ from kdi_assets.ledger.letters import letters_without_rows
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.rewrite import MESSAGE, count_by_date, rows_of_messages
 from kdi_assets.runtime.spark_internals import written_again
+from kdi_assets.sources.coordinates import DIGEST_SQL, Bounds, bounds_sql, coordinates
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 from kdi_assets.upkeep.errors import EraseRefused
 from kdi_assets.wording import first_line

@@ -13,9 +13,10 @@ import pytest
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.drain import drain
-from kdi_assets.drain.errors import ReadOrWriteFailed, ReasonCount, TooManyDeadLetters
+from kdi_assets.drain.errors import ReasonCount, TooManyDeadLetters
 from kdi_assets.drain.plan_errors import PositionBelowStart, StartOutOfRange
 from kdi_assets.drain.rules.errors import SchemaDisagrees, ShapeMistake
+from kdi_assets.drain.spark_errors import ReadOrWriteFailed
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
 from kdi_assets.stream.message_rules import DeadLetterLimit

@@ -12,7 +12,6 @@ import pyarrow as pa
 from dagster import DagsterInstance
 from deltalake import CommitProperties, write_deltalake
 
-from kdi_assets.audit.refined_audit import RefinedAudit
 from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_asset import refined_asset
 from kdi_assets.components.refined_checks import refined_check_key
@@ -20,6 +19,7 @@ from kdi_assets.components.refined_groups import refined_groups
 from kdi_assets.components.refined_run import RefineEngine
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.refined_status import RefinedStatus
+from kdi_assets.refine.audit import RefinedAudit
 from kdi_assets.refine.entry import Consumed, RefineEntry, refine_entry_to_json
 from kdi_assets.refine.report import RefineReport
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream

@@ -14,6 +14,8 @@ from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog, State
 from kdi_assets.monitoring.follower_rows import FollowerRow
 from kdi_assets.refine.errors import ChangedByOthers, UpstreamMissing
+from kdi_assets.sensors import alerts, downstream_alerts
+from kdi_assets.sensors.memory import read_cursor, write_cursor
 from kdi_assets.serve.errors import DatabaseUnavailable
 from kdi_assets.settings import Settings
 from kdi_assets.stream.capabilities import TableKind
@@ -21,8 +23,6 @@ from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 from kdi_assets.stream.stream import Stream, TopicPartition
-from sensors import alerts, downstream_alerts
-from sensors.memory import read_cursor, write_cursor
 from tests.dagster.sensors.scripted_cluster import Cluster
 from tests.receivers.webhook import Webhook
 from tests.table_by_hand import TableByHand
@@ -164,7 +164,7 @@ def test_a_failed_delivery_is_said_without_the_address_which_is_a_secret(
 
     assert "the webhook answered 500" in refused
     assert "no answer from the webhook (URLError)" in silent
-    assert "is no http or https address" in wrong
+    assert "is not an http or https address" in wrong
     assert "secret" not in refused + silent + wrong + repr(Settings.from_environment())
 
 

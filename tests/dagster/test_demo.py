@@ -138,7 +138,7 @@ def test_cleaning_stops_the_database_that_a_killed_process_left(start: Start, ho
     Procedure: start the server in a process, and kill that with SIGKILL; clean the state.
     Pass: the server ran on after the kill; it has ended, and its data are gone.
     """
-    begins = "from kdi_assets.dev.postgres import start_postgres; from pathlib import Path; import sys, time"
+    begins = "from kdi_assets.serve.postgres.embedded import start_postgres; from pathlib import Path; import sys, time"
     waits = "start_postgres(Path(sys.argv[1])); print('up', flush=True); time.sleep(600)"
     command = [sys.executable, "-c", f"{begins}; {waits}", str(home / "postgres")]
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:

@@ -15,7 +15,6 @@ from configparser import ConfigParser
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import copy, copytree, ignore_patterns
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
@@ -143,18 +142,6 @@ class Service:
                 time.sleep(0.02)
             self._child.kill()
             self._stopping.wait(self.unit.restart_seconds)
-
-
-def install(folder: Path) -> Path:
-    """Install the package as pip does: not editable, built without a network; ``folder`` is then Python's path."""
-    with TemporaryDirectory() as sources:  # a build writes beside the sources
-        for package in ("kdi_assets", "resources", "sensors"):
-            copytree(CHECKOUT / package, Path(sources) / package, ignore=ignore_patterns("__pycache__"))
-        for file in ("pyproject.toml", "LICENSE", "README.md"):
-            copy(CHECKOUT / file, sources)
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
-        subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--target", folder, sources], check=True)
-    return folder
 
 
 class Deployment:

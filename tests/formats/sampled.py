@@ -15,7 +15,7 @@ from kdi_assets.scaffold.document import document
 from kdi_assets.scaffold.propose import Proposal, propose
 from kdi_assets.scaffold.recognise_format import Ask
 from kdi_assets.sources.kafka.sample import SampledMessage, TopicSample
-from kdi_assets.sources.source import BrokerOffsets, TopicState
+from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import TopicPartition
 from tests.documents import CLUSTER, REGISTRY, written
 

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from kdi_assets.stream.stream import OffsetRange, Stream
 from tests.documents import written
 from tests.kinesis.endpoint import hash_range, kinesis_client
 from tests.kinesis.kpl import UserRecord, aggregate_of
-from tests.kinesis.oracle import PutRecord, assert_each_record_once, lineage, moment
+from tests.kinesis.oracle import assert_each_record_once
+from tests.kinesis_ledger import PutRecord, lineage, moment
 from tests.oracle import entries, read_back
 
 BATCH = 500
@@ -50,14 +52,27 @@ def described(folder: Path, server: KinesisServer, fields: Mapping[str, Any]) ->
 
 
 class Put:
-    """The stream ``orders`` of a server of ours, its table, and what was put into it."""
+    """The stream ``orders`` of a server of ours, its table, and what was put into it.
 
-    def __init__(self, spark: SparkSession, lake: str, server: KinesisServer, *, shards: int, **fields: Any) -> None:
+    Args:
+        folder: Of the documents; by default beside the lake.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: str,
+        server: KinesisServer,
+        *,
+        shards: int,
+        folder: Path | None = None,
+        **fields: Any,
+    ) -> None:
         self.spark, self.lake, self.server = spark, lake, server
         self.client = kinesis_client(server.endpoint)
         self.client.create_stream(StreamName="orders", ShardCount=shards, MaxRecordSizeInKiB=10_240)
         server.advance(60)
-        self.stream = described(Path(lake).parent / "defs", server, fields)
+        self.stream = described(folder or Path(lake).parent / "defs", server, fields)
         self.ids: list[int] = []
         self.log: list[PutRecord] = []
         self.parents: dict[int, tuple[int, ...]] = {}
@@ -74,6 +89,10 @@ class Put:
             begun = len(self.log)
             self._put([(f"bad {begun + n}", b'{"id": "bad %d"}' % (begun + n)) for n in range(bad)])
         return put
+
+    def moment(self) -> datetime:
+        """The server's time."""
+        return moment(self.server.now())
 
     def put_versions(self, count: int) -> None:
         """Put a record of each of so many keys, with an id higher than those before."""
@@ -94,7 +113,7 @@ class Put:
         sent = [{"Data": data, "PartitionKey": key, **more} for key, data in records]
         answer = self.client.put_records(StreamName="orders", Records=sent)
         assert answer["FailedRecordCount"] == 0
-        put_at = moment(self.server.now())
+        put_at = self.moment()
         for put, record in zip(answer["Records"], records, strict=True):
             place = number_of(put["ShardId"]), int(put["SequenceNumber"])
             each = [(user.key, user.data) for user in users] or [record]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.client import digest_of
 from kdi_assets.sources.kinesis.look import (
     Ahead,

@@ -156,7 +156,7 @@ def test_a_map_with_keys_that_are_no_strings_is_refused(spark: SparkSession) -> 
     with pytest.raises(FormatMistake) as refused:
         JsonDecoder().record_type("id int, deep array<struct<m: map<int, string>>>")
 
-    assert refused.value.message == "deep[].m has keys that are no strings, as JSON's are"
+    assert refused.value.message == "deep[].m has keys that are not strings, as JSON's are"
 
 
 ORDER = SchemaFile(

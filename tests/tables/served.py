@@ -15,7 +15,7 @@ import psycopg
 from psycopg.rows import dict_row
 from pyspark.sql import SparkSession
 
-from kdi_assets.dev.postgres import EmbeddedPostgres, start_postgres
+from kdi_assets.serve.postgres.embedded import EmbeddedPostgres, start_postgres
 from kdi_assets.serve.report import ServeReport
 from kdi_assets.serve.serve import serve
 from kdi_assets.stream.served_table import DuckDb, Postgres, ServedTableSpec

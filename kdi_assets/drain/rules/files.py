@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.errors import ReadOrWriteFailed
 from kdi_assets.drain.rules.errors import TooManyMessages
 from kdi_assets.drain.rules.expectations import UNMET, ExpectationsRule
 from kdi_assets.drain.rules.file_rows import At, PlacedFile, numbered_rows, rows_of
@@ -21,6 +20,7 @@ from kdi_assets.drain.rules.records import stream_decoder
 from kdi_assets.drain.rules.rules import MessageRule
 from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, VERDICT
+from kdi_assets.drain.spark_errors import ReadOrWriteFailed
 from kdi_assets.formats.decoder import DOCUMENT, PAYLOAD, VALUE
 from kdi_assets.formats.files.decoder import RESULT_DDL, FilesDecoder
 from kdi_assets.formats.files.look import LookedAt, changed_files, look_at, read_through

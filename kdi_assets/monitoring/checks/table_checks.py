@@ -13,12 +13,12 @@ from kdi_assets.drain.rules.errors import SchemaDisagrees
 from kdi_assets.drain.rules.schema_evolution import evolved, followed
 from kdi_assets.drain.rules.shape import analyse
 from kdi_assets.drain.rules.table_schema import follows_latest, refuse_other_schema
-from kdi_assets.ledger.coordinates import coordinates
 from kdi_assets.ledger.dates import as_dates, day_of
 from kdi_assets.ledger.recent_commits import recent_commits
 from kdi_assets.monitoring.checks.finding import NO_TABLE, CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.monitoring.table_facts import SMALL_BYTES, data_files
+from kdi_assets.sources.coordinates import coordinates
 
 ROWS = 20_000_000
 """How many rows are compared at most: whole dates of the newest drains, at least one date."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kdi_assets.dev.postgres import FOLDER, start_postgres
 from kdi_assets.errors import KdiError
 from kdi_assets.serve.errors import (
     AddressWrong,
@@ -18,6 +17,7 @@ from kdi_assets.serve.errors import (
     DependentObjects,
     ValueNotStorable,
 )
+from kdi_assets.serve.postgres.embedded import FOLDER, start_postgres
 from kdi_assets.stream.postgres_address import connection_parameters, host_port_database
 from kdi_assets.stream.served_table import Postgres
 

@@ -11,7 +11,7 @@ from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from kdi_assets.ledger.entry import LastRead
+from kdi_assets.sources.bookmarks import LastRead
 from kdi_assets.sources.kafka.client import (
     ClientErrors,
     next_messages,
@@ -23,7 +23,8 @@ from kdi_assets.sources.kafka.client import (
 )
 from kdi_assets.sources.kafka.errors import AccessRefused
 from kdi_assets.sources.kafka.topic import reading_refused
-from kdi_assets.sources.source import LAST_MESSAGE_WITHIN, REQUEST_SECONDS, AtPosition
+from kdi_assets.sources.source import LAST_MESSAGE_WITHIN, REQUEST_SECONDS
+from kdi_assets.sources.topic_state import AtPosition
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.sources.kafka.client import Admin, broker_unreachable, poll_messages
 from kdi_assets.sources.kafka.errors import AdvertisedUnreachable, BrokerUnreachable
 from kdi_assets.sources.kafka.topic import reading_refused
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.stream import Cluster
 
 ANSWER_SECONDS = 5.0

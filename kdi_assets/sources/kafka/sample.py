@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.sources.kafka.client import broker_unreachable, poll_messages
 from kdi_assets.sources.kafka.messages import YEAR_10000
 from kdi_assets.sources.kafka.topic import reading_refused
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:

@@ -9,25 +9,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.bookmarks import Bookmark, Loss
-from kdi_assets.ledger.entry import LastRead, LedgerEntry
-from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.sources.bookmarks import Bookmark, LastRead, Loss
+from kdi_assets.sources.held import Again, Held, Marks
 from kdi_assets.sources.kafka import messages, reader, topic_config
 from kdi_assets.sources.kafka import topic as kafka
 from kdi_assets.sources.kafka.client import broker_unreachable
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
-from kdi_assets.sources.source import (
-    LEADER_SECONDS,
-    REQUEST_SECONDS,
-    Again,
-    AtPosition,
-    Held,
-    Marks,
-    Retention,
-    TopicState,
-    Waiting,
-    again_by,
-)
+from kdi_assets.sources.recorded import RecordedEntry, RecordedState
+from kdi_assets.sources.source import LEADER_SECONDS, REQUEST_SECONDS, again_by
+from kdi_assets.sources.topic_state import AtPosition, Retention, TopicState, Waiting
 from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 
@@ -61,10 +51,10 @@ class KafkaSource:
     def first_bookmarks(self, topic: TopicState, start: StartPolicy) -> Mapping[TopicPartition, Bookmark]:
         return {}
 
-    def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
+    def waiting(self, topic: TopicState, ledger: RecordedState) -> Waiting:
         return Waiting()
 
-    def losses(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, Loss]:
+    def losses(self, topic: TopicState, ledger: RecordedState) -> Mapping[TopicPartition, Loss]:
         return {}
 
     def watch(self) -> None:
@@ -92,17 +82,17 @@ class KafkaSource:
 
     @contextmanager
     def hold(
-        self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState, *, most: int
+        self, session: Callable[[], SparkSession], topic: TopicState, ledger: RecordedState, *, most: int
     ) -> Iterator[Held]:
         yield Held(topic)  # offsets are known before their messages are read
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         return reader.read_ranges(spark, self.cluster, ranges)
 
-    def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[LedgerEntry]) -> Again:
+    def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[RecordedEntry]) -> Again:
         return again_by(self, topic)
 
-    def way_back(self, topic: TopicState, entries: Sequence[LedgerEntry]) -> None:
+    def way_back(self, topic: TopicState, entries: Sequence[RecordedEntry]) -> None:
         return None
 
     def failure(self, root: str) -> None:

@@ -17,7 +17,8 @@ from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka.access import authorization_error
 from kdi_assets.sources.kafka.client import Admin, rd_partition, topic_unanswered
 from kdi_assets.sources.kafka.errors import AccessRefused, BrokerUnreachable, LeaderMissing, TopicMissing
-from kdi_assets.sources.source import LEADER_SECONDS, REQUEST_SECONDS, BrokerOffsets, TopicState
+from kdi_assets.sources.source import LEADER_SECONDS, REQUEST_SECONDS
+from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import Cluster, TopicPartition
 from kdi_assets.wording import did_you_mean
 

@@ -8,7 +8,8 @@ from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka.client import Admin
 from kdi_assets.sources.kafka.errors import TopicMissing
 from kdi_assets.sources.kafka.topic import topic_error
-from kdi_assets.sources.source import REQUEST_SECONDS, Retention
+from kdi_assets.sources.source import REQUEST_SECONDS
+from kdi_assets.sources.topic_state import Retention
 from kdi_assets.stream.stream import Cluster
 
 TRANSACTIONS = "__transaction_state"

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from sys import maxsize
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.ledger.bookmarks import Bookmark
-from kdi_assets.ledger.coordinates import bounds_sql
-from kdi_assets.ledger.spans import NumberedSpan
+from kdi_assets.sources.bookmarks import Bookmark
+from kdi_assets.sources.coordinates import bounds_sql
 from kdi_assets.sources.kinesis.client import SeenRecord, milliseconds, reader_access
 from kdi_assets.sources.kinesis.errors import SpanForgotten
 from kdi_assets.sources.kinesis.look import of_each, oldest_record
 from kdi_assets.sources.kinesis.reader import OF_READING, ROWS_DDL, read_spans
 from kdi_assets.sources.kinesis.shards import ListedShard, id_of
-from kdi_assets.sources.source import BrokerOffsets, TopicState
+from kdi_assets.sources.kinesis.spans import NumberedSpan
+from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 

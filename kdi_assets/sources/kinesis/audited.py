@@ -7,18 +7,19 @@ from contextlib import contextmanager
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
-from kdi_assets.ledger.bookmarks import Bookmark
-from kdi_assets.ledger.coordinates import bounds_sql
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.spans import NumberedSpan, bookmark_at
 from kdi_assets.runtime.py4j_log import unlogged_by_py4j
 from kdi_assets.runtime.worker_code import send_by_value
+from kdi_assets.sources.bookmarks import Bookmark
+from kdi_assets.sources.coordinates import bounds_sql
+from kdi_assets.sources.held import OtherReading
 from kdi_assets.sources.kinesis import aggregates, held_records
 from kdi_assets.sources.kinesis.again import held_of
 from kdi_assets.sources.kinesis.client import LATE_MS, SeenRecord
 from kdi_assets.sources.kinesis.held_records import RECORDS_DDL, SHARDS_DDL, HeldReading, HeldShard
 from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.sources.source import MESSAGES_DDL, OtherReading
+from kdi_assets.sources.kinesis.spans import NumberedSpan, bookmark_at
+from kdi_assets.sources.recorded import RecordedEntry
+from kdi_assets.sources.source import MESSAGES_DDL
 from kdi_assets.stream.source_struct import KINESIS
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
@@ -38,7 +39,7 @@ def other_reading(
     ranges: Sequence[OffsetRange],
     bounds: Mapping[TopicPartition, OffsetRange],
     spans: Mapping[TopicPartition, Sequence[NumberedSpan]],
-    entries: Sequence[LedgerEntry],
+    entries: Sequence[RecordedEntry],
     *,
     listed: Collection[TopicPartition],
     oldest: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, SeenRecord | None]],
@@ -78,13 +79,16 @@ def other_reading(
         rows.unpersist()
 
 
-def _is_left_out(tp: TopicPartition, entries: Sequence[LedgerEntry]) -> bool:
-    """Whether a shard was ended before this table began: another reader has read it."""
+def _is_left_out(tp: TopicPartition, entries: Sequence[RecordedEntry]) -> bool:
+    """Whether a shard had ended before this table began, or before its oldest commit that is known.
+
+    Another reader has read it, or may have: nobody knows whose end it was.
+    """
     begun = [entry for entry in entries if entry.topic_id == entries[0].topic_id][-1]
-    return begun.kind == "start" and begun.bookmarks.get(tp, Bookmark()).ended
+    return begun.bookmarks.get(tp, Bookmark()).ended
 
 
-def _begin(tp: TopicPartition, spans: Sequence[NumberedSpan], entries: Sequence[LedgerEntry]) -> Bookmark | None:
+def _begin(tp: TopicPartition, spans: Sequence[NumberedSpan], entries: Sequence[RecordedEntry]) -> Bookmark | None:
     """After which record the reading of the first span began; ``None``: nothing of the shard is compared."""
     newest = entries[0].bookmarks.get(tp, Bookmark())
     if spans:
@@ -100,7 +104,7 @@ def _shard(
     tp: TopicPartition,
     own: Sequence[NumberedSpan],
     spans: Sequence[NumberedSpan],
-    entry: LedgerEntry,
+    entry: RecordedEntry,
 ) -> HeldShard:
     newest = entry.bookmarks.get(tp, Bookmark())
     last = own[-1].span.last if len(own) < len(spans) else None if newest.ended else newest.sequence

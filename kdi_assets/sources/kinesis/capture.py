@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.ledger.bookmarks import Bookmark, Span, seen_until
-from kdi_assets.ledger.coordinates import bounds_sql
+from kdi_assets.sources.bookmarks import Bookmark, Span, seen_until
+from kdi_assets.sources.coordinates import bounds_sql
+from kdi_assets.sources.held import Marks
 from kdi_assets.sources.kinesis.client import LATE_MS, digest_of
 from kdi_assets.sources.kinesis.consumers import name_of
 from kdi_assets.sources.kinesis.errors import ConsumerGone, ConsumerTaken, SeamOpen
 from kdi_assets.sources.kinesis.reader import OF_READING, ShardStart, read_shards, reader_failures, rows_on_disk
 from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.sources.source import Marks
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.client import milliseconds
 from kdi_assets.sources.kinesis.errors import CheckpointUnusable
 from kdi_assets.sources.kinesis.look import record_of
 from kdi_assets.sources.kinesis.shards import list_shards
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.kinesis import AT_END, AT_HORIZON
 from kdi_assets.stream.stream import TopicPartition
 
@@ -68,7 +68,7 @@ def at_checkpoints(
     listed = {shard.id for shard in shards.values()}
     for shard, at in checkpoints.items():
         if shard not in listed and at != AT_END:
-            raise unusable(shard, "is no shard of the stream, or its records are gone")
+            raise unusable(shard, "is not a shard of the stream, or its records are gone")
     read = above(set(given))
     tps = {number: TopicPartition(topic.topic, number) for number in sorted(shards)}
     return {tp: mark(number) for number, tp in tps.items() if tp in topic.partitions}

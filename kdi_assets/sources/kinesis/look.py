@@ -9,8 +9,8 @@ from functools import partial
 from sys import maxsize
 from typing import Any, TypeVar
 
-from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.runtime.threads import start_in_thread
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.client import LATE_MS, SeenRecord, pages
 from kdi_assets.sources.kinesis.errors import BookmarkDiffers, SeamOpen, ShardTrimmed
 

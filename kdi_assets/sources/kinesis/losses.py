@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kdi_assets.ledger.bookmarks import Bookmark, Loss
-from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.sources.bookmarks import Bookmark, Loss
 from kdi_assets.sources.kinesis.client import LATE_MS
 from kdi_assets.sources.kinesis.errors import BookmarkDiffers, ShardTrimmed
 from kdi_assets.sources.kinesis.look import Ahead, HeldRecords, look_ahead, oldest_after, record_of
 from kdi_assets.sources.kinesis.shards import UNKNOWN, bookmarks_of, id_of, list_shards, look_at_ready
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.recorded import RecordedState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.stream import TopicPartition
 
 GRACE_MS = 3_600_000
@@ -19,7 +19,7 @@ GRACE_MS = 3_600_000
 
 
 def losses(
-    client: Any, topic: TopicState, ledger: LedgerState, *, until: int, held: HeldRecords, table: str
+    client: Any, topic: TopicState, ledger: RecordedState, *, until: int, held: HeldRecords, table: str
 ) -> dict[TopicPartition, Loss]:
     """The loss of each shard that a drain refuses.
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.bookmarks import Bookmark
-from kdi_assets.ledger.spans import NumberedSpan
 from kdi_assets.runtime.py4j_log import unlogged_by_py4j
 from kdi_assets.runtime.spark_failures import translated
 from kdi_assets.runtime.spark_internals import frame_of_internal_rows, jvm_context, jvm_frame, jvm_type, jvm_view
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.client import LATE_MS
 from kdi_assets.sources.kinesis.errors import (
     KeysExpired,
@@ -22,6 +21,7 @@ from kdi_assets.sources.kinesis.errors import (
     SpanDiffers,
 )
 from kdi_assets.sources.kinesis.shards import id_of
+from kdi_assets.sources.kinesis.spans import NumberedSpan
 from kdi_assets.sources.source import MESSAGES_DDL
 from kdi_assets.stream.source_struct import KINESIS
 from kdi_assets.stream.stream import OffsetRange, TopicPartition

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kdi_assets.ledger.bookmarks import Bookmark
-from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.errors import BookmarkMissing
 from kdi_assets.sources.kinesis.look import Ahead, of_each
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.recorded import RecordedState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.stream import TopicPartition
 
 PREFIX = "shardId-"
@@ -79,7 +79,7 @@ def ready(shards: Collection[ListedShard], bookmarks: Mapping[int, Bookmark]) ->
 
 
 def bookmarks_of(
-    ledger: LedgerState, topic: TopicState, shards: Mapping[TopicPartition, ListedShard], *, table: str
+    ledger: RecordedState, topic: TopicState, shards: Mapping[TopicPartition, ListedShard], *, table: str
 ) -> dict[TopicPartition, Bookmark]:
     """The bookmark of every shard; a shard that appeared later begins at its oldest record.
 

@@ -11,10 +11,8 @@ from sys import maxsize
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.bookmarks import Bookmark, Loss, seen_until
-from kdi_assets.ledger.entry import LastRead, LedgerEntry
-from kdi_assets.ledger.positions import LedgerState
-from kdi_assets.ledger.spans import spans_of
+from kdi_assets.sources.bookmarks import Bookmark, LastRead, Loss, seen_until
+from kdi_assets.sources.held import Again, Held, Marks, OtherReading
 from kdi_assets.sources.kinesis.again import held_spans, oldest_records
 from kdi_assets.sources.kinesis.audited import other_reading
 from kdi_assets.sources.kinesis.capture import Capture, captured, refuse_other_records
@@ -45,22 +43,12 @@ from kdi_assets.sources.kinesis.look import (
 from kdi_assets.sources.kinesis.losses import losses
 from kdi_assets.sources.kinesis.reader import ShardStart, failure_of
 from kdi_assets.sources.kinesis.shards import ListedShard, bookmarks_of, id_of, list_shards, look_at_ready
+from kdi_assets.sources.kinesis.spans import spans_of
 from kdi_assets.sources.kinesis.watch import KinesisWatch
 from kdi_assets.sources.kinesis.way_back import SpansBack
-from kdi_assets.sources.source import (
-    LEADER_SECONDS,
-    REQUEST_SECONDS,
-    Again,
-    AtPosition,
-    BrokerOffsets,
-    Held,
-    Marks,
-    OtherReading,
-    Retention,
-    TopicState,
-    Waiting,
-    WayBack,
-)
+from kdi_assets.sources.recorded import RecordedEntry, RecordedState
+from kdi_assets.sources.source import LEADER_SECONDS, REQUEST_SECONDS, WayBack
+from kdi_assets.sources.topic_state import AtPosition, BrokerOffsets, Retention, TopicState, Waiting
 from kdi_assets.stream.fields import StartPolicy
 from kdi_assets.stream.kinesis import FanOut, KinesisRegion
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
@@ -174,13 +162,13 @@ class KinesisSource:
             oldest = Bookmark(at=milliseconds(start), held_seconds=held.seconds)
         return dict.fromkeys(topic.partitions, oldest)
 
-    def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
+    def waiting(self, topic: TopicState, ledger: RecordedState) -> Waiting:
         look = self._look(topic, ledger)
         arrived = {tp: found.first.arrived for tp, found in look.ahead.items() if found.first}
         first_at = {tp: datetime.fromtimestamp(at / 1000, UTC) for tp, at in arrived.items()}
         return Waiting(first_at, renews=None if first_at else oldest_look(look.bookmarks[tp] for tp in look.renewal))
 
-    def losses(self, topic: TopicState, ledger: LedgerState) -> Mapping[TopicPartition, Loss]:
+    def losses(self, topic: TopicState, ledger: RecordedState) -> Mapping[TopicPartition, Loss]:
         client = kinesis_client(self.connection)
         with translated(self.connection, topic.topic):
             held = _held(client.describe_stream_summary(StreamName=topic.topic))
@@ -210,7 +198,7 @@ class KinesisSource:
 
     @contextmanager
     def hold(
-        self, session: Callable[[], SparkSession], topic: TopicState, ledger: LedgerState, *, most: int
+        self, session: Callable[[], SparkSession], topic: TopicState, ledger: RecordedState, *, most: int
     ) -> Iterator[Held]:
         client, name, look = kinesis_client(self.connection), topic.topic, self._look(topic, ledger)
         starts = [
@@ -240,7 +228,7 @@ class KinesisSource:
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> NoReturn:
         raise OffsetsUnknown(stream=self.table or ranges[0].topic_partition.topic)
 
-    def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[LedgerEntry]) -> Again:
+    def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[RecordedEntry]) -> Again:
         client, known, name = kinesis_client(self.connection), tuple(entries), topic.topic
         spans, bookmarks = spans_of(known, ranges), known[0].bookmarks if known else {}
         with translated(self.connection, name):
@@ -260,7 +248,7 @@ class KinesisSource:
 
         return Again(held.topic(topic), partial(held.read, self.connection), audited)
 
-    def way_back(self, topic: TopicState, entries: Sequence[LedgerEntry]) -> WayBack:
+    def way_back(self, topic: TopicState, entries: Sequence[RecordedEntry]) -> WayBack:
         client = kinesis_client(self.connection)
         with translated(self.connection, topic.topic):
             summary = client.describe_stream_summary(StreamName=topic.topic)
@@ -308,7 +296,7 @@ class KinesisSource:
             deregister(self.connection, arn, self.fan_out.consumer)
         return ""
 
-    def _look(self, topic: TopicState, ledger: LedgerState) -> _Look:
+    def _look(self, topic: TopicState, ledger: RecordedState) -> _Look:
         client = kinesis_client(self.connection)
 
         def look(tp: TopicPartition) -> Ahead:

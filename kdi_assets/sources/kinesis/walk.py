@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.client import (
     LATE_MS,
     MOST_PAGES,

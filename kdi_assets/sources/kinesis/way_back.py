@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from kdi_assets.ledger.bookmarks import Bookmark
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.spans import NumberedSpan, bookmark_at, spans_back
+from kdi_assets.sources.bookmarks import Bookmark
+from kdi_assets.sources.held import SetBack
 from kdi_assets.sources.kinesis.again import held_spans
 from kdi_assets.sources.kinesis.client import LATE_MS, milliseconds, translated
 from kdi_assets.sources.kinesis.errors import SpanForgotten
 from kdi_assets.sources.kinesis.look import HeldRecords, first_since, look_ahead, of_each, oldest_record
 from kdi_assets.sources.kinesis.shards import ListedShard, id_of
-from kdi_assets.sources.source import SetBack, TopicState
+from kdi_assets.sources.kinesis.spans import NumberedSpan, bookmark_at, spans_back
+from kdi_assets.sources.recorded import RecordedEntry
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
@@ -38,7 +39,7 @@ class SpansBack:
     topic: TopicState
     shards: Collection[ListedShard]
     held: HeldRecords
-    entries: Sequence[LedgerEntry]
+    entries: Sequence[RecordedEntry]
     table: str
 
     def offsets_at(self, moment: datetime, of: Collection[TopicPartition]) -> dict[TopicPartition, int]:

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from kdi_assets.sources.kafka.errors import LeaderMissing, TopicMissing
 from kdi_assets.sources.kafka.messages import around_positions, last_messages, visible_messages
 from kdi_assets.sources.kafka.topic import read_topic, read_topics
-from kdi_assets.sources.source import TopicState
+from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 from tests.conftest import TopicFactory
 from tests.faults.topics import TransactionalPublisher

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.dev.postgres import EmbeddedPostgres
 from kdi_assets.refine.entry import RefineEntry
 from kdi_assets.replay.replay_dates import replay_dates
+from kdi_assets.serve.postgres.embedded import EmbeddedPostgres
 from kdi_assets.serve.report import ServeReport
 from kdi_assets.serve.serve import serve
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kdi_assets.announce.announce import announce
-from kdi_assets.drain.errors import AccountingMismatch, ReadOrWriteFailed
+from kdi_assets.drain.errors import AccountingMismatch
 from kdi_assets.drain.rules.errors import ExpectationNotMet
+from kdi_assets.drain.spark_errors import ReadOrWriteFailed
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.stream.fields import Announce

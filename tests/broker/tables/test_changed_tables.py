@@ -32,7 +32,7 @@ def web(driven: DrivenFactory) -> DrivenStream:
         (
             {"schema": f'"{TEXT_STATUS}"'},
             "column status is int in the table and string in the stream",
-            'other columns take a new table: docs/streams.md, "Changing a table"',
+            'other columns take a new table: docs/procedures.md, "Changing a table"',
         ),
         ({"schema": f'"{ALSO_BYTES}"'}, "column bytes is not in the table", "ADD COLUMNS (bytes bigint)"),
         (

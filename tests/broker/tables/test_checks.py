@@ -19,9 +19,9 @@ from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject
+from kdi_assets.sensors.check_tables import CheckTables, table_check_job
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Checks, Cluster, DateWindow, FreshnessLimits
-from sensors.check_tables import CheckTables, table_check_job
 from tests.broker.tables.checked import checked, wrong
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import WEB_REQUESTS, DrivenStream, web_requests, web_requests_document

@@ -16,7 +16,7 @@ from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.letters import dead_letters_with_state
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.report import MessagesGone, ReplayReport
-from kdi_assets.stream.message_rules import DeadLetterLimit
+from kdi_assets.stream.message_rules import DeadLetterLimit, Mask
 from kdi_assets.stream.stream import OffsetRange
 from tests.broker.formats.order_items import ORDERS, order
 from tests.conftest import DrivenFactory, also_on_s3
@@ -104,6 +104,25 @@ WAS = {"host": "CASE WHEN kafka.offset % 10 = 0 THEN CAST(CAST(url AS INT) AS ST
 NOW = {"host": WAS["host"].replace("% 10 = 0", "% 10 = 1")}
 MOVED = f"CASE WHEN kafka.offset % 10 = 3 THEN DATE'2026-02-01' ELSE {BY_OFFSET} END"
 EVER = (DAYS[0], date(2100, 1, 1))
+
+
+def test_a_mask_hides_what_was_written_before_it(driven: DrivenFactory) -> None:
+    """Pass: every row of the dates has the masked values, each offset is there once, and nothing else changed."""
+    web = by_offset(driven)
+    mask = {"url": Mask("null"), "session_id": Mask("keep_last", keep=4)}
+    masked = web.with_definition(columns=BEFORE, mask=mask)
+
+    done = replayed(masked, DAYS[0], DAYS[2])
+
+    good = {(m.topic_partition.partition, m.offset): json.loads(m.value or b"") for m in web.produce(0) if is_good(m)}
+    where = web.stream.coordinates
+    rows = masked.rows(f"{where}.partition", f"{where}.offset", "session_id", "url")
+    assert done.changes == {"changed": len(good)}
+    assert {(partition, offset) for partition, offset, *_ in rows} == good.keys()
+    for partition, offset, session, url in rows:
+        said = good[partition, offset]["session_id"]
+        assert (session, url) == ("*" * (len(said) - 4) + said[-4:], None)
+    assert masked.audit().complete
 
 
 def test_messages_become_whatever_they_are_now_as_if_they_had_never_been_anything_else(driven: DrivenFactory) -> None:

@@ -16,10 +16,10 @@ from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.snapshot import take_snapshot
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.sensors.table_log import read_new_entries
 from kdi_assets.stream.message_rules import Route
 from kdi_assets.upkeep.clean_up import CleanUp, clean_up, plan_clean_up
 from kdi_assets.upkeep.errors import NoUpkeepNow
-from sensors.table_log import read_new_entries
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream
 

@@ -17,10 +17,10 @@ from kdi_assets.monitoring.checks import all_checks
 from kdi_assets.monitoring.checks.all_checks import CHECKS
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject
+from kdi_assets.resources.spark import SparkResource
+from kdi_assets.sensors import check_tables
+from kdi_assets.sensors.check_tables import CheckTables, check_schedules, run_checks, table_check_job
 from kdi_assets.stream.stream import COSTLY, Checks, Stream
-from resources.spark import SparkResource
-from sensors import check_tables
-from sensors.check_tables import CheckTables, check_schedules, run_checks, table_check_job
 from tests.dagster.fakes import (
     AN_ORIGIN,
     UNREACHABLE,

@@ -24,10 +24,10 @@ from kdi_assets.drain.plan_errors import RetentionPassedPosition
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.monitoring.checks import subject
+from kdi_assets.resources.spark import SparkResource
+from kdi_assets.sensors import freshness
+from kdi_assets.sensors.lag import lag_sensor
 from kdi_assets.stream.stream import CheckName, Checks, Cluster, FreshnessLimits, Stream
-from resources.spark import SparkResource
-from sensors import freshness
-from sensors.lag import lag_sensor
 from tests.dagster.fakes import (
     UNREACHABLE,
     ScriptedDrain,

@@ -16,8 +16,8 @@ from kdi_assets.components.table_asset import table_asset
 from kdi_assets.drain.errors import AnotherDrainActive
 from kdi_assets.replay.dead_letter_filter import DeadLetterCounts, DeadLetterFilter, DeadLetterGroup
 from kdi_assets.replay.report import ReplayReport
+from kdi_assets.resources.spark import SparkResource
 from kdi_assets.stream.stream import DateWindow, Stream, TopicPartition
-from resources.spark import SparkResource
 from tests.dagster.fakes import (
     ScriptedDrain,
     a_commit,

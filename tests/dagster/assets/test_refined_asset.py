@@ -8,12 +8,12 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance
 
-from kdi_assets.audit.refined_audit import RefinedAudit
 from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_checks import refined_check_key
 from kdi_assets.components.refined_groups import refined_groups
 from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.monitoring.refined_status import RefinedStatus
+from kdi_assets.refine.audit import RefinedAudit
 from kdi_assets.refine.errors import ChangedByOthers, RefiningFailed, RowsUnmet
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.message_rules import Expectation

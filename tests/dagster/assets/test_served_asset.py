@@ -18,12 +18,12 @@ from kdi_assets.config.loader import load_folder
 from kdi_assets.config.served_documents import select_served
 from kdi_assets.definitions import component_definitions
 from kdi_assets.errors import Transient
+from kdi_assets.resources.spark import SparkResource
+from kdi_assets.sensors.downstream import downstream_sensors
 from kdi_assets.serve.errors import DatabaseUnavailable, KeysNotUnique
 from kdi_assets.serve.postgres.connection import Database
 from kdi_assets.serve.report import ServeReport
 from kdi_assets.stream.served_table import DuckDb, Postgres, ServedTableSpec
-from resources.spark import SparkResource
-from sensors.downstream import downstream_sensors
 from tests.driven import Once
 
 DOCUMENT = """type: kdi_assets.components.ServedTable

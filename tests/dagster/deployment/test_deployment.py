@@ -19,9 +19,10 @@ from dagster._core.storage.compute_log_manager import ComputeIOType
 from dagster._core.storage.tags import GRPC_INFO_TAG
 
 from kdi_assets.dev.broker import free_port
-from resources.run_launcher import WatchedRunLauncher
+from kdi_assets.resources.run_launcher import WatchedRunLauncher
 from tests.conftest import CHECKOUT
-from tests.deployment.deployed import BIN, DEPLOY, Unit, install, unit_names
+from tests.deployment.deployed import BIN, DEPLOY, Unit, unit_names
+from tests.installed import install
 
 OF_A_DEPLOYMENT = {"storage", "run_launcher", "compute_logs", "python_logs", "sensors"}
 DOCUMENTS = """
@@ -123,12 +124,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install(tmp_path_factory.mktemp("installed"))
 
 
+def test_an_installed_copy_has_one_package(installed: Path) -> None:
+    assert {path.name.partition("-")[0] for path in installed.iterdir()} == {"bin", "kdi_assets"}
+
+
 def test_an_installed_copy_reads_the_documents_that_the_environment_names(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "streams" / "t").mkdir(parents=True)
     (tmp_path / "streams" / "t" / "defs.yaml").write_text(DOCUMENTS)
     environment = {**os.environ, "PYTHONPATH": str(installed), "KDI_DEFS": str(tmp_path / "streams")}
     environment["KDI_HOME"] = str(tmp_path / "home")
-    program = "import kdi_assets, resources, sensors; print(kdi_assets.__file__)"
+    program = "import kdi_assets.resources, kdi_assets.sensors; print(kdi_assets.__file__)"
 
     where, told = (
         subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -13,7 +13,7 @@ from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import EmptyWorkspaceTarget
 from dagster_graphql.schema import create_schema
 
-from resources.spark import SparkResource
+from kdi_assets.resources.spark import SparkResource
 
 UNITS = sorted((Path(__file__).parents[3] / "deploy" / "systemd").glob("*.service"))
 LAUNCH = """mutation { launchRun(executionParams: {

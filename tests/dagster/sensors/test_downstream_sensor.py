@@ -11,8 +11,8 @@ from dagster import AutomationCondition
 from kdi_assets.components.table_asset import table_asset
 from kdi_assets.definitions import defs
 from kdi_assets.downstream import on_new_upstream_data
-from resources.spark import SparkResource
-from sensors.downstream import NAME, downstream_sensors
+from kdi_assets.resources.spark import SparkResource
+from kdi_assets.sensors.downstream import NAME, downstream_sensors
 from tests.dagster.built_on_bronze import BRONZE, SILVER, Condition, silver_on
 from tests.dagster.fakes import ScriptedDrain, no_audit
 

@@ -24,12 +24,12 @@ from kdi_assets.refine.entry import RefineKind
 from kdi_assets.refine.errors import ChangedByOthers, QueryMistake, UpstreamMissing
 from kdi_assets.refine.plan import RefinePlan
 from kdi_assets.refine.transform import function_source
+from kdi_assets.resources.spark import SparkResource
+from kdi_assets.sensors.follow import NAME, follow_sensor
+from kdi_assets.sensors.followers import RefinedFollower
 from kdi_assets.stream.message_rules import Expectation
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import Stream
-from resources.spark import SparkResource
-from sensors.follow import NAME, follow_sensor
-from sensors.followers import RefinedFollower
 from tests.dagster.built_on_bronze import BRONZE as AUDITED
 from tests.dagster.built_on_bronze import World
 from tests.dagster.fakes import events, materialize, today, yesterday

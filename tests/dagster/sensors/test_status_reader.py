@@ -16,10 +16,10 @@ from kdi_assets.monitoring.refined_status import RefinedStatus
 from kdi_assets.refine.entry import RefineKind
 from kdi_assets.refine.errors import ChangedByOthers, UpstreamMissing
 from kdi_assets.refine.plan import RefinePlan
+from kdi_assets.sensors.followers import RefinedFollower, ServedFollower, StatusReader
 from kdi_assets.serve.serve import serve
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import DuckDb, ServedTableSpec
-from sensors.followers import RefinedFollower, ServedFollower, StatusReader
 from tests.dagster.refined_world import BRONZE, SILVER, committed
 
 OLD = date(2021, 3, 4)

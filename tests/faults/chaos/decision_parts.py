@@ -24,7 +24,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.positions import read_ledger
 from kdi_assets.recovery.resolve import Action
 from kdi_assets.sources.kafka.topic import read_topic
-from kdi_assets.sources.source import BrokerOffsets
+from kdi_assets.sources.topic_state import BrokerOffsets
 from kdi_assets.stream.stream import Cluster, TopicPartition
 from tests.driven import DrivenStream, web_requests
 from tests.faults.chaos.decisions import BEFORE

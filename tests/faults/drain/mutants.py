@@ -22,12 +22,12 @@ from kdi_assets.drain import execute_plan as carrying
 from kdi_assets.drain import plan as planning
 from kdi_assets.drain.accounting import Account
 from kdi_assets.drain.dead_letters import AppendedLetters
-from kdi_assets.drain.errors import ReadOrWriteFailed
 from kdi_assets.drain.execute_plan import Execution, Step
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.rules import judge as judging
 from kdi_assets.drain.rules.judge import verdict_sql
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, TOMBSTONE
+from kdi_assets.drain.spark_errors import ReadOrWriteFailed
 from kdi_assets.errors import KdiError
 from kdi_assets.formats.decoder import VALUE
 from kdi_assets.ledger import commit as adapter
@@ -311,7 +311,7 @@ def restore_ignored(patch: MonkeyPatch) -> None:
 
 def committed_letters_are_ghosts(patch: MonkeyPatch) -> None:
     real = ledger_letters._every_entry
-    patch.setattr(ledger_letters, "_every_entry", lambda stream, lake: real(stream, lake)[-1:])
+    patch.setattr(ledger_letters, "_every_entry", lambda stream, commits: real(stream, commits)[-1:])
 
 
 def new_partition_at_latest(patch: MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.errors import DeadLettersReplaced, StorageForbids
+from kdi_assets.drain.errors import DeadLettersReplaced
+from kdi_assets.drain.spark_errors import StorageForbids
 from kdi_assets.ledger.letters import remove_orphaned_dead_letters
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream

@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from kdi_assets.drain.errors import ReadOrWriteFailed
 from kdi_assets.drain.report import DrainReport
+from kdi_assets.drain.spark_errors import ReadOrWriteFailed
 from kdi_assets.errors import Transient
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.resolve import decide

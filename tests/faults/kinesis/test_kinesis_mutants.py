@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.bookmarks import Bookmark
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis import capture, shards, source
 from kdi_assets.sources.kinesis.errors import SeamOpen, ShardTrimmed
 from kdi_assets.sources.kinesis.look import Ahead, look_ahead

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.errors import StorageForbids
+from kdi_assets.drain.spark_errors import StorageForbids
 from kdi_assets.errors import Transient
 from tests.conftest import DrivenFactory
 from tests.faults import others

@@ -29,9 +29,9 @@ from kdi_assets.components.names import identifier, table_key
 from kdi_assets.dev.broker import free_port
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.runtime.processes import Child
+from kdi_assets.sensors.policy import Due
+from kdi_assets.sensors.requests import run_requests
 from kdi_assets.stream.stream import Cluster
-from sensors.policy import Due
-from sensors.requests import run_requests
 from tests.conftest import CHECKOUT
 from tests.driven import DrivenStream
 from tests.faults.doomed_drain import in_a_process

@@ -19,9 +19,9 @@ from kdi_assets.components.table_asset import table_asset
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.monitoring.backlog_reader import Backlog, read_backlogs
+from kdi_assets.resources.spark import SparkResource
+from kdi_assets.sensors.lag import lag_sensor
 from kdi_assets.stream.stream import Cluster, DrainWhen, Stream
-from resources.spark import SparkResource
-from sensors.lag import lag_sensor
 from tests.driven import web_requests
 from tests.waiting import wait_until
 

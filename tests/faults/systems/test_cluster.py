@@ -14,13 +14,13 @@ import pytest
 
 from kdi_assets.dev.s3_server import S3Server
 from kdi_assets.drain.drain import drain
-from kdi_assets.drain.errors import ReadOrWriteFailed, WorkerPythonUnfit
 from kdi_assets.drain.report import DrainReport
+from kdi_assets.drain.spark_errors import ReadOrWriteFailed, WorkerPythonUnfit
 from kdi_assets.errors import Transient
-from kdi_assets.ledger.coordinates import digest_of
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.runtime.errors import LakeNotShared
 from kdi_assets.settings import Settings
+from kdi_assets.sources.coordinates import digest_of
 from kdi_assets.stream.message_format import AvroContainer, Format, Json, Protobuf, SchemaFile
 from kdi_assets.stream.message_rules import DeadLetterLimit
 from kdi_assets.stream.stream import Cluster, OffsetRange
@@ -324,7 +324,7 @@ def test_a_lake_that_executors_do_not_see_is_refused_before_anything_is_written(
     stream = web_requests(topic(1), cluster)
     Publisher(cluster.bootstrap_servers).produce(stream.topic, b"{}", partition=0)
 
-    with pytest.raises(LakeNotShared, match="does not see it"):
+    with pytest.raises(LakeNotShared, match="does not see it: .*kdi-probe"):
         start_driver(lake=str(unshared)).call(drain, stream, lake=str(unshared))
 
     assert not list(unshared.rglob("*"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.audit.refined_audit import RefinedAudit, audit_refined
+from kdi_assets.refine.audit import RefinedAudit, audit_refined
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from tests.interpreted import interpreting
 from tests.refined import COPY, Lakeside, refined_table

@@ -395,7 +395,7 @@ def test_an_attempt_whose_connection_ends_publishes_nothing_and_the_next_one_cle
 
 
 def test_a_database_that_is_down_is_transient_and_caught_up_later(spark: SparkSession, lake: str) -> None:
-    from kdi_assets.dev.postgres import start_postgres
+    from kdi_assets.serve.postgres.embedded import start_postgres
 
     with running_server() as server:
         numbers = ServedDelta.create(spark, lake, server.url)

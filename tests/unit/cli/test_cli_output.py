@@ -16,9 +16,9 @@ import pytest
 from kdi_assets.cli.output import error_fields, exit_code, to_json
 from kdi_assets.cli.peek import PeekedMessage
 from kdi_assets.config.errors import UnknownStream
-from kdi_assets.drain.errors import AccountingMismatch, AnotherDrainActive, DeadLettersGone, ReadOrWriteFailed, RunAgain
+from kdi_assets.drain.errors import AccountingMismatch, AnotherDrainActive, DeadLettersGone
 from kdi_assets.drain.plan_errors import RetentionPassedPosition
-from kdi_assets.drain.spark_errors import refused_to
+from kdi_assets.drain.spark_errors import ReadOrWriteFailed, RunAgain, refused_to
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.replay import replay_letters as replaying

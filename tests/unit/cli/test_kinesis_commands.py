@@ -15,12 +15,11 @@ from kdi_assets.cli.main import OF_A_LAKE, app
 from kdi_assets.cli.session import LazySession
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.config.loader import load_streams
-from kdi_assets.dev.kinesis.faults import ServerClock
+from kdi_assets.dev.kinesis.faults import Fault, ServerClock
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.drain.errors import TooManyDeadLetters
 from kdi_assets.drain.rules.errors import ExpectationNotMet, UnknownFieldsFound
 from kdi_assets.errors import KdiError, Terminal
-from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.ledger.positions import read_ledger
 from kdi_assets.monitoring.backlog import State
@@ -29,12 +28,13 @@ from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.monitoring.metrics.collector import stream_collector
 from kdi_assets.monitoring.stream_row import stream_row_reader
+from kdi_assets.sensors.lag import lag_sensors
+from kdi_assets.sensors.observe import Observations
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.client import digest_of
 from kdi_assets.sources.kinesis.source import KinesisSource
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import Stream, TopicPartition
-from sensors.lag import lag_sensors
-from sensors.observe import Observations
 from tests.documents import written
 from tests.kinesis.endpoint import kinesis_client
 from tests.table_by_hand import TP, TableByHand
@@ -368,6 +368,18 @@ def test_a_status_that_did_not_reach_the_end_of_a_shard_says_so(
         None,
     )
     assert "not every shard was looked at to its end yet; kdi status bronze/orders --watch goes on" in status.out
+
+
+def test_a_status_of_a_stream_that_does_not_answer_says_so_and_does_not_count(kdi: Kdi, orders: Drained) -> None:
+    orders.put()
+    orders.server.order(Fault("GetRecords", code="ExpiredTokenException", times=1000))
+
+    status, (row,) = kdi("status", "orders"), kdi("status", "orders", "--json").objects
+    orders.server.unmet_faults()
+
+    assert (row["state"], row["behind"], row["waiting_seconds"]) == ("unreachable", None, None)
+    assert "Kinesis (eu) does not answer now" in status.out
+    assert "was looked at to its end" not in status.out
 
 
 def test_a_status_knows_how_long_records_wait_and_not_how_many(orders: Drained, lake: str) -> None:

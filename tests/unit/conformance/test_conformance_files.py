@@ -68,7 +68,7 @@ def test_a_mistake_in_a_scenario_has_its_line(tmp_path: Path, was: str, now: str
     [
         ("start: [writer]", "start: []", r"file.yaml:3 start: .*at least 1 item"),
         ("until caught up", "for ever", r"file.yaml:2 runs: Input should be 'until caught up' or 'until stopped'"),
-        ("[where]", "['{tabel}']", r"file.yaml:5 table: '{tabel}': 'tabel' is no word for braces.*table"),
+        ("[where]", "['{tabel}']", r"file.yaml:5 table: '{tabel}': 'tabel' is not a word for braces.*table"),
         ("[where]", "['{\"rows\": 1}']", r"file.yaml:5 table: .* write {{ and }} for braces themselves"),
     ],
 )

@@ -23,7 +23,7 @@ from kdi_assets.formats.registry.schemas import Schemas
 from kdi_assets.runtime.driver.control import ControlServer, DriverAddress
 from kdi_assets.runtime.errors import JarDiffers, JarMissing
 from kdi_assets.settings import Settings
-from kdi_assets.sources.source import Retention
+from kdi_assets.sources.topic_state import Retention
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
 from tests.formats.fake_registry import RunningRegistry
@@ -66,6 +66,15 @@ def test_a_package_that_its_locked_jar_does_not_fit_is_named(tmp_path: Path) -> 
     (finding,) = packages(["pytest"], lock=lock)
 
     assert "pyspark 4.2.0 is installed, the locked jar is of 3.5.0" in str(finding.trouble)
+
+
+def test_a_package_fits_a_locked_jar_of_its_minor_version(tmp_path: Path) -> None:
+    kafka, delta = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.99", "io.delta:delta-spark_2.13:4.4.99"
+    lock = locked(tmp_path, ("spark", kafka), ("spark", delta))
+
+    (finding,) = packages(["pytest"], lock=lock)
+
+    assert finding.verdict is Verdict.OK
 
 
 def test_jars_of_spark_must_be_whole_and_missing_ones_of_the_local_broker_are_a_warning(tmp_path: Path) -> None:

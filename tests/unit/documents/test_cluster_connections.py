@@ -51,8 +51,11 @@ def cluster(folder: Path, fields: str) -> Cluster:
             "sasl: {mechanism: AWS_MSK_IAM, region: here}",
             "sasl.region: 'here' is not a region of AWS; e.g. eu-central-1",
         ),
-        (f"sasl: {{{TOKEN}, extensions: {{auth: x}}}}", "sasl.extensions: 'auth' is no name of an extension; letters"),
-        (f"sasl: {{{TOKEN}, extensions: {{a: 'x,y'}}}}", "sasl.extensions: a: 'x,y' is no value of an extension"),
+        (
+            f"sasl: {{{TOKEN}, extensions: {{auth: x}}}}",
+            "sasl.extensions: 'auth' is not a name of an extension; letters",
+        ),
+        (f"sasl: {{{TOKEN}, extensions: {{a: 'x,y'}}}}", "sasl.extensions: a: 'x,y' is not a value of an extension"),
         ("tls: {cert: c}", "tls.cert: no such field; did you mean certificate?"),
         ("tls: yes please", "tls: takes a mapping, not 'yes please'; e.g. {ca: /etc/kdi/ca.pem}"),
         ("tls: {key: k}", "tls: there is a key and no certificate; give tls.certificate as well"),

@@ -149,7 +149,7 @@ PROTO = {
 }
 OF_PROTOBUF = [
     ("{message: shop.Order}", "protobuf: takes one of registry, descriptor_file and proto_file; e.g. descriptor_"),
-    ("{descriptor_file: shop.desc}", "protobuf: names no message; e.g. message: shop.Order"),
+    ("{descriptor_file: shop.desc}", "protobuf: does not name a message; e.g. message: shop.Order"),
     ("{descriptor_file: shop.desc, message: shop.Oder}", "protobuf.message: shop.desc describes no message"),
     ("{descriptor_file: none.desc, message: shop.Order}", "protobuf.descriptor_file: none.desc: No such file or"),
     ("{descriptor_file: defs.yaml, message: shop.Order}", "protobuf.descriptor_file: defs.yaml: it is not a set of"),
@@ -177,16 +177,19 @@ OF_PROTOBUF = [
         ),
         (["format: {text: {}, csv: {}}"], "9 format: names several formats; keep one of them"),
         (["format: {text: {encoding: latin1}}"], "9 format.text.encoding: no such field; there is none"),
-        (["format: {csv: {delimiter: ab}}"], "9 format.csv.delimiter: 'ab' is not such a character; one that is no"),
+        (
+            ["format: {csv: {delimiter: ab}}"],
+            "9 format.csv.delimiter: 'ab' is not such a character; a character that is not",
+        ),
         (["format: {csv: {delimiter: '\"'}}"], "9 format.csv: '\"' is the delimiter and something else; three"),
         (["format: csv"], "5 schema: is missing; e.g. schema: id bigint, at timestamp"),
         (["format: {json: {schemafile: a}}"], "9 format.json.schemafile: no such field; did you mean schema_file?"),
         (["schema: id int", "format: {json: {subject: s}}"], "10 format.json: names subject or version and no"),
         (["format: {json: {registry: main, schema_file: a.json}}"], "9 format.json: names a registry and a"),
-        (["format: {json: {validate: true}}", "schema: id int"], "9 format.json: is to validate and names no schema"),
+        (["format: {json: {validate: true}}", "schema: id int"], "9 format.json: validates, and does not name a"),
         (["format: text", "compression: gzp"], "10 compression: takes none, gzip or zstd, not 'gzp'; e.g. gzip"),
         (["format: avro"], "9 format.avro: takes one of registry, schema_file and schemas; e.g. avro: {schema_file: "),
-        (["format: {avro: {container: true, registry: main}}"], "9 format.avro: is a container and names no"),
+        (["format: {avro: {container: true, registry: main}}"], "9 format.avro: is a container, and does not name"),
         (
             ["format: {avro: {container: true, schema_file: a.avsc}}", "explode: {item: items}"],
             "10 explode: a container's records are rows already; remove the line",

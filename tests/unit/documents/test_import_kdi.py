@@ -89,7 +89,7 @@ def test_what_has_no_translation_is_named_by_option_and_place_and_nothing_is_wri
     assert answer.code == 1
     for option, why in {
         "-t 'url: keys(@)'": "keys() has no translation (those of abs, ceil,",
-        "-t 'uuid: a..b'": "is no JMESPath: Expecting:",
+        "-t 'uuid: a..b'": "is not JMESPath: Expecting:",
         "-t 'meta.producer.timestamp: to_string(meta)'": "the text of an object has all its fields",
         "-t status": "is not PROPERTY: SOURCE",
         "-t 'method: kafka.key'": "it reads the message's own field `kafka`",
@@ -98,7 +98,7 @@ def test_what_has_no_translation_is_named_by_option_and_place_and_nothing_is_wri
         "-K ssl.key.location=/a/$B": "a variable is part of the value",
         "--soe-avro nowhere": "there is no such file here",
         "-o middle": "is neither earliest nor latest",
-        "-l soon": "is no number",
+        "-l soon": "is not a number",
     }.items():
         assert f"{option} (call.sh:2): {why}" in answer.err
     assert list((tmp_path / "defs").rglob("*")) == []

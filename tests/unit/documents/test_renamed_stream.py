@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.plan_errors import TableNotMoved
 from kdi_assets.drain.snapshot import fresh_ledger
-from kdi_assets.sources.source import BrokerOffsets, TopicState
+from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
 
 

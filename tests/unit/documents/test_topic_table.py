@@ -160,7 +160,7 @@ def test_a_stream_may_begin_at_a_word_or_a_moment(tmp_path: Path, written: str, 
         ("start: 2026-01-01", "start: '2026-01-01' has no time zone; e.g. 2026-01-01T00:00:00+00:00"),
         ("start: {0: -1}", "start: {0: -1} is not a topic partition and offset; e.g. {0: 1200, 1: 0}"),
         ("drain_when: {backlog_messages: yes}", "drain_when.backlog_messages: takes a whole number, not True; e.g."),
-        ('drain_when: {cron: "0 0 30 2 *"}', "drain_when.cron: '0 0 30 2 *' names no day that there is"),
+        ('drain_when: {cron: "0 0 30 2 *"}', "drain_when.cron: '0 0 30 2 *' never comes: it is not a calendar day"),
         ('drain_when: {cron: "every hour"}', "drain_when.cron: 'every hour' is not a cron expression; five fields"),
         ("drain_when: {lag: 3}", "drain_when.lag: no such field; did you mean lag_seconds?"),
         ("status: pause", "status: takes active, paused or retired, not 'pause'; e.g. active"),
@@ -291,7 +291,7 @@ def test_a_secret_is_read_from_the_environment_when_it_is_used(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
-        ("{sasl.password: {evn: X}}", "properties.sasl.password: {'evn': 'X'} names no environment variable"),
+        ("{sasl.password: {evn: X}}", "properties.sasl.password: {'evn': 'X'} does not name an environment variable"),
         ("{socket.timeout.ms: 3}", "properties.socket.timeout.ms: takes text, not 3; put it in quotes"),
         ("{isolation.level: x}", "properties.isolation.level: is not a property to set here; remove it"),
     ],

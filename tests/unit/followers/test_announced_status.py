@@ -20,6 +20,7 @@ from kdi_assets.announce import bookmark, status
 from kdi_assets.announce.bookmark import bookmark_to_json
 from kdi_assets.announce.errors import (
     AnnouncedTableMissing,
+    BookmarkOfNewerRelease,
     BookmarksNotKept,
     BookmarksScattered,
     BookmarkUnreadable,
@@ -33,16 +34,16 @@ from kdi_assets.doctor.finding import fine, wrong
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.upstream import open_upstream
 from kdi_assets.monitoring.follower_rows import FollowerRow, watched_tables
+from kdi_assets.sensors import downstream_alerts
+from kdi_assets.sensors.downstream_alerts import incidents_of
 from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing, TopicUnanswered
 from kdi_assets.sources.kafka.messages import VisibleMessage
-from kdi_assets.sources.source import BrokerOffsets, TopicState
+from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
 from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.fields import Announce
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
-from sensors import downstream_alerts
-from sensors.downstream_alerts import incidents_of
 from tests.waiting import wait_until
 
 KEPT = TopicPartition("files.announced", 0)
@@ -164,6 +165,16 @@ def test_a_bookmark_that_nobody_of_us_wrote_refuses_its_own_table(brokers: Broke
     orders, clicks = brokers.look(ORDERS, CLICKS)
 
     assert (type(orders), clicks) == (BookmarkUnreadable, AnnouncedStatus(0, 0))
+
+
+def test_a_bookmark_of_a_newer_release_refuses_its_own_table(brokers: Brokers) -> None:
+    brokers.commit(CLICKS)
+    brokers.announce(CLICKS)
+    brokers.bookmarks.append((ORDERS.name, json.dumps({"kdi_announced": bookmark.FORMAT + 1, "more": {}}).encode()))
+
+    orders, clicks = brokers.look(ORDERS, CLICKS)
+
+    assert (type(orders), clicks) == (BookmarkOfNewerRelease, AnnouncedStatus(0, 0))
 
 
 def test_what_is_not_known_in_time_is_said_and_other_clusters_have_their_rows(brokers: Brokers) -> None:

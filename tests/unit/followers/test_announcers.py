@@ -15,9 +15,9 @@ from deltalake import DeltaTable, write_deltalake
 from kdi_assets.announce.announce import Announced
 from kdi_assets.components.names import table_key
 from kdi_assets.delta.versions import LatestVersions
+from kdi_assets.sensors.announcements import Announcers
 from kdi_assets.stream.fields import Announce
 from kdi_assets.stream.stream import Cluster, Stream
-from sensors.announcements import Announcers
 
 SILENT = Stream("orders", "bronze/orders", "id bigint", "current_date()", Cluster("main", "localhost:1"))
 ORDERS = Stream(

@@ -188,7 +188,7 @@ def test_what_has_no_type_in_a_table_is_said_with_its_place(schema: Mapping[str,
 
 
 def test_a_draft_that_nobody_knows_is_said_and_not_fetched() -> None:
-    with pytest.raises(SchemaRefused, match=r"\$schema is no draft that is known: http://127.0.0.1:9/draft"):
+    with pytest.raises(SchemaRefused, match=r"\$schema does not name a known draft: http://127.0.0.1:9/draft"):
         record_of(of({"$schema": "http://127.0.0.1:9/draft", "properties": {"x": TEXT}}))
 
 

@@ -13,12 +13,11 @@ import pytest
 
 from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.ledger.bookmarks import Bookmark, Span
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
 from kdi_assets.ledger.positions import RETIRED
-from kdi_assets.ledger.spans import NumberedSpan, bookmark_at, spans_back, spans_of
 from kdi_assets.replay.report import MessagesGone, Missing
 from kdi_assets.runtime.worker_code import send_by_value
+from kdi_assets.sources.bookmarks import Bookmark, Span
 from kdi_assets.sources.kinesis import aggregates, held_records
 from kdi_assets.sources.kinesis.again import HeldSpans, held_spans
 from kdi_assets.sources.kinesis.errors import (
@@ -34,7 +33,8 @@ from kdi_assets.sources.kinesis.held_records import HeldReading, HeldShard
 from kdi_assets.sources.kinesis.reader import failure_of
 from kdi_assets.sources.kinesis.shards import id_of, list_shards
 from kdi_assets.sources.kinesis.source import KinesisSource
-from kdi_assets.sources.source import BrokerOffsets, TopicState
+from kdi_assets.sources.kinesis.spans import NumberedSpan, bookmark_at, spans_back, spans_of
+from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.deployment.bare_worker import called_in_bare_worker

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.client import LATE_MS
 from kdi_assets.sources.kinesis.errors import (
     BookmarkMissing,

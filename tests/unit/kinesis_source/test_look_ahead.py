@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from kdi_assets.ledger.bookmarks import Bookmark, Span
+from kdi_assets.sources.bookmarks import Bookmark, Span
 from kdi_assets.sources.kinesis import client, source
 from kdi_assets.sources.kinesis.capture import Capture, ShardRead
 from kdi_assets.sources.kinesis.errors import (

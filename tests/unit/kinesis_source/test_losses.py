@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from kdi_assets.ledger.bookmarks import Bookmark, Loss
 from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.sources.bookmarks import Bookmark, Loss
 from kdi_assets.sources.kinesis.errors import BookmarkDiffers, ShardTrimmed
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.stream import TopicPartition

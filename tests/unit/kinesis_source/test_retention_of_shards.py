@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.ledger.bookmarks import Bookmark, seen_until
+from kdi_assets.sources.bookmarks import Bookmark, seen_until
 from kdi_assets.sources.kinesis.errors import (
     ShardTrimmed,
 )

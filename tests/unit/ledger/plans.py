@@ -7,7 +7,7 @@ from typing import Any
 
 from kdi_assets.drain.plan import Plan, plan_drain
 from kdi_assets.ledger.positions import LedgerState
-from kdi_assets.sources.source import BrokerOffsets, TopicState
+from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
 
 NOW = datetime(2026, 5, 5, tzinfo=UTC)

@@ -19,8 +19,8 @@ from kdi_assets.drain.dead_letters import check_letters_intact
 from kdi_assets.drain.errors import DeadLettersReplaced
 from kdi_assets.ledger.archive import Archive, open_archive
 from kdi_assets.ledger.entry import DeadLettersAt
-from sensors import table_log
-from sensors.table_log import NewEntries, read_new_entries
+from kdi_assets.sensors import table_log
+from kdi_assets.sensors.table_log import NewEntries, read_new_entries
 from tests.table_by_hand import TOPIC, TableByHand, data_file, orders
 
 

@@ -11,9 +11,8 @@ import pytest
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.snapshot import truncation
-from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.commit import may_follow, next_entry, rebase
-from kdi_assets.ledger.entry import DeadLettersAt, LastRead, LedgerEntry
+from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
 from kdi_assets.ledger.errors import PositionWithoutBookmark
 from kdi_assets.ledger.positions import RETIRED, LedgerState, read_ledger
 from kdi_assets.ledger.routes import Routes
@@ -23,7 +22,8 @@ from kdi_assets.recovery.context import Action, ProposedPositions, ResolveContex
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.resolve import new_topic
 from kdi_assets.recovery.rewind import Target, rewind
-from kdi_assets.sources.source import AtPosition, BrokerOffsets, TopicState
+from kdi_assets.sources.bookmarks import Bookmark, LastRead
+from kdi_assets.sources.topic_state import AtPosition, BrokerOffsets, TopicState
 from kdi_assets.stream.stream import TopicPartition
 from tests.faults.chaos.decisions import Walk, steps_of
 from tests.faults.chaos.model import Model

@@ -19,8 +19,8 @@ from kdi_assets.ledger.entry import REPLAY_PREFIX, DeadLettersAt, LedgerEntry, R
 from kdi_assets.ledger.errors import ArchiveBusy
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.letters import remove_orphaned_dead_letters
+from kdi_assets.sensors.reconcile import may_have_orphans, remove_orphans
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
-from sensors.reconcile import may_have_orphans, remove_orphans
 from tests.table_by_hand import TP, TableByHand, orders
 
 STREAM = orders()
@@ -190,6 +190,28 @@ def test_dead_letters_of_records_that_kinesis_lost_are_kept(lake: str) -> None:
 
     assert remove_orphaned_dead_letters(STREAM, lake) == 2
     assert left(lake) == ["first lost", "last lost"]
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_dead_letters_of_messages_that_only_an_earlier_topic_had_are_kept(lake: str, restored: bool) -> None:
+    """The topic is gone, so that these letters may be the only copies of its messages; offsets come again.
+
+    Procedure: drains of two topic partitions end before they commit, one of them before a drain that takes its
+    messages; the topic is made again, maybe after a RESTORE, and drained past all that they wrote.
+    """
+    table, other = TableByHand(lake), TopicPartition(TP.topic, 1)
+    table.ledger_commit("start", at={TP: 0})
+    table.ledger_commit("drain", at={TP: 20})
+    if restored:
+        table.restore(1)
+    table.ledger_commit("resolve", at={TP: 0, other: 0}, topic_id="made again")
+    table.ledger_commit("drain", at={TP: 30, other: 30}, topic_id="made again")
+    for attempt, tp, offset in (("taken", TP, 19), ("not taken", TP, 20), ("of an unknown one", other, 3)):
+        letters(lake, attempt, offset=offset, partition=[tp.partition])
+
+    remove_orphaned_dead_letters(STREAM, lake)
+
+    assert left(lake) == ["not taken", "of an unknown one", *(["taken"] if restored else [])]
 
 
 @pytest.mark.parametrize("adopted", [True, False], ids=["adopted", "younger than its letters"])

@@ -18,10 +18,10 @@ from kdi_assets.drain.plan_errors import (
     TopicPartitionVanished,
     TopicRecreated,
 )
-from kdi_assets.ledger.bookmarks import Bookmark
 from kdi_assets.ledger.commit import next_entry
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.unit.ledger.plans import NOW, P0, P1, P2, ledger, orders, plan, topic
 

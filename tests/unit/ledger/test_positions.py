@@ -21,7 +21,7 @@ from kdi_assets.ledger.errors import LedgerGap
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.monitoring.table_facts import TableWatch
-from kdi_assets.sources.source import BrokerOffsets, TopicState
+from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import TopicPartition
 from tests.table_by_hand import TOPIC, TableByHand, data_file, orders, position
 

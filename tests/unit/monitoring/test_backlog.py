@@ -13,7 +13,7 @@ from kdi_assets.monitoring.backlog import PATIENCE, Backlog, PartitionBacklog, P
 from kdi_assets.monitoring.partition_backlog import time_to_loss
 from kdi_assets.sources.kafka.errors import TopicMissing
 from kdi_assets.sources.kafka.topic_config import retention_of
-from kdi_assets.sources.source import Retention
+from kdi_assets.sources.topic_state import Retention
 from kdi_assets.stream.stream import DrainWhen, OffsetRange
 from tests.unit.monitoring.backlogs import P0, P1
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdi_assets.drain.errors import ReadOrWriteFailed, WorkerPythonUnfit
-from kdi_assets.drain.spark_errors import spark_failures
+from kdi_assets.drain.spark_errors import ReadOrWriteFailed, WorkerPythonUnfit, spark_failures
 from kdi_assets.runtime.spark_failures import root_cause
 from tests.judged import stream_of
 

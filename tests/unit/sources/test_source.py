@@ -9,8 +9,8 @@ import pytest
 
 from kdi_assets.drain.plan_errors import BrokerEndBelowPosition, RetentionPassedPosition, TopicRecreated, TopicTruncated
 from kdi_assets.drain.snapshot import check_last_read, expected_offset_bytes, take_snapshot
-from kdi_assets.ledger.entry import LastRead
 from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.sources.bookmarks import LastRead
 from kdi_assets.stream.stream import OffsetRange, Stream
 from tests.memory_source import Memory, MemoryMessage, MemorySource, MemoryUnanswered
 from tests.table_by_hand import TP, TableByHand

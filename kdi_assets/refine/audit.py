@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING
 
-from kdi_assets.audit.errors import NotRecomputable
-from kdi_assets.audit.float_sums import float_sums
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import TableLog
@@ -22,6 +20,8 @@ from kdi_assets.refine.bookmarks import Bookmarks, read_bookmarks
 from kdi_assets.refine.columns import EXACT_JSON
 from kdi_assets.refine.deduplicate import first_rows
 from kdi_assets.refine.entry import Consumed
+from kdi_assets.refine.errors import NotRecomputable
+from kdi_assets.refine.float_sums import float_sums
 from kdi_assets.refine.inputs import Inputs, in_dates
 from kdi_assets.refine.plan import RefinePlan
 from kdi_assets.refine.transform import function_source

@@ -11,11 +11,22 @@ from pathlib import Path
 
 import psutil
 
-from kdi_assets.dev.errors import PostgresDied
+from kdi_assets.errors import Terminal
 from kdi_assets.runtime.environment import environment_set
 
 FOLDER = "postgres"
 STOP_SECONDS = 20.0
+
+
+class PostgresDied(Terminal):
+    """The embedded PostgreSQL is not installed, or does not start."""
+
+    data: Path
+    detail: str
+
+    what_happened = "the embedded PostgreSQL with its data in {data} does not run: {detail}"
+    what_is_safe = "its data was not changed."
+    what_to_run = "pip install 'kdi-assets[embedded]'    (Python below 3.13; or give served tables a url)"
 
 
 @dataclass(frozen=True, slots=True)

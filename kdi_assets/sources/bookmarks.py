@@ -6,6 +6,20 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
+class LastRead:
+    """A fingerprint of the last message read of a topic partition, to notice another message at its offset.
+
+    Attributes:
+        timestamp: In milliseconds since the epoch, as the broker has it.
+        digest: Of key and value, in hexadecimal.
+    """
+
+    offset: int
+    timestamp: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Bookmark:
     """After which record of a Kinesis shard reading goes on: its position is only the number of this record, plus one.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from kdi_assets.ledger.bookmarks import Bookmark, Span
-from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.sources.bookmarks import Bookmark, Span
+from kdi_assets.sources.recorded import RecordedEntry
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 
@@ -26,7 +26,7 @@ class NumberedSpan:
     until: int
 
 
-def spans_back(entries: Iterable[LedgerEntry]) -> Iterator[NumberedSpan]:
+def spans_back(entries: Iterable[RecordedEntry]) -> Iterator[NumberedSpan]:
     """The spans of live entries that count, newest first.
 
     Args:
@@ -47,7 +47,7 @@ def spans_back(entries: Iterable[LedgerEntry]) -> Iterator[NumberedSpan]:
 
 
 def spans_of(
-    entries: Iterable[LedgerEntry], ranges: Collection[OffsetRange]
+    entries: Iterable[RecordedEntry], ranges: Collection[OffsetRange]
 ) -> dict[TopicPartition, list[NumberedSpan]]:
     """The spans in which the offsets of ranges lie, and those after them, oldest first.
 
@@ -68,7 +68,7 @@ def spans_of(
     return {tp: spans[::-1] for tp, spans in found.items()}
 
 
-def bookmark_at(entries: Iterable[LedgerEntry], tp: TopicPartition, position: int) -> Bookmark | None:
+def bookmark_at(entries: Iterable[RecordedEntry], tp: TopicPartition, position: int) -> Bookmark | None:
     """The bookmark of a position that the shard had after a live entry that still counts; ``None`` if there is none.
 
     Args:
