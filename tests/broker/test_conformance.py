@@ -52,7 +52,7 @@ def small_writer(way: str, folder: Path, **fields: object) -> Path:
     adapter = {
         "title": way,
         "runs": "until caught up",
-        "start": ["{python}", "-m", "tests.small_writer", way, "{kafka}", "{topic}", "{table}"],
+        "start": ["{python}", "-m", "tests.predecessor.small_writer", way, "{kafka}", "{topic}", "{table}"],
         "stop": ["sh", "-c", "kill -TERM {pid}"],
         "table": ["echo", said],
         "environment": {"PYTHONPATH": str(CHECKOUT)},

@@ -26,8 +26,8 @@ from kdi_assets.runtime.java import find_java
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Cluster
 from tests.faults.topics import admin
-from tests.http_server import QuietHandler
 from tests.kafka.certificates import KEY_PASSWORD, Certificates, make_certificates
+from tests.receivers.http_server import QuietHandler
 
 PASSWORD = "hush-password"
 CONNECTION_STRING = "Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=hush-string="

@@ -22,7 +22,7 @@ from kdi_assets.dev.broker import free_port
 from kdi_assets.resources.run_launcher import WatchedRunLauncher
 from tests.conftest import CHECKOUT
 from tests.deployment.deployed import BIN, DEPLOY, Unit, unit_names
-from tests.installed import install
+from tests.deployment.installed import install
 
 OF_A_DEPLOYMENT = {"storage", "run_launcher", "compute_logs", "python_logs", "sensors"}
 DOCUMENTS = """

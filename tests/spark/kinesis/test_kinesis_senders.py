@@ -31,8 +31,8 @@ from tests.kinesis.drains import Put
 from tests.kinesis.endpoint import kinesis_client
 from tests.oracle import entries, read_back
 
-PAGE = (CHECKOUT / "docs" / "kinesis.md").read_text().split("## Records as people send them")[1].split("\n## ")[0]
-DOCUMENTS = dict(re.findall(r"^### ([^\n]+)\n.*?^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
+PAGE = (CHECKOUT / "docs" / "kinesis-records.md").read_text()
+DOCUMENTS = dict(re.findall(r"^## ([^\n]+)\n.*?^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
 
 
 class Sender:

@@ -33,8 +33,8 @@ from kdi_assets.sources.kafka.errors import (
 )
 from kdi_assets.sources.kafka.topic import read_topics
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
-from tests.http_server import QuietHandler, serving
 from tests.kafka.certificates import Certificates
+from tests.receivers.http_server import QuietHandler, serving
 
 API_VERSIONS, HANDSHAKE, AUTHENTICATE = 18, 17, 36
 KNOWN = [(API_VERSIONS, 0, 0), (HANDSHAKE, 0, 1), (AUTHENTICATE, 0, 1), (3, 0, 5)]
