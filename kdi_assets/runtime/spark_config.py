@@ -41,6 +41,9 @@ RUNTIME_CONFIG: Mapping[str, str] = MappingProxyType(
         "spark.sql.parquet.compression.codec": "zstd",
         # The cheapest level; data from JSON came out no larger than with the default, 3.
         "parquet.compression.codec.zstd.level": "1",
+        # Each record has another one, and texts of so many digits have equal hashes: to build a dictionary of them, and
+        # to throw it away, took more CPU than all other columns.
+        "parquet.enable.dictionary#kinesis.sequence_number": "false",
         # The default, INT96, has no statistics, and other readers wrap dates after 2262.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # Upper bounds: adaptive execution joins small partitions, and Delta's log of one table is small.

@@ -347,6 +347,9 @@ def test_records_are_read_as_the_protobuf_library_reads_them(
         ]
         assert found == [(*a, None if b is None else bytes(b), bytes(c), d) for *a, b, c, d in expected]
         assert [row["offset"] for row in rows] == list(range(len(expected)))
+        of_spark = capture.rows.where("stop IS NULL AND coalesce(subsequence_number, 0) = 0")
+        (digest,) = of_spark.selectExpr("bit_xor(xxhash64(sequence_number)) AS digest").collect()[0]
+        assert capture.shards[tp].span.digest == digest
         for at in chance.sample(range(len(expected)), 8):
             around = max(e for e in edges if e <= at), min(e for e in edges if e >= at)
             assert capture.edges({tp: at}) == {tp: around}
