@@ -262,8 +262,9 @@ JVM: Mapping[str, Sequence[str]] = {
         f"{_SQL}.execution.QueryExecution.toRdd/0",
         "kdi.kinesis.RowsOnDisk.<init>/2",
         "kdi.kinesis.RowsOnDisk.forget/0",
-        "kdi.kinesis.RowsOnDisk.rows/0",
     ],
+    f"{KINESIS}:counted_rows": ["kdi.kinesis.RowsOnDisk.counted/0"],
+    f"{KINESIS}:checked_rows": ["kdi.kinesis.RowsOnDisk.rows/3"],
 }
 """``class.member/parameters``; a class or a static field without parameters; ``<init>`` is the constructor."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.sources.bookmarks import Bookmark, LastRead, Loss
-from kdi_assets.sources.held import Again, Held, Marks
+from kdi_assets.sources.held import Again, Held
 from kdi_assets.sources.of_stream import source_at
 from kdi_assets.sources.recorded import RecordedEntry, RecordedState
 from kdi_assets.sources.source import MESSAGES_DDL, Source, again_by
@@ -115,9 +115,6 @@ class MemorySource:
             tp: next((m.at for o, m in sorted(self.log[tp].items()) if o >= at), None) for tp, at in positions.items()
         }
         return {} if self.silent else {tp: AtPosition(last.get(tp), following[tp]) for tp in positions}
-
-    def refuse_others(self, messages: DataFrame, marks: Marks) -> None:
-        return None
 
     def last_messages(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, LastRead]:
         offsets = {r.topic_partition: max(self._offsets_in(r), default=None) for r in ranges}

@@ -165,11 +165,9 @@ class Execution:
             )
 
     def check_again(self) -> None:
-        """Look again at what was held, at the topic, which may be another one by now, and at the dead letters."""
+        """Look again at the topic, which may be another one by now, and at the dead letters."""
         plan, stream = self.plan, self.stream
-        source = source_of(stream)
-        source.refuse_others(self.messages, plan.marks)
-        found = source.topic_id(stream.topic)
+        found = source_of(stream).topic_id(stream.topic)
         if found != plan.topic_id:
             raise TopicRecreated(stream=stream.name, topic=stream.topic, recorded_id=plan.topic_id, found_id=found)
         # Not only what this attempt appended: someone may have removed older dead letters since the plan.

@@ -42,7 +42,8 @@ class Held:
 
     Attributes:
         topic: The offsets that can be planned.
-        read: Gives the messages of any ranges of them, if they are read already; ``None``: ``Source.read`` does.
+        read: Gives the messages of any ranges of them, if they are read already; ``None``: ``Source.read`` does. They
+            are refused while they are read, by ``Source.failure``, if others came in the place of those that were held.
         marks: What the entry keeps of the ranges of a plan.
         edges: Of each offset the nearest ones, before and after it or itself, at which a range may end: offsets may
             belong together.

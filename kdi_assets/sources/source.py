@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.bookmarks import Bookmark, LastRead, Loss
-from kdi_assets.sources.held import Again, Held, Marks, OtherReading, SetBack
+from kdi_assets.sources.held import Again, Held, OtherReading, SetBack
 from kdi_assets.sources.recorded import RecordedEntry, RecordedState
 from kdi_assets.sources.topic_state import AtPosition, Retention, TopicReading, TopicState, Waiting
 from kdi_assets.stream.fields import StartPolicy
@@ -174,14 +174,6 @@ class Source(Protocol):
 
         Returns:
             Absent if neither a message nor the end came within ``seconds``.
-        """
-        ...
-
-    def refuse_others(self, messages: DataFrame, marks: Marks) -> None:
-        """Refuse messages that are not those of the marks: what was held may have been lost, and read again since.
-
-        Args:
-            messages: Of a plan, as ``Held.read`` gave them.
         """
         ...
 

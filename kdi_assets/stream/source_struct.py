@@ -91,7 +91,7 @@ KINESIS = SourceStruct(
     name="kinesis",
     known={
         "stream": "topic",
-        "shard_id": "format_string('shardId-%012d', partition)",
+        "shard_id": "concat('shardId-', lpad(CAST(partition AS STRING), 12, '0'))",
         "sequence_number": "sequence_number",
         "subsequence_number": "subsequence_number",
         "partition": "partition",

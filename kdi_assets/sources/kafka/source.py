@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.bookmarks import Bookmark, LastRead, Loss
-from kdi_assets.sources.held import Again, Held, Marks
+from kdi_assets.sources.held import Again, Held
 from kdi_assets.sources.kafka import messages, reader, topic_config
 from kdi_assets.sources.kafka import topic as kafka
 from kdi_assets.sources.kafka.client import broker_unreachable
@@ -70,9 +70,6 @@ class KafkaSource:
     ) -> dict[TopicPartition, AtPosition]:
         offsets = {tp: message.offset for tp, message in (before or {}).items()}
         return messages.around_positions(self.cluster, positions, before=offsets, seconds=seconds, committed=committed)
-
-    def refuse_others(self, messages: DataFrame, marks: Marks) -> None:
-        return None  # an offset is always the same message
 
     def last_messages(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, LastRead]:
         return messages.last_messages(self.cluster, ranges)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kdi_assets.sources.bookmarks import Bookmark, Span, seen_until
 from kdi_assets.sources.coordinates import bounds_sql
@@ -16,7 +16,15 @@ from kdi_assets.sources.held import Marks
 from kdi_assets.sources.kinesis.client import LATE_MS, digest_of
 from kdi_assets.sources.kinesis.consumers import name_of
 from kdi_assets.sources.kinesis.errors import ConsumerGone, ConsumerTaken, SeamOpen
-from kdi_assets.sources.kinesis.reader import OF_READING, ShardStart, read_shards, reader_failures, rows_on_disk
+from kdi_assets.sources.kinesis.reader import (
+    OF_READING,
+    ShardStart,
+    checked_rows,
+    counted_rows,
+    read_shards,
+    reader_failures,
+    rows_on_disk,
+)
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
@@ -50,7 +58,7 @@ class Capture:
     """Shards that were read, and their records on disk.
 
     Attributes:
-        rows: As ``read_shards`` gives them.
+        rows: As ``checked_rows`` gives them.
     """
 
     rows: DataFrame
@@ -88,7 +96,7 @@ class Capture:
         """What was read, as far as these ranges go."""
         if not ranges:
             return {}
-        digests = {row["partition"]: row["digest"] for row in _counted(self._records(ranges))}
+        digests = _digests(self._records(ranges))
         lasts = self._records([replace(r, start=r.end - 1) for r in ranges])
         by_number = {row["partition"]: row for row in lasts.withColumn("arrived", _arrived()).collect()}
         found = {}
@@ -128,15 +136,17 @@ def captured(
 
     Raises:
         ConsumerTaken, ConsumerGone: The consumer reads no longer.
-        SeamOpen: Spark's cache does not hold what the reader says it read.
+        SeamOpen: The disks do not hold what the reader says it read; later, by ``failure_of``: any more.
         KinesisUnanswered, KinesisRequestRefused: Kinesis does not answer the reader as it should.
     """
     share = max(1, most // len(starts))
     read = read_shards(spark, access, stream, starts, until=until, most=share, consumer=consumer)
-    with rows_on_disk(spark, read) as rows:
+    with rows_on_disk(spark, read) as held:
         with reader_failures(connection):
-            shards = _shards_read(rows, starts, until, consumer)
-        yield Capture(rows, shards)
+            shards = _shards_read(counted_rows(spark, held), starts, until, consumer)
+        ends = {tp.partition: found.range.end for tp, found in shards.items()}
+        digests = {tp.partition: found.span.digest for tp, found in shards.items()}
+        yield Capture(checked_rows(spark, held, ends, digests), shards)
 
 
 _REFUSED = {"taken": ConsumerTaken, "gone": ConsumerGone}
@@ -144,43 +154,26 @@ _REFUSED = {"taken": ConsumerTaken, "gone": ConsumerGone}
 
 
 def _shards_read(
-    rows: DataFrame, starts: Sequence[ShardStart], until: int, consumer: str
+    counted: DataFrame, starts: Sequence[ShardStart], until: int, consumer: str
 ) -> dict[TopicPartition, ShardRead]:
-    counted = {row["partition"]: row for row in _counted(rows.where(_RECORDS))}
-    wholes = rows.where(f"NOT ({_RECORDS})").withColumn("arrived", _arrived()).drop("key", "value")
-    told = {row["partition"]: row for row in wholes.collect()}
+    wholes = {row["partition"]: row for row in counted.withColumn("arrived", _arrived()).drop("key", "value").collect()}
     found = {}
     for start in starts:
         tp = start.topic_partition
-        whole, seen = told[tp.partition], counted.get(tp.partition)
+        whole = wholes[tp.partition]
         if refused := _REFUSED.get(whole["stop"]):
             raise refused(stream=tp.topic, shard=id_of(tp.partition), consumer=name_of(consumer))
         read = OffsetRange(tp, start.position, whole["offset"])
-        if not seen or (seen["records"], seen["least"]) != (read.offset_count, read.start):
-            detail = f"the reader says that it read {read.offset_count} records, and the cache has {seen}"
+        if (whole["records"], whole["least"]) != (read.offset_count, read.start):
+            detail = f"the reader says that it read {read}; on disk are {whole['records']}, from {whole['least']} on"
             raise SeamOpen(stream=tp.topic, shard=id_of(tp.partition), detail=detail)
         last = {"sequence": whole["sequence_number"], "arrived": whole["arrived"], "digest": whole["digest"]}
         mark = replace(start.bookmark, **last)
         if whole["stop"] != "most":
             mark = seen_until(mark, until - LATE_MS, ended=whole["stop"] == "ended")
-        span = Span(whole["first"], whole["sequence_number"], read.offset_count, seen["digest"])
+        span = Span(whole["first"], whole["sequence_number"], read.offset_count, whole["records_digest"])
         found[tp] = ShardRead(start, read, mark, span, _pairs(whole["resumed"]))
     return found
-
-
-def refuse_other_records(messages: DataFrame, spans: Mapping[TopicPartition, Span]) -> None:
-    """Refuse messages that are not those of the spans: Spark lost a part of the cache and read the shard again.
-
-    Their numbers would be the same: they count what is read, from wherever the reading begins.
-
-    Raises:
-        SeamOpen: The sequence numbers differ.
-    """
-    digests = {row["partition"]: row["digest"] for row in _counted(messages)}
-    for tp, span in spans.items():
-        if digests.get(tp.partition) != span.digest:
-            detail = "a part of the records on disk was lost, and others were read in their place"
-            raise SeamOpen(stream=tp.topic, shard=id_of(tp.partition), detail=detail)
 
 
 def _pairs(resumed: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -193,14 +186,10 @@ def _arrived() -> Column:
     return F.unix_millis("timestamp")  # a collected timestamp is in local time, where an hour may come twice
 
 
-def _counted(records: DataFrame) -> list[Any]:
-    """Of each shard the number of records, the least of their numbers, and the digest of ``Span``."""
+def _digests(records: DataFrame) -> dict[int, int]:
+    """The digest of ``Span``, by the numbers of shards."""
     from pyspark.sql import functions as F
 
     each_once = "FILTER (WHERE coalesce(subsequence_number, 0) = 0)"  # an even number of user records would cancel out
     digest = F.expr(f"bit_xor(xxhash64(sequence_number)) {each_once}").alias("digest")
-    return (
-        records.groupBy("partition")
-        .agg(F.count("*").alias("records"), F.min("offset").alias("least"), digest)
-        .collect()
-    )
+    return {row["partition"]: row["digest"] for row in records.groupBy("partition").agg(digest).collect()}

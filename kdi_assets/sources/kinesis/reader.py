@@ -18,6 +18,7 @@ from kdi_assets.sources.kinesis.errors import (
     KinesisReaderMissing,
     KinesisRequestRefused,
     KinesisUnanswered,
+    SeamOpen,
     SpanDiffers,
 )
 from kdi_assets.sources.kinesis.shards import id_of
@@ -35,9 +36,13 @@ ROWS_DDL = (
 )
 """Of ``kdi.kinesis.ShardRecords``: one row a record, or each user record of an aggregate; and one a shard, which alone
 has ``stop``."""
+COUNTED_DDL = f"{ROWS_DDL}, records bigint, least bigint, records_digest bigint"
+"""Of ``kdi.kinesis.RecordCount``: the row of each shard that has ``stop``, and of its records on disk the number, the
+least of their offsets, and the digest of ``Span``."""
 OF_READING = ("stop", "first", "resumed", "digest", "user_records")
 """The columns that messages do not have."""
 _OTHER_RECORDS = "SpanDiffers: "
+_OTHERS_ON_DISK = "RecordsDiffer: "
 _OF_KINESIS = ("Service: Kinesis", "when calling the GetRecords", "when calling the GetShardIterator")
 """In the texts of the SDK and of boto3 about an answer that is an error."""
 _PASSING = (
@@ -169,17 +174,39 @@ def _shard_range(jvm: Any, start: ShardStart, until: int, most: int) -> Any:
 
 
 @contextmanager
-def rows_on_disk(spark: SparkSession, rows: DataFrame) -> Iterator[DataFrame]:
-    """The same rows, on the executors' disks until the body ends; the first job that uses them reads them."""
+def rows_on_disk(spark: SparkSession, rows: DataFrame) -> Iterator[Any]:
+    """Rows of ``read_shards``, on the executors' disks until the body ends: ``kdi.kinesis.RowsOnDisk``.
+
+    The first job that uses them reads them.
+    """
     from py4j.protocol import Py4JError
 
     executed = jvm_frame(rows).queryExecution()
     held = jvm_view(spark).kdi.kinesis.RowsOnDisk(executed.toRdd(), len(rows.columns))
     try:
-        yield frame_of_internal_rows(spark, held.rows(), jvm_type(spark, ROWS_DDL))
+        yield held
     finally:
         with suppress(Py4JError, ConnectionError):  # the JVM has ended, and its disk with it
             held.forget()
+
+
+def counted_rows(spark: SparkSession, held: Any) -> DataFrame:
+    """What was read of each shard, and what is on disk of it: ``COUNTED_DDL``."""
+    return frame_of_internal_rows(spark, held.counted(), jvm_type(spark, COUNTED_DDL))
+
+
+def checked_rows(spark: SparkSession, held: Any, ends: Mapping[int, int], digests: Mapping[int, int]) -> DataFrame:
+    """The rows: ``ROWS_DDL``. A task fails if the records of its shard are others: ``SeamOpen`` by ``failure_of``.
+
+    Spark may have lost rows, and others were read in their place. Their numbers would be the same: they count what is
+    read, from wherever the reading begins.
+
+    Args:
+        ends: Of each shard the number after its last record; after it there may be more when it is read again.
+        digests: Of their records, as of ``Span``.
+    """
+    rows = held.rows(_numbers(ends), _numbers(ends.values()), _numbers(digests[shard] for shard in ends))
+    return frame_of_internal_rows(spark, rows, jvm_type(spark, ROWS_DDL))
 
 
 def reader_failures(connection: str) -> AbstractContextManager[None]:
@@ -199,8 +226,13 @@ def failure_of(root: str, connection: str, *, table: str = "") -> KdiError | Non
         table: For the commands of the error; empty: any one of the stream.
 
     Returns:
-        ``KinesisUnanswered``: the same may succeed later; ``KinesisRequestRefused``: it will not; ``SpanDiffers``.
+        ``KinesisUnanswered``: the same may succeed later; ``KinesisRequestRefused``: it will not; ``SpanDiffers``;
+        ``SeamOpen``: Spark lost records that were read.
     """
+    if root.startswith(_OTHERS_ON_DISK):
+        stream, number = root.removeprefix(_OTHERS_ON_DISK).split(" ")
+        detail = "a part of the records on disk was lost, and others were read in their place"
+        return SeamOpen(stream=stream, shard=id_of(int(number)), detail=detail)
     if root.startswith(_OTHER_RECORDS):
         stream, shard, start, first, detail = root.removeprefix(_OTHER_RECORDS).split(" ", 4)
         return SpanDiffers(

@@ -15,7 +15,7 @@ from kdi_assets.sources.bookmarks import Bookmark, LastRead, Loss, seen_until
 from kdi_assets.sources.held import Again, Held, Marks, OtherReading
 from kdi_assets.sources.kinesis.again import held_spans, oldest_records
 from kdi_assets.sources.kinesis.audited import other_reading
-from kdi_assets.sources.kinesis.capture import Capture, captured, refuse_other_records
+from kdi_assets.sources.kinesis.capture import Capture, captured
 from kdi_assets.sources.kinesis.checkpoints import at_checkpoints
 from kdi_assets.sources.kinesis.client import (
     LATE_MS,
@@ -54,7 +54,7 @@ from kdi_assets.stream.kinesis import FanOut, KinesisRegion
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 HOUR = 3600
 ALL_HASH_KEYS = (0, (1 << 128) - 1)
@@ -186,9 +186,6 @@ class KinesisSource:
         committed: bool = True,
     ) -> dict[TopicPartition, AtPosition]:
         return {}  # numbers do not say where a record is; `hold` has looked at the bookmark
-
-    def refuse_others(self, messages: DataFrame, marks: Marks) -> None:
-        refuse_other_records(messages, marks.spans)
 
     def last_messages(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, LastRead]:
         return {}  # the bookmark has the fingerprint
