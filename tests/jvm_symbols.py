@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 SPARK = "kdi_assets.runtime.spark_internals"
 GATEWAY = "kdi_assets.runtime.gateway"
 DELTA = "kdi_assets.delta.internals"
-KAFKA = "kdi_assets.sources.kafka.reader"
-KINESIS = "kdi_assets.sources.kinesis.reader"
+KAFKA = "kdi_assets.messages.kafka.reader"
+KINESIS = "kdi_assets.messages.kinesis.reader"
 
 _SQL = "org.apache.spark.sql"
 _CATALYST = f"{_SQL}.catalyst"

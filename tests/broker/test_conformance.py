@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kdi_assets.conformance.adapter import load_adapter
-from kdi_assets.conformance.scenario import load_scenario
-from kdi_assets.conformance.suite import ScenarioResult, Suite
-from kdi_assets.dev.broker import Broker
 from kdi_assets.settings import Settings
+from kdi_assets.tools.conformance.adapter import load_adapter
+from kdi_assets.tools.conformance.scenario import load_scenario
+from kdi_assets.tools.conformance.suite import ScenarioResult, Suite
+from kdi_assets.tools.local.broker import Broker
 from tests.conftest import CHECKOUT
 
 Judge = Callable[..., ScenarioResult]
@@ -176,7 +176,14 @@ def test_the_command_prints_saves_and_writes_the_table(broker: Broker, settings:
 
     done = [
         subprocess.run(
-            [sys.executable, "-m", "kdi_assets.conformance", *options, "--adapter", str(small_writer(way, tmp_path))],
+            [
+                sys.executable,
+                "-m",
+                "kdi_assets.tools.conformance",
+                *options,
+                "--adapter",
+                str(small_writer(way, tmp_path)),
+            ],
             cwd=CHECKOUT,
             capture_output=True,
             text=True,

@@ -13,8 +13,8 @@ from zipfile import ZipFile
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.dev.broker import Broker
 from kdi_assets.settings import Settings
+from kdi_assets.tools.local.broker import Broker
 from tests.conftest import CHECKOUT
 from tests.deployment.installed import build_wheel, build_wheel_of_sdist, install_alone
 

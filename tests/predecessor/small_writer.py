@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition as MessagePlace
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from kdi_assets.conformance.messages import record_of
+from kdi_assets.tools.conformance.messages import record_of
 
 WAYS = ("right", "offsets first", "rows first", "drops bad", "reads uncommitted", "daemon", "member")
 ROWS = pa.schema(

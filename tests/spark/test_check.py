@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from kdi_assets.cli.check import check
+from kdi_assets.cli.documents.check import check
 from tests.formats.fake_registry import RunningRegistry, ask_at_once, fake_registry
 
 STREAMS = """type: kdi_assets.components.KafkaCluster

@@ -94,7 +94,7 @@ def test_of_what_may_pass_it_is_said_whether_the_statement_may_be_committed(
     def reset(*_: object, **__: object) -> None:
         raise OSError("connection reset by peer")
 
-    monkeypatch.setattr("kdi_assets.cli.sql._print_rows", reset)
+    monkeypatch.setattr("kdi_assets.cli.operate.sql._print_rows", reset)
 
     interrupted = run(statement)
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from kdi_assets.announce.status import AnnouncedStatus
-from kdi_assets.monitoring import follower_rows
+from kdi_assets.operate.monitoring import follower_rows
+from kdi_assets.streams.announce.status import AnnouncedStatus
 from tests.documents import SERVED, refined, stream, written
 from tests.formats.fake_registry import RunningRegistry, ask_at_once, fake_registry
 from tests.kafka.certificates import Certificates, make_certificates

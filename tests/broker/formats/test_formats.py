@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.stream.message_format import AvroContainer, Envelope, Format, Json, SchemaFile
+from kdi_assets.documents.model.message_format import AvroContainer, Envelope, Format, Json, SchemaFile
 from tests.conftest import DrivenFactory
 from tests.driven import AS_DECODED
 from tests.formats.avro_bytes import COMPRESS, container, record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from kdi_assets.recovery.errors import NothingToResolve
+from kdi_assets.streams.resolve.errors import NothingToResolve
 from tests.faults.chaos.actions import INTERFERENCES, UPKEEP, has_table
 from tests.faults.chaos.drains import DRAINS, befallen
 from tests.faults.chaos.kinesis_faults import drain_while, fail_requests

@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from kdi_assets.audit.audit import audit
-from kdi_assets.audit.source_comparison import compare
-from kdi_assets.drain.plan_errors import TopicPartitionVanished, TopicRecreated
-from kdi_assets.drain.report import DrainReport
+from kdi_assets.documents.model.kinesis_stream import Consumer, KinesisStream
+from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.recovery.resolve import Action as Decided
-from kdi_assets.recovery.resolve import Decision, commit_decision, decide
-from kdi_assets.sources.kinesis.errors import ConsumerTaken, ShardTrimmed
-from kdi_assets.sources.of_stream import source_of
-from kdi_assets.stream.kinesis_stream import Consumer, KinesisStream
-from kdi_assets.stream.stream import Stream, TopicPartition
+from kdi_assets.messages.kinesis.errors import ConsumerTaken, ShardTrimmed
+from kdi_assets.messages.of_stream import source_of
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.audit.source_comparison import compare
+from kdi_assets.streams.drain.plan_errors import TopicPartitionVanished, TopicRecreated
+from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.streams.resolve.resolve import Action as Decided
+from kdi_assets.streams.resolve.resolve import Decision, commit_decision, decide
 from tests.faults.chaos.readers import At
 from tests.faults.chaos.world import World
 from tests.kinesis.drains import Put

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdi_assets.dev.s3_server import S3Server
+from kdi_assets.tools.local.s3_server import S3Server
 from tests.faults.s3_proxy import S3Proxy, proxy_to
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from kdi_assets.dev.s3_server import S3Server
+from kdi_assets.tools.local.s3_server import S3Server
 from tests.faults.s3_proxy import Fault, Request, S3Proxy
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 import pytest
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.spark_errors import StorageForbids
 from kdi_assets.errors import Transient
+from kdi_assets.streams.spark_errors import StorageForbids
 from tests.conftest import DrivenFactory
 from tests.faults import others
 from tests.faults.s3_proxy import Fault, RandomFaults, Request, S3Proxy

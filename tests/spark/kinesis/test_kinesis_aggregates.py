@@ -18,23 +18,23 @@ from deltalake import DeltaTable
 from google.protobuf.message import DecodeError
 from pyspark.sql import SparkSession
 
-from kdi_assets.audit.audit import audit
-from kdi_assets.audit.source_comparison import compare
-from kdi_assets.dev.kinesis.aggregates import to_aggregate
-from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.drain.errors import UnexplainedGap
-from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
-from kdi_assets.replay.replay_dates import replay_dates
-from kdi_assets.replay.replay_letters import replay_letters
-from kdi_assets.sources.bookmarks import Bookmark
-from kdi_assets.sources.kinesis import source
-from kdi_assets.sources.kinesis.capture import captured
-from kdi_assets.sources.kinesis.client import digest_of
-from kdi_assets.sources.kinesis.errors import SeamOpen
-from kdi_assets.sources.kinesis.reader import ShardStart
-from kdi_assets.sources.kinesis.shards import ListedShard, list_shards
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark
+from kdi_assets.messages.kinesis import source
+from kdi_assets.messages.kinesis.capture import captured
+from kdi_assets.messages.kinesis.client import digest_of
+from kdi_assets.messages.kinesis.errors import SeamOpen
+from kdi_assets.messages.kinesis.reader import ShardStart
+from kdi_assets.messages.kinesis.shards import ListedShard, list_shards
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.audit.source_comparison import compare
+from kdi_assets.streams.drain.errors import UnexplainedGap
+from kdi_assets.streams.replay.dead_letter_filter import DeadLetterFilter
+from kdi_assets.streams.replay.replay_dates import replay_dates
+from kdi_assets.streams.replay.replay_letters import replay_letters
+from kdi_assets.tools.local.kinesis.aggregates import to_aggregate
+from kdi_assets.tools.local.kinesis.faults import Fault
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import Crash, Put, crash_at
 from tests.kinesis.endpoint import HASH_KEYS, kinesis_client
 from tests.kinesis.kpl import MAGIC, UserRecord, aggregate_of, aggregated, hash_key, parse_aggregate, sealed

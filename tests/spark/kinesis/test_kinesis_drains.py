@@ -12,12 +12,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from kdi_assets.audit.audit import audit
-from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.sources.kinesis import capture
-from kdi_assets.sources.kinesis.errors import KinesisRequestRefused, KinesisUnanswered, SeamOpen
-from kdi_assets.sources.kinesis.reader import read_shards
+from kdi_assets.messages.kinesis import capture
+from kdi_assets.messages.kinesis.errors import KinesisRequestRefused, KinesisUnanswered, SeamOpen
+from kdi_assets.messages.kinesis.reader import read_shards
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.tools.local.kinesis.faults import Fault
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import HOUR, Crash, Put, crash_at
 
 FAULTS = {

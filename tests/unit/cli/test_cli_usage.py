@@ -193,9 +193,9 @@ HEAVY = {"confluent_kafka", "dagster", "deltalake", "pandas", "pyarrow", "pyspar
 AT_ONCE = """
 import sys
 import kdi_assets.cli.main
-import kdi_assets.cli.new, kdi_assets.scaffold.document
-import kdi_assets.scaffold.registry_lookup
-from kdi_assets.config.loader import load_streams
+import kdi_assets.cli.documents.new, kdi_assets.tools.scaffold.document
+import kdi_assets.tools.scaffold.registry_lookup
+from kdi_assets.documents.loading.loader import load_streams
 assert load_streams()
 """
 

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from kdi_assets.monitoring.checks.finding import Level
-from kdi_assets.monitoring.refined_status import RefinedStatus, up_to_date
-from kdi_assets.refine.entry import RefineEntry, RefineKind
-from kdi_assets.refine.errors import ChangedByOthers
-from kdi_assets.refine.plan import RefinePlan
-from kdi_assets.refine.report import RefineReport
-from kdi_assets.stream.limits import FreshnessLimits
-from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
+from kdi_assets.documents.model.limits import FreshnessLimits
+from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upstream
+from kdi_assets.follow.refine.entry import RefineEntry, RefineKind
+from kdi_assets.follow.refine.errors import ChangedByOthers
+from kdi_assets.follow.refine.plan import RefinePlan
+from kdi_assets.follow.refine.report import RefineReport
+from kdi_assets.operate.monitoring.checks.finding import Level
+from kdi_assets.operate.monitoring.refined_status import RefinedStatus, up_to_date
 from tests.documents import refined, written
 from tests.typed import Kdi, assert_wrong_usage
 
@@ -106,7 +106,7 @@ def test_a_refinement_shows_the_rows_that_came_and_went_by_date(kdi: Kdi, monkey
         version=7,
     )
     reports = [RefineReport(entry), RefineReport(entry), RefineReport(RefineEntry("gold/daily", "b", "nothing"))]
-    monkeypatch.setattr("kdi_assets.refine.refine.refine", lambda table, **_: reports.pop(0))
+    monkeypatch.setattr("kdi_assets.follow.refine.refine.refine", lambda table, **_: reports.pop(0))
 
     shown, in_json, idle = kdi("refine", "daily"), kdi("refine", "daily", "--json"), kdi("refine", "daily", "--json")
 

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kdi_assets.formats.avro.container import blocks as module
-from kdi_assets.formats.avro.container.blocks import NoContainer, opened, opening
-from kdi_assets.formats.avro.schema_text import canonical_form, other_meanings, unknown_paths
-from kdi_assets.formats.framing import Frame, MessageIndex, split_frame, split_message_index
+from kdi_assets.messages.formats.avro.container import blocks as module
+from kdi_assets.messages.formats.avro.container.blocks import NoContainer, opened, opening
+from kdi_assets.messages.formats.avro.schema_text import canonical_form, other_meanings, unknown_paths
+from kdi_assets.messages.formats.framing import Frame, MessageIndex, split_frame, split_message_index
 from tests.formats.avro_bytes import COMPRESS, SYNC, container, datum, long, record
 from tests.formats.framed import FRAMES
 

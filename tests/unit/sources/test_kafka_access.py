@@ -18,8 +18,9 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka import KafkaError
 
-from kdi_assets.sources.kafka import client, messages
-from kdi_assets.sources.kafka.errors import (
+from kdi_assets.documents.model.stream import Cluster, OffsetRange, TopicPartition
+from kdi_assets.messages.kafka import client, messages
+from kdi_assets.messages.kafka.errors import (
     AccessRefused,
     BrokerUnreachable,
     CertificateNotTrusted,
@@ -31,8 +32,7 @@ from kdi_assets.sources.kafka.errors import (
     SecurityProtocolDiffers,
     TokenRefused,
 )
-from kdi_assets.sources.kafka.topic import read_topics
-from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
+from kdi_assets.messages.kafka.topic import read_topics
 from tests.kafka.certificates import Certificates
 from tests.receivers.http_server import QuietHandler, serving
 
