@@ -10,13 +10,15 @@
 # make proof         all other tests: an hour and more                         [SLICE=1/4 … 4/4: a quarter of them]
 # make check-assets  drain and check tables as a CI pipeline does: of a new broker, or of KDI_KAFKA
 # make faults        run the fault matrix, write it into docs/reliability.md                              [SEED=…]
-# make chaos         random faults and decisions, walks of followers, 30 seconds each   [SECONDS=… SEED=… LAKE=s3]
+# make chaos         random faults and decisions, of Kafka and Kinesis, walks of followers, 30 seconds each
+#                    [SECONDS=… SEED=… LAKE=s3]
 # make soak          load a whole deployment for half an hour, write docs/operations.md        [SECONDS=… SEED=…]
 # make bench         compare our drain with Structured Streaming for 25 minutes, write docs/benchmarks.md
 #                    [CASES="1k clean bad warm": writes only with WRITE=1; ROUNDS=… AGAINST=another checkout]
 # make tour          make the screenshots of docs/tour.md
 # make capabilities  write what each kind of table can do into docs/kinds-of-tables.md
 # make errors        write all errors, and what to run, into docs/errors.md
+# make fields        write all fields of documents into docs/documents.md and docs/follower-documents.md
 # make lock          lock the versions of all packages again
 # make sbom          write the locked packages and jars into .kdi/sbom.json, as CycloneDX
 # make audit-lock    compare them with a copy of OSV's database: DB=a folder or zip; see docs/security.md
@@ -35,7 +37,7 @@ SEED ?= 1
 SECONDS ?= 30
 LAKE ?= local
 
-.PHONY: setup help demo demo-s3 demo-kinesis customers impressions dev lint test proof check-assets faults chaos soak tour capabilities errors bench lock sbom audit-lock clean-demo
+.PHONY: setup help demo demo-s3 demo-kinesis customers impressions dev lint test proof check-assets faults chaos soak tour capabilities errors fields bench lock sbom audit-lock clean-demo
 
 # -j2: fetches the jars while most packages are installed.
 setup:
@@ -45,19 +47,19 @@ help:
 	@sed -n '/^#/!q; s/^# //p' Makefile
 
 demo: setup
-	@$(BIN)/python -m examples.demo
+	@$(BIN)/python -m demo.kafka
 
 customers impressions: setup
-	@$(BIN)/python -m examples.$@
+	@$(BIN)/python -m demo.$@
 
 demo-s3: setup
-	@$(BIN)/python -m examples.demo --s3
+	@$(BIN)/python -m demo.kafka --s3
 
 demo-kinesis: setup
-	@$(BIN)/python -m examples.kinesis
+	@$(BIN)/python -m demo.kinesis
 
 dev: setup
-	@$(BIN)/python -m examples.dev
+	@$(BIN)/python -m demo.dev
 
 bench: setup
 	@$(BIN)/python -c 'from kdi_assets.cli.main import main; main()' jars >/dev/null  # with the class-data archive
@@ -79,7 +81,7 @@ proof: setup .venv/.checks
 	$(PYTEST) --durations=12 -m "not unit and not core" $(if $(SLICE),--slice=$(SLICE))
 
 check-assets: setup
-	@$(BIN)/python -m examples.check_assets
+	@$(BIN)/python -m demo.check_assets
 
 faults: setup
 	$(PYTEST) -m scenario --seed=$(SEED) --matrix=docs/reliability.md
@@ -93,6 +95,9 @@ capabilities: setup
 errors: setup
 	@$(BIN)/python -m tests.error_page
 
+fields: setup
+	@$(BIN)/python -m tests.fields_page
+
 chaos: setup
 	@$(BIN)/python -m tests.faults.chaos.run --seconds $(SECONDS) --seed $(SEED) --lake $(LAKE)
 	@$(BIN)/python -m tests.faults.chaos.followers --seconds $(SECONDS) --seed $(SEED)
@@ -102,7 +107,7 @@ soak: setup
 	@$(BIN)/python -m tests.faults.soak.run --seconds $(SECONDS) --seed $(SEED) --write docs/operations.md
 
 clean-demo:
-	@test ! -x $(BIN)/python || $(BIN)/python -m examples.clean
+	@test ! -x $(BIN)/python || $(BIN)/python -m demo.clean
 
 # Hashes for every platform and Python version; no index URL, so that mirrors work as well.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --no-strip-extras --generate-hashes --no-annotate \
@@ -110,7 +115,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --no-strip-extras --generate
 
 lock: setup
 	$(COMPILE) --extra dev -o requirements.lock pyproject.toml
-	$(COMPILE) --extra openlineage --extra postgres -c requirements.lock -o deploy/requirements.lock pyproject.toml
+	$(COMPILE) --extra deployment --extra openlineage -c requirements.lock -o deploy/requirements.lock pyproject.toml
 	$(COMPILE) --group deploy-checks -c requirements.lock -o deploy/checks.lock
 
 sbom: setup

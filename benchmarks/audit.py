@@ -6,7 +6,6 @@ digests that a drain would have recorded.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import subprocess
@@ -17,13 +16,12 @@ from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
-from shutil import rmtree
 from statistics import median
 from typing import TYPE_CHECKING
 
 import psutil
-from rich.console import Console
 
+from benchmarks.harness import console, hold, option_parser, own_folder
 from benchmarks.usage import Meter, Usage
 from kdi_assets.delta.transaction import stage_rows
 from kdi_assets.ledger.commit import commit, create_table
@@ -58,26 +56,20 @@ COLUMNS = (
 )
 KIND = f"(CASE WHEN offset % {LETTER_EVERY} = 0 THEN 'letter' WHEN offset % {TOMBSTONE_EVERY} = 0 THEN 'tombstone' END)"
 
-console = Console(highlight=False)
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Make both tables, and audit each warm, in one process, and cold, as a command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.audit", description=__doc__)
+    parser = option_parser("audit", __doc__)
     parser.add_argument("--offsets", type=int, default=10_000_000)
     parser.add_argument("--delete", type=int, default=0, help="delete so many offsets of each topic partition first")
     options = parser.parse_args(arguments)
-    folder = Settings.from_environment().home / "benchmark"
-    rmtree(folder, ignore_errors=True)
-    try:
+    with own_folder() as folder:
         for offsets in (options.offsets // 10, options.offsets):
             lake = folder / str(offsets)
             in_process(_make, lake, offsets, options.delete)
             warm = in_process(_audit, lake, offsets, options.delete)
             show(offsets, "warm process", Usage(*(median(figure) for figure in zip(*warm, strict=True))))
             show(offsets, "`kdi audit`, cold", command(lake))
-    finally:
-        rmtree(folder, ignore_errors=True)
 
 
 def show(offsets: int, how: str, usage: Usage) -> None:
@@ -158,8 +150,7 @@ def _audit(session: Session, lake: Path, offsets: int, delete: int) -> list[tupl
     for number in range(WARM_ROUNDS + 1):
         meter = Meter()
         report = audit(STREAM, lake=str(lake), session=session)
-        if not report.complete or report.offsets != offsets or bool(report.deleted) != bool(delete):
-            sys.exit(report.line())
+        hold(report.complete and report.offsets == offsets and bool(report.deleted) == bool(delete), report.line())
         if number == 0:
             console.print(report.line())
             continue

@@ -7,35 +7,31 @@ executors; the broker's is not counted.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
-from statistics import median
 
 import psutil
-from rich.console import Console
 
 from benchmarks.contents import CONTENTS
-from benchmarks.page import PAGE, Measured, with_goal, write_section
-from benchmarks.topic import Topic, benchmark_cluster
-from benchmarks.worker import HERE
+from benchmarks.harness import beginning, console, hold, medians, option_parser, own_broker, own_folder, show_section
+from benchmarks.page import PAGE, Measured, table_lines, with_goal
+from benchmarks.topic import Topic
 from kdi_assets.audit.audit import audit
 from kdi_assets.drain.drain import drain
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
+from tests.deployment.standalone import Standalone
 from tests.driven import web_requests
-from tests.faults.cluster_driver import ClusterDriver
-from tests.standalone import Standalone
+from tests.faults.systems.cluster_driver import ClusterDriver
 
 LOCAL, CLUSTER = "local[2]", "two workers"
 BEGIN = "<!-- what `python -m benchmarks.cluster` measured -->"
 GOAL = 1.2
 """The cluster in terms of ``local[2]``, which has as many cores, of wall seconds."""
 CONFIG = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.executor.memory": "1g"}
-console = Console(highlight=False, soft_wrap=True)
 ENVIRONMENT = {"SPARK_SUBMIT_OPTS": "", "SPARK_DRIVER_MEMORY": "2g"}
 
 
@@ -49,25 +45,21 @@ class Took:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and write if asked."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__.partition("\n")[0])
+    parser = option_parser("cluster", __doc__, rounds=3, write=PAGE)
     parser.add_argument("--messages", type=int, default=1_000_000, help="default: %(default)s")
-    parser.add_argument("--rounds", type=int, default=3, help="after one that warms the JVMs; default: %(default)s")
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE}")
-    options, begun = parser.parse_args(arguments), Measured.beginning(HERE)
+    options, begun = parser.parse_args(arguments), beginning()
     home = Settings.from_environment().home
-    with benchmark_cluster(home / "benchmark") as cluster:
+    with own_folder() as folder, own_broker(folder) as cluster:
         topic = Topic(cluster, "clean", CONTENTS["clean"])
         topic.publish(options.messages)
         stream = replace(web_requests(topic.name, cluster), max_records=options.messages)
-        standalone = Standalone(_empty(home / "benchmark" / "standalone"), home=home)
+        standalone = Standalone(_empty(folder / "standalone"), home=home)
         try:
             found = measured(stream, standalone, home=home, rounds=options.rounds, messages=options.messages)
         finally:
             standalone.stop()
     text = as_markdown(found, begun, messages=options.messages)
-    console.print(f"\n{text}", markup=False)
-    if options.write:
-        write_section(HERE / PAGE, BEGIN, text)
+    show_section(text, BEGIN, PAGE, write=options.write)
 
 
 def measured(
@@ -96,8 +88,7 @@ def measured(
                 took[name] += [found] if number else []
         for name, driver in drivers.items():
             audited = driver.call(audit, stream, lake=str(folders[name]))
-            if not audited.complete or audited.rows != messages:
-                raise SystemExit(f"{name}: the audit found {audited}")
+            hold(audited.complete and audited.rows == messages, f"{name}: the audit found {audited}")
             console.print(f"{name}: audit complete, {audited.rows:,} rows")
     finally:
         for driver in drivers.values():
@@ -107,20 +98,16 @@ def measured(
 
 def as_markdown(took: Mapping[str, Sequence[Took]], begun: Measured, *, messages: int) -> str:
     """When and where it was measured, the medians, and the cluster in terms of ``local[2]``."""
-    middle = {
-        name: (median(t.wall_seconds for t in found), median(t.cpu_seconds for t in found))
-        for name, found in took.items()
-    }
+    middle = {name: medians(found, "wall_seconds", "cpu_seconds") for name, found in took.items()}
     wall, cpu = (there / here for there, here in zip(middle[CLUSTER], middle[LOCAL], strict=True))
+    rows = [(name, *(f"{figure:.1f}" for figure in figures)) for name, figures in middle.items()]
+    rows.append((f"{CLUSTER} / {LOCAL}", with_goal(wall, GOAL), f"{cpu:.2f}"))
     return "\n".join(
         [
             f"{begun.where()} {messages:,} messages, {len(took[LOCAL])} rounds, medians; the audit of both tables is "
             "complete.",
             "",
-            "| | wall s | CPU s |",
-            "| --- | --- | --- |",
-            *(f"| {name} | {wall:.1f} | {cpu:.1f} |" for name, (wall, cpu) in middle.items()),
-            f"| {CLUSTER} / {LOCAL} | {with_goal(wall, GOAL)} | {cpu:.2f} |",
+            *table_lines(("", "wall s", "CPU s"), rows),
         ]
     )
 

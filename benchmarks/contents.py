@@ -73,13 +73,13 @@ def _csv_stream() -> Fields:
 
 
 def _protobuf(document: bytes) -> bytes:
-    from tests.protobuf_messages import message_class
+    from tests.formats.protobuf_messages import message_class
 
     return bytes(message_class(PROTO, "WebRequest")(**json.loads(document)).SerializeToString())
 
 
 def _protobuf_stream() -> Fields:
-    from tests.protobuf_messages import descriptors
+    from tests.formats.protobuf_messages import descriptors
 
     return {"format": Protobuf("web_request.desc", descriptors(PROTO), "WebRequest"), "record_ddl": ""}
 
@@ -91,13 +91,13 @@ def _zstd(document: bytes) -> bytes:
 
 
 def _avro(document: bytes) -> bytes:
-    from tests.avro_bytes import datum  # here: a cold process must not import the publisher's packages
+    from tests.formats.avro_bytes import datum  # here: a cold process must not import the publisher's packages
 
     return datum(AVRO, json.loads(document))
 
 
 def _single_object(document: bytes) -> bytes:
-    from tests.avro_bytes import single_object
+    from tests.formats.avro_bytes import single_object
 
     return single_object(AVRO, json.loads(document))
 

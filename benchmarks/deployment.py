@@ -6,7 +6,6 @@ demo's stream once, so that the driver is warm, and then measures them idle.
 
 from __future__ import annotations
 
-import argparse
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -14,11 +13,10 @@ from tempfile import TemporaryDirectory
 
 import psutil
 from dagster import DagsterRunStatus, RunsFilter
-from rich.console import Console
 
-from kdi_assets.dev.broker import start_broker
+from benchmarks.harness import console, option_parser, own_broker
 from tests.conftest import CHECKOUT
-from tests.deployed import Deployment, running_postgres
+from tests.deployment.deployed import Deployment, running_postgres
 
 MESSAGES = 100_000
 DRAIN_SECONDS = 600
@@ -27,9 +25,9 @@ UNITS = ("driver", "code-server", "daemon", "webserver")
 
 def main() -> None:
     """Print a line per unit."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser("deployment", __doc__)
     parser.add_argument("--seconds", type=int, default=60, help="how long to watch (60)")
-    seconds, console = parser.parse_args().seconds, Console(highlight=False, soft_wrap=True)
+    seconds = parser.parse_args().seconds
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="kdi-deployment-")))
         deployment = started(folder, stack)
@@ -48,9 +46,8 @@ def main() -> None:
 def started(folder: Path, stack: ExitStack) -> Deployment:
     """A broker, a PostgreSQL and the units, with the demo's stream; all end with the stack."""
     postgres = stack.enter_context(running_postgres())
-    broker = start_broker(folder / "broker", home=CHECKOUT / ".kdi")
-    stack.callback(broker.stop)
-    documents = {"KDI_DEFS": str(CHECKOUT / "kdi_assets" / "defs"), "KDI_KAFKA": broker.bootstrap_servers}
+    cluster = stack.enter_context(own_broker(folder))
+    documents = {"KDI_DEFS": str(CHECKOUT / "kdi_assets" / "defs"), "KDI_KAFKA": cluster.bootstrap_servers}
     more = {"PYTHONPATH": str(CHECKOUT), **documents}
     deployment = Deployment(folder, postgres=postgres, environment=more)
     stack.callback(deployment.stop)

@@ -6,48 +6,43 @@ seconds count too.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import boto3
-from rich.console import Console
 
+from benchmarks.harness import console, option_parser, own_folder
 from benchmarks.idle_streams import first_commit
 from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.monitoring.backlog_reader import BacklogReader
-from kdi_assets.settings import Settings
 from kdi_assets.sources.kinesis.source import KinesisSource
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import Stream
 
 OPERATIONS = ("GetRecords", "GetShardIterator", "ListShards", "DescribeStreamSummary")
 TICK_SECONDS = 5.0
-console = Console(highlight=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Make the streams, and look at them at each tick."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.idle_kinesis", description=__doc__)
+    parser = option_parser("idle_kinesis", __doc__)
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--ticks", type=int, default=20)
     parser.add_argument("--empty-pages", type=int, default=0, help="Empty answers of each shard before its end.")
     options = parser.parse_args(arguments)
-    folder, server = Settings.from_environment().home / "benchmark" / "idle_kinesis", start_kinesis()
-    shutil.rmtree(folder, ignore_errors=True)
-    os.environ.update(server.environment())
-    try:
-        streams = idle_streams(server, options.streams, options.shards, lake=folder)
-        server.behaviour.empty_pages = options.empty_pages
-        measure(server, streams, lake=str(folder), ticks=options.ticks)
-    finally:
-        server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    with own_folder("idle_kinesis") as folder:
+        server = start_kinesis()
+        os.environ.update(server.environment())
+        try:
+            streams = idle_streams(server, options.streams, options.shards, lake=folder)
+            server.behaviour.empty_pages = options.empty_pages
+            measure(server, streams, lake=str(folder), ticks=options.ticks)
+        finally:
+            server.stop()
 
 
 def idle_streams(server: KinesisServer, count: int, shards: int, *, lake: Path) -> list[Stream]:

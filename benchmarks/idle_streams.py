@@ -5,41 +5,35 @@ Each stream has its own topic on a real broker and a table whose log is that of 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
 import psutil
-from rich.console import Console
 
+from benchmarks.harness import console, option_parser, own_broker, own_folder
 from kdi_assets.components.names import dates, table_key
 from kdi_assets.delta.markers import table_txn_id, topic_txn_id, version_id
-from kdi_assets.dev.broker import start_broker
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.entry_json import entry_to_json
 from kdi_assets.ledger.positions import partition_id
-from kdi_assets.settings import Settings
+from kdi_assets.sensors.lag import lag_sensors
 from kdi_assets.sources.kafka.topic import read_topics
 from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
-from sensors.lag import lag_sensors
 
 COLUMNS = [("id", "long"), ("date", "date")]
-console = Console(highlight=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Make the streams, and let the sensor tick."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.idle_streams", description=__doc__)
+    parser = option_parser("idle_streams", __doc__)
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--ticks", type=int, default=10)
     options = parser.parse_args(arguments)
@@ -58,24 +52,11 @@ class TickCost:
 
 def tick_costs(count: int, *, ticks: int) -> Iterator[TickCost]:
     """Make so many streams, and let the sensor tick; the first tick reads every log."""
-    folder = Settings.from_environment().home / "benchmark" / "idle"
-    with running_cluster(folder) as cluster:
+    with own_folder("idle") as folder, own_broker(folder) as cluster:
         streams = [stream_of(cluster, number) for number in range(count)]
         create_topics(streams)
         create_tables(streams, lake=str(folder / "lake"))
         yield from measure(streams, lake=str(folder / "lake"), home=folder / "dagster", ticks=ticks)
-
-
-@contextmanager
-def running_cluster(folder: Path) -> Iterator[Cluster]:
-    """A new broker, stopped and removed at the end."""
-    shutil.rmtree(folder, ignore_errors=True)
-    broker = start_broker(folder / "broker", home=Settings.from_environment().home)
-    try:
-        yield Cluster("main", broker.bootstrap_servers)
-    finally:
-        broker.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def stream_of(cluster: Cluster, number: int) -> Stream:

@@ -7,27 +7,32 @@ The S3 server is `ministack` on the loopback: its CPU is measured apart, and the
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from statistics import median
 
 import psutil
-from rich.console import Console
 
 from benchmarks.contents import CONTENTS
-from benchmarks.page import PAGE, Measured, with_goal, write_section
-from benchmarks.topic import Topic, benchmark_cluster
+from benchmarks.harness import (
+    beginning,
+    console,
+    hold,
+    medians,
+    option_parser,
+    own_broker,
+    own_folder,
+    own_session,
+    show_section,
+)
+from benchmarks.page import PAGE, Measured, table_lines, with_goal
+from benchmarks.topic import Topic
 from benchmarks.usage import Meter
-from benchmarks.worker import HERE
 from kdi_assets.config.loader import load_streams
 from kdi_assets.dev.s3_server import S3Server, start_s3_server
 from kdi_assets.drain.drain import drain
-from kdi_assets.runtime.spark import open_session
-from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Cluster, Stream
 
 LOCAL, S3 = LAKES = "local", "S3"
@@ -36,7 +41,6 @@ BEGIN = "<!-- what `python -m benchmarks.lake_on_s3` measured -->"
 GOAL = 1.6
 """S3 in terms of local, of CPU and wall seconds."""
 WARM_UP = 4  # rounds before the first that counts: the JVM gets faster with each
-console = Console(highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +54,11 @@ class Cost:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print the medians, and write them if asked."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.lake_on_s3", description=__doc__.partition("\n")[0])
+    parser = option_parser("lake_on_s3", __doc__, rounds=9, write=PAGE)
     parser.add_argument("--messages", type=int, default=1_000)
-    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--content", choices=CONTENT, default="clean")
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE}")
-    options, begun = parser.parse_args(arguments), Measured.beginning(HERE)
-    folder = Settings.from_environment().home / "benchmark"
-    with benchmark_cluster(folder) as cluster:
+    options, begun = parser.parse_args(arguments), beginning()
+    with own_folder() as folder, own_broker(folder) as cluster:
         server = start_s3_server(folder / "s3")
         try:
             os.environ |= server.environment()
@@ -65,9 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         finally:
             server.stop()
     text = as_markdown(found, begun, messages=options.messages, content=options.content)
-    console.print(f"\n{text}", markup=False)
-    if options.write:
-        write_section(HERE / PAGE, BEGIN, text)
+    show_section(text, BEGIN, PAGE, write=options.write)
 
 
 def measured(
@@ -76,24 +75,22 @@ def measured(
     """The costs of the drains into each lake."""
     lakes = {LOCAL: str(folder / "lake"), S3: f"{server.create_bucket('benchmark')}/lake"}
     servers = psutil.Process().children(recursive=True)
-    settings = replace(Settings.from_environment(), lake=lakes[S3])
-    spark = open_session(replace(settings, spark_master=settings.spark_master or "local[*]"), app_name="kdi benchmark")
     topic = Topic(cluster, "requests", CONTENTS[content])
     stream = replace(load_streams()["bronze/web_requests"], topic=topic.name, table="bronze/requests", cluster=cluster)
     found: dict[str, list[Cost]] = {name: [] for name in LAKES}
     process = psutil.Process(server.pid)
-    for number in range(1 - WARM_UP, rounds + 1):
-        topic.publish(messages)
-        for name in Random(number).sample(LAKES, len(LAKES)):  # noqa: S311
-            meter, before, before_all = Meter(), cpu_of(process), sum(map(cpu_of, servers))
-            report = drain(stream, lake=lakes[name], session=lambda: spark)
-            cost, of_server = meter.read(), cpu_of(process) - before
-            if report.backlog_after or report.rows_added + report.dead_letters != messages:
-                raise SystemExit(f"{name}, round {number}: {report}")
-            cpu = cost.cpu_seconds - (sum(map(cpu_of, servers)) - before_all)
-            console.print(f"round {number}, {name}: {cpu:.2f} CPU s, {cost.wall_seconds:.2f} s")
-            if number > 0:
-                found[name].append(Cost(cost.wall_seconds, cpu, of_server))
+    with own_session(lakes[S3]) as spark:
+        for number in range(1 - WARM_UP, rounds + 1):
+            topic.publish(messages)
+            for name in Random(number).sample(LAKES, len(LAKES)):  # noqa: S311
+                meter, before, before_all = Meter(), cpu_of(process), sum(map(cpu_of, servers))
+                report = drain(stream, lake=lakes[name], session=lambda: spark)
+                used, of_server = meter.read(), cpu_of(process) - before
+                whole = not report.backlog_after and report.rows_added + report.dead_letters == messages
+                hold(whole, f"{name}, round {number}: {report}")
+                cpu = used.cpu_seconds - (sum(map(cpu_of, servers)) - before_all)
+                console.print(f"round {number}, {name}: {cpu:.2f} CPU s, {used.wall_seconds:.2f} s")
+                found[name] += [Cost(used.wall_seconds, cpu, of_server)] if number > 0 else []
     check_rows(stream, lakes, topic)
     return found
 
@@ -109,23 +106,22 @@ def check_rows(stream: Stream, lakes: dict[str, str], topic: Topic) -> None:
 
     for name, lake in lakes.items():
         rows = DeltaTable(stream.table_uri(lake)).to_pyarrow_dataset().count_rows()
-        if rows != topic.published - topic.bad:
-            raise SystemExit(f"{name}: {rows:,} rows, not {topic.published - topic.bad:,}")
+        hold(rows == topic.published - topic.bad, f"{name}: {rows:,} rows, not {topic.published - topic.bad:,}")
 
 
 def as_markdown(found: Mapping[str, Sequence[Cost]], begun: Measured, *, messages: int, content: str) -> str:
     """When and where it was measured, the medians, and S3 in terms of local."""
-    middles = {name: [median(getattr(c, f) for c in costs) for f in Cost.__slots__] for name, costs in found.items()}
+    middles = {
+        name: medians(costs, "wall_seconds", "cpu_seconds", "server_cpu_seconds") for name, costs in found.items()
+    }
     wall, cpu = (s3 / local for s3, local in zip(middles[S3][:2], middles[LOCAL][:2], strict=True))
-    rows = [f"| {name} | {wall:.2f} | {cpu:.2f} | {server:.2f} |" for name, (wall, cpu, server) in middles.items()]
+    rows = [(name, *(f"{figure:.2f}" for figure in figures)) for name, figures in middles.items()]
+    rows.append(("S3 / local", with_goal(wall, GOAL), with_goal(cpu, GOAL), ""))
     return "\n".join(
         [
             f"{begun.where()} {messages:,} messages, {CONTENTS[content].title}, {len(found[S3])} rounds, medians.",
             "",
-            "| lake | wall s | CPU s | CPU s of the S3 server |",
-            "| --- | --- | --- | --- |",
-            *rows,
-            f"| S3 / local | {with_goal(wall, GOAL)} | {with_goal(cpu, GOAL)} | |",
+            *table_lines(("lake", "wall s", "CPU s", "CPU s of the S3 server"), rows),
         ]
     )
 

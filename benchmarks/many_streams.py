@@ -1,14 +1,13 @@
-"""How many streams a driver takes, and what 70 and 1,000 streams cost a day.
+"""How many streams a driver takes, and how many drivers 70 and 1,000 streams need.
 
 Usage: ``python -m benchmarks.many_streams [--measure] [--write]``. With ``--measure`` it starts a deployment and
 measures what a run, a stream in a run and a tick cost; without, it takes the last such figures from the JSON file
 beside it. What a drain costs is read from docs/benchmarks.md. Then it simulates each case for a quarter of an hour or
-more and computes the sums of a day, which takes minutes; ``--write`` puts them into docs/many-streams.md.
+more, which takes minutes; ``--write`` puts them into docs/many-streams.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -16,10 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-
-from benchmarks import prices
-from benchmarks.page import write_section
+from benchmarks.harness import option_parser, show_section
+from benchmarks.page import table_lines
 from benchmarks.run_costs import MESSAGES, Measured, measure
 from benchmarks.stream_simulation import (
     Costs,
@@ -35,7 +32,7 @@ from kdi_assets.stream.stream import DrainWhen
 
 CHECKOUT = Path(__file__).parent.parent
 MEASURED = CHECKOUT / "benchmarks" / "many_streams.json"
-PAGE = CHECKOUT / "docs" / "many-streams.md"
+PAGE = "docs/many-streams.md"
 BEGIN = "<!-- what `python -m benchmarks.many_streams` computed -->"
 MOST_BUSY, LATE = 0.7, 1.5
 """A driver may be at most so busy, and 95 % of its drains may take at most so many times their limit."""
@@ -44,23 +41,21 @@ LAGS = (60, 300, 900)
 MANY = r"(\d+) streams, (\d+) of them behind at once by (\d+) messages each:\nall drained after (\d+) s, in (\d+) runs"
 HOUR, DAY = 3600.0, 86_400.0
 NIELSEN_HOURLY = 300e6
-console = Console(highlight=False, soft_wrap=True)
+CORES, GIB = 4, 8
+"""The task of a driver with its code server: the default of deploy/aws."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure if asked, simulate, print, and write the page if asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser("many_streams", __doc__, write=PAGE)
     parser.add_argument(
         "--measure", action="store_true", help="measure first: five minutes, nothing else on the machine"
     )
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(CHECKOUT)}")
     options = parser.parse_args(arguments)
     if options.measure:
         MEASURED.write_text(json.dumps(asdict(measure()), indent=1) + "\n")
     text = "\n\n".join(sections(Measured(**json.loads(MEASURED.read_text()))))
-    console.print(text, markup=False)
-    if options.write:
-        write_section(PAGE, BEGIN, text)
+    show_section(text, BEGIN, PAGE, write=options.write)
 
 
 def sections(measured: Measured) -> Iterator[str]:
@@ -70,7 +65,7 @@ def sections(measured: Measured) -> Iterator[str]:
     yield _assumed()
     yield _check(costs)
     rows = [_row(count, messages, lag, measured) for count, messages in SCENARIOS for lag in LAGS]
-    yield "### What streams cost a day\n\n" + _table(HEADINGS, rows)
+    yield "### What streams need\n\n" + _table(HEADINGS, rows)
     yield _others(costs)
 
 
@@ -91,15 +86,11 @@ def _inputs(measured: Measured, costs: Costs) -> str:
 
 
 def _assumed() -> str:
-    """What the sums add to the measurements: prices, sizes of tasks, and when a driver counts as enough."""
+    """What the sums add to the measurements: the size of a driver, and when drivers count as enough."""
     return (
         "### What is assumed\n\n"
-        f"* Fargate (Linux, x86, on demand) at {prices.CPU_HOUR} $ for a core and {prices.GIB_HOUR} $ for a GiB in an "
-        f"hour, S3 at {prices.PUTS * 1000:.3f} $ for 1,000 writes, both in us-east-1 in June 2026.\n"
-        f"* A task of {prices.CORES} cores and {prices.GIB} GiB for each driver with its code server, and tasks of "
-        f"{prices.SMALL_CORES} cores and {prices.SMALL_GIB:.0f} GiB for daemon and webserver.\n"
-        f"* A core of Fargate is as fast as one of the measured cores, and a driver with {prices.CORES} of them works "
-        "like one with two.\n"
+        f"* {CORES} cores and {GIB} GiB for each driver with its code server. A core is as fast as one of the measured "
+        f"cores, and a driver with {CORES} of them works like one with two.\n"
         f'* "Drivers" is the smallest number whose cores are at most {MOST_BUSY:.0%} busy, and with which 95 % of the '
         f"drains commit their oldest message within {LATE} times the limit.\n"
         "* Messages are JSON of 328 bytes, and each drain reaches one date. The sizes of the streams are log-normal: a "
@@ -135,16 +126,13 @@ HEADINGS = (
     "messages a drain",
     "waited s, p50 / p95",
     "cores used",
-    "$ a day: tasks",
-    "$ a day: writes to S3",
-    "$ a million messages",
+    "files written a day",
 )
 
 
 def _row(count: int, messages: float, lag: float, measured: Measured) -> tuple[str, ...]:
     groups, seen = _enough_drivers(count, messages, lag, measured.costs())
     days, a_day = DAY / seen.seconds, f"{messages / 1e6:,.0f}"
-    tasks, writes = prices.tasks_a_day(groups), prices.writes(seen.drains * days * measured.files)
     return (
         f"{count:,}",
         a_day,
@@ -155,9 +143,7 @@ def _row(count: int, messages: float, lag: float, measured: Measured) -> tuple[s
         f"{seen.messages / max(1, seen.drains):,.0f}",
         f"{seen.quantile(0.5):.0f} / {seen.quantile(0.95):.0f}",
         f"{seen.cpu_seconds / seen.seconds:.1f}",
-        f"{tasks:.2f}",
-        f"{writes:.2f}",
-        f"{(tasks + writes) / messages * 1e6:.3f}",
+        f"{seen.drains * days * measured.files:,.0f}",
     )
 
 
@@ -169,37 +155,27 @@ def _enough_drivers(count: int, messages: float, lag: float, costs: Costs) -> tu
         # At least: each stream once in so many seconds.
         each = LATE * lag
         least = sum(costs.of(int(topic.rate * each)).cpu / each for topic in topics if topic.rate * each >= 1)
-        if least > groups * prices.CORES * MOST_BUSY:
+        if least > groups * CORES * MOST_BUSY:
             continue
         shares, seconds = spread(topics, groups, costs=costs, seconds=lag), max(900.0, 2 * lag)
-        seen = simulated(shares, costs=costs, cores=prices.CORES, seconds=seconds)
+        seen = simulated(shares, costs=costs, cores=CORES, seconds=seconds)
         on_time = seen.quantile(0.95) <= LATE * lag
-        if on_time and share_busy(seen, groups=groups, cores=prices.CORES) <= MOST_BUSY:
+        if on_time and share_busy(seen, groups=groups, cores=CORES) <= MOST_BUSY:
             return groups, seen
     raise SystemExit(f"{count} streams with {messages:,.0f} messages a day need more than 64 drivers")
 
 
 def _others(costs: Costs) -> str:
     million = costs.drains[-1][1].cpu
-    nielsen = NIELSEN_HOURLY * 24
-    cores = nielsen / 1e6 * million / DAY / MOST_BUSY
-    services = [(count, prices.smallest_services(count)) for count in sorted({count for count, _ in SCENARIOS})]
-    lines = [
-        f"{count:,} services that run all day, one for each stream, in Fargate's smallest task: {dollars:.2f} $ a day, "
-        "as long as none of them needs more than a quarter of a core."
-        for count, dollars in services
-    ]
-    lines.append(
-        f"{NIELSEN_HOURLY / 1e6:.0f} million messages an hour: {million:.1f} CPU s a million as measured, "
-        f"{cores:.1f} cores at {MOST_BUSY:.0%} busy, {prices.tasks_a_day(1, cores=cores):.2f} $ a day, for the way "
-        "into a table alone."
+    cores = NIELSEN_HOURLY * 24 / 1e6 * million / DAY / MOST_BUSY
+    return (
+        f"### Beside others\n\n{NIELSEN_HOURLY / 1e6:.0f} million messages an hour: {million:.1f} CPU s a million as "
+        f"measured, {cores:.1f} cores at {MOST_BUSY:.0%} busy, for the way into a table alone."
     )
-    return "### Beside others\n\n" + "\n".join(f"* {line}" for line in lines)
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(table_lines(headings, rows))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -144,7 +144,9 @@ def tables(results: Sequence[Result]) -> str:
     for result in sorted(results, key=lambda result: _place(result.run)):
         by_run.setdefault(result.run, []).append(result)
     middle = {run: _median(run, rounds) for run, rounds in by_run.items()}
-    lines = _table(COLUMNS, [_cells(run, len(by_run[run]), middle) for run in middle if run.engine not in PREFIXES])
+    lines = table_lines(
+        COLUMNS, [_cells(run, len(by_run[run]), middle) for run in middle if run.engine not in PREFIXES]
+    )
     staged = {run: by_stage(run, middle) for run in middle if run.engine == "drain" and _prefix(run, "kafka") in middle}
     if staged:
         names = [*next(iter(staged.values()))]
@@ -152,7 +154,7 @@ def tables(results: Sequence[Result]) -> str:
             (f"{run.messages:,} {_title(run)}", *(f"{cpu:.2f}" for cpu in seconds.values()))
             for run, seconds in staged.items()
         ]
-        lines += ["", *_table(("CPU s of a warm drain", *names), rows)]
+        lines += ["", *table_lines(("CPU s of a warm drain", *names), rows)]
     others = [run for run in middle if run.checkout != str(HERE) and run.engine not in PREFIXES]
     for other in others:
         cpu, cpu_there = (middle[replace(other, checkout=at)].usage.cpu_seconds for at in (str(HERE), other.checkout))
@@ -172,7 +174,8 @@ def _median(run: Run, rounds: Sequence[Result]) -> Result:
     return Result(run, Usage(wall, cpu, round(peak)), round(median(r.sent_bytes for r in rounds)), stages)
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table_lines(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table in Markdown."""
     return [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *rows)]
 
 

@@ -7,24 +7,18 @@ that has refined before.
 
 from __future__ import annotations
 
-import argparse
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
-from rich.console import Console
 
-from benchmarks.page import PAGE, Measured, with_goal, write_section
+from benchmarks.harness import beginning, console, medians, option_parser, own_folder, own_session, show_section
+from benchmarks.page import PAGE, table_lines, with_goal
 from benchmarks.usage import Meter
-from benchmarks.worker import HERE
 from kdi_assets.refine.refine import refine
 from kdi_assets.refine.report import RefineReport
-from kdi_assets.runtime.spark import open_session
-from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import RefinedTableSpec
 
 if TYPE_CHECKING:
@@ -34,10 +28,10 @@ BEGIN = "<!-- what `python -m benchmarks.refining` measured -->"
 GOAL = 1 / 20
 """Refining what is new in terms of a full rebuild, of CPU seconds."""
 DATES, HOSTS, SESSIONS = 30, 50, 100_000
-HOURS, DOLLARS_AN_HOUR = 24, 0.05
-"""Batches of a day, and the price of a core for an hour."""
+HOURS = 24
+"""Batches of a day."""
 BRONZE = "bronze/requests"
-console = Console(highlight=False, soft_wrap=True)
+HEADINGS = ("mode", "new: wall s", "CPU s", "rebuild: wall s", "CPU s", "new / rebuild, CPU")
 
 TABLES: Mapping[str, dict[str, object]] = {
     "append": {"sql": "SELECT date, host, session, status, bytes FROM requests WHERE status < 500"},
@@ -78,20 +72,17 @@ class Cost:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print the medians, and write them if asked."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.refining", description=__doc__.partition("\n")[0])
+    parser = option_parser("refining", __doc__, rounds=3, write=PAGE)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--new", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--modes", nargs="+", choices=TABLES, default=list(TABLES))
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE}")
-    options, begun = parser.parse_args(arguments), Measured.beginning(HERE)
-    bench = Bench.started(Settings.from_environment())
-    bench.append(options.rows, dates=DATES)
-    costs = {mode: list(bench.rounds(mode, options.new, options.rounds)) for mode in options.modes}
-    text = f"{begun.where()} {cost_table(costs, options.rows, options.new)}\n\n{bench.frequency_table()}"
-    console.print(f"\n{text}", markup=False)
-    if options.write:
-        write_section(HERE / PAGE, BEGIN, text)
+    options, begun = parser.parse_args(arguments), beginning()
+    with own_folder("refining") as lake, own_session(lake) as spark:
+        bench = Bench(spark, lake)
+        bench.append(options.rows, dates=DATES)
+        costs = {mode: list(bench.rounds(mode, options.new, options.rounds)) for mode in options.modes}
+        text = f"{begun.where()} {cost_table(costs, options.rows, options.new)}\n\n{bench.frequency_table()}"
+    show_section(text, BEGIN, PAGE, write=options.write)
 
 
 @dataclass
@@ -101,14 +92,6 @@ class Bench:
     spark: SparkSession
     lake: Path
     rows: int = 0
-
-    @classmethod
-    def started(cls, settings: Settings) -> Bench:
-        """An empty lake and a session."""
-        lake = settings.home / "benchmark" / "refining"
-        shutil.rmtree(lake, ignore_errors=True)
-        settings = replace(settings, lake=str(lake), spark_master=settings.spark_master or "local[*]")
-        return cls(open_session(settings, app_name="kdi benchmark"), lake)
 
     def append(self, rows: int, *, dates: int = 1, table: str = BRONZE) -> None:
         """Add requests to the bronze table, spread over the newest dates."""
@@ -144,7 +127,7 @@ class Bench:
                 yield increment, rebuild
 
     def frequency_table(self) -> str:
-        """A day in 24 batches, refined after each of them, or once: CPU seconds, dollars, aggregation ratio."""
+        """A day in 24 batches, refined after each of them, or once: CPU seconds, aggregation ratio."""
         batch = max(self.rows // (DATES * HOURS), 10_000)
         shown = []
         for often in (HOURS, 4, 1):
@@ -159,15 +142,12 @@ class Bench:
                 if (hour + 1) % (HOURS // often) == 0:
                     costs.append(self.refined(table)[0])
             cpu, rows = sum(c.cpu_seconds for c in costs), sum(c.rows for c in costs)
-            dollars = cpu / 3600 * DOLLARS_AN_HOUR
-            shown.append(f"| {often} | {cpu:.1f} | {dollars:.5f} | {HOURS * batch / max(rows, 1):,.0f} |")
+            shown.append((str(often), f"{cpu:.1f}", f"{HOURS * batch / max(rows, 1):,.0f}"))
         return "\n".join(
             [
-                f"A day of {HOURS} batches of {batch:,} rows, mode aggregate, {DOLLARS_AN_HOUR} $ an hour for a core:",
+                f"A day of {HOURS} batches of {batch:,} rows, mode aggregate:",
                 "",
-                "| refined so many times | CPU s | $ | new rows for each row written |",
-                "| --- | --- | --- | --- |",
-                *shown,
+                *table_lines(("refined so many times", "CPU s", "new rows for each row written"), shown),
             ]
         )
 
@@ -183,18 +163,14 @@ def cost_table(costs: Mapping[str, Sequence[tuple[Cost, Cost]]], rows: int, new:
     """Medians of each mode, and refining in terms of a rebuild."""
     shown = []
     for mode, rounds in costs.items():
-        ours, all_ = (
-            [median(getattr(r[i], f) for r in rounds) for f in ("wall_seconds", "cpu_seconds")] for i in (0, 1)
-        )
+        ours, all_ = (medians(costs, "wall_seconds", "cpu_seconds") for costs in zip(*rounds, strict=True))
         ratio = with_goal(ours[1] / all_[1], GOAL)
-        shown.append(f"| {mode} | {ours[0]:.1f} | {ours[1]:.2f} | {all_[0]:.1f} | {all_[1]:.2f} | {ratio} |")
+        shown.append((mode, f"{ours[0]:.1f}", f"{ours[1]:.2f}", f"{all_[0]:.1f}", f"{all_[1]:.2f}", ratio))
     return "\n".join(
         [
             f"{new:,} new rows of one date on {rows:,} rows of {DATES} dates, medians, warm session:",
             "",
-            "| mode | new: wall s | CPU s | rebuild: wall s | CPU s | new / rebuild, CPU |",
-            "| --- | --- | --- | --- | --- | --- |",
-            *shown,
+            *table_lines(HEADINGS, shown),
         ]
     )
 

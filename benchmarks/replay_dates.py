@@ -5,20 +5,17 @@ Each step is checked: files of other dates stay, each offset is there once, the 
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks.topic import PARTITIONS, benchmark_cluster
+from benchmarks.harness import JvmCost, console, hold, measured, option_parser, own_broker, own_folder, own_session
+from benchmarks.topic import PARTITIONS
 from kdi_assets.audit.audit import AuditReport, audit
 from kdi_assets.config.loader import load_streams
 from kdi_assets.delta.log import TableLog
@@ -28,17 +25,12 @@ from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.report import ReplayReport
-from kdi_assets.runtime.spark import open_session
-from kdi_assets.runtime.spark_internals import jvm_cpu_seconds
-from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FIRST, DAYS = date(2026, 1, 1), 30
-Result = TypeVar("Result")
-console = Console(highlight=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,33 +78,27 @@ class Lake:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step with this many messages, and its cost: seconds, and CPU seconds of the driver's JVM."""
+    """A step with this many messages, and its cost."""
 
     name: str
     messages: int
-    seconds: float
-    cpu_seconds: float
+    cost: JvmCost
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Drain, replay, print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.replay_dates", description=__doc__)
+    parser = option_parser("replay_dates", __doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     options = parser.parse_args(arguments)
-    settings = Settings.from_environment()
-    folder = settings.home / "benchmark"
     table = Table("step", "messages", "wall s", "CPU s", "messages/s")
-    with benchmark_cluster(folder) as cluster:
+    with own_folder() as folder, own_broker(folder) as cluster, own_session(folder) as spark:
         stream = replace(load_streams()["bronze/web_requests"], cluster=cluster, max_records=options.messages)
         publish(cluster, stream.topic, Traffic(seed=1), count=options.messages, partitions=PARTITIONS)
-        spark = open_session(settings, app_name="replay-dates")
-        try:
-            for step in steps(Lake(stream, str(folder), spark), options.messages):
-                console.print(f"{step.name}: {step.seconds:.1f} s, {step.cpu_seconds:.1f} CPU s")
-                speed = f"{step.messages / step.seconds:,.0f}"
-                table.add_row(step.name, f"{step.messages:,}", f"{step.seconds:.1f}", f"{step.cpu_seconds:.1f}", speed)
-        finally:
-            spark.stop()
+        for step in steps(Lake(stream, str(folder), spark), options.messages):
+            seconds, cpu = step.cost.seconds, step.cost.cpu_seconds
+            console.print(f"{step.name}: {seconds:.1f} s, {cpu:.1f} CPU s")
+            speed = f"{step.messages / seconds:,.0f}"
+            table.add_row(step.name, f"{step.messages:,}", f"{seconds:.1f}", f"{cpu:.1f}", speed)
     console.print(table)
 
 
@@ -126,43 +112,30 @@ def steps(lake: Lake, messages: int) -> Iterator[Step]:
 
     warm = replace(was, stream=replace(was.stream, table="bronze/warm", app_id="warm"))
     for name, table in ((f"drain, {DAYS} dates", was), ("drain of the same, warm", warm)):
-        report, seconds, cpu = measured(was.spark, table.drained)
-        yield Step(name, report.rows_added, seconds, cpu)
+        report, cost = measured(was.spark, table.drained)
+        yield Step(name, report.rows_added, cost)
 
     before, files, middle = was.by_date(), was.files, FIRST + timedelta(days=DAYS // 2)
-    done, seconds, cpu = measured(was.spark, partial(anew.replayed, middle, middle))
+    done, cost = measured(was.spark, partial(anew.replayed, middle, middle))
     hold(done.changes == {"changed": before[middle]}, f"one date: {done.changes}")
     hold({f for f in files if f"date={middle}" not in f} <= anew.files, "a file of another date was touched")
-    yield Step("replay of one date", done.messages, seconds, cpu)
+    yield Step("replay of one date", done.messages, cost)
 
-    looked, seconds, cpu = measured(was.spark, partial(anew.looked_at, FIRST, last))
-    yield Step(f"look at {DAYS} dates", looked.messages, seconds, cpu)
-    done, seconds, cpu = measured(was.spark, partial(anew.replayed, FIRST, last))
+    looked, cost = measured(was.spark, partial(anew.looked_at, FIRST, last))
+    yield Step(f"look at {DAYS} dates", looked.messages, cost)
+    done, cost = measured(was.spark, partial(anew.replayed, FIRST, last))
     hold(done.changes == looked.changes, f"all dates: {done.changes}, and {looked.changes} were to be expected")
     hold(anew.by_date() == before, "rows are missing or twice")
-    yield Step(f"replay of {DAYS} dates, in one pass", done.messages, seconds, cpu)
+    yield Step(f"replay of {DAYS} dates, in one pass", done.messages, cost)
 
-    done, seconds, cpu = measured(was.spark, partial(moving.replayed, FIRST, last))
+    done, cost = measured(was.spark, partial(moving.replayed, FIRST, last))
     hold(set(done.changes) == {"moved", "same"}, f"one in a hundred: {done.changes}")
     hold(moving.by_date().total() == messages, "rows are missing or twice")
-    yield Step(f"replay that moves {done.changes['moved']:,} rows", done.messages, seconds, cpu)
+    yield Step(f"replay that moves {done.changes['moved']:,} rows", done.messages, cost)
 
-    found, seconds, cpu = measured(was.spark, moving.audited)
+    found, cost = measured(was.spark, moving.audited)
     hold(found.complete and found.rows == messages, f"the audit: {found}")
-    yield Step("audit", messages, seconds, cpu)
-
-
-def measured(spark: SparkSession, step: Callable[[], Result]) -> tuple[Result, float, float]:
-    """The result of a step, its seconds, and the CPU seconds of the driver's JVM."""
-    since, used = time.monotonic(), jvm_cpu_seconds(spark)
-    result = step()
-    return result, time.monotonic() - since, jvm_cpu_seconds(spark) - used
-
-
-def hold(promise: bool, broken: str) -> None:
-    """End the benchmark if a step did not do what it promises."""
-    if not promise:
-        sys.exit(broken)
+    yield Step("audit", messages, cost)
 
 
 if __name__ == "__main__":

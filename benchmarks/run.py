@@ -7,7 +7,6 @@ and drained into an existing table; more are published once, and drained into a 
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,13 +18,13 @@ from random import Random
 from shutil import rmtree
 
 import psutil
-from rich.console import Console
 
 from benchmarks.contents import CONTENTS
 from benchmarks.engines import PREFIXES, STREAMING
+from benchmarks.harness import beginning, console, option_parser, own_broker, own_folder
 from benchmarks.kinesis import KinesisTopic, benchmark_kinesis
-from benchmarks.page import Measured, Result
-from benchmarks.topic import Topic, benchmark_cluster
+from benchmarks.page import Result
+from benchmarks.topic import Topic
 from benchmarks.worker import HERE, Run, Worker
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Cluster
@@ -39,24 +38,23 @@ CASES = (
 )
 GROWING = 10_000
 """This many messages are published before each round, for tables that grow; more are published once."""
-console = Console(highlight=False, soft_wrap=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure every case, print and write."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser = option_parser("run", __doc__)
     parser.add_argument("--cases", default=CASES, help="as '1k clean bad warm, 1m avro'; default: %(default)s")
     parser.add_argument("--rounds", type=int, default=5, help="warm rounds; default: %(default)s")
     parser.add_argument("--cold-rounds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--against", type=Path, help="another checkout, with its own .venv and .kdi, in turn")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md, with what was written before")
     options = parser.parse_args(arguments)
-    home, begun = Settings.from_environment().home, Measured.beginning(HERE)
+    home, begun = Settings.from_environment().home, beginning()
     checkouts = [HERE, *([options.against.resolve()] if options.against else [])]
     runs = [replace(run, checkout=str(checkout)) for run in parsed(options.cases) for checkout in checkouts]
     results: list[Result] = []
     with ExitStack() as stack:
-        cluster = stack.enter_context(benchmark_cluster(home / "benchmark"))
+        cluster = stack.enter_context(own_broker(stack.enter_context(own_folder())))
         if any(CONTENTS[run.content].consumer for run in runs):
             stack.enter_context(benchmark_kinesis())
         for messages in dict.fromkeys(run.messages for run in runs):

@@ -5,24 +5,19 @@ Server, Spark and this process share the machine. After each step the sums of bo
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 
-from kdi_assets.runtime.spark import open_session
-from kdi_assets.runtime.spark_internals import jvm_cpu_seconds
+from benchmarks.harness import console, measured, medians, option_parser, own_session
 from kdi_assets.serve.postgres.embedded import EmbeddedPostgres, start_postgres
 from kdi_assets.serve.report import ServeReport
 from kdi_assets.serve.serve import serve
-from kdi_assets.settings import Settings
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 
 if TYPE_CHECKING:
@@ -32,7 +27,6 @@ GOAL_ROWS_PER_SECOND = 50_000
 ROW = """id, concat('host-', id % 1000, '.example.com') AS host, date_add(DATE'2026-01-01', int(id % 365)) AS day,
   id * 3 AS requests, cast(id * 1.25 AS decimal(18, 2)) AS bytes, timestamp_micros(1760000000000000 + id) AS at,
   id / 7.0D AS rate, concat('/a/b/c/', md5(cast(id AS string))) AS path"""
-console = Console(highlight=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +69,9 @@ class Site:
 
     def measured(self, name: str, table: ServedTableSpec) -> Step:
         """Serve what changed, and compare the sums."""
-        cpu = jvm_cpu_seconds(self.spark)
-        report = self.served(table)
-        used = jvm_cpu_seconds(self.spark) - cpu
+        report, cost = measured(self.spark, lambda: self.served(table))
         self._compare(table)
-        return Step(name, report.upserted, report.seconds, report.publish_seconds, used)
+        return Step(name, report.upserted, report.seconds, report.publish_seconds, cost.cpu_seconds)
 
     def _compare(self, table: ServedTableSpec) -> None:
         import psycopg
@@ -124,19 +116,18 @@ def show(steps: list[Step]) -> None:
     table = Table("step", "rounds", "rows/s", "wall s", "of it publishing, s", "CPU s of the JVM", "goal")
     for name in dict.fromkeys(step.name for step in steps):
         of = [step for step in steps if step.name == name]
-        speed = median(step.rows_per_second for step in of)
+        (speed,) = medians(of, "rows_per_second")
         goal = "met" if speed >= GOAL_ROWS_PER_SECOND else "missed"
-        values = [f"{median(getattr(s, f) for s in of):.2f}" for f in ("seconds", "publish_seconds", "jvm_cpu_seconds")]
+        values = [f"{figure:.2f}" for figure in medians(of, "seconds", "publish_seconds", "jvm_cpu_seconds")]
         table.add_row(name, str(len(of)), f"{speed:,.0f}", *values, goal)
     console.print(table)
 
 
 def main() -> None:
     """Measure, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser("served_table", __doc__, rounds=3)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--changes", type=int, default=200_000)
-    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     console.print(f"load average before: {os.getloadavg()[0]:.1f}")
     with TemporaryDirectory(prefix="kdi-served-") as folder:
@@ -144,15 +135,9 @@ def main() -> None:
         lake = Path(folder) / "lake"
         server = start_postgres(Path(folder) / "data")
         try:
-            home = Settings.from_environment().home
-            settings = Settings(home=home, lake=str(lake), spark_master="local[2]", driver="own")
-            spark = open_session(settings, config={"spark.driver.memory": "2g"}, app_name="kdi served table")
-            began = time.monotonic()
-            show(
-                measure(
-                    Site(spark, str(lake), server), rows=options.rows, changes=options.changes, rounds=options.rounds
-                )
-            )
+            with own_session(lake, master="local[2]", config={"spark.driver.memory": "2g"}) as spark:
+                began, site = time.monotonic(), Site(spark, str(lake), server)
+                show(measure(site, rows=options.rows, changes=options.changes, rounds=options.rounds))
             console.print(f"{time.monotonic() - began:.0f} s in all; load average after: {os.getloadavg()[0]:.1f}")
         finally:
             server.stop()

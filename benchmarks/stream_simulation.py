@@ -1,7 +1,7 @@
 """Many streams over time: the sensor's real decisions on made-up backlogs, drains that cost what was measured.
 
-No Kafka, no Spark, no Dagster: a tick every five seconds decides with ``sensors.policy`` and packs runs with
-``sensors.requests``; runs take turns on the cores of their driver.
+No Kafka, no Spark, no Dagster: a tick every five seconds decides with ``kdi_assets.sensors.policy`` and packs runs with
+``kdi_assets.sensors.requests``; runs take turns on the cores of their driver.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import dagster as dg
 from kdi_assets.components.names import table_key
 from kdi_assets.ledger.recent_commits import Pace
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
+from kdi_assets.sensors.memory import Memory
+from kdi_assets.sensors.policy import progress_digest, streams_to_drain
+from kdi_assets.sensors.requests import run_requests
 from kdi_assets.stream.stream import Cluster, DrainWhen, Stream, TopicPartition
-from sensors.memory import Memory
-from sensors.policy import progress_digest, streams_to_drain
-from sensors.requests import run_requests
 
 TICK_SECONDS = 5.0  # Dagster's daemon looks so often
 RUNS_AT_ONCE = 4  # of a code location; deploy/dagster.yaml

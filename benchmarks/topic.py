@@ -1,32 +1,16 @@
-"""The benchmark's own broker, and topics that are filled in steps."""
+"""Topics that are filled in steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from shutil import rmtree
 
 from benchmarks.contents import Content
-from kdi_assets.dev.broker import start_broker
 from kdi_assets.dev.generator import Traffic, WebRequests
 from kdi_assets.dev.publisher import BATCH, Outbox, ensure_topic
 from kdi_assets.stream.stream import Cluster
 
 PARTITIONS, DATES = 4, 3
-
-
-@contextmanager
-def benchmark_cluster(folder: Path) -> Iterator[Cluster]:
-    """A separate broker; the folder is removed afterwards."""
-    rmtree(folder, ignore_errors=True)
-    broker = start_broker(folder / "broker")
-    try:
-        yield Cluster("main", broker.bootstrap_servers)
-    finally:
-        broker.stop()
-        rmtree(folder, ignore_errors=True)
 
 
 class Topic:

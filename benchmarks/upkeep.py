@@ -6,7 +6,6 @@ against production: the target is a mebibyte, so that minutes of traffic fill se
 
 from __future__ import annotations
 
-import argparse
 import re
 import time
 from collections.abc import Sequence
@@ -15,29 +14,27 @@ from datetime import UTC, datetime
 from os import getloadavg
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from benchmarks.harness import console, hold, option_parser, own_broker, own_folder, own_session
 from kdi_assets.audit.audit import audit
 from kdi_assets.delta.log import TableLog
-from kdi_assets.dev.broker import start_broker
 from kdi_assets.dev.generator import Traffic
 from kdi_assets.dev.publisher import publish
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.snapshot import take_snapshot
-from kdi_assets.runtime.spark import open_session
-from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Cluster, Stream
 from kdi_assets.stream.upkeep import Upkeep
 from kdi_assets.upkeep.document_upkeep import keep_document, plan_upkeep
 from kdi_assets.upkeep.table_files import facts_of, parts_of
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 TARGET = 2**20
 PAGE = Path(__file__).parent.parent / "docs/operations.md"
 ENDS = 10
 """Plans at the start and at the end whose median is compared."""
-console = Console(highlight=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +66,10 @@ def stream_of(cluster: Cluster) -> Stream:
 
 def run(seconds: float, *, period: float, messages: int, every: int) -> None:
     """Run the rounds, then print the figures and write them into the page."""
-    settings = Settings.from_environment()
-    with TemporaryDirectory() as folder:
-        broker = start_broker(Path(folder) / "broker", home=settings.home)
-        try:
-            stream, lake = stream_of(Cluster("main", broker.bootstrap_servers)), f"{folder}/lake"
-            done = rounds(stream, lake, settings, seconds=seconds, period=period, messages=messages, every=every)
-            written = figures(stream, lake, settings, done, seconds=seconds, messages=messages)
-        finally:
-            broker.stop()
+    with own_folder() as folder, own_broker(folder) as cluster, own_session(folder / "lake") as spark:
+        stream, lake = stream_of(cluster), str(folder / "lake")
+        done = rounds(stream, lake, spark, seconds=seconds, period=period, messages=messages, every=every)
+        written = figures(stream, lake, spark, done, seconds=seconds, messages=messages)
     console.print(written)
     page = PAGE.read_text()
     marked = re.sub(r"(<!-- upkeep: figure -->\n).*?(<!-- upkeep end -->)", rf"\g<1>{written}\n\g<2>", page, flags=re.S)
@@ -85,10 +77,10 @@ def run(seconds: float, *, period: float, messages: int, every: int) -> None:
 
 
 def rounds(
-    stream: Stream, lake: str, settings: Settings, *, seconds: float, period: float, messages: int, every: int
+    stream: Stream, lake: str, spark: SparkSession, *, seconds: float, period: float, messages: int, every: int
 ) -> Rounds:
     """Publish, drain and plan until the time is over; a round begins ``period`` seconds after the one before."""
-    spark, plans, upkeeps = open_session(settings), list[tuple[float, float]](), 0
+    plans, upkeeps = list[tuple[float, float]](), 0
     started, number = time.monotonic(), 0
     while time.monotonic() < started + seconds:
         time.sleep(max(0.0, started + number * period - time.monotonic()))
@@ -108,11 +100,10 @@ def rounds(
     return Rounds(tuple(plans), upkeeps)
 
 
-def figures(stream: Stream, lake: str, settings: Settings, done: Rounds, *, seconds: float, messages: int) -> str:
+def figures(stream: Stream, lake: str, spark: SparkSession, done: Rounds, *, seconds: float, messages: int) -> str:
     """The text of the page; the audit must be complete."""
-    report = audit(stream, lake=lake, session=lambda: open_session(settings))
-    if not report.complete:
-        raise SystemExit(report.line())
+    report = audit(stream, lake=lake, session=lambda: spark)
+    hold(report.complete, report.line())
     log = TableLog.existing(stream.table_uri(lake))
     files = facts_of(parts_of(log, target_bytes=TARGET))
     (wall, cpu), (last_wall, last_cpu) = _medians(done.plans[:ENDS]), _medians(done.plans[-ENDS:])
@@ -135,7 +126,7 @@ def _medians(plans: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 def main() -> None:
     """Read the options and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser("upkeep", __doc__)
     parser.add_argument("--seconds", type=float, default=300, help="how long messages are published and drained")
     parser.add_argument("--period", type=float, default=0, help="seconds from one round to the next; 0: at once")
     parser.add_argument("--messages", type=int, default=2_000, help="of each round")

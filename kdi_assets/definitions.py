@@ -13,21 +13,35 @@ import dagster as dg
 
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.config.loader import defs_folder, load_folder
-from resources.spark import SparkResource
-from sensors.check_tables import check_schedules, table_check_job
-from sensors.downstream import downstream_sensors
-from sensors.downstream_alerts import alert_sensors
-from sensors.follow import follow_sensors
-from sensors.freshness import freshness_sensors
-from sensors.lag import lag_sensors
-from sensors.upkeep import upkeep_jobs, upkeep_schedules
+from kdi_assets.resources.spark import SparkResource
+from kdi_assets.sensors.check_tables import check_schedules, table_check_job
+from kdi_assets.sensors.downstream import downstream_sensors
+from kdi_assets.sensors.downstream_alerts import alert_sensors
+from kdi_assets.sensors.follow import follow_sensors
+from kdi_assets.sensors.freshness import freshness_sensors
+from kdi_assets.sensors.lag import lag_sensors
+from kdi_assets.sensors.upkeep import upkeep_jobs, upkeep_schedules
 
 PACKAGE_DEFS = Path(__file__).parent / "defs"
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    folder = defs_folder()
+    return definitions_for(defs_folder())
+
+
+def definitions_for(folder: Path, *own: dg.Definitions) -> dg.Definitions:
+    """What Dagster loads for a folder of documents: assets, checks, resources, sensors, jobs, schedules, executor.
+
+    Args:
+        folder: With the YAML documents, and Python files beside them.
+        own: The rest of the code location. Its assets with ``on_new_upstream_data()`` are requested as those of Python
+            files in the folder are. It must not have an executor or a resource ``spark`` of its own.
+
+    Raises:
+        Mistakes: Documents are wrong; it names every mistake of every document.
+        DefsFolderMissing: The folder does not exist.
+    """
     # Before Dagster reads the documents: it would stop at the first mistake.
     documents = load_folder(folder)
     streams, refined, served = documents.streams.values(), documents.refined.values(), documents.served.values()
@@ -45,7 +59,7 @@ def defs() -> dg.Definitions:
         schedules=[*check_schedules(checks), *upkeep_schedules(upkeep)],
         executor=dg.in_process_executor,  # one run, many streams, one Spark session
     )
-    location = dg.Definitions.merge(component_definitions(folder), shared)
+    location = dg.Definitions.merge(component_definitions(folder), shared, *own)
     return dg.Definitions.merge(location, dg.Definitions(sensors=downstream_sensors(location)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -21,18 +22,19 @@ if TYPE_CHECKING:
 __all__ = ["FAILED", "LABEL", "dates_of", "new_rows", "on_new_upstream_data"]
 
 
-def dates_of(table: str) -> dg.DailyPartitionsDefinition:
+def dates_of(table: str, *, folder: Path | None = None) -> dg.DailyPartitionsDefinition:
     """The date partitions of a stream's table or a refined table, for an asset that is built on it date by date.
 
     Args:
         table: The table's path, or its last part, or the topic of a stream, if only one table has it.
+        folder: With the documents, as ``definitions_for`` takes it; ``KDI_DEFS`` by default.
 
     Raises:
         UnknownStream: No table has the name.
         AmbiguousStream: Several tables have it.
         ValueError: The table has no date partitions.
     """
-    loaded = load_folder()
+    loaded = load_folder(folder)
     selected = select_table(loaded, table)
     if isinstance(selected, Stream):
         return dates(selected)

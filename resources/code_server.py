@@ -1,4 +1,4 @@
-"""``python -m resources.code_server``: Dagster's code server, with runs that start fast.
+"""``python -m kdi_assets.resources.code_server``: Dagster's code server, with runs that start fast.
 
 ``dagster api grpc`` starts a new Python process for every run, which imports Dagster and the definitions again: seconds
 of CPU for a drain that needs one. Here each run is a fork of a process that has imported both and does nothing else. A
@@ -14,15 +14,15 @@ from argparse import ArgumentParser
 from multiprocessing.context import ForkServerContext
 from multiprocessing.forkserver import ensure_running
 
-from resources.dagster_internals import serve_grpc
+from kdi_assets.resources.dagster_internals import serve_grpc
 
 DEFINITIONS = "KDI_DEFINITIONS_MODULE"
 
 
 def warm_context() -> ForkServerContext:
-    """Start the process that imports ``resources.preloaded``; the context's processes are forks of it."""
+    """Start the process that imports ``kdi_assets.resources.preloaded``; the context's processes are forks of it."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["resources.preloaded"])
+    context.set_forkserver_preload(["kdi_assets.resources.preloaded"])
     ensure_running()
     return context
 
@@ -32,7 +32,7 @@ def main() -> None:
     options = ArgumentParser(add_help=False, allow_abbrev=False)
     options.add_argument("--module-name", "-m", default="")
     os.environ[DEFINITIONS] = options.parse_known_args()[0].module_name
-    serve_grpc(sys.argv[1:], program="python -m resources.code_server", processes=warm_context)
+    serve_grpc(sys.argv[1:], program="python -m kdi_assets.resources.code_server", processes=warm_context)
 
 
 if __name__ == "__main__":

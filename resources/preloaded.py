@@ -1,4 +1,4 @@
-"""Imports of the process whose forks are the runs of a code server (``resources.code_server``).
+"""Imports of the process whose forks are the runs of a code server (``kdi_assets.resources.code_server``).
 
 No import here may start a thread, because a fork loses it: each run imports deltalake and pyarrow itself. No state that
 can change may be kept: each run opens Dagster's instance and reads the documents itself.
@@ -14,8 +14,8 @@ from importlib import import_module
 
 from dagster import DagsterInstance
 
+from kdi_assets.resources.dagster_internals import MODULES_OF_RUNS
 from kdi_assets.runtime.processes import killed_with_parent
-from resources.dagster_internals import MODULES_OF_RUNS
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dagster import DagsterRun
 
-from resources.dagster_internals import (
+from kdi_assets.resources.dagster_internals import (
     CheckRunHealthResult,
     DefaultRunLauncher,
     WorkerStatus,

@@ -19,11 +19,11 @@ from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.monitoring.table_facts import HOUR, TableFacts, TableWatch
+from kdi_assets.sensors.incidents import CurrentIncidents, Notice, after_delivery, current_incidents, notices, track
+from kdi_assets.sensors.memory import Memory, TrackedIncident
+from kdi_assets.sensors.policy import join_limited
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
-from sensors.incidents import CurrentIncidents, Notice, after_delivery, current_incidents, notices, track
-from sensors.memory import Memory, TrackedIncident
-from sensors.policy import join_limited
 
 TIMEOUT_SECONDS, READ_SECONDS = 3.0, 3.0
 """At most so long a tick waits for the webhook, and reads logs that it has not read yet."""
@@ -126,7 +126,7 @@ def post(url: str, body: Mapping[str, Any]) -> None:
         WebhookFailed: It was not accepted, or there was no answer.
     """
     if urlsplit(url).scheme not in ("http", "https"):
-        raise WebhookFailed("KDI_ALERT_WEBHOOK is no http or https address")
+        raise WebhookFailed("KDI_ALERT_WEBHOOK is not an http or https address")
     request = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310 - checked above
     try:
         with build_opener(_NoRedirects).open(request, timeout=TIMEOUT_SECONDS):

@@ -9,9 +9,9 @@ import dagster as dg
 
 from kdi_assets.announce.announce import Announced, announce_or_report
 from kdi_assets.delta.versions import LatestVersions
+from kdi_assets.sensors.in_flight import run_in_flight
+from kdi_assets.sensors.policy import Rests
 from kdi_assets.stream.stream import Stream
-from sensors.in_flight import run_in_flight
-from sensors.policy import Rests
 
 SECONDS = 10.0
 """How long a tick may announce; the next one goes on."""

@@ -15,9 +15,9 @@ from kdi_assets.monitoring.backlog_reader import read_backlogs
 from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject
+from kdi_assets.resources.spark import SparkResource
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import COSTLY, CheckName, Stream
-from resources.spark import SparkResource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

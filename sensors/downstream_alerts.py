@@ -12,15 +12,15 @@ from kdi_assets.announce.errors import NotLookedAtInTime
 from kdi_assets.announce.status import is_outage_of_stream
 from kdi_assets.monitoring.follower_rows import FollowedTable, FollowerRow, read_follower_rows, watched_tables
 from kdi_assets.monitoring.status_row import freshness_level
+from kdi_assets.sensors.alerts import send_new
+from kdi_assets.sensors.incidents import MOMENT_SECONDS, Incident, IncidentKind, of_refusal, track
+from kdi_assets.sensors.memory import TrackedIncident, read_json
 from kdi_assets.settings import Settings
 from kdi_assets.stream.capabilities import TableKind
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream
 from kdi_assets.wording import duration
-from sensors.alerts import send_new
-from sensors.incidents import MOMENT_SECONDS, Incident, IncidentKind, of_refusal, track
-from sensors.memory import TrackedIncident, read_json
 
 NAME = "downstream_alerts"
 TICK_SECONDS = 60

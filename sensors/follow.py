@@ -24,12 +24,8 @@ from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.config.refined_documents import upstream_first
 from kdi_assets.delta.versions import LatestVersions, LogCache
 from kdi_assets.monitoring.follower_rows import announced_streams
-from kdi_assets.settings import Settings
-from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.served_table import ServedTableSpec
-from kdi_assets.stream.stream import Stream
-from sensors.announcements import Announcers
-from sensors.follow_policy import (
+from kdi_assets.sensors.announcements import Announcers
+from kdi_assets.sensors.follow_policy import (
     FollowDecision,
     between_times,
     decide,
@@ -40,11 +36,16 @@ from sensors.follow_policy import (
     wait_seconds,
     with_downstream,
 )
-from sensors.followers import Follower, IdleTables, RefinedFollower, ServedFollower, StatusReader
-from sensors.in_flight import assets_in_flight
-from sensors.memory import FollowerMemory, read_json
-from sensors.policy import seconds_since
-from sensors.reconcile_refined import missing_refined_events
+from kdi_assets.sensors.followers import Follower, IdleTables, RefinedFollower, ServedFollower, StatusReader
+from kdi_assets.sensors.in_flight import assets_in_flight
+from kdi_assets.sensors.memory import FollowerMemory, read_json
+from kdi_assets.sensors.policy import seconds_since
+from kdi_assets.sensors.reconcile_refined import missing_refined_events
+from kdi_assets.sensors.requests import requested_assets
+from kdi_assets.settings import Settings
+from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.stream.served_table import ServedTableSpec
+from kdi_assets.stream.stream import Stream
 
 NAME = "follow"
 TICK_SECONDS = 1  # Dagster's daemon looks every 5 s
@@ -150,7 +151,7 @@ class _FollowTick:
         missing = self._missing_events(inputs)
         decisions = self._decisions(inputs)
         requests = list(self._requests(decisions, now))
-        requested = {key for request in requests for key in request.asset_selection or ()}
+        requested = requested_assets(requests)
         for follower in self._followers:
             name = follower.name
             inputs.memories[name] = remembered(follower, decisions[name], inputs.memory(name), requested, now)

@@ -16,9 +16,9 @@ from kdi_assets.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by
 from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject
+from kdi_assets.sensors.memory import read_json
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
-from sensors.memory import read_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,9 +9,9 @@ from enum import StrEnum
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.monitoring.backlog import Backlog, State
 from kdi_assets.monitoring.table_facts import TableFacts
+from kdi_assets.sensors.memory import Memory, TrackedIncident
+from kdi_assets.sensors.policy import loss_near, progress_digest
 from kdi_assets.stream.stream import Stream
-from sensors.memory import Memory, TrackedIncident
-from sensors.policy import loss_near, progress_digest
 
 LEAST_DEAD_LETTERS = 10
 """With fewer dead letters their share means nothing."""

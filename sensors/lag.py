@@ -14,16 +14,16 @@ from kdi_assets.components.names import identifier, table_key
 from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by_cluster
+from kdi_assets.sensors.alerts import Alerts
+from kdi_assets.sensors.in_flight import assets_in_flight, run_in_flight
+from kdi_assets.sensors.memory import Memories, Memory, TrackedIncident, read_cursor, write_cursor
+from kdi_assets.sensors.observe import Observations
+from kdi_assets.sensors.policy import TickDecision, explain, progress_digest, streams_to_drain
+from kdi_assets.sensors.reconcile import reconcile_all
+from kdi_assets.sensors.requests import before_window, requested_assets, run_requests
+from kdi_assets.sensors.table_log import TableLogs
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
-from sensors.alerts import Alerts
-from sensors.in_flight import assets_in_flight, run_in_flight
-from sensors.memory import Memories, Memory, TrackedIncident, read_cursor, write_cursor
-from sensors.observe import Observations
-from sensors.policy import TickDecision, explain, progress_digest, streams_to_drain
-from sensors.reconcile import reconcile_all
-from sensors.requests import before_window, run_requests
-from sensors.table_log import TableLogs
 
 RECONCILE_SECONDS = 10.0
 TICK_SECONDS = 1  # Dagster's daemon looks every 5 s; with 5 here, a tick comes every 5 or 10 s
@@ -192,6 +192,6 @@ class _LagTick:
         self, decision: TickDecision, memories: Mapping[str, Memory], requests: Sequence[dg.RunRequest], now: datetime
     ) -> dict[str, Memory]:
         after = {name: replace(m, catching_up=name in decision.catching_up) for name, m in memories.items()}
-        requested = {key for request in requests for key in request.asset_selection or ()}
+        requested = requested_assets(requests)
         drained = [d.backlog for d in decision.due if table_key(self._by_name[d.backlog.stream]) in requested]
         return after | {b.stream: after[b.stream].requested(progress_digest(b), now.timestamp()) for b in drained}

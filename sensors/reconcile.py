@@ -21,11 +21,11 @@ from kdi_assets.drain.report import Commit
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.letters import remove_orphaned_dead_letters
+from kdi_assets.sensors.in_flight import assets_in_flight, run_in_flight
+from kdi_assets.sensors.memory import Memory
+from kdi_assets.sensors.recorded_events import LOGGED_BY, recorded_events
+from kdi_assets.sensors.table_log import NewEntries, read_new_entries
 from kdi_assets.stream.stream import Stream
-from sensors.in_flight import assets_in_flight, run_in_flight
-from sensors.memory import Memory
-from sensors.recorded_events import LOGGED_BY, recorded_events
-from sensors.table_log import NewEntries, read_new_entries
 
 
 def reconcile_all(

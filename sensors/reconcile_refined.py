@@ -15,10 +15,10 @@ from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import TableLog
 from kdi_assets.errors import KdiError
 from kdi_assets.refine.entry import RefineEntry, parse_refine_entry
+from kdi_assets.sensors.memory import FollowerMemory
+from kdi_assets.sensors.recorded_events import LOGGED_BY, recorded_events
+from kdi_assets.sensors.table_log import COMMITS_PER_TICK
 from kdi_assets.stream.refined_table import RefinedTableSpec
-from sensors.memory import FollowerMemory
-from sensors.recorded_events import LOGGED_BY, recorded_events
-from sensors.table_log import COMMITS_PER_TICK
 
 
 def missing_refined_events(

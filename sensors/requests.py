@@ -10,8 +10,8 @@ import dagster as dg
 from kdi_assets.components.asset_checks import checks_of_each_drain
 from kdi_assets.components.names import dates, table_key
 from kdi_assets.components.table_run import REQUESTED_TAG
+from kdi_assets.sensors.policy import Due
 from kdi_assets.stream.stream import Stream
-from sensors.policy import Due
 
 LANES = 2
 """Runs that a tick requests at once; Dagster runs two more beside them, for checks, replays and downstream assets."""
@@ -33,6 +33,11 @@ def run_requests(due: Sequence[Due], streams: Mapping[str, Stream], *, now: date
         if partitions.has_partition_key(today):
             windows.setdefault(partitions, []).append(one)
     return [_request(pack, streams, now=now) for same_window in windows.values() for pack in packs(same_window)]
+
+
+def requested_assets(requests: Iterable[dg.RunRequest]) -> set[dg.AssetKey]:
+    """The assets that the requested runs will materialize."""
+    return {key for request in requests for key in request.asset_selection or ()}
 
 
 def packs(due: Sequence[Due]) -> list[list[Due]]:

@@ -22,11 +22,12 @@ from kdi_assets.serve.postgres.embedded import EmbeddedPostgres
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Cluster
 from tests.driven import DrivenStream, web_requests
+from tests.formats.registry import RealRegistry, fetched_registry
 from tests.interpreted import interpreting
 from tests.kafka_log import Publisher
 from tests.matrix import Matrix, mark_up
+from tests.receivers.webhook import Webhook, receiving
 from tests.refined import Lakeside
-from tests.registry import RealRegistry, fetched_registry
 from tests.slices import Slice
 
 if TYPE_CHECKING:
@@ -40,12 +41,14 @@ BROKER_TURNS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "
 ROOM = ("-Xmn640m", "-XX:MetaspaceSize=400m")
 ON_ONE_SYSTEM = (
     "browser/test_dagster_ui.py",
-    "faults/test_cluster.py",
-    "faults/test_deployment.py",
+    "faults/systems/test_cluster.py",
+    "faults/systems/test_deployment.py",
     "faults/test_soak.py",
 )
 INTERPRETED_FOLDERS = ("broker", "faults")
 LAST_SECONDS = 60.0
+also_on_s3 = pytest.mark.parametrize("lake_in", ["folder", "s3"])
+"""For a test whose tables lie in a folder: once more with its tables in a bucket."""
 FAST_TO_SLOW = ("unit", "spark", "broker", "dagster", "browser", "faults")
 
 
@@ -106,8 +109,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if folder not in FAST_TO_SLOW:
             raise pytest.UsageError(f"{item.path} lies in none of the folders {', '.join(FAST_TO_SLOW)}")
         item.add_marker(folder)
-        if isinstance(item, pytest.Function) and item.function.__module__ != item.module.__name__:
-            # Run once more on another lake: the first run is the core test.
+        if _is_run_elsewhere(item):  # the first run is the core test
             item.own_markers = [mark for mark in item.own_markers if mark.name != "core"]
     items.sort(key=lambda item: FAST_TO_SLOW.index(item.path.relative_to(tests).parts[0]))
     if hasattr(config, "workerinput"):
@@ -115,6 +117,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # starts a whole system for them would be split, and start two.
         items.sort(key=lambda item: item.path.relative_to(tests).as_posix() not in ON_ONE_SYSTEM)
     mark_up(items, seed=config.getoption("--seed"))
+
+
+def _is_run_elsewhere(item: pytest.Item) -> bool:
+    """Whether it is a further run of a test: on a bucket, or by a module that imports it."""
+    if not isinstance(item, pytest.Function):
+        return False
+    return _is_on_s3(item) or item.function.__module__ != item.module.__name__
+
+
+def _is_on_s3(item: pytest.Item) -> bool:
+    case = getattr(item, "callspec", None)
+    return case is not None and case.params.get("lake_in") == "s3"
 
 
 @pytest.fixture(scope="session")
@@ -186,7 +200,8 @@ def spark(request: pytest.FixtureRequest, settings: Settings) -> Iterator[SparkS
         "spark.sql.warehouse.dir": f"file:{settings.lake}/warehouse",
         "spark.hadoop.fs.s3a.retry.interval": "20ms",
     }
-    if any("s3_lake" in getattr(item, "fixturenames", ()) for item in request.session.items):
+    items = request.session.items
+    if any(_is_on_s3(item) or "s3_lake" in getattr(item, "fixturenames", ()) for item in items):
         settings = replace(settings, lake="s3://tests")
     session = open_session(settings, config=config, app_name="kdi tests")
     yield session
@@ -243,10 +258,19 @@ def s3_lake(bucket: str, s3_server: S3Server, spark: SparkSession) -> str:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Iterator[str]:
-    """The root of the tables of one test, which other readers than ours can read afterwards."""
+def lake_in() -> str:
+    """Where the lake of a test is: ``folder``, or ``s3`` by ``also_on_s3``."""
+    return "folder"
+
+
+@pytest.fixture
+def lake(request: pytest.FixtureRequest, lake_in: str, tmp_path: Path) -> Iterator[str]:
+    """The root of the tables of one test; those of a folder, other readers than ours can read afterwards."""
     from tests.readers import assert_others_read_tables_of
 
+    if lake_in == "s3":
+        yield request.getfixturevalue("s3_lake")
+        return
     yield str(tmp_path / "lake")
     assert_others_read_tables_of(tmp_path / "lake")
 
@@ -260,7 +284,7 @@ def lakeside(spark: SparkSession, lake: str) -> Lakeside:
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedPostgres]:
     """A PostgreSQL server, for one module."""
-    from tests.served import running_server
+    from tests.tables.served import running_server
 
     with running_server() as running:
         yield running
@@ -282,6 +306,14 @@ def defs(tmp_path: Path) -> Path:
     folder = tmp_path / "defs"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    """A receiver of alerts, which the environment names."""
+    with receiving() as receiver:
+        monkeypatch.setenv("KDI_ALERT_WEBHOOK", receiver.url)
+        yield receiver
 
 
 class DrivenFactory(Protocol):

@@ -64,7 +64,8 @@ def updated(page: str) -> str:
 def errors() -> list[type[KdiError]]:
     """All errors that are raised, by room and name."""
     for module in pkgutil.walk_packages(kdi_assets.__path__, "kdi_assets."):
-        importlib.import_module(module.name)
+        if module.name != "kdi_assets.resources.preloaded":  # its import has effects
+            importlib.import_module(module.name)
     found = {e for e in _subclasses(KdiError) if e.__module__.startswith("kdi_assets.") and _has_texts(e)}
     raised = (e for e in found if e.__name__ not in BASES)
     return sorted(raised, key=lambda error: (error.__module__.split(".")[1], error.__name__))

@@ -166,7 +166,7 @@ resource "aws_ecs_task_definition" "code" {
       merge(local.code_container, {
         name = "code-server"
         command = [
-          "/opt/kdi/venv/bin/python", "-P", "-m", "resources.code_server", "--module-name", "kdi_assets.definitions",
+          "/opt/kdi/venv/bin/python", "-P", "-m", "kdi_assets.resources.code_server", "--module-name", "kdi_assets.definitions",
           "--location-name", each.key, "--host", "0.0.0.0", "--port", "4266", "--lazy-load-user-code", "--log-format", "json",
         ]
         dependsOn    = [{ containerName = "driver", condition = "HEALTHY" }]

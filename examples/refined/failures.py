@@ -3,8 +3,8 @@
 import dagster as dg
 
 from kdi_assets.downstream import new_rows, on_new_upstream_data
+from kdi_assets.resources.spark import SparkResource
 from kdi_assets.settings import Settings
-from resources.spark import SparkResource
 
 BRONZE, FAILURES = "bronze/web_requests", "silver/failures"
 

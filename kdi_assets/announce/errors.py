@@ -70,7 +70,7 @@ class BookmarkUnreadable(Terminal):
     what_is_safe = "nothing was announced; the table has all of its commits."
     what_to_run = (
         "kdi drain {stream}   (first find who else writes into this topic, and name another topic in `announce`: all "
-        "files are announced there anew)"
+        "files are announced there again)"
     )
 
 
@@ -102,7 +102,7 @@ class BookmarksScattered(Terminal):
     what_is_safe = "nothing was announced; the table has all of its commits."
     what_to_run = (
         "kdi drain {stream}   (first name another topic in `announce`; or delete this one by kafka-topics "
-        "--bootstrap-server HOST:9092 --delete --topic {topic}: all tables that share it are announced anew)"
+        "--bootstrap-server HOST:9092 --delete --topic {topic}: all tables that share it are announced again)"
     )
 
 

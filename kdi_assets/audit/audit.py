@@ -14,9 +14,9 @@ from kdi_assets.audit.offset_counts import count_without_spark
 from kdi_assets.audit.offsets_in_spark import OffsetCounts, count_offsets, covered_sql, merge_rows_of_messages
 from kdi_assets.audit.offsets_in_spark import highest_offsets as highest_offsets
 from kdi_assets.audit.report import AuditReport as AuditReport
-from kdi_assets.ledger.history import LiveHistory, live_history
+from kdi_assets.ledger.history import LiveHistory, history_of
 from kdi_assets.ledger.letters import letters_without_rows
-from kdi_assets.sources.coordinates import Bounds, bounds_sql, rows_at
+from kdi_assets.sources.coordinates import Bounds, bounds_sql, coordinates_at
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def audited_history(stream: Stream, lake: str) -> LiveHistory:
         NothingToAudit: There is no ledger entry.
     """
     uri, archive_uri = stream.table_uri(lake), stream.archive_uri(lake)
-    history = live_history(uri, stream.app_id, archive_uri=archive_uri)
+    history = history_of(stream, lake)
     if history is None or not history.entries:
         knows = history is not None and history.knows_ledger
         raise NothingToAudit(stream=stream.name, uri=uri, archive_uri=archive_uri, knows_ledger=knows)
@@ -120,7 +120,7 @@ def _nothing_missing(covered: Coverage) -> MissingOffsets:
 def _found(spark: SparkSession, stream: Stream, lake: str, history: LiveHistory, bounds: Bounds | None) -> DataFrame:
     """Every row and dead letter, as ``count_offsets`` takes them."""
     within = "true" if bounds is None else bounds_sql(bounds)
-    rows = rows_at(spark, stream, stream.table_uri(lake), version=history.version).where(within)
+    rows = coordinates_at(spark, stream, stream.table_uri(lake), version=history.version).where(within)
     letters = letters_without_rows(spark, stream.dead_letters_uri(lake), history.entries).where(within)
     of_letter = ("0 AS index", "1 AS count", "CAST(NULL AS timestamp) AS timestamp", "false AS is_row", "1L AS rows")
     letters = letters.selectExpr("partition", "offset", *of_letter, "counts")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import live_commits, removes_rows
@@ -77,7 +78,7 @@ def deleted_letters(
         if letters is None or not letters.has_change_files(commit.version):
             break  # VACUUM removed the files of this commit, so older versions cannot be read either
         if removes_rows(commit):
-            held = spark.read.format("delta").option("versionAsOf", commit.version - 1).load(letters.uri)
+            held = rows_at(spark, letters.uri, commit.version - 1)
             counting = filter_letters_without_rows(spark, held, entries).where("counts")
             before.append(counting.withColumn("changed_by", F.lit(commit.version).cast("bigint")))
     if letters is None or not before:

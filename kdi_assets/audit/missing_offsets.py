@@ -21,7 +21,7 @@ from kdi_assets.ledger.entry import RowlessCounts
 from kdi_assets.ledger.erased import with_erasing_commit
 from kdi_assets.ledger.history import LiveHistory, removes_rows
 from kdi_assets.ledger.letters import letters_with_rows
-from kdi_assets.sources.coordinates import DIGEST_SQL, bounds_sql
+from kdi_assets.sources.coordinates import DIGEST_SQL, ranges_sql
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class _MissingSearch:
     @cached_property
     def _replayed_offsets(self) -> DataFrame:
         """Rows at offsets without a drained message, made by a replay: ``partition, offset, lost: boolean``."""
-        lost = " OR ".join(bounds_sql({r.topic_partition: r}) for r in self.covered.declared_losses) or "false"
+        lost = ranges_sql(self.covered.declared_losses)
         letters = letters_with_rows(self.spark, self.stream.dead_letters_uri(self.lake), self.history.entries)
         once = self.differing.where(f"{self._twice} AND expected = 0 AND present = 1").join(letters, _AT, "left_semi")
         return once.selectExpr(*_AT, f"{lost} AS lost")

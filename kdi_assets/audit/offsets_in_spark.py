@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.audit.coverage import Coverage, DrainedRange
 from kdi_assets.audit.report import SHOWN
 from kdi_assets.delta.log import TableLog
-from kdi_assets.sources.coordinates import DIGEST_SQL, rows_at
+from kdi_assets.sources.coordinates import DIGEST_SQL, coordinates_at
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def highest_offsets(spark: SparkSession, stream: Stream, uri: str) -> dict[Topic
     from pyspark.sql import functions as F
 
     newest = TableLog.existing(uri).version
-    highest = rows_at(spark, stream, uri, version=newest).groupBy("partition").agg(F.max("offset").alias("offset"))
+    rows = coordinates_at(spark, stream, uri, version=newest)
+    highest = rows.groupBy("partition").agg(F.max("offset").alias("offset"))
     return {TopicPartition(stream.topic, r["partition"]): r["offset"] for r in highest.collect()}
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.files import rows_at
 from kdi_assets.drain.rules.evaluate import evaluate
 from kdi_assets.drain.rules.judge import dead_letter_columns
 from kdi_assets.drain.rules.records import decode
@@ -18,7 +19,7 @@ from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import OUTCOME, dead_letters_with_state, with_messages
 from kdi_assets.refine.columns import EXACT_JSON
-from kdi_assets.sources.coordinates import bounds_sql, coordinates
+from kdi_assets.sources.coordinates import coordinates, ranges_sql
 from kdi_assets.stream.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:
@@ -145,12 +146,11 @@ class RowHashes:
         return {**self.stream.source_struct.letter, "value": VALUE}
 
     def _table(self) -> DataFrame:
-        uri = self.stream.table_uri(self.lake)
-        return self.spark.read.format("delta").option("versionAsOf", self.history.version).load(uri)
+        return rows_at(self.spark, self.stream.table_uri(self.lake), self.history.version)
 
     @property
     def _in_ranges(self) -> str:
-        return bounds_sql({r.topic_partition: r for r in self.ranges})
+        return ranges_sql(self.ranges)
 
 
 def _hash(columns: Sequence[Column]) -> Column:

@@ -24,7 +24,7 @@ from kdi_assets.drain.rules.table_schema import refuse_other_schema
 from kdi_assets.drain.spark_errors import refused_to, spark_failures
 from kdi_assets.ledger.erased import with_erasing_commit
 from kdi_assets.ledger.history import LiveHistory, removes_rows
-from kdi_assets.sources.coordinates import Bounds, bounds_sql
+from kdi_assets.sources.coordinates import Bounds, ranges_sql
 from kdi_assets.sources.of_stream import source_of
 from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.message_format import Files
@@ -175,7 +175,7 @@ class _KafkaComparison:
         """The absent messages that were neither declared lost nor deleted; how many others there are; notes."""
         if not count:
             return absent, 0, []
-        lost = " OR ".join(bounds_sql({r.topic_partition: r}) for r in self.covered.declared_losses) or "false"
+        lost = ranges_sql(self.covered.declared_losses)
         log = TableLog.existing(self.stream.table_uri(self.lake))
         feed = row_changes(self.spark, self.stream, log, self.history.removing)
         covered = self._with_draining_commit(absent).withColumnRenamed("changed_by", "version")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -68,11 +68,7 @@ def audit(
     chosen = selected_tables(tables, defs)
     if len(chosen) > 1 and (topic_partition or start or end):
         raise typer.BadParameter("only for one table", param_hint=f"{PARTITION}, {FROM}, {TO}")
-    refined = any(isinstance(table, RefinedTableSpec) for table in chosen)
-    if refined and (topic_partition or against_source):
-        raise typer.BadParameter("a refined table has no offsets", param_hint=f"{PARTITION}, --against-source")
-    if everything and not refined:
-        raise typer.BadParameter("only for refined tables: all offsets of a stream are audited", param_hint="--all")
+    _refuse_of_other_kinds(chosen, offsets=bool(topic_partition or against_source), everything=everything)
     right, refusals = True, list[KdiError]()
     for table in chosen:
         try:
@@ -85,6 +81,15 @@ def audit(
             refusals.append(refusal)
     if code := exit_code(refusals) if right else EXIT_DECIDE:
         raise typer.Exit(code)
+
+
+def _refuse_of_other_kinds(tables: Sequence[Stream | RefinedTableSpec], *, offsets: bool, everything: bool) -> None:
+    """Refuse options about offsets for a refined table, and ``--all`` without one."""
+    refined = any(isinstance(table, RefinedTableSpec) for table in tables)
+    if refined and offsets:
+        raise typer.BadParameter("a refined table has no offsets", param_hint=f"{PARTITION}, --against-source")
+    if everything and not refined:
+        raise typer.BadParameter("only for refined tables: all offsets of a stream are audited", param_hint="--all")
 
 
 def _audit(

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kdi_assets.cli.options import LocalPort
 from kdi_assets.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="The embedded Kafka broker, for work on one machine.")
@@ -19,9 +20,7 @@ def broker() -> None:
 
 @app.command()
 def run(
-    port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Preferred port; if it is in use, a free one is taken.")
-    ] = None,
+    port: LocalPort = None,
     data: Annotated[Path | None, typer.Option(help="Folder of the broker's data; default: broker in KDI_HOME.")] = None,
 ) -> None:
     """Run a broker on localhost until Ctrl-C; its data stays."""

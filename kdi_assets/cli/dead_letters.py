@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from kdi_assets.cli.dead_letters_output import groups_text, letter_fields, letter_text
 from kdi_assets.cli.options import (
     AsJson,
     Defs,
@@ -21,23 +22,18 @@ from kdi_assets.cli.output import (
     UTC_SQL,
     print_result,
     refusal_in_json,
-    table_text,
-    value_excerpt,
-    value_text,
 )
-from kdi_assets.cli.replay_output import place_text, print_replay
+from kdi_assets.cli.replay_output import print_replay
 from kdi_assets.cli.session import stream_session
 from kdi_assets.runtime.environment import whoami
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import OffsetRange, Stream
-from kdi_assets.wording import counted, did_you_mean, printable
+from kdi_assets.wording import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from kdi_assets.replay.dead_letter_filter import DeadLetterFilter, DeadLetterGroup
+    from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 
 app = typer.Typer(no_args_is_help=True, help="Messages that could not become rows: list, show, replay, discard, view.")
 
@@ -81,13 +77,13 @@ def list_(
         letters = _letters(session(), chosen, state, which)
         found = () if letters is None else groups(letters, chosen.topic)
     fields = {"stream": chosen.name, "groups": [g._asdict() for g in found]}
-    print_result(_groups_text(chosen, found), fields, as_json=as_json)
+    print_result(groups_text(chosen, found), fields, as_json=as_json)
 
 
 @app.command()
 def show(
     stream: StreamName,
-    count: Annotated[int, typer.Option(min=1, max=1000, help="Show so many dead letters at most.")] = 5,
+    count: Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many dead letters.")] = 5,
     state: StateOption = "open",
     first: First = None,
     last: Last = None,
@@ -110,8 +106,8 @@ def show(
         if reason and not found:
             _refuse_unknown(reason, _letters(session(), chosen, "all", _filter(chosen, None, None)))
     more = tuple(chosen.source_struct.more)
-    text = "\n".join(_letter_text(r, more) for r in found) or f"{chosen.name}: no such dead letter"
-    fields = {"stream": chosen.name, "dead_letters": [_letter_fields(r, more) for r in found]}
+    text = "\n".join(letter_text(r, more) for r in found) or f"{chosen.name}: no such dead letter"
+    fields = {"stream": chosen.name, "dead_letters": [letter_fields(r, more) for r in found]}
     print_result(text, fields, as_json=as_json)
 
 
@@ -204,12 +200,12 @@ def view(
 
     Exit codes: 0 printed; 1 the log cannot be read; 75 a retry helps.
     """
-    from kdi_assets.ledger.history import live_history
+    from kdi_assets.ledger.history import history_of
     from kdi_assets.ledger.letters_view import entries_with_dead_letters, select_sql, view_sql
 
     chosen, lake = selected_stream(stream, defs), Settings.from_environment().lake
     with refusal_in_json(stream=chosen.name, as_json=as_json):
-        history = live_history(chosen.table_uri(lake), chosen.app_id, archive_uri=chosen.archive_uri(lake))
+        history = history_of(chosen, lake)
         commits = entries_with_dead_letters(history) if history else ()
         statement = view_sql(
             name or f"{chosen.table.rpartition('/')[2]}_dead_letters", select_sql(chosen, lake, commits)
@@ -249,11 +245,11 @@ def _filter(
 
 def _letters(spark: SparkSession, stream: Stream, state: str, chosen: DeadLetterFilter) -> DataFrame | None:
     """The selected dead letters, without their messages; ``None`` if the stream has no table."""
-    from kdi_assets.ledger.history import live_history
+    from kdi_assets.ledger.history import history_of
     from kdi_assets.ledger.letters import dead_letters_with_state
 
     lake = Settings.from_environment().lake
-    history = live_history(stream.table_uri(lake), stream.app_id, archive_uri=stream.archive_uri(lake))
+    history = history_of(stream, lake)
     if history is None:
         return None
     letters = dead_letters_with_state(spark, stream, lake, history).where(chosen.sql())
@@ -279,45 +275,3 @@ def _first_letters(letters: DataFrame, stream: Stream, count: int) -> list[Row]:
     held = with_messages(spark, stream, Settings.from_environment().lake, first).orderBy(*order)
     with read_few_at_once(spark):
         return held.withColumn("timestamp", F.expr(UTC_SQL.format("timestamp"))).drop("date").collect()
-
-
-def _groups_text(stream: Stream, found: tuple[DeadLetterGroup, ...]) -> str:
-    """The number of open dead letters, and a line for each state, reason and field."""
-    if not found:
-        return f"{stream.name}: no dead letters"
-    rows = [(g.state, g.reason, printable(g.field), g.letters, g.first, g.last, place_text(g.example)) for g in found]
-    head = ("STATE", "REASON", "FIELD", "LETTERS", "FIRST DATE", "LAST DATE", "EXAMPLE")
-    open_ = sum(g.letters for g in found if g.state == "open")
-    return f"{stream.name}: {counted(open_, 'open dead letter')}\n{table_text(head, rows, align='<<<><<<')}"
-
-
-def _letter_text(letter: Row, more: Sequence[str]) -> str:
-    """A dead letter's coordinates, state and reason; on a second line, the beginning of its value."""
-    place = f"{letter['topic']}/{letter['partition']} offset {letter['offset']}"
-    place += "".join(f", {column.replace('_', ' ')} {letter[column]}" for column in more if letter[column] is not None)
-    field = f" in {printable(letter['field'])}" if letter["field"] else ""
-    value = letter["value"]
-    if value is None:
-        text = "(its message is withheld)" if letter["withheld"] else "(no value)"
-    else:
-        text = value_excerpt(value) + ("  (masked; key and headers are withheld)" if letter["withheld"] else "")
-    return f"{place}, {letter['timestamp']}: {letter['state']}: {letter['reason']}{field}\n  {text}"
-
-
-def _letter_fields(letter: Row, more: Sequence[str]) -> dict[str, object]:
-    """A dead letter for ``--json``, with its whole value as text.
-
-    Returns:
-        Two of the fields are versions of the stream's table: ``drained_by_version`` of the drain that wrote the dead
-        letter, ``said_by_version`` of the commit that set its present state.
-    """
-    value = letter["value"]
-    return {
-        **{name: letter[name] for name in ("topic", "partition", "offset", "state", "reason", "field", "schema_id")},
-        **{name: letter[name] for name in more},
-        "timestamp": letter["timestamp"],
-        "value": None if value is None else value_text(value),
-        "withheld": letter["withheld"],
-        "drained_by_version": letter["drained_by"],
-        "said_by_version": letter["said_by"],
-    }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, selected_streams
-from kdi_assets.cli.output import exit_code, print_progress, print_refusal, print_result
+from kdi_assets.cli.output import exit_if_refused, print_progress, print_refusal, print_result, unmet_expectations
 from kdi_assets.cli.place import print_place
 from kdi_assets.cli.session import LazySession, lazy_session
 from kdi_assets.errors import KdiError
@@ -55,8 +55,7 @@ def drain(
     with lazy_session("drain") as session:
         for together in by_shared_read(chosen):
             refusals += _drain(together, session, accept_dead_letters=accept_dead_letters, as_json=as_json)
-    if refusals:
-        raise typer.Exit(exit_code(refusals))
+    exit_if_refused(refusals)
 
 
 def _drain(
@@ -106,7 +105,7 @@ def _text(stream: Stream, did: Commits, report: DrainReport | None) -> str:
     facts += [*([f"{did.filtered:,} filtered"] if did.filtered else ()), _versions(did.commits)]
     if report is None:
         return f"{name}: {', '.join(facts)}, then refused"
-    facts += [f"{unmet:,} not meeting {expected}" for expected, unmet in did.unmet.items() if unmet]
+    facts += unmet_expectations(did.unmet)
     unknown, misfits = did.unknown, did.misfits
     facts += [f"{unknown.messages:,} with unknown fields: {unknown.listed()}"] if unknown else []
     facts += [f"{misfits.messages:,} without values of other types: {misfits.listed()}"] if misfits else []
@@ -115,7 +114,7 @@ def _text(stream: Stream, did: Commits, report: DrainReport | None) -> str:
     dates = did.rows_by_date
     width = max((len(f"{rows:,}") for rows in dates.values()), default=0)
     lines = (f"  {day}  {rows:>{width},}" for day, rows in dates.items())
-    letters = [f"  kdi dead-letters list {name}   (why they are no rows)"] if did.dead_letters else []
+    letters = [f"  kdi dead-letters list {name}   (why they are not rows)"] if did.dead_letters else []
     return "\n".join([f"{name}: {', '.join(facts)}{arrived}", *lines, *letters])
 
 

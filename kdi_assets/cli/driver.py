@@ -16,7 +16,7 @@ app = typer.Typer(help="The warm driver: a JVM with Spark to which runs attach i
 @app.command()
 def run(
     idle_exit: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="End after so many seconds without a client; 0: never.")
+        float, typer.Option(metavar="SECONDS", min=0, help="End after this many seconds without a client; 0: never.")
     ] = 3600,
     recycle_after: Annotated[
         int, typer.Option(metavar="N", min=0, help="After N clients, start a new JVM once none is attached; 0: never.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, StreamName, Yes, selected_stream
-from kdi_assets.cli.output import UNCHANGED, error_fields, exit_code, print_refusal, print_result
+from kdi_assets.cli.output import UNCHANGED, error_fields, exit_if_refused, print_refusal, print_result
 from kdi_assets.cli.session import stream_session
 from kdi_assets.runtime.environment import whoami
 from kdi_assets.settings import Settings
@@ -20,16 +20,23 @@ if TYPE_CHECKING:
     from kdi_assets.upkeep.vacuum import Vacuumed
 
 
+Where = Annotated[str, typer.Option(help="Spark SQL condition over the table's columns.")]
+DeadLettersWhere = Annotated[
+    str, typer.Option(help="The same over the dead letters: key, value, headers, partition, offset, reason, …")
+]
+AgainOption = Annotated[bool, typer.Option("--again", help="What was erased before and is there again.")]
+BecauseOption = Annotated[str, typer.Option(help="Why; the ledger keeps it. Needed with --yes.")]
+VacuumNow = Annotated[bool, typer.Option("--vacuum", help="Remove the files at once, before the retention.")]
+
+
 def erase(
     stream: StreamName,
-    where: Annotated[str, typer.Option(help="Spark SQL condition over the table's columns.")] = "",
-    dead_letters_where: Annotated[
-        str, typer.Option(help="The same over the dead letters: key, value, headers, partition, offset, reason, …")
-    ] = "",
-    again: Annotated[bool, typer.Option("--again", help="What was erased before and is there again.")] = False,
-    because: Annotated[str, typer.Option(help="Why; the ledger keeps it. Needed with --yes.")] = "",
+    where: Where = "",
+    dead_letters_where: DeadLettersWhere = "",
+    again: AgainOption = False,
+    because: BecauseOption = "",
     yes: Yes = False,
-    vacuum: Annotated[bool, typer.Option("--vacuum", help="Remove the files at once, before the retention.")] = False,
+    vacuum: VacuumNow = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
@@ -45,11 +52,7 @@ def erase(
 
     Exit codes: 0 shown, or done with --yes; 1 someone must decide; 75 a retry helps.
     """
-    if not (where.strip() or dead_letters_where.strip() or again):
-        example = '--where "customer_id = 42", --dead-letters-where or --again; without --yes it is only shown'
-        raise typer.BadParameter(f"say what to erase: {example}", param_hint="--where")
-    if again and (where or dead_letters_where):
-        raise typer.BadParameter("--again repeats what was erased before; give it alone", param_hint="--again")
+    _refuse_unclear(where, dead_letters_where, again=again)
     if yes and not because.strip():
         raise typer.BadParameter("say why: --because 'request of 3 March'", param_hint="--because")
     from kdi_assets.config.loader import load_folder
@@ -61,29 +64,28 @@ def erase(
     documents, lake = load_folder(defs), Settings.from_environment().lake
     downstream = downstream_of(chosen, documents.refined.values(), documents.served.values(), lake=lake)
     with stream_session(chosen, "erase", as_json=as_json) as session:
+        which, by = EraseFilter(where, dead_letters_where, again), whoami()
         report = erase_messages(
-            chosen,
-            lake=lake,
-            session=session,
-            chosen=EraseFilter(where, dead_letters_where, again),
-            decided_by=whoami(),
-            because=because,
-            dry_run=not yes,
+            chosen, lake=lake, session=session, chosen=which, decided_by=by, because=because, dry_run=not yes
         )
         # Also if nothing was left to erase: the process may have ended here the last time.
         followed = list(follow_erasure(downstream, lake=lake, session=session, where=where)) if yes else []
         vacuumed = vacuum_all(session, chosen, downstream, lake) if yes and vacuum else None
-    text = [
-        _text(report, downstream.names),
-        *map(_followed_text, followed),
-        *([str(vacuumed)] if vacuumed else []),
-    ]
+    text = [_text(report, downstream.names), *map(_followed_text, followed), *map(str, filter(None, [vacuumed]))]
     print_result("\n".join(text), _fields(report, followed, vacuumed), as_json=as_json)
     errors = [table.error for table in followed if table.error]
     for error in errors:
         print_refusal(error)
-    if errors:
-        raise typer.Exit(exit_code(errors))
+    exit_if_refused(errors)
+
+
+def _refuse_unclear(where: str, dead_letters_where: str, *, again: bool) -> None:
+    """Refuse a command that does not say which messages it erases."""
+    if not (where.strip() or dead_letters_where.strip() or again):
+        example = '--where "customer_id = 42", --dead-letters-where or --again; without --yes it is only shown'
+        raise typer.BadParameter(f"say what to erase: {example}", param_hint="--where")
+    if again and (where or dead_letters_where):
+        raise typer.BadParameter("--again repeats what was erased before; give it alone", param_hint="--again")
 
 
 def _text(report: EraseReport, downstream: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, NamesOfAllKinds, selected_of_all_kinds
-from kdi_assets.cli.output import exit_code, print_json, print_progress, print_refusal, table_text
+from kdi_assets.cli.output import exit_if_refused, print_json, print_progress, print_refusal, table_text
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
@@ -56,8 +56,7 @@ def freshness(
         typer.echo("\n\n".join(parts) or "no document describes a table")
         for each in refusals:
             print_refusal(each)
-    if refusals:
-        raise typer.Exit(exit_code(refusals))
+    exit_if_refused(refusals)
 
 
 def _of_streams(

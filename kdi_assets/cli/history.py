@@ -27,7 +27,7 @@ _ENTRY_FIELDS: dict[str, object] = {
 
 def history(
     stream: TableName,
-    count: Annotated[int, typer.Option(min=1, help="Show so many of the newest commits.")] = 30,
+    count: Annotated[int, typer.Option(min=1, help="Show this many of the newest commits.")] = 30,
     decisions: Annotated[bool, typer.Option("--decisions", help="Leave out plain drains and refinements.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,

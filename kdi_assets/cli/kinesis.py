@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, Yes, selected_streams
+from kdi_assets.cli.options import AsJson, Defs, LocalPort, Yes, selected_streams
 from kdi_assets.cli.output import print_json, print_result, short_duration, table_text
 from kdi_assets.wording import counted
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from kdi_assets.sources.kinesis.consumers import RegisteredConsumer
     from kdi_assets.stream.kinesis import KinesisRegion
     from kdi_assets.stream.kinesis_stream import KinesisStream
+
+    _UsedConsumer = tuple[KinesisRegion, RegisteredConsumer, list[str]]
+    """With its connection, and the tables that use it."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,11 +51,7 @@ def consumers(
     tables = [stream for stream in selected_streams((), defs) if isinstance(stream, KinesisStream)]
     found = _consumers_of(tables)
     if deregister:
-        found = [each for each in found if deregister in (each[1].name, each[1].arn)]
-        if len(found) != 1:
-            arns = "; give one of " + ", ".join(consumer.arn for _, consumer, _ in found) if found else ""
-            said = f"{counted(len(found), 'consumer')} of the documents' streams is {deregister!r}{arns}"
-            raise typer.BadParameter(said, param_hint="--deregister")
+        found = [_only_one(found, deregister)]
     if deregister and yes:
         ((connection, consumer, _),) = found
         end_consumer(connection, consumer.arn.partition("/consumer/")[0], consumer.name)
@@ -61,27 +60,34 @@ def consumers(
             done = {"deregistered": yes} if deregister else {}
             print_json({"connection": connection.name, **asdict(consumer), "tables": users, **done})
         return
-    rows = [
-        (
-            c.stream,
-            c.name,
-            c.status,
-            short_duration(c.age_seconds),
-            f"{c.dollars_a_month:,.2f}",
-            ", ".join(users) or None,
-        )
-        for _, c, users in found
-    ]
-    head = ("STREAM", "CONSUMER", "STATUS", "AGE", "$ A MONTH", "TABLES")
-    typer.echo(table_text(head, rows, align="<<<>><") if rows else "no drain has registered a consumer")
+    typer.echo(_text(found))
     if deregister:
         typer.echo("deregistered" if yes else "nothing was done; --yes deregisters it")
 
 
-def _consumers_of(
-    tables: Sequence[KinesisStream],
-) -> list[tuple[KinesisRegion, RegisteredConsumer, list[str]]]:
-    """The consumers of the tables' streams, each with its connection and the tables that use it."""
+def _text(found: Sequence[_UsedConsumer]) -> str:
+    if not found:
+        return "no drain has registered a consumer"
+    rows = [
+        (c.stream, c.name, c.status, short_duration(c.age_seconds), f"{c.dollars_a_month:,.2f}", ", ".join(of) or None)
+        for _, c, of in found
+    ]
+    head = ("STREAM", "CONSUMER", "STATUS", "AGE", "$ A MONTH", "TABLES")
+    return table_text(head, rows, align="<<<>><")
+
+
+def _only_one(found: Sequence[_UsedConsumer], name: str) -> _UsedConsumer:
+    """The consumer with this name or ARN."""
+    named = [each for each in found if name in (each[1].name, each[1].arn)]
+    if len(named) != 1:
+        arns = "; give one of " + ", ".join(consumer.arn for _, consumer, _ in named) if named else ""
+        said = f"{counted(len(named), 'consumer')} of the documents' streams is {name!r}{arns}"
+        raise typer.BadParameter(said, param_hint="--deregister")
+    return named[0]
+
+
+def _consumers_of(tables: Sequence[KinesisStream]) -> list[_UsedConsumer]:
+    """The consumers of the tables' streams."""
     from kdi_assets.sources.kinesis.consumers import our_consumers
 
     found = []
@@ -97,9 +103,7 @@ def _consumers_of(
 
 @app.command()
 def run(
-    port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Preferred port; if it is in use, a free one is taken.")
-    ] = None,
+    port: LocalPort = None,
 ) -> None:
     """Run a Kinesis server on localhost until Ctrl-C; its streams are only in memory.
 
@@ -119,7 +123,7 @@ def put(
         bool, typer.Option("--aggregate", help="Several messages in one record, as the Kinesis Producer Library does.")
     ] = False,
     shards: Annotated[
-        int | None, typer.Option(min=1, help="Create the stream with so many shards, if it is missing.")
+        int | None, typer.Option(min=1, help="Create the stream with this many shards, if it is missing.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -15,6 +15,7 @@ from kdi_assets.wording import counted
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
+    from kdi_assets.config.loader import LoadedFolder
     from kdi_assets.monitoring.metrics.statsd import StatsdNames
 
 app = typer.Typer(no_args_is_help=True, help="Metrics of the streams, for Prometheus and StatsD.")
@@ -50,26 +51,33 @@ def serve(
     from prometheus_client import CollectorRegistry, start_http_server
 
     from kdi_assets.config.loader import load_folder
-    from kdi_assets.monitoring.follower_rows import watched_tables
-    from kdi_assets.monitoring.metrics.collector import stream_collector
-    from kdi_assets.monitoring.metrics.downstream import DownstreamReader
 
-    endpoint = _host_and_port(statsd) if statsd else None
-    documents, settings = load_folder(defs), Settings.from_environment()
-    streams = list(documents.streams.values())
-    tables = watched_tables(documents.refined.values(), documents.served.values(), streams)
-    downstream = DownstreamReader(tables, settings.lake, settings.home)
-    collector = stream_collector(streams, settings.lake, downstream=downstream)
+    endpoint, documents = _host_and_port(statsd) if statsd else None, load_folder(defs)
+    collector = _collector_of(documents, Settings.from_environment())
     registry = CollectorRegistry()
     registry.register(collector)
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as refused:
         raise typer.BadParameter(f"cannot listen on {host}:{port}: {refused.strerror or refused}") from refused
-    print_progress(f"metrics of {counted(len(streams), 'stream')}: http://{host}:{server.server_port}/metrics")
+    print_progress(
+        f"metrics of {counted(len(documents.streams), 'stream')}: http://{host}:{server.server_port}/metrics"
+    )
     if endpoint:
         _send_to_statsd(endpoint, collector, names=statsd_names, prefix=statsd_prefix, while_alive=thread)
     thread.join()
+
+
+def _collector_of(documents: LoadedFolder, settings: Settings) -> Collector:
+    """Collects from every stream, and every table that follows others."""
+    from kdi_assets.monitoring.follower_rows import watched_tables
+    from kdi_assets.monitoring.metrics.collector import stream_collector
+    from kdi_assets.monitoring.metrics.downstream import DownstreamReader
+
+    streams = list(documents.streams.values())
+    tables = watched_tables(documents.refined.values(), documents.served.values(), streams)
+    downstream = DownstreamReader(tables, settings.lake, settings.home)
+    return stream_collector(streams, settings.lake, downstream=downstream)
 
 
 def _host_and_port(text: str) -> tuple[str, int]:

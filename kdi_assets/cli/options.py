@@ -61,13 +61,24 @@ Defs = Annotated[
     typer.Option(
         "--defs",
         callback=_also_before_the_command,
-        help="Folder of the YAML documents; default: KDI_DEFS, else the package's.",
+        help="Folder of the YAML documents; default: KDI_DEFS.",
     ),
 ]
 AsJson = Annotated[
     bool, typer.Option("--json", callback=_also_before_the_command, help="Print JSON: one object on each line.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this, only show it.")]
+
+
+LocalPort = Annotated[
+    int | None, typer.Option(min=1, max=65535, help="Preferred port; if it is in use, a free one is taken.")
+]
+
+
+def refuse_no_or_both(names: Sequence[str] | None, *, all_: bool) -> None:
+    """Refuse a command with neither names nor ``--all``, or with both."""
+    if bool(names) == all_:
+        raise typer.BadParameter("name tables, or give --all" if not all_ else "give --all, or names, not both")
 
 
 def selected_streams(names: Sequence[str], defs: Path | None) -> list[Stream]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import UTC, date, datetime
@@ -47,10 +47,24 @@ def exit_code(refusals: Iterable[KdiError]) -> int:
     return next((code for code in (EXIT_USAGE, EXIT_DECIDE, EXIT_RETRY) if code in codes), 0)
 
 
-def _code(refusal: KdiError) -> int:
-    from kdi_assets.config.errors import AmbiguousStream, DefsFolderMissing, NotAStream, NotRefined, UnknownStream
+def exit_if_refused(refusals: Collection[KdiError]) -> None:
+    """End the command with the exit code of the worst refusal, if there is one."""
+    if refusals:
+        raise typer.Exit(exit_code(refusals))
 
-    if isinstance(refusal, AmbiguousStream | UnknownStream | NotAStream | NotRefined | DefsFolderMissing):
+
+def _code(refusal: KdiError) -> int:
+    from kdi_assets.config.errors import (
+        AmbiguousStream,
+        DefsFolderMissing,
+        DefsFolderNotNamed,
+        NotAStream,
+        NotRefined,
+        UnknownStream,
+    )
+
+    of_usage = (AmbiguousStream, DefsFolderMissing, DefsFolderNotNamed, NotAStream, NotRefined, UnknownStream)
+    if isinstance(refusal, of_usage):
         return EXIT_USAGE  # the command line is wrong, not the stream
     return EXIT_RETRY if isinstance(refusal, Transient) else EXIT_DECIDE
 
@@ -134,6 +148,11 @@ def history_text(commits: Iterable[HistoryEntry | RefinedCommit]) -> str:
         detail = " ".join(filter(None, [printable(c.description), f"({who})" if who else "", _MARKS[c.live]]))
         rows.append((f"v{c.version}", when, c.operation, detail))
     return table_text(("VERSION", "TIME", "WHAT", "DETAIL"), rows, align="><<<")
+
+
+def unmet_expectations(unmet: Mapping[str, int]) -> list[str]:
+    """What a drain or a refinement says of each expectation that rows do not meet."""
+    return [f"{rows:,} not meeting {expected}" for expected, rows in unmet.items() if rows]
 
 
 def table_text(head: Sequence[str], rows: Iterable[Sequence[object]], *, align: str) -> str:

@@ -13,7 +13,7 @@ import typer
 from kdi_assets.cli.options import AsJson, Defs, StreamName, parse_topic_partition, selected_stream
 from kdi_assets.cli.output import UTC_SQL, print_result, text_excerpt, value_excerpt, value_text
 from kdi_assets.cli.peeked_ranges import WINDOW, Searched, Wanted, searched
-from kdi_assets.cli.session import stream_session
+from kdi_assets.cli.session import LazySession, stream_session
 from kdi_assets.drain.plan_errors import StreamRetired
 from kdi_assets.settings import Settings
 from kdi_assets.stream.message_rules import TombstonePolicy
@@ -60,19 +60,23 @@ def peek(
         raise StreamRetired(stream=chosen.name)
     with stream_session(chosen, "peek", as_json=as_json) as session:
         with searched(chosen, session, Wanted(count, only, offset, last)) as there:
-            try:
-                messages = peek_at(session(), chosen, there, count=count) if there.windows else []
-            except Exception as failed:
-                if "overflow" in str(failed):
-                    from kdi_assets.drain.accounting import refuse_large_timestamps
-
-                    refuse_large_timestamps(chosen, there.windows)
-                raise
+            messages = _messages(session, chosen, there, count=count)
     which = there.which
     title = f"{chosen.name}: {TITLES[which] if messages else 'no message there'}"
     text = "\n".join([title, *(message.text() for message in messages)])
     fields = {"stream": chosen.name, "which": which, "messages": [m.fields() for m in messages]}
     print_result(text, fields, as_json=as_json)
+
+
+def _messages(session: LazySession, stream: Stream, there: Searched, *, count: int) -> list[PeekedMessage]:
+    try:
+        return peek_at(session(), stream, there, count=count) if there.windows else []
+    except Exception as failed:
+        if "overflow" in str(failed):
+            from kdi_assets.drain.accounting import refuse_large_timestamps
+
+            refuse_large_timestamps(stream, there.windows)
+        raise
 
 
 @dataclass(frozen=True, slots=True)

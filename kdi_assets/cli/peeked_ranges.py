@@ -118,7 +118,7 @@ def _numbered(stream: Stream, source: Source, session: Callable[[], SparkSession
     """As ``searched``, of a source whose messages have offsets by being read: what follows the positions is held."""
     from kdi_assets.drain.cached_messages import cached
     from kdi_assets.drain.snapshot import take_snapshot
-    from kdi_assets.sources.coordinates import bounds_sql
+    from kdi_assets.sources.coordinates import ranges_sql
 
     lake = Settings.from_environment().lake
     snapshot = take_snapshot(stream, lake)
@@ -137,7 +137,7 @@ def _numbered(stream: Stream, source: Source, session: Callable[[], SparkSession
         yield found
         return
     with cached(found.read(found.windows)) as messages:  # Kinesis gives whole spans each time
-        yield replace(found, read=lambda ranges: messages.where(bounds_sql({r.topic_partition: r for r in ranges})))
+        yield replace(found, read=lambda ranges: messages.where(ranges_sql(ranges)))
 
 
 def _ledger_ahead(stream: Stream, lake: str, snapshot: Snapshot) -> LedgerState:
@@ -183,7 +183,7 @@ def _drained(
     asked: Wanted,
 ) -> Searched:
     """Messages below the positions, to be read again: from the offset, or the newest ones."""
-    from kdi_assets.ledger.history import live_history
+    from kdi_assets.ledger.history import history_of
 
     if asked.offset is None:
         which: Which = "newest"
@@ -194,7 +194,7 @@ def _drained(
         if ranges[0].start >= ranges[0].end:
             tp, at = next(iter(positions.items()))
             raise typer.BadParameter(f"{tp} is drained up to {at}", param_hint="--offset")
-    history = live_history(stream.table_uri(lake), stream.app_id, archive_uri=stream.archive_uri(lake))
+    history = history_of(stream, lake)
     again = source.again(snapshot.topic, ranges, reversed(history.entries if history else ()))
     windows = again.held(ranges)
     if asked.offset is not None and [w.start for w in windows] != [asked.offset]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
 from kdi_assets.cli.options import AsJson, Defs, NameOfAnyKind, selected_of_all_kinds
-from kdi_assets.cli.output import exit_code, print_refusal, print_result, refusal_in_json, table_text, utc_text
+from kdi_assets.cli.output import exit_if_refused, print_refusal, print_result, refusal_in_json, table_text, utc_text
 from kdi_assets.cli.place import print_place
 from kdi_assets.cli.refined_output import print_refined_plan
 from kdi_assets.cli.served_output import print_served_plan
@@ -51,8 +49,7 @@ def plan(table: NameOfAnyKind, defs: Defs = None, as_json: AsJson = False) -> No
             except KdiError as refused:
                 print_refusal(refused)
                 refusals.append(refused)
-        if refusals:
-            raise typer.Exit(exit_code(refusals))
+        exit_if_refused(refusals)
         return
     lake = Settings.from_environment().lake
     with refusal_in_json(stream=chosen.name, as_json=as_json):

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, day, refuse_reversed_dates
-from kdi_assets.cli.output import exit_code, print_progress, print_refusal, print_result, table_text
+from kdi_assets.cli.options import AsJson, Defs, day, refuse_no_or_both, refuse_reversed_dates
+from kdi_assets.cli.output import (
+    exit_if_refused,
+    print_progress,
+    print_refusal,
+    print_result,
+    table_text,
+    unmet_expectations,
+)
 from kdi_assets.cli.session import LazySession, lazy_session
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
@@ -55,23 +63,12 @@ def refine(
     Exit codes: 0 all were refined; 1 a table was refused, and someone must
     decide; 75 tables were refused, and a retry helps.
     """
-    if bool(tables) == all_:
-        raise typer.BadParameter("name tables, or give --all" if not all_ else "give --all, or names, not both")
+    refuse_no_or_both(tables, all_=all_)
     if rebuild and (all_ or dates):
         raise typer.BadParameter("name the tables, without --dates", param_hint="--rebuild")
     first, last = map(day, dates) if dates else (None, None)
     refuse_reversed_dates(first, last)
-    from kdi_assets.config.errors import NotRefined, UnknownStream
-    from kdi_assets.config.loader import load_folder, select_refined, select_streams
-    from kdi_assets.config.refined_documents import upstream_first
-
-    loaded = load_folder(defs)
-    try:
-        chosen = upstream_first(select_refined(loaded.refined, tables or loaded.refined))
-    except UnknownStream as unknown:
-        with suppress(UnknownStream):
-            raise NotRefined(name=select_streams(loaded.streams, [unknown.name])[0].name) from None
-        raise
+    chosen = _chosen(tables, defs)
     if not chosen:
         print_progress("no document describes a refined table")
     span = (first.date(), last.date()) if first and last else None
@@ -80,8 +77,22 @@ def refine(
         for table in chosen:
             if refusal := refine_and_print(table, session, dates=span, rebuild=rebuild, as_json=as_json):
                 refusals.append(refusal)
-    if refusals:
-        raise typer.Exit(exit_code(refusals))
+    exit_if_refused(refusals)
+
+
+def _chosen(names: list[str] | None, defs: Path | None) -> list[RefinedTableSpec]:
+    """The tables with these names, each after those that it is made of; without names, all."""
+    from kdi_assets.config.errors import NotRefined, UnknownStream
+    from kdi_assets.config.loader import load_folder, select_refined, select_streams
+    from kdi_assets.config.refined_documents import upstream_first
+
+    loaded = load_folder(defs)
+    try:
+        return upstream_first(select_refined(loaded.refined, names or loaded.refined))
+    except UnknownStream as unknown:
+        with suppress(UnknownStream):
+            raise NotRefined(name=select_streams(loaded.streams, [unknown.name])[0].name) from None
+        raise
 
 
 def refine_and_print(
@@ -111,7 +122,7 @@ def _text(report: RefineReport) -> str:
     if report.committed is None:
         return f"{did.consumer}: nothing is new upstream ({report.seconds:.1f} s)"
     facts = [f"{counted(did.rows_added, 'row')} added", f"{did.rows_removed:,} removed", f"v{did.version}"]
-    facts += [f"{unmet:,} not meeting {expected}" for expected, unmet in did.unmet.items() if unmet]
+    facts += unmet_expectations(did.unmet)
     if did.late_changes:
         facts.append(f"{did.late_changes:,} of {did.changes:,} changes older than the rows")
     if did.unknown_values:

@@ -12,7 +12,7 @@ import typer
 
 from kdi_assets.cli.output import (
     UNCHANGED,
-    exit_code,
+    exit_if_refused,
     history_text,
     print_result,
     refusal_in_json,
@@ -107,8 +107,7 @@ def replay_refined(table: RefinedTableSpec, first: date, last: date, *, yes: boo
         return
     with lazy_session("replay") as session:
         refusal = refine_and_print(table, session, dates=(first, last), rebuild=False, as_json=as_json)
-    if refusal:
-        raise typer.Exit(exit_code([refusal]))
+    exit_if_refused([refusal] if refusal else [])
 
 
 def audit_refined_table(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs
-from kdi_assets.cli.output import exit_code, print_progress, print_refusal, print_result
+from kdi_assets.cli.options import AsJson, Defs, refuse_no_or_both
+from kdi_assets.cli.output import exit_if_refused, print_progress, print_refusal, print_result
 from kdi_assets.cli.session import LazySession, lazy_session
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
@@ -38,8 +38,7 @@ def serve(
     Exit codes: 0 all were served; 1 a table was refused, and someone must
     decide; 75 tables were refused, and a retry helps.
     """
-    if bool(tables) == all_:
-        raise typer.BadParameter("name tables, or give --all" if not all_ else "give --all, or names, not both")
+    refuse_no_or_both(tables, all_=all_)
     from kdi_assets.config.loader import load_folder
     from kdi_assets.config.served_documents import select_served
 
@@ -50,8 +49,7 @@ def serve(
     with lazy_session("serve") as session:
         for served in select_served(known, tables or list(known)):
             refusals += _serve(served, session, rebuild=rebuild, as_json=as_json)
-    if refusals:
-        raise typer.Exit(exit_code(refusals))
+    exit_if_refused(refusals)
 
 
 def _serve(served: ServedTableSpec, session: LazySession, *, rebuild: bool, as_json: bool) -> list[KdiError]:

@@ -131,7 +131,7 @@ def text(streams: Sequence[StreamRow], followers: Sequence[FollowerRow], now: da
     notes += [
         f"{one.name}: not every shard was looked at to its end yet; kdi status {one.name} --watch goes on"
         for one in streams
-        if not one.backlog.known and any(held.unknown for held in one.backlog.topic_partitions.values())
+        if not (one.refusal or one.backlog.known) and any(h.unknown for h in one.backlog.topic_partitions.values())
     ]
     if followers:
         cells = [follower_cells(one, now) for one in followers]

@@ -14,9 +14,9 @@ from kdi_assets.components.run_failures import refusals_as_failures
 from kdi_assets.components.table_run import TableRun
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter, count_dead_letters
 from kdi_assets.replay.report import ReplayReport
+from kdi_assets.resources.spark import SparkResource
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
-from resources.spark import SparkResource
 
 ReplayLetters = Callable[..., ReplayReport]
 """``kdi_assets.replay.replay_letters.replay_letters``; a test about Dagster alone passes another."""

@@ -15,8 +15,8 @@ from kdi_assets.components.table_asset import table_asset
 from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.drain.drain import drain
 from kdi_assets.monitoring.checks.finding import Level
+from kdi_assets.resources.spark import SparkResource
 from kdi_assets.stream.stream import COSTLY, Stream
-from resources.spark import SparkResource
 
 NO_CONSOLE = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 

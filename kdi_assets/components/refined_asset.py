@@ -17,10 +17,10 @@ from kdi_assets.monitoring.refined_lineage import refined_lineage
 from kdi_assets.monitoring.refined_status import read_refined_status
 from kdi_assets.refine.audit import audit_refined
 from kdi_assets.refine.refine import refine
+from kdi_assets.resources.spark import SparkResource
 from kdi_assets.settings import Settings
 from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.stream.stream import Stream
-from resources.spark import SparkResource
 
 ENGINE = RefineEngine(refine, refined_lineage, read_refined_status, audit_refined)
 

@@ -28,9 +28,9 @@ from kdi_assets.monitoring.checks.ledger_checks import every_offset_accounted_fo
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.replay_letters import replay_letters
+from kdi_assets.resources.spark import SparkResource
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import READING_ROWS, CheckName, DrainWhen, Stream
-from resources.spark import SparkResource
 
 
 def stream_definitions(stream: Stream, *, group: Collection[Stream] = ()) -> dg.Definitions:

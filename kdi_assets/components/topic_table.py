@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import dagster as dg
 from pydantic import BaseModel, RootModel
 
+from kdi_assets.components.new_document import DocumentScaffolder
 from kdi_assets.components.refined_asset import refined_definitions
 from kdi_assets.components.served_asset import served_asset
 from kdi_assets.components.table_asset import stream_definitions
@@ -25,6 +26,7 @@ from kdi_assets.stream.served_table import ServedTableSpec
 from kdi_assets.stream.stream import Stream
 
 
+@dg.scaffold_with(DocumentScaffolder)
 class _DocumentComponent(dg.Component, dg.Resolvable):
     """A component with a JSON Schema for Dagster, whose attributes stay as written.
 
@@ -73,7 +75,7 @@ class TopicTable(_DocumentComponent):
     describes = Stream
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        loaded = cached_streams(context.component_tree.defs_module_path, Settings.from_environment().kafka)
+        loaded = _loaded(context)
         stream = loaded.streams.get(str(self.attributes.get("table")))
         if stream is None:
             raise _not_described(loaded, context)
@@ -100,11 +102,15 @@ class RefinedTable(_DocumentComponent):
     describes = RefinedTableSpec
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        loaded = cached_streams(context.component_tree.defs_module_path, Settings.from_environment().kafka)
+        loaded = _loaded(context)
         table = loaded.refined.get(str(self.attributes.get("table")))
         if table is None:
             raise _not_described(loaded, context)
         return refined_definitions(table, loaded.refined.values(), loaded.streams.values())
+
+
+def _loaded(context: dg.ComponentLoadContext) -> LoadedFolder:
+    return cached_streams(context.component_tree.defs_module_path, Settings.from_environment().kafka)
 
 
 def _not_described(loaded: LoadedFolder, context: dg.ComponentLoadContext) -> Mistakes:
@@ -120,7 +126,7 @@ class ServedTable(_DocumentComponent):
     describes = ServedTableSpec
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        loaded = cached_streams(context.component_tree.defs_module_path, Settings.from_environment().kafka)
+        loaded = _loaded(context)
         served = loaded.served.get(written_name(self.attributes))
         if served is None:
             raise Mistakes(mistakes=sorted_mistakes(loaded.mistakes))

@@ -53,6 +53,14 @@ class DefsFolderMissing(Terminal):
     what_to_run = "the same command again   (with --defs, or KDI_DEFS, set to a folder that exists)"
 
 
+class DefsFolderNotNamed(Terminal):
+    """Nothing names the folder of the YAML documents, and an installed package has none of its own."""
+
+    what_happened = "KDI_DEFS is not set, so no document of a stream can be read."
+    what_is_safe = NOTHING_STARTED
+    what_to_run = "the same command again   (with --defs, or KDI_DEFS, set to the folder of your documents)"
+
+
 class UnknownStream(Terminal):
     """A command names a stream, or a refined or served table, that no document describes."""
 

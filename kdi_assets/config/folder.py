@@ -27,8 +27,13 @@ def read_folder(folder: Path) -> Documents:
     return found
 
 
+def document_in(folder: Path) -> Path | None:
+    """The file that Dagster takes as the folder's document, if it has one."""
+    return next((folder / name for name in DOCUMENT_NAMES if (folder / name).is_file()), None)
+
+
 def _read_below(folder: Path, found: Documents) -> None:
-    document = next((folder / name for name in DOCUMENT_NAMES if (folder / name).is_file()), None)
+    document = document_in(folder)
     types = _read_file(document, found) if document else {FOLDER_TYPE}
     only_ours = all(type_ == FOLDER_TYPE or type_.startswith("kdi_assets.") for type_ in types)
     for path in _visible(folder):

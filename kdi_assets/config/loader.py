@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
 
-from kdi_assets.config.errors import AmbiguousStream, DocumentMistake, Mistakes, UnknownStream
+from kdi_assets.config.errors import AmbiguousStream, DefsFolderNotNamed, DocumentMistake, Mistakes, UnknownStream
 from kdi_assets.config.folder import read_folder
 from kdi_assets.config.format_files import read_format
 from kdi_assets.config.refined_documents import cycle_mistakes, read_refined_table
@@ -60,10 +60,17 @@ class LoadedFolder:
 
 
 def defs_folder() -> Path:
-    """The folder in ``KDI_DEFS``, else the package's own."""
+    """The folder in ``KDI_DEFS``; in a checkout, else the demo's documents.
+
+    Raises:
+        DefsFolderNotNamed: ``KDI_DEFS`` is not set, and the package is installed from a wheel.
+    """
     if folder := os.environ.get("KDI_DEFS"):
         return Path(folder)
-    return Path(__file__).parent.parent / "defs"
+    of_the_demo = Path(__file__).parent.parent / "defs"  # not in the wheel
+    if not of_the_demo.is_dir():
+        raise DefsFolderNotNamed()
+    return of_the_demo
 
 
 def load_streams(folder: Path | None = None) -> Mapping[str, Stream]:
@@ -158,15 +165,8 @@ def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Doc
     if servers := Settings.from_environment().kafka if main_servers is None else main_servers:
         main = loaded.clusters.get(MAIN, Cluster(MAIN, servers))
         loaded.clusters[MAIN] = replace(main, bootstrap_servers=servers)
-    # Names of wrong documents stay known, as None: a stream that refers to one needs no mistake of its own.
-    clusters = dict.fromkeys(_names(by_type[KAFKA_CLUSTER])) | loaded.clusters
-    connections = dict.fromkeys(_names(by_type[KINESIS_CONNECTION])) | loaded.connections
-    registries = dict.fromkeys(_names(by_type[SCHEMA_REGISTRY])) | loaded.registries
     paths = TablePaths()
-    for model, documents in ((Stream, by_type[TOPIC_TABLE]), (KinesisStream, by_type[KINESIS_TABLE])):
-        for document in documents:
-            read = partial(read_format, folder=Path(document.file).parent, registries=registries)
-            _add_stream(model, document, loaded, paths, References(clusters, read, connections))
+    _add_streams(by_type, loaded, paths)
     loaded.mistakes += _shared_consumers(loaded)
     _link_routes(by_type[TOPIC_TABLE], loaded)
     _add_refined_tables(by_type[REFINED_TABLE], loaded, paths)
@@ -179,6 +179,17 @@ def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Doc
         right="another table or schema",
     )
     return loaded
+
+
+def _add_streams(by_type: Mapping[str, Sequence[YamlDocument]], loaded: LoadedFolder, paths: TablePaths) -> None:
+    # Names of wrong documents stay known, as None: a stream that refers to one needs no mistake of its own.
+    clusters = dict.fromkeys(_names(by_type[KAFKA_CLUSTER])) | loaded.clusters
+    connections = dict.fromkeys(_names(by_type[KINESIS_CONNECTION])) | loaded.connections
+    registries = dict.fromkeys(_names(by_type[SCHEMA_REGISTRY])) | loaded.registries
+    for model, documents in ((Stream, by_type[TOPIC_TABLE]), (KinesisStream, by_type[KINESIS_TABLE])):
+        for document in documents:
+            read = partial(read_format, folder=Path(document.file).parent, registries=registries)
+            _add_stream(model, document, loaded, paths, References(clusters, read, connections))
 
 
 @lru_cache(maxsize=4)

@@ -86,6 +86,10 @@ class Adapter(FileModel):
     quiet_seconds: float = 15
     consumer_group: str = ""
 
+    def environment_with(self, words: Mapping[str, object]) -> dict[str, str]:
+        """``environment`` with the words in braces filled in."""
+        return {name: value.format_map(words) for name, value in self.environment.items()}
+
     @field_validator("start", "stop", "table", "decide", "versions")
     @classmethod
     def _known_words(cls, command: Command | None) -> Command | None:
@@ -94,8 +98,8 @@ class Adapter(FileModel):
                 part.format_map(dict.fromkeys(PLACEHOLDERS, ""))
             except (KeyError, ValueError, IndexError) as unknown:
                 raise ValueError(
-                    f"{part!r}: {unknown} is no word for braces; write {{{{ and }}}} for braces themselves, or one of "
-                    + ", ".join(PLACEHOLDERS)
+                    f"{part!r}: {unknown} is not a word for braces; write {{{{ and }}}} for braces themselves, or one "
+                    f"of {', '.join(PLACEHOLDERS)}"
                 ) from unknown
         return command
 

@@ -153,7 +153,7 @@ def difference(message: Sent, found: Found, rows: FoundRows) -> str:
             return "a dead letter, though it is good"
         return "" if found.value == message.value else f"the dead letter has the value {found.value!r}"
     if message.fate == "dead letter":
-        return f"a row, of a value that is no message: {message.value!r}"
+        return f"a row, of a value that is not a message: {message.value!r}"
     if message.value is None:
         said: Mapping[str, Any] = dict.fromkeys(FIELDS)
     else:

@@ -70,7 +70,7 @@ class Writer:
         self.adapter, self.folder, self.service = adapter, folder, service
         self._words = dict(words)
         self._numbers = count(1)
-        self.environment = {name: value.format_map(self._words) for name, value in adapter.environment.items()}
+        self.environment = adapter.environment_with(self._words)
 
     def create_tables(self) -> None:
         """Create the tables that the adapter asks for."""
@@ -168,7 +168,7 @@ class RunningService:
     def __init__(self, adapter: Adapter, service: Service, *, words: Mapping[str, object], log: Path) -> None:
         self._adapter, self._service, self._words, self._log = adapter, service, dict(words), log
         self._child: Child | None = None
-        self._environment = {name: value.format_map(self._words) for name, value in adapter.environment.items()}
+        self._environment = adapter.environment_with(self._words)
 
     def ensure(self) -> None:
         """Start it if it does not run, and wait until it is ready.

@@ -42,6 +42,11 @@ MOST_FILES = 1_000
 """Each is an object that Python makes in the JVM; of more, a Spark job makes them all."""
 
 
+def rows_at(spark: SparkSession, uri: str, version: int) -> DataFrame:
+    """All rows of a table at a version."""
+    return spark.read.format("delta").option("versionAsOf", version).load(uri)
+
+
 @dataclass(frozen=True, slots=True)
 class CountedRows:
     """Rows by the statistics of files.

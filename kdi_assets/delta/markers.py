@@ -94,12 +94,18 @@ def live_markers(
                 break  # no commit of the writer is behind it, and the table's older log may be cleaned up
             raise
         if commit.is_restore:
-            restored = TableLog.existing(log.uri, restore_target(log, commit))
-            if since is not None and restored.transaction_version(version_id(writer)) is None:
-                raise RestoredToBefore(log.uri, restored.version, first)
+            restored = _restored(log, commit, "" if since is None else writer, first)
             # A version that is itself a RESTORE has the ids from before it, so ask the same question again.
             return live_markers(restored, writer, first=first, older_ids=older_ids, check=check)
         if not older.isdisjoint(commit.transactions):
             break
         check(commit)
     return Markers(writer, log)
+
+
+def _restored(log: TableLog, commit: CommitInfo, writer: str, first: str) -> TableLog:
+    """The table at the version that a RESTORE went to; a writer that has commits must have some there too."""
+    restored = TableLog.existing(log.uri, restore_target(log, commit))
+    if writer and restored.transaction_version(version_id(writer)) is None:
+        raise RestoredToBefore(log.uri, restored.version, first)
+    return restored

@@ -30,7 +30,7 @@ class S3ServerDied(Terminal):
 
     what_happened = "the S3 server with its data in {data} {ending}. The end of {log}:\n{tail}"
     what_is_safe = "objects that it keeps were not changed."
-    what_to_run = "pip install 'kdi-assets[dev]'    (it brings the server; otherwise fix the cause and start again)"
+    what_to_run = "pip install 'kdi-assets[embedded]'    (it brings the server; else fix the cause and start again)"
 
 
 class TopicRefused(Terminal):

@@ -65,10 +65,8 @@ def examine(
     announced = announced_streams(streams)
     used = (*(s.cluster for s in streams), *(announcing_cluster(s) for s in announced))
     clusters = {c.name: c for c in used if isinstance(c, Cluster)}
-    delta: list[Stream | RefinedTableSpec] = [
-        *streams,
-        *(table for table in others if isinstance(table, RefinedTableSpec)),
-    ]
+    refined = (table for table in others if isinstance(table, RefinedTableSpec))
+    delta: list[Stream | RefinedTableSpec] = [*streams, *refined]
     servers = _of_servers(settings, streams, clusters, in_catalog=delta)
     alone = side_by_side([*_of_machine(settings), *servers], seconds=ALONE_SECONDS)
     silent = {f.of for f in alone if f.examination == "brokers" and f.verdict is not Verdict.OK}

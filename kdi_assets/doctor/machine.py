@@ -18,7 +18,7 @@ from kdi_assets.wording import counted
 
 DISTRIBUTION = "kdi-assets"
 JARS_OF = {"pyspark": "spark-sql-kafka-0-10_", "delta-spark": "delta-spark_"}
-"""Packages, and the start of the jar's name that must have the same version."""
+"""Packages, and the start of the name of the jar that must be of the same minor version: 4.2.1 fits a jar of 4.2.0."""
 
 
 def packages(requirements: Sequence[str] | None = None, *, lock: Path = JARS_LOCK) -> Iterator[Finding]:
@@ -60,8 +60,12 @@ def _unfit_jars(lock: Path) -> Iterator[str]:
     coordinates = [jar.coordinate.split(":") for jar in locked_jars("spark", lock=lock)]
     for package, prefix in JARS_OF.items():
         locked, installed = next((v for _, m, v in coordinates if m.startswith(prefix)), None), _installed(package)
-        if locked != installed:
+        if not (locked and installed) or _minor(locked) != _minor(installed):
             yield f"{package} {installed} is installed, the locked jar is of {locked}"
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
 
 
 def _installed(package: str) -> str | None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.plan import Plan
-from kdi_assets.sources.coordinates import bounds_sql
+from kdi_assets.sources.coordinates import ranges_sql
 from kdi_assets.sources.held import ReadMessages
 from kdi_assets.sources.source import Source
 from kdi_assets.stream.stream import OffsetRange
@@ -21,7 +21,7 @@ def cached_messages(spark: SparkSession, source: Source, plans: Collection[Plan]
     """The messages of the plans' ranges, cached until the body ends; the first use reads them."""
     union = merged([r for plan in plans for r in plan.ranges])
     with cached(source.read(spark, union)) as messages:
-        yield lambda ranges: messages.where(bounds_sql({r.topic_partition: r for r in ranges}))
+        yield lambda ranges: messages.where(ranges_sql(ranges))
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from kdi_assets.runtime.spark_internals import jvm_cpu_seconds
 from kdi_assets.sources.held import Held, ReadMessages
 from kdi_assets.sources.of_stream import source_of
 from kdi_assets.sources.topic_state import TopicState
-from kdi_assets.stream.stream import Stream, TopicPartition
+from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +102,7 @@ class Draining:
         first = self._snapshot.topic
         self._as_of = first.as_of
         # Where a moment ends the drain, no offsets do: what is held first may be only a part of what came before it.
-        self._until, self._has_ends = ({}, True) if first.as_of else (_ends(first), False)
+        self._until, self._has_ends = ({}, True) if first.as_of else (first.ends, False)
 
     @property
     def stream(self) -> Stream:
@@ -215,7 +215,7 @@ class Draining:
             held = self._until_taken.enter_context(hold)
         self._read_held = held.read
         if held.read and not self._has_ends:
-            self._until, self._has_ends = _ends(held.topic), True  # a source that reads ahead knows its ends only now
+            self._until, self._has_ends = held.topic.ends, True  # a source that reads ahead knows its ends only now
         return held
 
     def _commit_positions(self, step: PositionCommit) -> None:
@@ -252,10 +252,6 @@ def _explained_by_snapshot(context: DrainContext, step: Plan | PositionCommit) -
         with suppress(Transient):  # brokers that do not answer now say less than the failure
             take_snapshot(stream, context.lake).plan(stream)
         raise
-
-
-def _ends(topic: TopicState) -> dict[TopicPartition, int]:
-    return {tp: offsets.end for tp, offsets in topic.partitions.items()}
 
 
 def _log_line(stream: Stream, step: Plan | PositionCommit) -> str:

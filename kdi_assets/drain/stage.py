@@ -61,10 +61,7 @@ def stage(
     while decoder is not None:
         used, tally = decoder, PassTally(messages.sparkSession, stream, now)
         rows = _rows(messages, used, now, tally)
-        # The table as it is now: it may have been dropped or altered since the plan, and nothing is written then.
-        table = TableLog.existing(uri)
-        refuse_other_schema(stream, table, rows.schema)
-        rows = in_table_form(rows, of_table(table), stream)
+        rows = _in_form_of_table(rows, stream, uri)
         before_read()
         with spark_failures(stream, "reading messages and writing files"):
             try:
@@ -74,6 +71,13 @@ def stage(
             counts = tally.counts(stream)
             decoder = _decoder_of_next_pass(messages, used, counts, now)
     return staged, counts, used
+
+
+def _in_form_of_table(rows: DataFrame, stream: Stream, uri: str) -> DataFrame:
+    """In the form of the table as it is now: it may have been dropped or altered since the plan."""
+    table = TableLog.existing(uri)
+    refuse_other_schema(stream, table, rows.schema)
+    return in_table_form(rows, of_table(table), stream)
 
 
 def _decoder_of_next_pass(

@@ -42,7 +42,7 @@ class JsonDecoder(Decoder):
 
         declared = cast(StructType, StructType.fromDDL(ddl))
         if path := next(_other_keys(declared), ""):
-            raise FormatMistake("schema", f"{path} has keys that are no strings, as JSON's are")
+            raise FormatMistake("schema", f"{path} has keys that are not strings, as JSON's are")
         return declared
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:

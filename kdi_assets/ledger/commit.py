@@ -77,11 +77,6 @@ def next_entry(
     refuse_unmarked(stream, newest, topic_id, positions or {}, bookmarks or {})
     after = {**(known_positions(ledger, stream) if ledger else {}), **(positions or {})}
     same_topic = newest if newest and newest.topic_id == topic_id else None
-    carried_over = {
-        "dead_letters_at": ledger.dead_letters_at if ledger else None,
-        "routes": ledger.routes if ledger else None,
-        "last_read": unmoved_last_read(same_topic, after),
-    }
     return LedgerEntry(
         version=-1,
         kind=kind,
@@ -92,8 +87,19 @@ def next_entry(
         table_id=ledger.table_id if ledger else "",
         positions=after,
         bookmarks={**(same_topic.bookmarks if same_topic else {}), **(bookmarks or {})},
-        **{**carried_over, **fields},
+        **{**_carried_over(ledger, same_topic, after), **fields},
     )
+
+
+def _carried_over(
+    ledger: LedgerState | None, same_topic: LedgerEntry | None, after: Mapping[TopicPartition, int]
+) -> dict[str, Any]:
+    """The fields that an entry has from the one before it, unless it names them."""
+    return {
+        "dead_letters_at": ledger.dead_letters_at if ledger else None,
+        "routes": ledger.routes if ledger else None,
+        "last_read": unmoved_last_read(same_topic, after),
+    }
 
 
 def refuse_unmarked(

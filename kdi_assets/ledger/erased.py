@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.storage import storage_failures
 from kdi_assets.delta.transaction import CHECKPOINT_INTERVAL
@@ -50,7 +51,7 @@ def erased_offsets(spark: SparkSession, uri: str, entries: Sequence[LedgerEntry]
     if log is None:
         return spark.createDataFrame([], f"{_DDL}, erased_by bigint").drop("attempt_id")
     committed = F.broadcast(spark.createDataFrame(attempts, "attempt_id string, erased_by bigint"))
-    stored = spark.read.format("delta").option("versionAsOf", log.version).load(uri)
+    stored = rows_at(spark, uri, log.version)
     by_offset = stored.join(committed, "attempt_id").groupBy(*_AT, "topic_id")
     return by_offset.agg(F.max("erased_by").alias("erased_by"))
 

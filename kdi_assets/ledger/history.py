@@ -92,6 +92,11 @@ def live_history(uri: str, app_id: str, *, archive_uri: str = "", version: int |
     )
 
 
+def history_of(stream: Stream, lake: str) -> LiveHistory | None:
+    """The live commits of the stream's table at its newest version; ``None`` if there is no table."""
+    return live_history(stream.table_uri(lake), stream.app_id, archive_uri=stream.archive_uri(lake))
+
+
 def history_at(ledger: LedgerState, stream: Stream, lake: str) -> LiveHistory:
     """The live commits up to the version of the stream's ledger.
 

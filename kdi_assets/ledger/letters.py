@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.files import rows_at
+from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.delta.storage import open_delta_table
 from kdi_assets.ledger.entry import REPLAY_PREFIX, LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
@@ -21,8 +23,8 @@ from kdi_assets.ledger.erased import without_erased
 from kdi_assets.ledger.history import LiveHistory, every_commit
 from kdi_assets.ledger.superseded_offsets import Superseded, superseded_by_decisions, superseded_by_drains
 from kdi_assets.runtime.spark import changed_settings
-from kdi_assets.sources.coordinates import bounds_sql
-from kdi_assets.stream.stream import Stream
+from kdi_assets.sources.coordinates import ranges_sql
+from kdi_assets.stream.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -216,7 +218,7 @@ def _table(spark: SparkSession, uri: str) -> DataFrame:
     log = TableLog.open(uri)
     if log is None:
         return spark.createDataFrame([], _DDL)
-    return spark.read.format("delta").option("versionAsOf", log.version).load(uri)
+    return rows_at(spark, uri, log.version)
 
 
 def _with_optional_columns(letters: DataFrame, more: Mapping[str, str] = MappingProxyType({})) -> DataFrame:
@@ -237,6 +239,8 @@ def remove_orphaned_dead_letters(stream: Stream, lake: str) -> int:
     - what replays wrote, recognised by the attempt id or an outcome: they write below the position and may be running.
     - dead letters inside a declared loss: they may be the only copy of their message. If one offset stands for all
       records of a shard that are gone, these are its dead letters of every record that arrived up to the loss's end.
+    - dead letters at or above the last positions of an earlier topic, for the same reason. Those of the newer topic
+      there look the same, and are kept too.
     - dead letters of a commit that a RESTORE undid: another RESTORE may bring it back.
     - all dead letters of a table that was adopted, or that is younger than its dead letters: they may belong to the
       table that was there before, and be the only copy of their messages.
@@ -258,36 +262,48 @@ def remove_orphaned_dead_letters(stream: Stream, lake: str) -> int:
     has_outcomes = any(f.name == OUTCOME for f in table.schema().fields)
     columns = table.to_pyarrow_table(columns=["attempt_id", *([OUTCOME] if has_outcomes else [])])
     written = pc.unique((columns.filter(pc.is_null(columns[OUTCOME])) if has_outcomes else columns)["attempt_id"])
-    entries = _every_entry(stream, lake)
+    commits = every_commit(TableLog.existing(stream.table_uri(lake)), stream.archive_uri(lake))
+    entries = _every_entry(stream, commits)
     committed = {e.attempt_id for e in entries}
     orphaned = sorted(a for a in written.to_pylist() if a not in committed and not a.startswith(REPLAY_PREFIX))
     younger = letters.created_time < TableLog.existing(stream.table_uri(lake)).created_time
     if not orphaned or not entries or entries[0].kind == "resolve" or younger:
         return 0
     not_a_record = f" AND {OUTCOME} IS NULL" if has_outcomes else ""
-    removed = table.delete(_removable(orphaned, entries) + not_a_record)
+    removed = table.delete(_removable(orphaned, entries, commits) + not_a_record)
     return int(removed["num_deleted_rows"])
 
 
-def _removable(attempts: Sequence[str], entries: Sequence[LedgerEntry]) -> str:
-    """SQL: dead letters of these attempts, below the positions and outside declared losses."""
+def _removable(attempts: Sequence[str], entries: Sequence[LedgerEntry], commits: Sequence[CommitInfo]) -> str:
+    """SQL: dead letters of these attempts whose messages are committed: below the positions, and not lost."""
     ids = ", ".join(f"'{attempt}'" for attempt in attempts)
-    below = " OR ".join(
-        f"(partition = {tp.partition} AND offset < {position})" for tp, position in entries[-1].positions.items()
-    )
-    lost = [bounds_sql({r.topic_partition: r}) for e in entries for r in e.declared_losses]
+    lost = [ranges_sql([r]) for e in entries for r in e.declared_losses]
     # Their offsets were not committed, and after the loss other records got them: only the arrival tells them apart.
     lost += [
         f"partition = {tp.partition} AND timestamp <= '{datetime.fromtimestamp(until / 1000, UTC).isoformat()}'"
         for e in entries
         for tp, (_, until) in e.lost_between.items()
     ]
-    return f"attempt_id IN ({ids}) AND ({below})" + "".join(f" AND NOT ({each})" for each in lost)
+    committed = [entries[-1].positions, *_last_of_earlier_topics(entries, commits)]
+    where = [f"attempt_id IN ({ids})", *map(_below, committed), *(f"NOT ({each})" for each in lost)]
+    return " AND ".join(where)
 
 
-def _every_entry(stream: Stream, lake: str) -> list[LedgerEntry]:
-    """Every entry of the log or its archive since the first commit, oldest first."""
-    rows = TableLog.existing(stream.table_uri(lake))
-    commits = every_commit(rows, stream.archive_uri(lake))
+def _every_entry(stream: Stream, commits: Sequence[CommitInfo]) -> list[LedgerEntry]:
     found = (parse_entry(c.user_metadata, c.version, stream.app_id) for c in commits)
     return [entry for entry in found if entry]
+
+
+def _last_of_earlier_topics(
+    entries: Sequence[LedgerEntry], commits: Sequence[CommitInfo]
+) -> Iterator[Mapping[TopicPartition, int]]:
+    """The positions that each earlier topic had last; none if a RESTORE set them back and nothing recorded them."""
+    restores = [commit.version for commit in commits if commit.is_restore]
+    for last, new in pairwise(entries):
+        if last.topic_id != new.topic_id:
+            yield {} if any(last.version < version < new.version for version in restores) else last.positions
+
+
+def _below(positions: Mapping[TopicPartition, int]) -> str:
+    each = (f"(partition = {tp.partition} AND offset < {position})" for tp, position in positions.items())
+    return f"({' OR '.join(each) or 'false'})"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.delta.files import CHANGE, FILE, TableAt, write_rows
+from kdi_assets.delta.files import CHANGE, FILE, TableAt, rows_at, write_rows
 from kdi_assets.delta.internals import as_json, path_of, removals, row_count, snapshot_with_metadata, version_of
 from kdi_assets.delta.transaction import Staged, staged_of
 from kdi_assets.ledger.dates import day_of
@@ -98,17 +98,20 @@ class OldRows:
 
     def _rows_in_files(self) -> Mapping[date, int]:
         """By the statistics of the files; counted if another writer left a file without statistics."""
-        from pyspark.sql import functions as F
-
         counted: Counter[date] = Counter()
         column = self._table.date_column
         for add in self._adds:
             if (in_file := row_count(add)) is None:
-                rows = self._table.rows_of(self._adds)
-                by_date = rows.groupBy(F.expr(day_of()).alias("day")).count().collect()
-                return {r["day"]: r["count"] for r in by_date}
+                return count_by_date(self._table.rows_of(self._adds))
             counted[date.fromisoformat(as_json(add)["add"]["partitionValues"][column])] += in_file
         return counted
+
+
+def count_by_date(rows: DataFrame) -> dict[date, int]:
+    """How many rows have each date."""
+    from pyspark.sql import functions as F
+
+    return {r["day"]: r["count"] for r in rows.groupBy(F.expr(day_of()).alias("day")).count().collect()}
 
 
 def old_rows(
@@ -158,7 +161,7 @@ def _rows_by_date(found: Iterable[Row]) -> dict[date, int]:
 
 def rows_with_files(spark: SparkSession, stream: Stream, uri: str, *, version: int, within: Bounds) -> DataFrame:
     """The rows of a table at a version, with ``_kdi_file: string``, the name of the row's file."""
-    table = spark.read.format("delta").option("versionAsOf", version).load(uri)
+    table = rows_at(spark, uri, version)
     # Filter by the columns themselves: only then Delta skips files by their statistics.
     bounded = table.where(bounds_sql(within, struct=stream.coordinates))
     return bounded.selectExpr("*", f"_metadata.file_name AS {FILE}")

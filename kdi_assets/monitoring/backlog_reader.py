@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.drain.snapshot import Snapshot, take_snapshot, truncation
-from kdi_assets.errors import KdiError
+from kdi_assets.errors import KdiError, Transient
 from kdi_assets.monitoring.backlog import Backlog as Backlog
 from kdi_assets.monitoring.backlog import PartitionBacklog as PartitionBacklog
 from kdi_assets.monitoring.ledger_cache import LedgerCache, RecentCommits
@@ -251,6 +251,9 @@ class _StreamNow:
 
     def with_first_messages(self, found: Watched | KdiError) -> _StreamNow:
         """Of a topic whose source knows no offsets."""
+        if isinstance(found, Transient):  # what waits is unknown, and not nothing
+            unknown = frozenset(self.topic.partitions if self.topic else ())
+            return replace(self, refusal=found, first=Waiting(unknown=unknown))
         if isinstance(found, KdiError):
             return replace(self, refusal=found)
         return replace(self, topic=found.snapshot.topic, snapshot=found.snapshot, first=found.first)

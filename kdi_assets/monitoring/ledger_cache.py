@@ -70,7 +70,7 @@ class LedgerCache:
         """
         uri, now = stream.table_uri(lake), (topic.topic_id, len(topic.partitions))
         before = self._tables.last(uri)
-        idle = before is not None and before.topic == now and before.idle_at == _ends(topic)
+        idle = before is not None and before.topic == now and before.idle_at == topic.ends
         self._versions.set_idle(uri, idle=idle)
         self._versions.set_idle(stream.dead_letters_uri(lake), idle=idle)
         known = self._tables.current(uri)
@@ -89,7 +89,7 @@ class LedgerCache:
     def set_idle(self, stream: Stream, lake: str, topic: TopicState, *, idle: bool) -> None:
         """Set whether a drain has nothing to do while the topic has these ends."""
         if known := self._tables.last(stream.table_uri(lake)):
-            known.idle_at = _ends(topic) if idle else None
+            known.idle_at = topic.ends if idle else None
 
     def recent(self, stream: Stream, lake: str) -> RecentCommits:
         """The summary of the newest ledger commits; empty if the log cannot be read."""
@@ -107,7 +107,3 @@ class LedgerCache:
     def _letters(self, stream: Stream, lake: str, ledger: LedgerState) -> LatestVersion | None:
         at = ledger.dead_letters_at
         return self._versions.of(stream.dead_letters_uri(lake), since=at.version) if at else None
-
-
-def _ends(topic: TopicState) -> dict[TopicPartition, int]:
-    return {tp: offsets.end for tp, offsets in topic.partitions.items()}

@@ -121,7 +121,7 @@ class Translator:
     def _condition(self, node: Node) -> str:
         found = self.sql(node, "boolean")
         if found.type != "boolean":
-            raise NotTranslated(f"{found.text} is no condition: JMESPath takes empty values for false; {BY_HAND}")
+            raise NotTranslated(f"{found.text} is not a condition: JMESPath takes empty values for false; {BY_HAND}")
         return f"coalesce({found.text}, false)" if found.may_be_null else found.text
 
     def _or(self, children: Sequence[Node], wanted: DeltaType) -> TypedSql:

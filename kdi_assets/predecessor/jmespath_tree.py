@@ -35,7 +35,7 @@ def parse_expression(text: str) -> Node:
         tree: Node = Parser().parse(text).parsed
         return tree
     except JMESPathError as wrong:
-        raise NotTranslated(f"is no JMESPath: {first_line(wrong)}") from wrong
+        raise NotTranslated(f"is not JMESPath: {first_line(wrong)}") from wrong
 
 
 def path_of(node: Node) -> Path | None:

@@ -133,7 +133,7 @@ def _split(line: str, where: str) -> list[str]:
     try:
         return shlex.split(line, comments=True)
     except ValueError as wrong:
-        why = f"is no command line: {str(wrong).lower()}"
+        why = f"is not a command line: {str(wrong).lower()}"
         raise CommandNotRead(where=where, why=why, right="the same command, with that line corrected") from wrong
 
 

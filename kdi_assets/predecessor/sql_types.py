@@ -58,7 +58,7 @@ def to_type(sql: TypedSql, wanted: DeltaType) -> str:
         case "micros", _:
             return to_type(TypedSql(f"unix_micros({text})", "long"), wanted)
         case (("instant" | "day"), _):
-            raise NotTranslated(f"a text of a time is no {ddl(wanted)}; {BY_HAND}")
+            raise NotTranslated(f"a text of a time cannot become {ddl(wanted)}; {BY_HAND}")
         case (("byte" | "short" | "integer" | "long"), ("timestamp" | "timestamp_ntz")):
             return to_type(TypedSql(f"timestamp_micros({text})", "timestamp"), wanted)
         case ("timestamp", _) if is_number(wanted):

@@ -149,7 +149,7 @@ def _drain_when(command: IngestCommand, found: ImportedFields) -> None:
         if (given := command.given(name)) is None:
             continue
         if not given.value.isdecimal() or (name == "min_bytes_per_file" and int(given.value) == 0):
-            found.notes.append(undecided(given, "is no number"))
+            found.notes.append(undecided(given, "is not a number"))
             continue
         value = int(given.value)
         when |= {"backlog_messages": None, fields[0]: value}

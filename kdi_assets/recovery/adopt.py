@@ -8,7 +8,7 @@ from kdi_assets.drain.errors import DeadLettersReplaced
 from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.recovery.context import ProposedPositions, ResolveContext, another_table
-from kdi_assets.sources.coordinates import keeps_timestamps, rows_at
+from kdi_assets.sources.coordinates import coordinates_at, keeps_timestamps
 from kdi_assets.sources.of_stream import source_of
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
@@ -60,7 +60,7 @@ def refuse_another_topic(context: ResolveContext) -> None:
     from pyspark.sql import functions as F
 
     stream, partitions, spark = context.stream, context.topic.partitions, context.session()
-    rows = rows_at(spark, stream, context.log.uri, version=context.log.version)
+    rows = coordinates_at(spark, stream, context.log.uri, version=context.log.version)
     has_timestamps = keeps_timestamps(context.log.schema, stream)
     dated = rows.where("offset IS NOT NULL" + (" AND timestamp IS NOT NULL" if has_timestamps else ""))
     newest = dated.groupBy("partition").agg(F.max("offset").alias("offset"), F.expr("max_by(timestamp, offset) AS row"))

@@ -14,7 +14,7 @@ from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.ledger.entry import unmoved_last_read
 from kdi_assets.ledger.erased import highest_erased
 from kdi_assets.ledger.errors import LedgerGap
-from kdi_assets.ledger.history import live_history
+from kdi_assets.ledger.history import history_of
 from kdi_assets.recovery.adopt import refuse_another_topic
 from kdi_assets.recovery.context import ProposedPositions, ResolveContext, in_utc
 from kdi_assets.recovery.errors import NothingToResolve
@@ -101,7 +101,7 @@ def refuse_over_erased(context: ResolveContext, after: Mapping[TopicPartition, i
         NothingToResolve: Kafka may still hold them.
     """
     stream, lake = context.stream, context.lake
-    history = live_history(context.log.uri, stream.app_id, archive_uri=stream.archive_uri(lake))
+    history = history_of(stream, lake)
     entries = history.entries if history else ()
     highest = highest_erased(stream.erased_uri(lake), entries, topic_id=context.topic.topic_id)
     for tp, at in sorted(after.items()):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kdi_assets.audit.audit import highest_offsets
-from kdi_assets.ledger.history import live_history
+from kdi_assets.ledger.history import history_of
 from kdi_assets.recovery.context import ProposedPositions, ResolveContext, another_table, in_utc
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.recovery.rewind import Target, at_version, refuse_odd_target
@@ -19,8 +19,7 @@ def way_back(context: ResolveContext) -> WayBack | None:
     """The edges to which positions can be set back; ``None`` if every offset is one."""
     if context.topic.as_of is None:
         return None
-    archive = context.stream.archive_uri(context.lake)
-    history = live_history(context.log.uri, context.stream.app_id, archive_uri=archive)
+    history = history_of(context.stream, context.lake)
     entries = history.entries[::-1] if history else ()
     return source_of(context.stream).way_back(context.topic, entries)
 
@@ -37,15 +36,15 @@ def rewind_to_spans(context: ResolveContext, way: WayBack, target: Target) -> Pr
         raise context.refusal("the log no longer shows which records were read", then=another_table(context.stream))
     known = context.positions
     if target.only is not None and target.only not in context.topic.partitions:
-        raise _expired(context, target.only, "of any offset")
+        raise _expired(context, [target.only], "of any offset")
     chosen = known if target.only is None else {target.only: known.get(target.only, 0)}
     wanted, where = _wanted(context, way, target, chosen)
     lower = {tp: at for tp, at in wanted.items() if at < chosen[tp]}
     back = way.to(lower) if lower else SetBack({})
     if not back.positions:
         raise context.refusal(f"nothing below the positions is {where}")
-    for tp, at in sorted(back.gone.items()):
-        raise _gone(context, tp, back.positions[tp], at)
+    if back.gone:
+        raise _gone(context, target, back)
     steps = ", ".join(f"[{at}, {known.get(tp, 0)}) of {tp}" for tp, at in sorted(back.positions.items()))
     reason = "; ".join((f"what is {where} is drained again: {steps}", *back.notes))
     return ProposedPositions(back.positions, reason, {"bookmarks": back.bookmarks})
@@ -61,32 +60,36 @@ def _wanted(
         return {target.only: target.offset}, f"at offset {target.offset} of {target.only} or later"
     if target.moment is not None:
         marks, since = context.ledger.entry.bookmarks if context.ledger.entry else {}, target.moment.timestamp() * 1000
-        for tp in expired:
-            if tp in marks and marks[tp].arrived >= since:
-                raise _expired(context, tp, f"of {in_utc(target.moment)} or later")
+        if gone := [tp for tp in expired if tp in marks and marks[tp].arrived >= since]:
+            raise _expired(context, gone, f"of {in_utc(target.moment)} or later")
         is_past = context.topic.as_of is None or target.moment < context.topic.as_of
         found = way.offsets_at(target.moment, listed) if is_past else {}
         return found, f"of {in_utc(target.moment)} or later"
     if target.version is not None:
         after = at_version(context, chosen, target.version)
-        for tp in expired:
-            if after[tp] < chosen[tp]:
-                raise _expired(context, tp, f"since version {target.version}")
+        if gone := [tp for tp in expired if after[tp] < chosen[tp]]:
+            raise _expired(context, gone, f"since version {target.version}")
         return {tp: after[tp] for tp in listed}, f"not in the table at version {target.version}"
     highest = highest_offsets(context.session(), context.stream, context.log.uri)
     return {tp: highest.get(tp, -1) + 1 for tp in listed}, "after the last row"
 
 
-def _expired(context: ResolveContext, tp: TopicPartition, which: str) -> NothingToResolve:
+def _expired(context: ResolveContext, gone: Sequence[TopicPartition], which: str) -> NothingToResolve:
     later = f"kdi history {context.stream.name}   (rewind to a later version or time, or another shard)"
-    return context.refusal(f"{tp} has expired, and its records {which} are gone", then=later)
+    have, their = ("has", "its") if len(gone) == 1 else ("have", "their")
+    names = ", ".join(map(str, gone))
+    return context.refusal(f"{names} {have} expired, and {their} records {which} are gone", then=later)
 
 
-def _gone(context: ResolveContext, tp: TopicPartition, at: int, held_from: int) -> NothingToResolve:
-    position, name = context.positions.get(tp, 0), context.stream.name
-    if held_from >= position:
-        detail, then = "no record below the position", f"kdi history {name}   (the rows so far stay as they are)"
-    else:
-        detail = f"all records only from offset {held_from} on"
-        then = f"kdi resolve {name} rewind --topic-partition {tp} --to {held_from}"
-    return context.refusal(f"{tp} would be read again from offset {at} on, and Kinesis holds {detail}", then=then)
+def _gone(context: ResolveContext, target: Target, back: SetBack) -> NothingToResolve:
+    details, commands, name = list[str](), list[str](), context.stream.name
+    for tp, held_from in sorted(back.gone.items()):
+        holds = "no record below the position"
+        if held_from < context.positions.get(tp, 0):
+            holds = f"all records only from offset {held_from} on"
+            commands.append(f"kdi resolve {name} rewind --topic-partition {tp} --to {held_from}")
+        details.append(f"{tp} would be read again from offset {back.positions[tp]} on, and Kinesis holds {holds}")
+    then = "; ".join(commands) or f"kdi history {name}   (the rows so far stay as they are)"
+    if target.only is None and back.positions.keys() - back.gone.keys():
+        then += "   (the other shards one by one, with --topic-partition)"
+    return context.refusal("; ".join(details), then=then)

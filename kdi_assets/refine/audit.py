@@ -12,6 +12,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import TableLog
 from kdi_assets.follow.upstream import UpstreamChanges
 from kdi_assets.refine.aggregate import groups
@@ -23,7 +24,6 @@ from kdi_assets.refine.errors import NotRecomputable
 from kdi_assets.refine.float_sums import float_sums
 from kdi_assets.refine.inputs import Inputs, in_dates
 from kdi_assets.refine.plan import RefinePlan
-from kdi_assets.refine.read import rows_at
 from kdi_assets.refine.transform import function_source
 from kdi_assets.refine.upsert import newest_states
 from kdi_assets.stream.refined_table import Aggregate, Append, Deduplicate, RefinedTableSpec, ReplaceDates, Upsert

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.delta.errors import OvertakenCommit
-from kdi_assets.delta.files import TableAt
+from kdi_assets.delta.files import TableAt, rows_at
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.markers import version_id
 from kdi_assets.delta.single_commit import CommitRequest, commit_behind
@@ -39,7 +39,7 @@ from kdi_assets.refine.errors import (
     BookmarksUnreadable,
     another_active,
 )
-from kdi_assets.refine.read import appended_rows, change_rows, rows_at
+from kdi_assets.refine.read import appended_rows, change_rows
 from kdi_assets.refine.spark_errors import spark_failures
 from kdi_assets.refine.stage import StagedChange, create_table, stage_change
 from kdi_assets.refine.table_change import Everything, Nothing, OfDates, TableChange

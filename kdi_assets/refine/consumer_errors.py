@@ -37,7 +37,7 @@ class RowsAppendedAgain(Terminal):
     upstream: str
 
     what_happened = (
-        "{table}: what is new in {upstream} cannot be told, so these are all of its rows, and the asset has committed "
+        "{table}: what is new in {upstream} is unknown, so these are all of its rows, and the asset has committed "
         "rows before: they would be there twice."
     )
     what_is_safe = "nothing was committed; rows and bookmark are as before."

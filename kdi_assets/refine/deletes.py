@@ -12,13 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.errors import CommitUnreadable, OvertakenCommit
+from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.internals import is_conflict
-from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.delta.single_commit import find_attempt
 from kdi_assets.errors import KdiError
 from kdi_assets.refine.bookmarks import changes_rows, read_bookmarks
 from kdi_assets.refine.columns import AT, SEQUENCE
-from kdi_assets.refine.read import rows_at, with_keys
+from kdi_assets.refine.read import with_keys
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert
 
 if TYPE_CHECKING:
@@ -82,9 +83,7 @@ def record_deletes(
     Raises:
         OvertakenCommit: Another refinement recorded deletes meanwhile.
     """
-    spark = deletes.sparkSession
-    deletes = _recorded_now(deletes)
-    log = TableLog.open(uri)
+    deletes, log = _recorded_now(deletes), TableLog.open(uri)
     # Without a pinned version all rows are computed again, so the deletes that are recorded must be replaced.
     outdated = pinned is None and log is not None and log.data_files.num_rows > 0
     if not count and not outdated and (again is None or pinned is None):
@@ -93,21 +92,25 @@ def record_deletes(
     appends = again is None and log is not None and _appends(log, pinned, remember_days)
     rows = deletes
     if not appends and pinned is not None:
-        before = _remembered(spark, uri, pinned, remember_days)
-        keys = tuple(c for c in deletes.columns if c not in (RECORDED_AT, SEQUENCE, AT))
-        before = before if again is None else with_keys(before, again, keys, others=True)
-        rows = before.unionByName(deletes, allowMissingColumns=True)
-    _write(uri, rows, version=newest + 1, attempt_id=attempt_id, overwrites=not appends)
-    found = find_attempt(uri, after=newest, attempt_id=attempt_id)
-    if found is None:
-        raise AssertionError(f"{uri}: the commit of attempt {attempt_id} is not in its log")
+        rows = _with_remembered(deletes, uri, pinned, again, remember_days)
+    found = _write(uri, rows, newest=newest, attempt_id=attempt_id, overwrites=not appends)
     if appends and found.version != newest + 1:
         # It may have put others in place of the recorded ones, by another definition.
         raise OvertakenCommit(uri=uri, version=found.version - 1, operation="other deletes")
     return found.version
 
 
-def _write(uri: str, rows: DataFrame, *, version: int, attempt_id: str, overwrites: bool) -> None:
+def _with_remembered(
+    deletes: DataFrame, uri: str, pinned: int, again: DataFrame | None, remember_days: int | None
+) -> DataFrame:
+    """The deletes, and those that are recorded already of keys that were not all read again."""
+    before = _remembered(deletes.sparkSession, uri, pinned, remember_days)
+    keys = tuple(c for c in deletes.columns if c not in (RECORDED_AT, SEQUENCE, AT))
+    before = before if again is None else with_keys(before, again, keys, others=True)
+    return before.unionByName(deletes, allowMissingColumns=True)
+
+
+def _write(uri: str, rows: DataFrame, *, newest: int, attempt_id: str, overwrites: bool) -> CommitInfo:
     from py4j.protocol import Py4JJavaError
 
     marked = rows.write.format("delta").option("userMetadata", json.dumps({"attempt_id": attempt_id}))
@@ -117,8 +120,12 @@ def _write(uri: str, rows: DataFrame, *, version: int, attempt_id: str, overwrit
     except Py4JJavaError as failed:
         # Another refinement of the table records its deletes: a lost race, as at the commit of the rows.
         if is_conflict(failed):
-            raise OvertakenCommit(uri=uri, version=version, operation="other deletes") from failed
+            raise OvertakenCommit(uri=uri, version=newest + 1, operation="other deletes") from failed
         raise
+    found = find_attempt(uri, after=newest, attempt_id=attempt_id)
+    if found is None:
+        raise AssertionError(f"{uri}: the commit of attempt {attempt_id} is not in its log")
+    return found
 
 
 def _appends(log: TableLog, pinned: int | None, remember_days: int | None) -> bool:

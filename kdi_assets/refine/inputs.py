@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.delta.files import TableAt
+from kdi_assets.delta.files import TableAt, rows_at
 from kdi_assets.delta.internals import bytes_of
 from kdi_assets.follow.upstream import UpstreamChanges
 from kdi_assets.refine.plan import RefinePlan
-from kdi_assets.refine.read import FEED_COLUMNS, appended_rows, change_rows, rows_at, with_keys
+from kdi_assets.refine.read import FEED_COLUMNS, appended_rows, change_rows, with_keys
 from kdi_assets.refine.transform import keeps_date, transform
 from kdi_assets.stream.refined_table import RefinedTableSpec, ReplaceDates
 

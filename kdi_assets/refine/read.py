@@ -42,11 +42,6 @@ def change_rows(spark: SparkSession, changes: UpstreamChanges) -> DataFrame:
     return reader.option("startingVersion", first).option("endingVersion", last).load(changes.uri)
 
 
-def rows_at(spark: SparkSession, uri: str, version: int) -> DataFrame:
-    """All rows of a table at a version."""
-    return spark.read.format("delta").option("versionAsOf", version).load(uri)
-
-
 @contextmanager
 def one_task(spark: SparkSession, *, wanted: bool) -> Iterator[None]:
     """Plan for few rows: a shuffle gives one task all of them, and plans stay as they are.

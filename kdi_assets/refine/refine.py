@@ -128,12 +128,7 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, inputs: Inputs) -
         plan = _created(plan, context, computed)
     with spark_failures(table.name, "opening the table"):
         at_plan = TableAt.open(spark, context.uri, plan.version)
-    if not same_columns(computed.change.rows, at_plan):
-        refuse_frozen_columns(table, computed.change.rows.schema, at_plan.schema)
-        if plan.kind != "rebuild":
-            raise HasOtherColumns(
-                ", ".join(other_columns(computed.change.rows.schema, at_plan.schema)) or "in another order"
-            )
+    _refuse_other_columns(plan, table, computed.change.rows, at_plan)
     unmet = _unmet(table, computed.change.rows)
     with spark_failures(table.name, "writing rows"):
         staged = stage_change(computed.change, at_plan, by_date=table.by_date)
@@ -160,6 +155,15 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, inputs: Inputs) -
         version = commit_behind(plan.version, spark, staged.staged, request, follow=follow)
     context.at("committed")
     return replace(entry, version=version)
+
+
+def _refuse_other_columns(plan: RefinePlan, table: RefinedTableSpec, rows: DataFrame, at_plan: TableAt) -> None:
+    """Only a rebuild may change the columns, and not those that are frozen."""
+    if same_columns(rows, at_plan):
+        return
+    refuse_frozen_columns(table, rows.schema, at_plan.schema)
+    if plan.kind != "rebuild":
+        raise HasOtherColumns(", ".join(other_columns(rows.schema, at_plan.schema)) or "in another order")
 
 
 def _created(plan: RefinePlan, context: RefineContext, computed: Computed) -> RefinePlan:

@@ -34,10 +34,18 @@ from kdi_assets.stream.refined_table import OFFSETS, Upsert
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql.window import WindowSpec
 
 DELETES = "_kdi_deletes"
 _NEW, _LATE = "_kdi_is_new", "_kdi_late"
+
+
+def _in_order(mode: Upsert) -> WindowSpec:
+    """The changes of a key, the oldest first."""
+    from pyspark.sql import Window
+
+    return Window.partitionBy(*mode.keys).orderBy(SEQUENCE, f"{AT}.partition", f"{AT}.offset")
 
 
 def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tuple[TableChange, DataFrame]:
@@ -70,22 +78,27 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
     held = with_keys(inputs.rows_in(files), keys, mode.keys)
     if other := other_columns(new.drop(DELETES).schema, _without_ends(held, mode).schema):
         raise HasOtherColumns(", ".join(other))
-    known = _known_changes(held, new, mode)
-    if mode.scd_type == 2:
-        known = known.unionByName(_as_changes(_proven_deletes(held, mode), new))
-    if deletes is not None:
-        known = known.unionByName(_as_changes(with_keys(deletes, keys, mode.keys), new))
+    recorded = with_keys(deletes, keys, mode.keys) if deletes is not None else None
+    known = _known_changes(held, recorded, new, mode)
     both = known.withColumn(_NEW, F.lit(False)).unionByName(new.withColumn(_NEW, F.lit(True)))
     counted = Observation()
-    ordered = _ordered(both, mode)
-    ordered = ordered.observe(counted, F.count_if(_LATE).alias("late"), F.count_if(_NEW).alias("new"))
-    states, unknown = _states(ordered, mode), None
-    if CARRIED in states.columns:
-        unknown = Observation()
-        now = "true" if mode.scd_type == 1 else f"{TO} IS NULL"
-        lacks = f"coalesce(exists(map_values({CARRIED}), change -> change IS NULL), false)"
-        states = states.observe(unknown, F.expr(f"count_if({now} AND {lacks})").alias("rows"))
+    late_and_new = F.count_if(_LATE).alias("late"), F.count_if(_NEW).alias("new")
+    ordered = _ordered(both, mode).observe(counted, *late_and_new)
+    states, unknown = _counting_unknown_values(_states(ordered, mode), mode)
     return TableChange(states, OfKeys(keys, unique, files), counted=counted, unknown=unknown), new
+
+
+def _counting_unknown_values(states: DataFrame, mode: Upsert) -> tuple[DataFrame, Observation | None]:
+    """Count the newest rows that have a value which no message had, as ``rows``; ``None`` if no row can have one."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    if CARRIED not in states.columns:
+        return states, None
+    unknown = Observation()
+    now = "true" if mode.scd_type == 1 else f"{TO} IS NULL"
+    lacks = f"coalesce(exists(map_values({CARRIED}), change -> change IS NULL), false)"
+    return states.observe(unknown, F.expr(f"count_if({now} AND {lacks})").alias("rows")), unknown
 
 
 def newest_states(rows: DataFrame, mode: Upsert) -> DataFrame:
@@ -123,11 +136,14 @@ def deletes_of(changes: DataFrame, mode: Upsert) -> DataFrame:
     return changes.where(DELETES).select(*mode.keys, SEQUENCE, AT).distinct()
 
 
-def _known_changes(rows: DataFrame, like: DataFrame, mode: Upsert) -> DataFrame:
-    """The changes that made the rows of the table, without deletes."""
+def _known_changes(rows: DataFrame, deletes: DataFrame | None, like: DataFrame, mode: Upsert) -> DataFrame:
+    """The changes that made the rows of the table, and the deletes that are known of them."""
     from pyspark.sql import functions as F
 
-    return _without_ends(rows, mode).withColumn(DELETES, F.lit(False)).select(*like.columns)
+    known = _without_ends(rows, mode).withColumn(DELETES, F.lit(False)).select(*like.columns)
+    if mode.scd_type == 2:
+        known = known.unionByName(_as_changes(_proven_deletes(rows, mode), like))
+    return known if deletes is None else known.unionByName(_as_changes(deletes, like))
 
 
 def _without_ends(rows: DataFrame, mode: Upsert) -> DataFrame:
@@ -187,7 +203,7 @@ def _ordered(changes: DataFrame, mode: Upsert) -> DataFrame:
     if _NEW not in changes.columns:
         changes = changes.withColumn(_NEW, F.lit(True))
     # One specification for all, also where the order makes no difference: Spark sorts and buffers the rows once.
-    in_order = Window.partitionBy(*mode.keys).orderBy(SEQUENCE, F.col(f"{AT}.partition"), F.col(f"{AT}.offset"))
+    in_order = _in_order(mode)
     of_key = in_order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     known_until = F.max(F.expr(f"IF({_NEW}, NULL, {SEQUENCE})")).over(of_key)
     found = {
@@ -256,8 +272,7 @@ def _with_carried_values(ordered: DataFrame, mode: Upsert) -> DataFrame:
 
     columns = [c for c in kept_columns(ordered.columns, mode) if c not in (*mode.keys, SEQUENCE, AT, CARRIED)]
     columns = [c for c in columns if not c.startswith("_kdi_")]
-    so_far = Window.partitionBy(*mode.keys).orderBy(SEQUENCE, F.col(f"{AT}.partition"), F.col(f"{AT}.offset"))
-    so_far = so_far.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    so_far = _in_order(mode).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     own = F.struct(F.col(SEQUENCE).alias("sequence"), F.col(AT).alias("sequence_at"))
     unknown = F.coalesce(F.map_keys(CARRIED), F.array().cast("array<string>"))
     values, origins = {}, []

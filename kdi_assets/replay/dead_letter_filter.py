@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.formats.rules import literal
-from kdi_assets.ledger.history import live_history
+from kdi_assets.ledger.history import history_of
 from kdi_assets.ledger.letters import DeadLetterState, dead_letters_with_state
-from kdi_assets.sources.coordinates import bounds_sql
+from kdi_assets.sources.coordinates import ranges_sql
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class DeadLetterFilter:
         conditions += [f"date <= DATE'{self.last}'"] if self.last else []
         conditions += [f"reason = {literal(self.reason)}"] if self.reason else []
         conditions += [f"field = {literal(self.field)}"] if self.field else []
-        conditions += [bounds_sql({self.offsets.topic_partition: self.offsets})] if self.offsets else []
+        conditions += [ranges_sql([self.offsets])] if self.offsets else []
         return " AND ".join(f"({condition})" for condition in conditions) or "true"
 
     def options(self) -> str:
@@ -120,7 +120,7 @@ def count_dead_letters(
     session: Callable[[], SparkSession], stream: Stream, lake: str, letter_filter: DeadLetterFilter
 ) -> DeadLetterCounts:
     """Count the letters that match the filter, by date, state and reason."""
-    history = live_history(stream.table_uri(lake), stream.app_id, archive_uri=stream.archive_uri(lake))
+    history = history_of(stream, lake)
     if history is None:
         return DeadLetterCounts()
     letters = dead_letters_with_state(session(), stream, lake, history).where(letter_filter.sql())

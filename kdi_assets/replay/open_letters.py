@@ -15,7 +15,7 @@ from kdi_assets.ledger.letters import OUTCOME, WITHHELD, dead_letters_with_state
 from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.replay.report import Tally
-from kdi_assets.sources.coordinates import DIGEST_SQL, bounds_sql, rows_at
+from kdi_assets.sources.coordinates import DIGEST_SQL, coordinates_at, ranges_sql
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _rows_of(letters: DataFrame, transaction: ReplayTransaction, ranges: tuple[O
     from pyspark.sql import functions as F
 
     ledger, key = transaction.ledger, list(transaction.message_key)
-    rows = rows_at(transaction.spark, transaction.stream, ledger.uri, version=ledger.version)
-    rows = rows.where(bounds_sql({r.topic_partition: r for r in ranges})).select(*key)
+    rows = coordinates_at(transaction.spark, transaction.stream, ledger.uri, version=ledger.version)
+    rows = rows.where(ranges_sql(ranges)).select(*key)
     both = rows.join(letters.select(*key), key, "left_semi")
     return both.distinct().withColumn(HAS_ROW, F.lit(True))

@@ -64,11 +64,9 @@ def replay_dates(
                 raise _missing(stream, messages, first, last, flags)
             return replay(transaction, messages, empty, at=at, accept_dead_letters=accept_dead_letters)
 
-    options = f"{' --leave-missing' if leave_missing else ''}{flags}{'' if previews else ' --yes'}"
-    again = f"kdi replay {stream.name} --from {first} --to {last}{options}"
-    report = run_transaction(
-        stream, lake, session, "replay", body, command=again, empty=empty, run_id=run_id, dry_run=previews
-    )
+    missing = " --leave-missing" if leave_missing else ""
+    again = f"kdi replay {stream.name} --from {first} --to {last}{missing}{flags}{'' if previews else ' --yes'}"
+    report = run_transaction(stream, lake, session, "replay", body, again, empty=empty, run_id=run_id, dry_run=previews)
     if report is empty:
         raise NothingDrained(stream=stream.name)
     return report

@@ -56,9 +56,7 @@ def replay_letters(
             return replay(transaction, messages, empty, at=at)
 
     command = f"kdi dead-letters replay {stream.name}{letter_filter.options()}{'' if dry_run else ' --yes'}"
-    return run_transaction(
-        stream, lake, session, "replay", body, command=command, empty=empty, run_id=run_id, dry_run=dry_run
-    )
+    return run_transaction(stream, lake, session, "replay", body, command, empty=empty, run_id=run_id, dry_run=dry_run)
 
 
 def discard_letters(
@@ -98,4 +96,4 @@ def discard_letters(
 
     options = f"{letter_filter.options()} --because {quote(because)}{'' if dry_run else ' --yes'}"
     command = f"kdi dead-letters discard {stream.name}{options}"
-    return run_transaction(stream, lake, session, "discard", body, command=command, empty=empty, dry_run=dry_run)
+    return run_transaction(stream, lake, session, "discard", body, command, empty=empty, dry_run=dry_run)

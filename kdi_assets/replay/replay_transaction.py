@@ -91,8 +91,8 @@ def run_transaction(
     session: Callable[[], SparkSession],
     kind: Kind,
     body: Callable[[ReplayTransaction], ReplayReport],
-    *,
     command: str,
+    *,
     empty: ReplayReport,
     run_id: str = "",
     dry_run: bool = False,
@@ -112,18 +112,9 @@ def run_transaction(
     hearing = nullcontext(_nobody) if dry_run else heard_by_listeners(kind, stream, lake, session, run_id=run_id)
     with hearing as heard, refused_to(command):
 
-        def look() -> tuple[Snapshot, LedgerState, LiveHistory] | None:
-            snapshot = take_snapshot(stream, lake)
-            ledger, pending = _drained_ledger(stream, lake, snapshot, kind), snapshot.position_commit
-            if ledger is None:
-                return None
-            if pending and not dry_run:
-                commit_positions(session(), pending, stream, lake, ledger=ledger, topic=snapshot.topic)
-                raise OvertakenCommit(uri=ledger.uri, version=ledger.version + 1, operation="our commit of positions")
-            return snapshot, ledger, history_at(ledger, stream, lake)
-
         def attempt() -> ReplayReport:
             with jvm_loss_named(stream):
+                look = partial(_look, stream, lake, session, kind, dry_run=dry_run)
                 looked = until_won(look, lost=OvertakenCommit, most=COMMIT_ATTEMPTS)
                 if looked is None:
                     return empty
@@ -134,6 +125,24 @@ def run_transaction(
 
         lost = (OvertakenCommit, StagedFilesGone, DeadLettersGone)
         return until_won(attempt, lost=lost, gives_up=partial(another_active, stream.name))
+
+
+def _look(
+    stream: Stream, lake: str, session: Callable[[], SparkSession], kind: Kind, *, dry_run: bool
+) -> tuple[Snapshot, LedgerState, LiveHistory] | None:
+    """Ledger and history of one version; ``None`` if nothing was drained yet.
+
+    Raises:
+        OvertakenCommit: Positions had to be committed first, and what was read is older than that commit.
+    """
+    snapshot = take_snapshot(stream, lake)
+    ledger, pending = _drained_ledger(stream, lake, snapshot, kind), snapshot.position_commit
+    if ledger is None:
+        return None
+    if pending and not dry_run:
+        commit_positions(session(), pending, stream, lake, ledger=ledger, topic=snapshot.topic)
+        raise OvertakenCommit(uri=ledger.uri, version=ledger.version + 1, operation="our commit of positions")
+    return snapshot, ledger, history_at(ledger, stream, lake)
 
 
 def _drained_ledger(stream: Stream, lake: str, snapshot: Snapshot, kind: Kind) -> LedgerState | None:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.audit.coverage import coverage
 from kdi_assets.audit.offsets_in_spark import covered_sql
+from kdi_assets.delta.files import rows_at
 from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.rules.verdict import ROW, VERDICTS
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.ledger.dates import day_of
 from kdi_assets.ledger.letters import WITHHELD
-from kdi_assets.ledger.rewrite import MESSAGE, rows_of_messages
+from kdi_assets.ledger.rewrite import MESSAGE, count_by_date, rows_of_messages
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.replay.open_letters import HAS_ROW, PREVIOUS, WRONG_SHARD, open_letters, tallies_by
 from kdi_assets.replay.replay_transaction import ReplayTransaction
@@ -225,8 +226,7 @@ def read_from_letters(transaction: ReplayTransaction, letter_filter: DeadLetterF
 
 
 def _table(transaction: ReplayTransaction) -> DataFrame:
-    ledger = transaction.ledger
-    return transaction.spark.read.format("delta").option("versionAsOf", ledger.version).load(ledger.uri)
+    return rows_at(transaction.spark, transaction.ledger.uri, transaction.ledger.version)
 
 
 def _between(first: date, last: date) -> str:
@@ -255,9 +255,6 @@ def _tallies(frame: DataFrame) -> dict[bool, Tally]:
 
 
 def _missing(transaction: ReplayTransaction, missing_frame: DataFrame, first: date, last: date) -> Missing:
-    from pyspark.sql import functions as F
-
     tally, of_dates = _tallies(missing_frame), _table(transaction).where(_between(first, last))
     rows = rows_of_messages(of_dates, transaction.stream, missing_frame.where(f"NOT {IS_LETTER}"))
-    by_date = {r["day"]: r["count"] for r in rows.groupBy(F.expr(day_of()).alias("day")).count().collect()}
-    return Missing((tally[False] + tally[True]).count, tally[True].count, by_date)
+    return Missing((tally[False] + tally[True]).count, tally[True].count, count_by_date(rows))

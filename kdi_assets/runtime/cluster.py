@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from kdi_assets.runtime.errors import LakeNotShared
+from kdi_assets.runtime.spark_failures import failure_of
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -49,6 +50,6 @@ def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:
     try:
         spark.read.text(probe.as_uri()).count()
     except (PySparkException, Py4JJavaError) as unread:
-        raise LakeNotShared(lake=lake) from unread
+        raise LakeNotShared(lake=lake, detail=failure_of(unread).root) from unread
     finally:
         probe.unlink()

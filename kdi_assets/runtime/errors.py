@@ -122,10 +122,14 @@ class LakeNotShared(Terminal):
     """The lake is a folder, and an executor does not see what the driver writes there."""
 
     lake: str
+    detail: str
 
-    what_happened = "the lake is the folder {lake}, and an executor of the cluster does not see it."
+    what_happened = "the lake is the folder {lake}, and an executor of the cluster does not see it: {detail}"
     what_is_safe = "nothing was read or written."
-    what_to_run = "KDI_LAKE=s3://bucket/lake    (or mount this folder at the same path on every machine of the cluster)"
+    what_to_run = (
+        "the same command again   (with KDI_LAKE on s3://, abfss://, gs:// or hdfs://, or mount this folder at the "
+        "same path on every machine of the cluster)"
+    )
 
 
 class DriverDiffers(Terminal):

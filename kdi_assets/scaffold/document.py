@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from kdi_assets.config.folder import DOCUMENT_NAMES, FOLDER_TYPE, display_path
+from kdi_assets.config.folder import DOCUMENT_NAMES, FOLDER_TYPE, display_path, document_in
 from kdi_assets.config.loader import TOPIC_TABLE, read_streams
 from kdi_assets.config.yaml_documents import parse
 from kdi_assets.scaffold.date_candidates import KAFKA, Candidate
@@ -75,14 +75,14 @@ def document_file(folder: Path, table: str, *, topic: str) -> Path:
     Raises:
         NothingProposed: The file exists, or a document above it hides the files below it.
     """
-    if above := _loaded_file(folder):
+    if above := document_in(folder):
         types = {
             d.type for d in parse(above.read_text(encoding="utf-8", errors="replace"), display_path(above)).documents
         }
         if FOLDER_TYPE not in types:
             raise _occupied(topic, above, "ends the search for documents, so none below its folder would be loaded")
     own = folder / _NOT_IN_FILES.sub("_", table.rpartition("/")[2])
-    if existing := _loaded_file(own):
+    if existing := document_in(own):
         raise _occupied(topic, existing, "exists already and stays as it is")
     return own / DOCUMENT_NAMES[0]
 
@@ -125,10 +125,6 @@ def percent(part: int, whole: int) -> str:
     if 0 < part * 1000 < whole:
         return "<0.1%"
     return f"{min(99.9, 100 * part / whole):.1f}%" if part else "0%"
-
-
-def _loaded_file(folder: Path) -> Path | None:
-    return next((folder / name for name in DOCUMENT_NAMES if (folder / name).is_file()), None)
 
 
 def _occupied(topic: str, file: Path, why: str) -> NothingProposed:

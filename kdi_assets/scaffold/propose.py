@@ -99,7 +99,7 @@ def sample_topic(cluster: Cluster, topic: str, *, count: int) -> TopicSample:
         tombstones = f"has only tombstones, {len(found.messages):,} in the sample"
         detail = tombstones if found.messages else "has no committed message"
         why = f"topic {topic!r} of Kafka cluster {cluster.name} {detail}: a schema needs messages with values."
-        run = "the same command after its producer has published; or write the document by hand (docs/streams.md)"
+        run = "the same command after its producer has published; or write the document by hand (docs/documents.md)"
         raise NothingProposed(topic=topic, why=why, run=run)
     return found
 

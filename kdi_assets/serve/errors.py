@@ -111,7 +111,7 @@ class AddressWrong(Terminal):
 
     target: str
 
-    what_happened = "{target}: the url of the document, or the value that it refers to, is no PostgreSQL address."
+    what_happened = "{target}: the url of the document, or the value that it refers to, is not a PostgreSQL address."
     what_is_safe = "no request was sent."
     what_to_run = "kdi serve {target}   (first correct it: postgresql://user@host:port/database)"
 

@@ -15,6 +15,9 @@ from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kdi_assets.serve.duckdb_file import DuckDbServing
+    from kdi_assets.serve.postgres.serve import PostgresServing
+
 
 def serve(
     served: ServedTableSpec,
@@ -46,17 +49,25 @@ def serve(
     """
     folder = home or Settings.from_environment().home
     with listening("serve", served, lake, session, run_id=run_id) as heard:
-        if isinstance(served.into, Postgres):
-            from kdi_assets.serve.postgres.connection import database_of
-            from kdi_assets.serve.postgres.serve import PostgresServing
-
-            database = database_of(served.into, home=folder)
-            serving = PostgresServing(served, served.into, database, lake, session, report, at)
-            done = serving.run(rebuild=rebuild)
-        else:
-            from kdi_assets.serve.duckdb_file import DuckDbServing
-
-            done = DuckDbServing(served, served.into, folder, lake, report, at).run(rebuild=rebuild)
+        done = _serving(served, folder, lake, session, report, at).run(rebuild=rebuild)
         if done.kind != "nothing":
             heard(FollowerWrite(done.version, done.upserted))
     return done
+
+
+def _serving(
+    served: ServedTableSpec,
+    home: Path,
+    lake: str,
+    session: Callable[[], SparkSession],
+    report: Callable[[str], None],
+    at: Callable[[str], None],
+) -> PostgresServing | DuckDbServing:
+    if isinstance(served.into, Postgres):
+        from kdi_assets.serve.postgres.connection import database_of
+        from kdi_assets.serve.postgres.serve import PostgresServing
+
+        return PostgresServing(served, served.into, database_of(served.into, home=home), lake, session, report, at)
+    from kdi_assets.serve.duckdb_file import DuckDbServing
+
+    return DuckDbServing(served, served.into, home, lake, report, at)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.delta.files import rows_at
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 
 
-def rows_at(spark: SparkSession, stream: Stream, uri: str, *, version: int) -> DataFrame:
+def coordinates_at(spark: SparkSession, stream: Stream, uri: str, *, version: int) -> DataFrame:
     """``coordinates`` of every row of the table at a version."""
-    table = spark.read.format("delta").option("versionAsOf", version).load(uri)
+    table = rows_at(spark, uri, version)
     return table.select(*coordinates(table, stream))
 
 
@@ -102,10 +103,15 @@ def bounds_sql(bounds: Bounds, *, struct: str = "") -> str:
     Args:
         struct: The path of the struct that holds ``partition`` and ``offset``; empty if they are columns.
     """
+    return ranges_sql((r for _, r in sorted(bounds.items())), struct=struct)
+
+
+def ranges_sql(ranges: Iterable[OffsetRange], *, struct: str = "") -> str:
+    """The same of ranges, of which several may be of one topic partition."""
     at = f"{quoted_path(struct)}." if struct else ""
     parts = (
-        f"({at}partition = {tp.partition} AND {at}offset >= {r.start} AND {at}offset < {r.end})"
-        for tp, r in sorted(bounds.items())
+        f"({at}partition = {r.topic_partition.partition} AND {at}offset >= {r.start} AND {at}offset < {r.end})"
+        for r in ranges
     )
     return " OR ".join(parts) or "false"
 

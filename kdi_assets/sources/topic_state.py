@@ -43,6 +43,11 @@ class TopicState:
     retention: Retention | None = None
 
     @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """The end of each topic partition, exclusive."""
+        return {tp: offsets.end for tp, offsets in self.partitions.items()}
+
+    @property
     def numbers_end(self) -> int:
         """The end of its numbers, exclusive: those of shards have holes, and begin anywhere."""
         return 1 + max(tp.partition for tp in self.partitions)

@@ -77,7 +77,7 @@ class Capability:
 
 
 _FOLLOWS, _ALERTS = "refined-tables.md#in-dagster", "operations.md#alerts"
-_ERASES, _METRICS = "operations.md#what-is-made-of-the-table", "metrics.md#gauges"
+_ERASES, _METRICS = "erase.md#what-is-made-of-the-table", "metrics.md#gauges"
 
 CAPABILITIES: tuple[Capability, ...] = (
     Capability(
@@ -86,7 +86,7 @@ CAPABILITIES: tuple[Capability, ...] = (
         stream=Has(
             "the sensor `lag_<cluster>` does it, when a limit of `drain_when` is reached",
             "kdi drain TABLE",
-            "streams.md#drain_when",
+            "streams.md#when-a-run-starts",
         ),
         refined=Has("the sensor `follow` does it, when a table upstream has new rows", "kdi refine TABLE", _FOLLOWS),
         served=Has("the sensor `follow` does it, when the Delta table has new rows", "kdi serve TABLE", _FOLLOWS),
@@ -98,7 +98,7 @@ CAPABILITIES: tuple[Capability, ...] = (
     Capability(
         "cron",
         "Can it run at fixed times?",
-        stream=Has("`drain_when: {cron: …}`", page="streams.md#drain_when"),
+        stream=Has("`drain_when: {cron: …}`", page="streams.md#when-a-run-starts"),
         refined=Has("`cron`", page=_FOLLOWS),
         served=Has("`cron`", page=_FOLLOWS),
         announced=Lacks("a version is announced as soon as it is committed; the stream's `cron` decides when that is"),
@@ -136,7 +136,7 @@ CAPABILITIES: tuple[Capability, ...] = (
     ),
     Capability(
         "alerts",
-        "Who is told when it stands still?",
+        "Who is alerted when it stands still?",
         stream=Has("the lag sensor sends to `KDI_ALERT_WEBHOOK`", page=_ALERTS),
         refined=Has("the sensor `downstream_alerts` sends to `KDI_ALERT_WEBHOOK`", page=_ALERTS),
         served=Has("the same, except for tables in the embedded server, which may not run", page=_ALERTS),
@@ -274,7 +274,7 @@ CAPABILITIES: tuple[Capability, ...] = (
     Capability(
         "erase",
         "How do a person's rows leave?",
-        stream=Has("rows, dead letters and removed rows", "kdi erase TABLE", "operations.md#erase-a-persons-messages"),
+        stream=Has("rows, dead letters and removed rows", "kdi erase TABLE", "erase.md"),
         refined=Has("refines the table, and looks for rows that are left", "kdi erase STREAM", _ERASES),
         served=Has("deletes the rows in the database", "kdi erase STREAM", _ERASES),
         announced=Has(

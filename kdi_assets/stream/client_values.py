@@ -43,7 +43,7 @@ def client_value(value: object) -> object:
     written = all(text and isinstance(text, str) for text in value.values())
     if not written or value.keys() not in ({"env"}, {"aws_secret"}, {"aws_secret", "key"}):
         right = "e.g. {env: KAFKA_PASSWORD}, or {aws_secret: prod/kafka, key: password}"
-        raise wrong(f"{value!r} names no environment variable", right)
+        raise wrong(f"{value!r} does not name an environment variable", right)
     return value
 
 

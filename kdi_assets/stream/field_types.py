@@ -120,6 +120,9 @@ def matching(pattern: str, said: str, right: str) -> AfterValidator:
     return AfterValidator(full_match(pattern, said, right))
 
 
+AWS_REGION = matching(r"[a-z]{2}(-[a-z]+)+-\d", "is not a region of AWS", "e.g. eu-central-1")
+
+
 def not_blank(right: str) -> AfterValidator:
     """Text that is not only blanks."""
 
@@ -253,5 +256,5 @@ def _next_offsets(value: dict[object, object]) -> dict[object, object]:
             if not isinstance(number, int) or isinstance(number, bool) or number < 0:
                 raise wrong(f"{{{partition}: {offset}}} is not a topic partition and offset", "e.g. {0: 1200, 1: 0}")
     if not value:
-        raise wrong("names no topic partition", "e.g. {0: 1200, 1: 0}, or earliest")
+        raise wrong("does not say where to begin", "e.g. {0: 1200, 1: 0}, or earliest")
     return value

@@ -125,8 +125,8 @@ class StreamFields(Declared):
     topic: Annotated[TopicName, Field(examples=["web_requests"])]
     """The Kafka topic."""
     table: Annotated[TablePath, Field(examples=["bronze/web_requests"])]
-    """The table's path below the lake's root ($KDI_LAKE). It is the name of the stream and its asset. The dead letters
-    are beside it, at the same path with _dead_letters."""
+    """The table's path below the lake's root ($KDI_LAKE). It names the stream and its asset. Beside it are the dead
+    letters, at the same path with _dead_letters."""
     record_ddl: Annotated[Sql, Field(default="", validation_alias="schema", examples=["id bigint, at timestamp"])]
     """Spark DDL of the message's record. Fields of the message that it does not name are left out. Text and bytes have
     one column, `value` by default; envelope has three; avro and protobuf take no schema; with a JSON Schema it is
@@ -224,10 +224,10 @@ class StreamFields(Declared):
     renamed_from: Annotated[TablePath, Field(examples=["bronze/old_name"])] = ""
     """The table's path before it was renamed. Nothing is drained until its folders are moved."""
     max_records: Annotated[int, Field(strict=True, ge=1, examples=[5_000_000])] = 5_000_000
-    """Most offsets of one plan, gaps included, over all topic partitions. It limits the size of a commit."""
+    """The most offsets in one plan, gaps included, over all topic partitions. It limits the size of a commit."""
     max_bytes: Annotated[int | None, Field(strict=True, ge=1, examples=[500_000_000])] = None
-    """Most bytes of keys and values of one plan, uncompressed. They are estimated from the last drains, and before the
-    first drain from a few messages; the plan itself has exact offsets."""
+    """The most bytes of keys and values in one plan, uncompressed. They are estimated from the last drains, and before
+    the first drain from a few messages; the plan itself has exact offsets."""
     target_file_size: Annotated[int | None, Field(strict=True, ge=1_048_576, examples=[134_217_728])] = None
     """Bytes of the Parquet files that a drain writes: rows of one date are collected up to this size, and larger files
     are split. Without it, each task writes a file for each date. Upkeep compacts to this size, by default 128 MiB."""

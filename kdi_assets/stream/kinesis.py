@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from kdi_assets.stream.field_types import ConnectionName, Declared, matching, wrong
+from kdi_assets.stream.field_types import AWS_REGION, ConnectionName, Declared, matching, wrong
 from kdi_assets.stream.source_struct import KINESIS, SourceStruct
 
 OUR_CONSUMERS = "kdi_"
@@ -43,11 +43,7 @@ class KinesisRegion(Declared):
 
     name: Annotated[ConnectionName, Field(examples=["main"])]
     """The name that streams use for the connection."""
-    region: Annotated[
-        str,
-        matching(r"[a-z]{2}(-[a-z]+)+-\d", "is not a region of AWS", "e.g. eu-central-1"),
-        Field(examples=["eu-central-1"]),
-    ]
+    region: Annotated[str, AWS_REGION, Field(examples=["eu-central-1"])]
     """The region of the streams."""
     endpoint: Annotated[
         str,

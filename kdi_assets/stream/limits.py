@@ -45,7 +45,8 @@ def cron_expression(value: str | None) -> str | None:
     try:
         longest_interval(value, datetime.now(UTC))
     except CroniterBadDateError:
-        raise wrong(f"{value!r} names no day that there is", 'e.g. "0 * * * *" for every hour (UTC)') from None
+        said = f"{value!r} never comes: it is not a calendar day"
+        raise wrong(said, 'e.g. "0 * * * *" for every hour (UTC)') from None
     return value
 
 
@@ -62,10 +63,10 @@ class DrainWhen(Declared):
     cron: Annotated[str | None, AfterValidator(cron_expression), Field(examples=["0 * * * *"])] = None
     """Times (UTC) at which the backlog is drained, whatever its size. The other limits then apply only if given."""
     time_to_loss_seconds: Annotated[float, Field(strict=True, ge=0, examples=[3600])] = 3600
-    """A run starts when retention will delete a message of the backlog within so many seconds. If retention is short,
-    it starts at half of it. This ignores min_gap_seconds and the cron."""
+    """A run starts this many seconds before retention deletes a message of the backlog. If retention is short, it
+    starts at half of it. This ignores min_gap_seconds and the cron."""
     min_gap_seconds: Annotated[float, Field(strict=True, ge=0, examples=[10])] = 10
-    """Least time between two run requests: the longer, the fewer and larger the files."""
+    """The shortest time between two requests for a run: a longer one makes fewer and larger files."""
 
     @model_validator(mode="before")
     @classmethod

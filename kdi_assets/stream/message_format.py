@@ -83,7 +83,7 @@ class Envelope(Declared):
 def _character(value: str) -> str:
     """One character that may be a quote or an escape."""
     if len(value) != 1 or value.isalnum() or value in "\r\n\0 ":
-        raise wrong(f"{value!r} is not such a character", "one that is no letter, digit or blank")
+        raise wrong(f"{value!r} is not such a character", "a character that is not a letter, digit or blank")
     return value
 
 

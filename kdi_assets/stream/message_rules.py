@@ -145,7 +145,7 @@ class ColumnContract(Declared):
     """Rows with columns that the table does not have. evolve: all rows are computed again, with them; freeze: the run
     stops before it commits."""
     types: Annotated[ColumnPolicy, Field(examples=["freeze"])] = "evolve"
-    """Rows with columns of another type, or without a column of the table. evolve and freeze as above."""
+    """Rows with columns of another type, or without a column of the table. evolve and freeze as for new_columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +181,9 @@ class DeadLetterLimit(Declared):
 
     share: Annotated[Share, Field(examples=[0.1])] = 0.5
     """Share of dead letters among the rows and dead letters of one plan; tombstones and filtered messages do not count.
-    1 is no limit."""
+    1 switches the limit off."""
     count: Annotated[int, Field(strict=True, ge=0, examples=[1000])] = 100
-    """So many dead letters of one plan are always allowed."""
+    """This many dead letters of one plan are always allowed, whatever their share."""
 
     def is_passed_by(self, dead_letters: int, *, of: int) -> bool:
         """Whether so many dead letters are too many, among so many rows and dead letters."""

@@ -110,7 +110,7 @@ class Deduplicate(Declared):
     order_by: Annotated[Sql, Field(examples=["at"])] = OFFSET
     """Spark SQL over the rows: among rows with the same keys and date, the one with the lowest value is kept."""
     window: Annotated[Days, Field(examples=["2 days"])] = 1
-    """A row is a duplicate of rows of its own date and of the dates before it, so many dates in all."""
+    """How many dates: a row is a duplicate of rows of its own date and of the dates before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,10 +293,10 @@ class RefinedTableSpec(Declared):
     """In place of `sql`: module:function of a function that gets the DataFrames of `from`, in their order, and returns
     a DataFrame."""
     partition_by: Annotated[Literal["date"] | None, Field(examples=["date"])] = "date"
-    """date: the rows that the mode makes have a column `date`, of type date, by which table and asset are partitioned;
-    null: the table has no partitions."""
+    """date: the rows that the mode makes have a column `date`, of type date, by which table and asset are partitioned,
+    so `by` or `column_list` has it; null: the table has no partitions."""
     start: Annotated[Day, Field(examples=["2020-01-01"])] = date(2020, 1, 1)
-    """The first date of the asset's partitions."""
+    """The first date of the asset's partitions; not before the first date of the upstream tables."""
     expectations: Annotated[
         Mapping[ExpectationName, Expectation],
         Field(examples=[{"requests_are_counted": {"sql": "requests > 0", "then": "fail"}}]),
@@ -306,12 +306,14 @@ class RefinedTableSpec(Declared):
     contract: Annotated[ColumnContract, Field(examples=[{"new_columns": "freeze", "types": "freeze"}])] = (
         ColumnContract()
     )
-    """What happens if the rows get other columns than the table has."""
+    """What happens if the rows get other columns than the table has, because a document or an upstream table
+    changed."""
     cron: Annotated[str | None, AfterValidator(cron_expression), Field(examples=["0 * * * *"])] = None
     """Times (UTC) at which what is new is refined. Without it, a run starts as soon as an upstream table has new
     rows."""
     freshness: Annotated[FreshnessLimits | None, Field(examples=[{"warn": "1 hour", "fail": "6 hours"}])] = None
-    """How old the newest materialization may be. It makes a freshness policy in Dagster."""
+    """How old the newest materialization may be, and how long something new upstream may wait. It makes a freshness
+    policy in Dagster."""
     target_file_size: Annotated[int | None, Field(strict=True, ge=1_048_576, examples=[134_217_728])] = None
     """Bytes of the Parquet files that upkeep makes of small files, by default 128 MiB."""
     upkeep: Annotated[Upkeep, Field(examples=[{"small_files": 50, "cluster_by": ["session_id"]}])] = Upkeep()

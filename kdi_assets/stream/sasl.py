@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from kdi_assets.stream.aws_secrets import FromSecretsManager
 from kdi_assets.stream.client_values import ClientValue, FromEnvironment, SecretValue
-from kdi_assets.stream.field_types import Declared, full_match, matching, wrong
+from kdi_assets.stream.field_types import AWS_REGION, Declared, full_match, matching, wrong
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
 AWS_MSK_IAM = "AWS_MSK_IAM"
@@ -33,11 +33,11 @@ def _extensions(value: dict[str, str]) -> dict[str, str]:
     for name, text in value.items():
         _extension_name(name)
         if "," in text or not text.isprintable():
-            raise wrong(f"{name}: {text!r} is no value of an extension", "text without commas")
+            raise wrong(f"{name}: {text!r} is not a value of an extension", "text without commas")
     return value
 
 
-_extension_name = full_match(r"(?!auth$)[A-Za-z]+", "is no name of an extension", "letters, e.g. logicalCluster")
+_extension_name = full_match(r"(?!auth$)[A-Za-z]+", "is not a name of an extension", "letters, e.g. logicalCluster")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,7 @@ class Sasl(Declared):
         dict[str, str], AfterValidator(_extensions), Field(examples=[{"logicalCluster": "lkc-1234"}])
     ] = field(default_factory=dict)
     """OAUTHBEARER: what the brokers want to know besides the token, by name."""
-    region: Annotated[
-        str,
-        matching(r"[a-z]{2}(-[a-z]+)+-\d", "is not a region of AWS", "e.g. eu-central-1"),
-        Field(examples=["eu-central-1"]),
-    ] = ""
+    region: Annotated[str, AWS_REGION, Field(examples=["eu-central-1"])] = ""
     """AWS_MSK_IAM: the region of the cluster."""
 
     @model_validator(mode="after")

@@ -118,7 +118,7 @@ def _one_target(value: object) -> object:
 def _target(written: WrittenTarget, info: ValidationInfo) -> ServeTarget:
     target = written.postgres or written.duckdb
     if target is None:
-        raise wrong("names no table", "e.g. {postgres: {table: daily_usage}}")
+        raise wrong("does not name a table", "e.g. {postgres: {table: daily_usage}}")
     return target
 
 

@@ -32,7 +32,7 @@ class Upkeep(Declared):
         Seconds,
         Field(validation_alias="closed_after", json_schema_extra={"default": "6 hours"}, examples=["6 hours"]),
     ] = 6 * HOURS
-    """A date is closed when nothing was written to it for so long. Closed dates are compacted as soon as two of their
+    """A date is closed when nothing was written to it for this time. Closed dates are compacted as soon as two of their
     files are small."""
     small_files: Annotated[int, Field(strict=True, ge=2, examples=[50])] = 50
     """A date that is still written to is compacted when it has more small files than this. A file is small below half

@@ -64,7 +64,8 @@ class WrittenJson(OfRegistry):
         if self.registry and self.schema_file:
             raise wrong("names a registry and a schema_file", "keep one of them")
         if self.validate and not (self.registry or self.schema_file):
-            raise wrong("is to validate and names no schema", "e.g. schema_file: order.schema.json, or registry: main")
+            said = "validates, and does not name a schema"
+            raise wrong(said, "e.g. schema_file: order.schema.json, or registry: main")
         return self
 
 
@@ -89,7 +90,7 @@ class WrittenAvro(OfRegistry):
         if self.reader and not self.schemas:
             raise wrong("names a reader for one schema", "remove the line")
         if self.container and not self.schema_file:
-            said = "is a container and names no schema_file that its records become"
+            said = "is a container, and does not name the schema_file that its records become"
             raise wrong(said, "e.g. avro: {container: true, schema_file: orders.avsc}")
         return self
 
@@ -112,7 +113,7 @@ class WrittenProtobuf(OfRegistry):
         if [bool(self.registry), bool(self.descriptor_file), bool(self.proto_file)].count(True) != 1:
             raise wrong("takes one of registry, descriptor_file and proto_file", "e.g. descriptor_file: orders.desc")
         if not self.message and not self.registry:
-            raise wrong("names no message", "e.g. message: shop.Order")
+            raise wrong("does not name a message", "e.g. message: shop.Order")
         return self
 
 

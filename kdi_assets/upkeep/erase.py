@@ -101,11 +101,12 @@ def erase(
             _delete(selection, found, at)
         return replace(report, version=entry.version, committed=entry)
 
-    def gives_up(race: KdiError) -> AnotherDrainActive:
-        detail, command = race.message_parts()[0], f"kdi erase {stream.name} --where CONDITION"
-        return AnotherDrainActive(stream=stream.name, detail=detail, command=command)
+    return until_won(attempt, lost=(OvertakenCommit, StagedFilesGone), gives_up=partial(_another_active, stream))
 
-    return until_won(attempt, lost=(OvertakenCommit, StagedFilesGone), gives_up=gives_up)
+
+def _another_active(stream: Stream, race: KdiError) -> AnotherDrainActive:
+    detail, command = race.message_parts()[0], f"kdi erase {stream.name} --where CONDITION"
+    return AnotherDrainActive(stream=stream.name, detail=detail, command=command)
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kdi_assets.config.refined_documents import upstream_first, upstream_names
+from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import TableLog
 from kdi_assets.errors import KdiError
 from kdi_assets.refine.deletes import deletes_are_replaceable, deletes_are_unused
-from kdi_assets.refine.read import rows_at
 from kdi_assets.refine.refine import refine
 from kdi_assets.serve.serve import serve
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert

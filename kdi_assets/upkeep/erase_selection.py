@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.audit.coverage import coverage
 from kdi_assets.audit.offsets_in_spark import covered_sql
+from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.cached_messages import cached
-from kdi_assets.ledger.dates import day_of
 from kdi_assets.ledger.entry import Erasure
 from kdi_assets.ledger.erased import erased_offsets
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import letters_without_rows
 from kdi_assets.ledger.positions import LedgerState
-from kdi_assets.ledger.rewrite import MESSAGE, rows_of_messages
+from kdi_assets.ledger.rewrite import MESSAGE, count_by_date, rows_of_messages
 from kdi_assets.runtime.spark_internals import written_again
 from kdi_assets.sources.coordinates import DIGEST_SQL, Bounds, bounds_sql, coordinates
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
@@ -189,12 +189,9 @@ class EraseSelection:
         return found.unionByName(matching.join(found, list(MESSAGE), "left_anti"))
 
     def _counted(self, frame: DataFrame, removed: DataFrame, bounds: Bounds) -> ErasedMessages:
-        from pyspark.sql import functions as F
-
         begin = coverage(self.history.entries).begin
         table = self._table().where(bounds_sql(bounds, struct=self.stream.coordinates))
         rows = rows_of_messages(table, self.stream, frame)
-        by_date = rows.groupBy(F.expr(day_of()).alias("day")).count().collect()
         first = rows.select(*coordinates(rows, self.stream)).where("index = 0")
         became_rows, of_rows = self._tally(first.where(covered_sql(begin)))
         dead_letters, of_letters = self._tally(self._counting_letters(frame).where(covered_sql(begin)))
@@ -202,7 +199,7 @@ class EraseSelection:
             frame=frame,
             removed=removed,
             bounds=bounds,
-            rows_by_date={r["day"]: r["count"] for r in sorted(by_date, key=lambda r: str(r["day"]))},
+            rows_by_date=dict(sorted(count_by_date(rows).items(), key=lambda counted: str(counted[0]))),
             became_rows=became_rows,
             dead_letters=dead_letters,
             digest=of_rows ^ of_letters,
@@ -232,14 +229,14 @@ class EraseSelection:
         return counts, digest
 
     def _table(self) -> DataFrame:
-        return self.spark.read.format("delta").option("versionAsOf", self.ledger.version).load(self.ledger.uri)
+        return rows_at(self.spark, self.ledger.uri, self.ledger.version)
 
     def _stored_letters(self) -> DataFrame | None:
         """All records of the dead-letter table but those of an earlier topic; ``None`` if there is no such table."""
         log = TableLog.open(self.stream.dead_letters_uri(self.lake))
         if log is None:
             return None
-        stored = self.spark.read.format("delta").option("versionAsOf", log.version).load(log.uri)
+        stored = rows_at(self.spark, log.uri, log.version)
         return stored.where(not_of_other_topics(self.history, self.topic_id))
 
     def _below_positions(self) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
 from kdi_assets.settings import Settings
-from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
+from tests.formats.fake_registry import RunningRegistry, ask_at_once, fake_registry
 from tests.typed import Kdi, typed
 
 

@@ -32,7 +32,7 @@ from kdi_assets.stream.stream import Cluster
 from tests.conftest import DrivenFactory
 from tests.documents import stream, written
 from tests.driven import web_requests_document
-from tests.kafka_doors import SECRETS, Doors, broker_with_doors
+from tests.kafka.doors import SECRETS, Doors, broker_with_doors
 from tests.typed import Kdi
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from kdi_assets.dev.s3_server import start_s3_server
-from tests.kinesis import KinesisEndpoint, kinesis_client
+from tests.kinesis.endpoint import KinesisEndpoint, kinesis_client
 from tests.unit.kinesis_contract.conftest import kinesis  # noqa: F401
 from tests.unit.kinesis_contract.test_contract_of_consumers import *  # noqa: F403
 from tests.unit.kinesis_contract.test_contract_of_records import *  # noqa: F403

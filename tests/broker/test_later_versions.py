@@ -11,12 +11,12 @@ from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.stream.message_format import JsonRegistry, ProtobufRegistry, RegistrySchemas
 from kdi_assets.stream.message_rules import Contract
-from tests.avro_bytes import datum
 from tests.conftest import DrivenFactory
 from tests.driven import AS_DECODED
-from tests.fake_registry import RunningRegistry
-from tests.framed import framed
-from tests.registered import FIRST, SECOND, SUBJECT, THIRD, in_avro, in_protobuf, of_avro, order
+from tests.formats.avro_bytes import datum
+from tests.formats.fake_registry import RunningRegistry
+from tests.formats.framed import framed
+from tests.formats.registered import FIRST, SECOND, SUBJECT, THIRD, in_avro, in_protobuf, of_avro, order
 
 NESTED = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}, {"name": "X", "type": "int"}]}
 HOSTILE: dict[str, Any] = {

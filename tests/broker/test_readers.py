@@ -49,6 +49,9 @@ def test_spark_delta_rs_and_duckdb_read_what_was_produced(driven: DrivenFactory)
     for read in (_by_spark, _by_delta_rs, _by_duckdb):
         assert read(web).cast(SCHEMA).sort_by([("partition", "ascending"), ("offset", "ascending")]).equals(expected)
     assert web.audit().complete
+    protocol = DeltaTable(web.uri).protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 7)
+    assert set(protocol.writer_features or ()) == {"changeDataFeed", "invariants", "appendOnly"}
 
 
 def _row(message: Produced) -> dict[str, Any]:

@@ -13,14 +13,12 @@ from confluent_kafka.admin import ResourceType
 from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
 from kdi_assets.drain.plan_errors import RetentionPassedPosition
 from kdi_assets.monitoring.backlog_reader import BacklogReader
+from kdi_assets.sensors.alerts import Alerts
+from kdi_assets.sensors.memory import Memory, TrackedIncident
 from kdi_assets.settings import Settings
-from sensors.alerts import Alerts
-from sensors.memory import Memory, TrackedIncident
 from tests.conftest import DrivenFactory
-from tests.dagster.test_alerts import Webhook, webhook
 from tests.faults.topics import configure
-
-__all__ = ["webhook"]
+from tests.receivers.webhook import Webhook
 
 KEPT_MS, LOST_SECONDS, STREAMS = 12_000, 120.0, 10
 

@@ -14,8 +14,8 @@ from dagster._core.definitions.asset_daemon_cursor import AssetDaemonCursor  # o
 from kdi_assets.audit.audit import AuditReport
 from kdi_assets.components.names import check_key, dates, table_key
 from kdi_assets.components.table_asset import Audit, table_asset
+from kdi_assets.resources.spark import SparkResource
 from kdi_assets.stream.stream import CheckName, DateWindow, Stream
-from resources.spark import SparkResource
 from tests.dagster.fakes import ScriptedDrain, a_commit, a_stream, assets_of, materialize, no_audit, run
 
 BRONZE = a_stream(date_window=DateWindow(ahead_days=0))  # the latest date is today: the only one that eager() looks at

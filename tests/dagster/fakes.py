@@ -24,9 +24,9 @@ from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.replay.row_diff import Change
+from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
 from kdi_assets.stream.stream import CheckName, Cluster, OffsetRange, Stream, TopicPartition
-from resources.spark import SparkResource
 
 UNREACHABLE = BrokerUnreachable(cluster="main", bootstrap_servers="127.0.0.1:1", detail="refused")
 AN_ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("a location"), "a repository"), "a job")

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from threading import Event
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -18,6 +14,8 @@ from kdi_assets.errors import KdiError
 from kdi_assets.monitoring.backlog import Backlog, State
 from kdi_assets.monitoring.follower_rows import FollowerRow
 from kdi_assets.refine.errors import ChangedByOthers, UpstreamMissing
+from kdi_assets.sensors import alerts, downstream_alerts
+from kdi_assets.sensors.memory import read_cursor, write_cursor
 from kdi_assets.serve.errors import DatabaseUnavailable
 from kdi_assets.settings import Settings
 from kdi_assets.stream.capabilities import TableKind
@@ -25,10 +23,8 @@ from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
 from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 from kdi_assets.stream.stream import Stream, TopicPartition
-from sensors import alerts, downstream_alerts
-from sensors.memory import read_cursor, write_cursor
-from tests.dagster.test_lag_sensor import Cluster
-from tests.http_server import QuietHandler, serving
+from tests.dagster.sensors.scripted_cluster import Cluster
+from tests.receivers.webhook import Webhook
 from tests.table_by_hand import TableByHand
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
@@ -36,51 +32,6 @@ pytestmark = pytest.mark.usefixtures("lake_in_environment")
 LOST = RetentionPassedPosition(
     stream="bronze/orders", topic_partition=TopicPartition("orders", 0), position=10, earliest=25
 )
-
-
-@dataclass
-class Webhook:
-    """A server that keeps what it receives; ``answer`` 0 means no answer."""
-
-    received: list[dict[str, Any]] = field(default_factory=list)
-    answer: int = 200
-    let_go: Event = field(default_factory=Event)
-    server: str = ""
-
-    @property
-    def url(self) -> str:
-        return f"{self.server}/services/secret"
-
-    @property
-    def told(self) -> list[tuple[str, str, str]]:
-        """Stream, kind, and event of every incident that it accepted."""
-        return [(i["stream"], i["kind"], i["event"]) for message in self.received for i in message["incidents"]]
-
-
-@pytest.fixture
-def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
-    webhook = Webhook()
-
-    class Handler(QuietHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if not webhook.answer:
-                webhook.let_go.wait(30)
-                return
-            if webhook.answer == 200:
-                webhook.received.append(body)
-            self.send_response(webhook.answer)
-            self.send_header("Location", "/elsewhere")
-            self.end_headers()
-
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-
-    with serving(Handler) as webhook.server:
-        monkeypatch.setenv("KDI_ALERT_WEBHOOK", webhook.url)
-        yield webhook
-        webhook.let_go.set()
 
 
 @dataclass
@@ -213,7 +164,7 @@ def test_a_failed_delivery_is_said_without_the_address_which_is_a_secret(
 
     assert "the webhook answered 500" in refused
     assert "no answer from the webhook (URLError)" in silent
-    assert "is no http or https address" in wrong
+    assert "is not an http or https address" in wrong
     assert "secret" not in refused + silent + wrong + repr(Settings.from_environment())
 
 

@@ -17,14 +17,14 @@ import pytest
 from dagster import DagsterInstance, DagsterRun
 from playwright.sync_api import Browser, Page, Request
 
-from examples.parts import BIN, WORKSPACE, State
+from demo.parts import BIN, WORKSPACE, State
 from kdi_assets.dev.broker import QUICK_START, free_port
 from kdi_assets.dev.s3_server import ACCESS_KEY, start_s3_server
 from kdi_assets.runtime.processes import Child
 from tests.browser import conftest as ui
 from tests.browser.site import START_SECONDS, answers
 from tests.conftest import CHECKOUT
-from tests.secrets import KEYS, files_with_keys
+from tests.storage.secrets import KEYS, files_with_keys
 from tests.waiting import wait_until
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -52,7 +52,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start(home: Path) -> Iterator[Start]:
-    """Starts a module of the examples on that state, and ends it with the test."""
+    """Starts a module of the demo on that state, and ends it with the test."""
     with starting(home) as start:
         yield start
 
@@ -92,7 +92,7 @@ def read_until(process: subprocess.Popen[str], text: str) -> list[str]:
 
 
 def test_an_interrupted_demo_stops_every_process_it_started(start: Start, home: Path) -> None:
-    process = start("examples.demo")
+    process = start("demo.kafka")
     read_until(process, "Kafka answers")
     assert State(home).users()
 
@@ -111,9 +111,9 @@ def test_the_demo_drains_two_waves_and_the_audit_accounts_for_every_offset(start
     Pass: exit code 0, three dates, 250,000 messages published, the queries' rows are the table's, in the lake and in
     PostgreSQL, no process is left.
     """
-    process = start("examples.demo")
+    process = start("demo.kafka")
     begin = read_until(process, "Kafka answers")
-    refused, _ = (cleaning := start("examples.clean")).communicate(timeout=60)
+    refused, _ = (cleaning := start("demo.clean")).communicate(timeout=60)
     output, _ = process.communicate(timeout=900)
     output = "".join(begin) + output
 
@@ -128,7 +128,7 @@ def test_the_demo_drains_two_waves_and_the_audit_accounts_for_every_offset(start
     assert "silver/sessions 3 dates, gold/daily_usage 3 dates" in output
     assert State(home).users() == []
 
-    cleaned, _ = (cleaning := start("examples.clean")).communicate(timeout=60)
+    cleaned, _ = (cleaning := start("demo.clean")).communicate(timeout=60)
     assert cleaning.returncode == 0, cleaned
     assert not any((home / folder).exists() for folder in ("broker", "lake", "dagster", "postgres"))
 
@@ -147,7 +147,7 @@ def test_cleaning_stops_the_database_that_a_killed_process_left(start: Start, ho
     server = int((home / "postgres" / "postmaster.pid").read_text().split()[0])
     ran_on = psutil.pid_exists(server)
 
-    output, _ = (cleaning := start("examples.clean")).communicate(timeout=60)
+    output, _ = (cleaning := start("demo.clean")).communicate(timeout=60)
 
     assert (ran_on, cleaning.returncode, psutil.pid_exists(server)) == (True, 0, False), output
     assert not (home / "postgres").exists()
@@ -166,7 +166,7 @@ class EndedDemo:
 def demo_on_s3(home: Path) -> EndedDemo:
     """One for both tests of it."""
     with starting(home) as start:
-        output, _ = (process := start("examples.demo", "--s3")).communicate(timeout=900)
+        output, _ = (process := start("demo.kafka", "--s3")).communicate(timeout=900)
         return EndedDemo(State(home, on_s3=True), process.returncode, output)
 
 

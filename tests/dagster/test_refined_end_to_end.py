@@ -15,8 +15,8 @@ from dagster import DagsterInstance
 from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.definitions import defs
+from kdi_assets.sensors.follow import NAME
 from kdi_assets.settings import Settings
-from sensors.follow import NAME
 from tests.dagster.fakes import Selected, assets_of, events, materialize, today, yesterday
 from tests.documents import written
 from tests.typed import Kdi, typed

@@ -25,16 +25,16 @@ from kdi_assets.components.topics import topic_assets
 from kdi_assets.drain.drain import drain
 from kdi_assets.monitoring.backlog_reader import read_backlogs
 from kdi_assets.replay.replay_letters import replay_letters
+from kdi_assets.resources.spark import SparkResource
+from kdi_assets.sensors.lag import lag_sensor
 from kdi_assets.settings import Settings
 from kdi_assets.stream.message_rules import DeadLetterLimit
 from kdi_assets.stream.stream import Cluster, DrainWhen, Stream
-from resources.spark import SparkResource
-from sensors.lag import lag_sensor
 from tests.conftest import TopicFactory
 from tests.dagster.fakes import Selected, assets_of, events, materialize, tick, today, yesterday
 from tests.driven import web_requests
 from tests.kafka_log import Publisher
-from tests.predecessor_table import COORDINATES, MICROS, PredecessorTable
+from tests.predecessor.table import COORDINATES, MICROS, PredecessorTable
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 

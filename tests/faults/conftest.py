@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 import pytest
 
+from kdi_assets.dev.s3_server import S3Server
 from kdi_assets.settings import Settings
 from tests.faults.doomed_drain import Doom, Doomed, HasTable
-from tests.faults.guarded import Guarded, guarded_broker
+from tests.faults.kafka.guarded import Guarded, guarded_broker
 from tests.faults.warm_driver import WarmDriver
 
 
@@ -23,11 +24,26 @@ def topic_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def warm_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmDriver]:
+def local_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmDriver]:
     """A driver that outlives the processes that are killed; a test that stops it starts its own."""
     driver = WarmDriver(tmp_path_factory.mktemp("home"))
     yield driver
     driver.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_driver(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmDriver]:
+    """The same with S3's client."""
+    driver = WarmDriver(tmp_path_factory.mktemp("home"), {**s3_server.environment(), "KDI_LAKE": "s3://tests"})
+    yield driver
+    driver.stop()
+
+
+@pytest.fixture
+def warm_driver(request: pytest.FixtureRequest, lake_in: str) -> WarmDriver:
+    """The driver that reaches the test's lake."""
+    driver: WarmDriver = request.getfixturevalue("s3_driver" if lake_in == "s3" else "local_driver")
+    return driver
 
 
 @pytest.fixture

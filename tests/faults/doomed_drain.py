@@ -51,7 +51,7 @@ MISSED = 99
 def processes() -> ForkServerContext:
     """Processes forked from one that has imported everything, and holds nothing that a fork would break."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "tests.faults.dagster_site"])
+    context.set_forkserver_preload([__name__, "tests.faults.systems.dagster_site"])
     return context
 
 

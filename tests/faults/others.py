@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
+from typing import TYPE_CHECKING, Protocol
 
 import boto3
 from deltalake import DeltaTable
 
 from tests.driven import DrivenStream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Table(Protocol):
+    """The table of a stream, of Kafka or Kinesis."""
+
+    @property
+    def uri(self) -> str: ...
+    @property
+    def session(self) -> Callable[[], SparkSession]: ...
 
 
 def optimize(web: DrivenStream) -> None:
@@ -37,7 +51,7 @@ def merge(web: DrivenStream) -> None:
     )
 
 
-def checkpoint(web: DrivenStream) -> None:
+def checkpoint(web: Table) -> None:
     DeltaTable(web.uri).create_checkpoint()
 
 
@@ -60,7 +74,7 @@ def constrain_letters(web: DrivenStream) -> None:
     web.session().sql(f"ALTER TABLE delta.`{letters}` ADD CONSTRAINT placed CHECK (offset >= 0)")
 
 
-def alter(web: DrivenStream) -> None:
+def alter(web: Table) -> None:
     DeltaTable(web.uri).alter.set_table_properties({"mine": "yes"}, raise_if_not_exists=False)
 
 
@@ -82,11 +96,11 @@ def vacuum_by_spark(web: DrivenStream) -> None:
         spark.conf.unset(check)
 
 
-def restore(web: DrivenStream, version: int = 1) -> None:
+def restore(web: Table, version: int = 1) -> None:
     DeltaTable(web.uri).restore(version)
 
 
-def restore_by_spark(web: DrivenStream, version: int = 1) -> None:
+def restore_by_spark(web: Table, version: int = 1) -> None:
     web.session().sql(f"RESTORE TABLE delta.`{web.uri}` TO VERSION AS OF {version}")
 
 

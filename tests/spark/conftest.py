@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.served import ROWS, ServedDelta
+from tests.tables.served import ROWS, ServedDelta
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from kdi_assets.cli.check import check
 from kdi_assets.settings import Settings
-from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
+from tests.formats.fake_registry import RunningRegistry, ask_at_once, fake_registry
 
 STREAMS = """type: kdi_assets.components.KafkaCluster
 attributes: {name: main, bootstrap_servers: "localhost:9092"}

@@ -21,8 +21,8 @@ from kdi_assets.predecessor.command import Given
 from kdi_assets.predecessor.message_fields import ddl_lines
 from kdi_assets.predecessor.transforms import translate_transforms
 from kdi_assets.settings import Settings
-from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
-from tests.predecessor_calls import AVRO, CALLS, columns_type, write_tables
+from tests.formats.fake_registry import RunningRegistry, ask_at_once, fake_registry
+from tests.predecessor.calls import AVRO, CALLS, columns_type, write_tables
 from tests.typed import typed
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.json import JsonDecoder
 from kdi_assets.stream.message_format import Json, SchemaFile
-from tests.verdicts import Verdict, Verdicts, verdicts_of
+from tests.formats.verdicts import Verdict, Verdicts, verdicts_of
 
 pytestmark = pytest.mark.core
 
@@ -156,7 +156,7 @@ def test_a_map_with_keys_that_are_no_strings_is_refused(spark: SparkSession) -> 
     with pytest.raises(FormatMistake) as refused:
         JsonDecoder().record_type("id int, deep array<struct<m: map<int, string>>>")
 
-    assert refused.value.message == "deep[].m has keys that are no strings, as JSON's are"
+    assert refused.value.message == "deep[].m has keys that are not strings, as JSON's are"
 
 
 ORDER = SchemaFile(

@@ -17,7 +17,7 @@ from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.stream.message_format import Avro, Csv, SchemaFile, Text
 from kdi_assets.stream.message_rules import Rest, Route, TombstonePolicy
 from kdi_assets.stream.stream import Stream
-from tests.avro_bytes import datum
+from tests.formats.avro_bytes import datum
 from tests.judged import Message, judged, stream_of
 
 DDL = "kind string, id int, n string"

@@ -225,7 +225,7 @@ def test_a_run_attaches_once_and_leaves_nothing_attached(driver: Driver) -> None
 
     answer = driver.answer("""
 import dagster as dg
-from resources.spark import SparkResource
+from kdi_assets.resources.spark import SparkResource
 
 @dg.asset
 def one(spark: SparkResource):
@@ -371,7 +371,7 @@ def test_however_the_driver_ends_nothing_of_it_stays_and_its_clients_are_told(
     driver = start_driver()
     jvm = driver.jvm()
     body = f"""
-from resources.spark import SparkResource
+from kdi_assets.resources.spark import SparkResource
 resource = SparkResource()
 try:
     with resource.watched():

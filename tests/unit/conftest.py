@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 from kdi_assets.announce.status import AnnouncedStatus
 from kdi_assets.monitoring import follower_rows
 from tests.documents import SERVED, refined, stream, written
-from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
+from tests.formats.fake_registry import RunningRegistry, ask_at_once, fake_registry
 from tests.typed import Kdi, typed
 
 

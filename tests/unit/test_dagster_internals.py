@@ -12,7 +12,7 @@ from typing import Any
 import dagster
 import pytest
 
-from resources.dagster_internals import MODULES_OF_RUNS, serve_grpc
+from kdi_assets.resources.dagster_internals import MODULES_OF_RUNS, serve_grpc
 
 ADAPTER = "resources/dagster_internals.py"
 _LAUNCHER = "dagster._core.launcher"
@@ -38,7 +38,7 @@ USED: Mapping[str, Sequence[str]] = {
         "dagster._core.storage.event_log.base.EventLogStorage.get_asset_check_execution_history",
     ],
     "MODULES_OF_RUNS": MODULES_OF_RUNS,
-    "resources.run_launcher": [
+    "kdi_assets.resources.run_launcher": [
         f"{_LAUNCHER}.CheckRunHealthResult",
         f"{_LAUNCHER}.DefaultRunLauncher.supports_check_run_worker_health",
         f"{_LAUNCHER}.DefaultRunLauncher.check_run_worker_health",

@@ -35,7 +35,9 @@ NOT_OF_THE_JVM = frozenset({"sparkContext", "defaultParallelism"})
 """Public names of PySpark that look like Java's."""
 
 
-@pytest.mark.parametrize("folder", ["kdi_assets", "resources", "sensors", "examples", "benchmarks", "supply_chain"])
+@pytest.mark.parametrize(
+    "folder", ["kdi_assets", "resources", "sensors", "demo", "examples", "benchmarks", "supply_chain"]
+)
 def test_only_the_adapters_use_what_is_not_public(folder: str) -> None:
     texts = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / folder).rglob("*.py")}
     modules = {path: ast.parse(text) for path, text in texts.items() if HINT.search(text)}

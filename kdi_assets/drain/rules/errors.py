@@ -123,7 +123,7 @@ class SchemaDisagrees(Terminal):
         alter = sql_command(f"ALTER TABLE delta.`{self.uri}` ADD COLUMNS ({', '.join(self.missing)})")
         add = f"kdi drain {self.stream}   ({evolve}); or {alter}" if self.missing else ""
         change = "kdi check   (with the columns of the table in the document; other columns take a new table: "
-        change += 'docs/streams.md, "Changing a table")'
+        change += 'docs/procedures.md, "Changing a table")'
         return (
             f"{self.stream}: {self.uri} and the stream's document disagree: {'; '.join(self.differences)}.",
             "nothing was read and nothing was written.",

@@ -62,7 +62,7 @@ def canonical(path: str) -> str:
     if rest and scheme in ("s3", "s3a"):
         bucket, _, key = rest.partition("/")
         if not bucket or not key:
-            raise ValueError("names no object")
+            raise ValueError("does not name an object")
         return f"s3://{bucket}/{key}"
     if path.startswith("file:"):
         parts = urlsplit(path)
@@ -70,7 +70,7 @@ def canonical(path: str) -> str:
             raise ValueError("lies on another machine")
         path = unquote(parts.path)
     if not path.startswith("/"):
-        raise ValueError("is no absolute path, and no URI of S3")
+        raise ValueError("is neither an absolute path nor a URI of S3")
     return "/" + normpath(path).lstrip("/")
 
 

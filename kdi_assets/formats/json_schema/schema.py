@@ -129,7 +129,7 @@ class Texts:
                 at = "/".join(["#", *map(str, refused.instance_path)])
                 raise SchemaRefused(f"{at} is not JSON Schema: {refused.message}") from refused
             except jsonschema_rs.ReferencingError as unknown:
-                raise SchemaRefused(f"$schema is no draft that is known: {text['$schema']}") from unknown
+                raise SchemaRefused(f"$schema does not name a known draft: {text['$schema']}") from unknown
 
     def top(self) -> Place:
         """The schema itself."""
@@ -176,7 +176,7 @@ def _joined(base: str, name: str) -> str:
     try:
         return urljoin(base, name)
     except ValueError as refused:
-        raise SchemaRefused(f"{name!r} is no address: {refused}") from refused
+        raise SchemaRefused(f"{name!r} is not an address: {refused}") from refused
 
 
 def _id(text: Any) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import date
 
 from kdi_assets.audit.offsets_in_spark import islands
+from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import TableLog
 from kdi_assets.drain.rules.column_tree import DATE
 from kdi_assets.drain.rules.errors import SchemaDisagrees
@@ -44,7 +45,7 @@ def no_duplicate_coordinates(subject: CheckSubject) -> CheckResult:
         return NO_TABLE
     days, rows = _within(log, touched)
     where = ".".join(f"`{step}`" for step in stream.coordinates.split("."))
-    table = subject.session().read.format("delta").option("versionAsOf", log.version).load(subject.uri)
+    table = rows_at(subject.session(), subject.uri, log.version)
     topic = F.expr(f"{where}.{stream.source_struct.topic}").alias("topic")
     at = table.where(F.expr(day_of()).isin(days)).select(topic, *coordinates(table, stream))
     groups = at.where("offset IS NOT NULL").groupBy("topic", "partition", "offset", "timestamp", "index")

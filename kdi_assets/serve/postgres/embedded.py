@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import atexit
-import os
 import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
 
 import psutil
 
 from kdi_assets.errors import Terminal
+from kdi_assets.runtime.environment import environment_set
 
 FOLDER = "postgres"
 STOP_SECONDS = 20.0
@@ -27,7 +26,7 @@ class PostgresDied(Terminal):
 
     what_happened = "the embedded PostgreSQL with its data in {data} does not run: {detail}"
     what_is_safe = "its data was not changed."
-    what_to_run = "pip install 'kdi-assets[dev]'    (Python below 3.13; or give served tables a url)"
+    what_to_run = "pip install 'kdi-assets[embedded]'    (Python below 3.13; or give served tables a url)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def start_postgres(data: Path) -> EmbeddedPostgres:
     runtime = data.with_name(f"{data.name}-runtime")
     runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        with patch.dict(os.environ, {"XDG_RUNTIME_DIR": str(runtime)}):
+        with environment_set({"XDG_RUNTIME_DIR": str(runtime)}):
             import pgserver
             from pgserver import postgres_server
 

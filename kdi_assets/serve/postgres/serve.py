@@ -214,7 +214,8 @@ class PostgresServing:
     def _rows(self, plan: ServePlan, columns: Sequence[Column]) -> DataFrame:
         from pyspark.sql import functions as F
 
-        from kdi_assets.refine.read import appended_rows, change_rows, rows_at
+        from kdi_assets.delta.files import rows_at
+        from kdi_assets.refine.read import appended_rows, change_rows
 
         spark, changes = self.session(), plan.changes
         if plan.way != "changes":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg import sql
 
 SERVED = "kdi_served"
 _CREATE = """
@@ -48,7 +49,7 @@ def prepare_schema(connection: psycopg.Connection, schema: str, table: str) -> N
         connection.execute("SELECT pg_advisory_xact_lock(hashtext('kdi_served'))")
         if not _exists(connection, "SELECT FROM pg_namespace WHERE nspname = %s", schema):
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
-        if not _exists(connection, "SELECT to_regclass(%s) WHERE to_regclass(%s) IS NOT NULL", served, served):
+        if not _has_table(connection, served):
             connection.execute(sql.SQL(_CREATE).format(served))
         # Not ON CONFLICT, which would wait for a run that publishes at this moment.
         if connection.execute(sql.SQL("SELECT FROM {} WHERE target = %s").format(served), [table]).rowcount == 0:
@@ -67,7 +68,7 @@ def read_consumed(
 
     query = "SELECT table_id, version, definition, columns, committed_at FROM {} WHERE target = %s"
     served = sql.Identifier(schema, SERVED)
-    if not _exists(connection, "SELECT to_regclass(%s) WHERE to_regclass(%s) IS NOT NULL", served, served):
+    if not _has_table(connection, served):
         return None
     row = connection.execute(sql.SQL(query + (" FOR UPDATE" if lock else "")).format(served), [table]).fetchone()
     if row is None or row[1] is None:
@@ -99,3 +100,7 @@ def write_consumed(
 def _exists(connection: psycopg.Connection, query: str, *values: Any) -> bool:
     texts = [value if isinstance(value, str) else value.as_string(connection) for value in values]
     return connection.execute(query.encode(), texts).fetchone() is not None
+
+
+def _has_table(connection: psycopg.Connection, table: sql.Identifier) -> bool:
+    return _exists(connection, "SELECT to_regclass(%s) WHERE to_regclass(%s) IS NOT NULL", table, table)

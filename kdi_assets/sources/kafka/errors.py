@@ -162,7 +162,7 @@ class MechanismNotEnabled(AccessRefused):
 class TokenRefused(AccessRefused):
     """The token endpoint gives no token, or the brokers refuse it."""
 
-    what_happened = "Kafka cluster {cluster}: there is no token that {bootstrap_servers} accepts ({detail})."
+    what_happened = "Kafka cluster {cluster}: {bootstrap_servers} accepts no token of this client ({detail})."
     what_to_run = (
         "kdi doctor   (first correct sasl of the cluster's document (as properties: sasl.oauthbearer.*), or what "
         "the token endpoint, AWS and the brokers allow this client)"
@@ -175,7 +175,7 @@ class AwsCredentialsMissing(Transient):
     cluster: str
     detail: str
 
-    what_happened = "Kafka cluster {cluster}: sasl.mechanism is AWS_MSK_IAM, and there are no keys of AWS ({detail})."
+    what_happened = "Kafka cluster {cluster}: sasl.mechanism is AWS_MSK_IAM, and AWS's clients find no keys ({detail})."
     what_is_safe = "no broker was asked; nothing was read and nothing was written."
     what_to_run = (
         "kdi doctor   (first give this machine a role, or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "

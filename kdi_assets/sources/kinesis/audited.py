@@ -80,9 +80,12 @@ def other_reading(
 
 
 def _is_left_out(tp: TopicPartition, entries: Sequence[RecordedEntry]) -> bool:
-    """Whether a shard was ended before this table began: another reader has read it."""
+    """Whether a shard had ended before this table began, or before its oldest commit that is known.
+
+    Another reader has read it, or may have: nobody knows whose end it was.
+    """
     begun = [entry for entry in entries if entry.topic_id == entries[0].topic_id][-1]
-    return begun.kind == "start" and begun.bookmarks.get(tp, Bookmark()).ended
+    return begun.bookmarks.get(tp, Bookmark()).ended
 
 
 def _begin(tp: TopicPartition, spans: Sequence[NumberedSpan], entries: Sequence[RecordedEntry]) -> Bookmark | None:

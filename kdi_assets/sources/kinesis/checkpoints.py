@@ -68,7 +68,7 @@ def at_checkpoints(
     listed = {shard.id for shard in shards.values()}
     for shard, at in checkpoints.items():
         if shard not in listed and at != AT_END:
-            raise unusable(shard, "is no shard of the stream, or its records are gone")
+            raise unusable(shard, "is not a shard of the stream, or its records are gone")
     read = above(set(given))
     tps = {number: TopicPartition(topic.topic, number) for number in sorted(shards)}
     return {tp: mark(number) for number, tp in tps.items() if tp in topic.partitions}

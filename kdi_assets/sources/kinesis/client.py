@@ -82,7 +82,7 @@ def kinesis_client(connection: KinesisRegion, *, attempts: int = ATTEMPTS) -> An
     from botocore.config import Config
 
     retries = {"total_max_attempts": attempts, "mode": "standard"}
-    seconds = 5 if attempts == 1 else 20  # the caller does not wait, and asks again later
+    seconds = 5 if attempts < LOOK_ATTEMPTS else 20  # a tick asks again later, and a person waits for a command
     limits = Config(connect_timeout=5, read_timeout=seconds, retries=retries)
     endpoint = connection.endpoint or None
     options = {"region_name": connection.region, "endpoint_url": endpoint, "config": limits}
@@ -169,6 +169,13 @@ def other_calls_may_pass(error: KdiError) -> bool:
     if isinstance(cause, ClientError):
         return cause.response["Error"]["Code"] not in OLD_KEYS
     return isinstance(cause, ConnectionClosedError | ReadTimeoutError)
+
+
+def came_in_time(error: KdiError) -> bool:
+    """Whether an error of ``translated`` is an answer; else the call has waited for one in vain."""
+    from botocore.exceptions import ClientError
+
+    return isinstance(error.__cause__, ClientError)
 
 
 def is_missing(error: KdiError) -> bool:

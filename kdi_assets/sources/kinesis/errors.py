@@ -234,7 +234,11 @@ class SpanDiffers(Terminal):
 
     what_happened = "{shard} of {stream} has other records from offset {start} on than the drained ones: {detail}"
     what_is_safe = "nothing was replaced; rows and dead letters stay as they are."
-    what_to_run = "kdi audit {table} --against-source   (compares all that the stream still holds)"
+    what_to_run = (
+        "kdi audit {table} --against-source   (names each such span. What no drain read gets into another table only: "
+        "write a new path into the document, and a `start` before it; the table so far stays. Later offsets and other "
+        "dates can be read again)"
+    )
 
 
 class SpanTrimmed(Transient):
@@ -260,7 +264,7 @@ class SpanForgotten(Terminal):
 
     what_happened = (
         "the commits that drained offsets [{start}, {end}) of {shard} of {stream} are in neither the table's log nor "
-        "its archive: their records cannot be told from others."
+        "its archive: nobody can say which records they are."
     )
     what_is_safe = "the rows of these offsets, and their dead letters."
     what_to_run = "kdi history {table}   (shows from which version on the commits are known; later dates can be read)"

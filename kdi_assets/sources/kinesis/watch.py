@@ -14,8 +14,8 @@ from kdi_assets.errors import KdiError, Transient
 from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.client import (
     LATE_MS,
-    LOOK_ATTEMPTS,
     PAUSE_SECONDS,
+    came_in_time,
     is_missing,
     kinesis_client,
     other_calls_may_pass,
@@ -41,7 +41,10 @@ SUMMARIES_A_SECOND = 10
 SUMMARY_SECONDS = 2.0
 """How long a look asks for summaries; the next one asks for the others."""
 LOOK_ENDS_SECONDS = 10.0
-"""After that a look makes no more calls about shards, if another look follows: answers may be slow, or not come."""
+"""After that a look makes no more calls about shards, if another look follows or one got no answer: others may not come
+either."""
+COMMAND_ATTEMPTS = 3
+"""At a call of a look that no other one follows: with these, one that gets no answer takes some 18 seconds."""
 TOPIC_SECONDS = 300.0
 """How old a summary and a list of shards may be. A shard that ends, or is gone, makes them old at once."""
 
@@ -118,7 +121,9 @@ class KinesisWatch:
             try:
                 self._describe(name, attempts=_attempts(leader_seconds))
             except KdiError as error:
-                passes = other_calls_may_pass(error)
+                # A command has no next look, and would wait for the answers about all streams one after the other.
+                waits = leader_seconds and self.clock() - began > LOOK_ENDS_SECONDS and not came_in_time(error)
+                passes = other_calls_may_pass(error) and not waits
                 if not passes and not isinstance(error, Transient):
                     return dict.fromkeys(names, error)
                 for lost in [name] if passes else names:  # whether the connection is down, shards tell
@@ -193,45 +198,43 @@ class KinesisWatch:
             KdiError: The connection does not answer at all.
         """
         left, began, turn = math.inf if leader_seconds else LOOKS, self.clock(), 0
-        ends = math.inf if leader_seconds else began + LOOK_ENDS_SECONDS
-        answered = list[ShardWalk]()
+        look = _LookAtShards(_attempts(leader_seconds), began + LOOK_ENDS_SECONDS, is_followed=not leader_seconds)
         while left > 0 and (turn < WALKED_PAGES or self.clock() - began < leader_seconds):
             walks = [walk for table in tables for walk in table.may_read().values()]
             due = [w for w in walks if not w.has_answer and self.clock() >= w.due_at - EARLY_SECONDS]
-            if not due:
-                return
+            if not due or look.is_over(self.clock()):
+                break
             if turn:
                 time.sleep(PAUSE_SECONDS)
             due = sorted(due, key=lambda walk: (walk.due_at, walk.asked))[: int(min(left, len(due)))]
-            self._step(due, _attempts(leader_seconds), answered, ends)
+            self._step(due, look)
             left, turn = left - len(due), turn + 1
+        if look.in_vain and not look.answered and not look.is_followed:
+            raise look.in_vain[0]
 
-    def _step(self, walks: Sequence[ShardWalk], attempts: int, answered: list[ShardWalk], ends: float) -> None:
+    def _step(self, walks: Sequence[ShardWalk], look: _LookAtShards) -> None:
         """Ask about each shard once.
-
-        Args:
-            answered: Those that have answered in this look; grows.
-            ends: When no more call is made, by the clock.
 
         Raises:
             KdiError: No connection can be made, or its keys are refused, and no shard has answered.
         """
-        client = self._clients.get(attempts) or kinesis_client(self.connection, attempts=attempts)
-        self._clients[attempts] = client
+        client = self._clients.get(look.attempts) or kinesis_client(self.connection, attempts=look.attempts)
+        self._clients[look.attempts] = client
         down: list[KdiError] = []
 
         def step(number: int) -> None:
             walk = walks[number]
-            if (down and not answered) or self.clock() >= ends:
+            if (down and not look.answered) or look.is_over(self.clock()):
                 return
             walk.due_at, walk.asked = max(walk.due_at, self.clock()) + LOOK_SECONDS, next(self._numbers)
             before = walk.ended, walk.bookmark_is_gone
             try:
                 with translated(self.connection, walk.stream):
                     walk.step(client)
-                answered.append(walk)
+                look.answered.append(walk)
             except KdiError as error:
                 walk.failed(error)
+                look.in_vain.extend([] if came_in_time(error) else [error])
                 if not other_calls_may_pass(error):
                     down.append(error)
             if not walk.is_near_end and not walk.error:
@@ -242,10 +245,33 @@ class KinesisWatch:
         of_each(range(len(walks)), step)
         if down:
             self._clients.clear()  # the next one reads the keys again
-            if not answered:
+            if not look.answered:
                 raise down[0]
+
+
+@dataclass(slots=True)
+class _LookAtShards:
+    """One look at the shards of a connection.
+
+    Attributes:
+        attempts: At a call.
+        ends: See ``LOOK_ENDS_SECONDS``; by the clock.
+        is_followed: Another look comes, and goes on where this one ended.
+        answered: The shards that have answered.
+        in_vain: Of calls that waited, and got no answer.
+    """
+
+    attempts: int
+    ends: float
+    is_followed: bool
+    answered: list[ShardWalk] = field(default_factory=list)
+    in_vain: list[KdiError] = field(default_factory=list)
+
+    def is_over(self, now: float) -> bool:
+        """Whether no more call is made."""
+        return now >= self.ends and (self.is_followed or bool(self.in_vain))
 
 
 def _attempts(leader_seconds: float) -> int:
     """At a call: a look that is followed by another one need not try again itself."""
-    return LOOK_ATTEMPTS if leader_seconds else 1
+    return COMMAND_ATTEMPTS if leader_seconds else 1

@@ -13,8 +13,8 @@ import sys
 import time
 
 WALKS = (
-    "tests/spark/test_refine_debezium.py::test_a_table_of_changes_is_the_database_after_every_portion",
-    "tests/broker/test_followers_walk.py",
+    "tests/spark/followers/test_refine_debezium.py::test_a_table_of_changes_is_the_database_after_every_portion",
+    "tests/broker/followers/test_followers_walk.py",
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,8 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.history import live_commits
-from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
-from tests.kafka_log import Produced
+from kdi_assets.stream.stream import OffsetRange, Stream
+from tests.oracle import at_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,11 +31,15 @@ READERS = ("delta-rs", "Spark")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one reader saw at one version."""
+    """What one reader saw at one version.
+
+    Attributes:
+        entries: The live ones of the version, the oldest first.
+    """
 
     reader: str
     version: int
-    positions: Mapping[TopicPartition, int]
+    entries: Sequence[LedgerEntry]
     seen: Counter[At]
 
 
@@ -70,24 +74,22 @@ class Readers:
         for thread in self._threads:
             thread.join(30)
 
-    def check(self, produced: Sequence[Produced], given_up: Collection[OffsetRange], *, seed: int) -> None:
+    def check(
+        self, wanted: Callable[[Sequence[LedgerEntry]], Counter[At]], given_up: Collection[OffsetRange], *, seed: int
+    ) -> None:
         """What was seen: every message below the positions of the version, once, and nothing else.
 
         Args:
-            produced: Everything that the broker has acknowledged, including tombstones.
+            wanted: How often the message of each offset must be there; by the live entries.
             given_up: Offsets that may have been missing.
         """
         assert not self.broken, self.broken
         spared = {(r.topic_partition.partition, offset) for r in given_up for offset in range(r.start, r.end)}
         while self._waiting:
             look = self._waiting.pop()
-            wanted = {
-                (m.topic_partition.partition, m.offset)
-                for m in produced
-                if m.value is not None and m.offset < look.positions.get(m.topic_partition, 0)
-            }
-            missing = sorted(wanted - look.seen.keys() - spared)[:5]
-            wrong = sorted(at for at, times in look.seen.items() if times > 1 or at not in wanted)[:5]
+            right = wanted(look.entries)
+            missing = sorted((right - look.seen).keys() - spared)[:5]
+            wrong = sorted((look.seen - right).keys())[:5]
             assert not (missing or wrong), (
                 f"{look.reader} saw half a drain at version {look.version}: missing {missing}, too many {wrong}; "
                 f"seed {seed}"
@@ -112,21 +114,22 @@ class Readers:
         entries = self._entries(log)
         seen = Counter(rows(log.version))
         seen.update(self._letters({e.attempt_id for e in entries}))
-        return Look(name, log.version, entries[0].positions if entries else {}, seen)
+        return Look(name, log.version, entries, seen)
 
     def _entries(self, log: TableLog) -> list[LedgerEntry]:
-        """The live ledger entries at the log's version, the newest first."""
+        """The live ledger entries at the log's version, the oldest first."""
         found = (parse_entry(c.user_metadata, c.version, self.stream.app_id) for c in live_commits(log))
-        return [entry for entry in found if entry]
+        return [entry for entry in found if entry][::-1]
 
     def _rows_by_delta_rs(self, version: int) -> Collection[At]:
-        table = DeltaTable(self.stream.table_uri(self.lake), version=version).to_pyarrow_table(columns=["meta"])
-        kept = (row["meta"]["kafka"] for row in table.to_pylist())
+        column, table = self.stream.coordinates.partition(".")[0], self.stream.table_uri(self.lake)
+        rows = DeltaTable(table, version=version).to_pyarrow_table(columns=[column]).to_pylist()
+        kept = (at_path(row, self.stream.coordinates) for row in rows)
         return [(k["partition"], k["offset"]) for k in kept]
 
     def _rows_by_spark(self, version: int) -> Collection[At]:
-        table = self.session().read.format("delta").option("versionAsOf", version)
-        kept = table.load(self.stream.table_uri(self.lake)).select("meta.kafka.partition", "meta.kafka.offset")
+        table, where = self.session().read.format("delta").option("versionAsOf", version), self.stream.coordinates
+        kept = table.load(self.stream.table_uri(self.lake)).select(f"{where}.partition", f"{where}.offset")
         return [(row["partition"], row["offset"]) for row in kept.collect()]
 
     def _letters(self, attempts: Collection[str]) -> Collection[At]:

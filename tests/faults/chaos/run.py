@@ -1,8 +1,9 @@
 """Chaos: seeded runs of load, faults and operator actions in any order, and seeded walks over decisions and accidents.
 
-Every step is followed by all checks. ``make chaos SECONDS=600 SEED=1`` makes runs of half a minute, and then walks of
-25 steps, with seeds 1, 2, …, each kind for this long; ``SECONDS=30`` makes those of the seed. ``LAKE=s3`` puts the
-tables into buckets of an S3 server on this machine, behind a proxy that drops answers and refuses requests of Spark.
+Every step is followed by all checks. ``make chaos SECONDS=600 SEED=1`` makes runs of half a minute over a topic of
+Kafka, then walks of 25 steps, then runs over a stream of Kinesis, with seeds 1, 2, …, each for this long.
+``SECONDS=30`` makes those of the seed, and ``--kind`` those of one source. ``LAKE=s3`` puts the tables into buckets of
+an S3 server on this machine, behind a proxy that drops answers and refuses requests of Spark.
 """
 
 from __future__ import annotations
@@ -14,57 +15,37 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kdi_assets.dev.broker import Broker
-from kdi_assets.dev.s3_server import S3Server, start_s3_server
-from kdi_assets.runtime.spark import open_session
-from kdi_assets.settings import Settings
+from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
 from kdi_assets.stream.message_rules import DeadLetterLimit
-from kdi_assets.stream.stream import Cluster
-from tests.conftest import quick_broker
-from tests.faults.chaos.actions import PRODUCING, UPKEEP, Action
+from kdi_assets.stream.stream import Cluster, Stream
 from tests.faults.chaos.decision_parts import KafkaAndDelta
 from tests.faults.chaos.decisions import Walk
-from tests.faults.chaos.drains import DRAINS
+from tests.faults.chaos.kafka_actions import KAFKA_ACTIONS, KAFKA_INTERFERENCES
+from tests.faults.chaos.kafka_world import KafkaWorld
+from tests.faults.chaos.kinesis_actions import KINESIS_ACTIONS, KINESIS_INTERFERENCES
+from tests.faults.chaos.kinesis_world import KinesisWorld
 from tests.faults.chaos.model import Model
+from tests.faults.chaos.parts import Parts, say, started_parts
 from tests.faults.chaos.readers import Readers
-from tests.faults.chaos.world import World
-from tests.faults.s3_proxy import Fault, RandomFaults, proxy_process_to
+from tests.faults.chaos.world import Action, World
 from tests.faults.topics import stream_over
-from tests.faults.warm_driver import WarmDriver
+from tests.kinesis.drains import Put
+from tests.oracle import entries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RUN_SECONDS = 30
 WALK_STEPS = 25
-S3_FAULTS: Mapping[Fault, float] = {"answer dropped": 0.02, "conflict": 0.03, "slow down": 0.02}
-"""What a request of Spark to S3 meets, and how often."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Shared by all runs and walks: a broker that may be killed, and a warm driver."""
-
-    broker: Broker
-    home: Path
-    session: SparkSession
-    s3: S3Server | None = None
-
-    @contextmanager
-    def new_lake(self, name: str) -> Iterator[str]:
-        """An empty lake of one run or walk."""
-        if self.s3:
-            yield f"{self.s3.create_bucket(name)}/lake"
-            return
-        with tempfile.TemporaryDirectory(prefix=f"{name}-") as lake:
-            yield lake
+NO_LIMIT = DeadLetterLimit(share=1.0)
+"""Of a race, one side may reject every message of yesterday: a limit would rightly stop the drain."""
 
 
 @dataclass
@@ -72,46 +53,65 @@ class Outcome:
     """One run or walk.
 
     Attributes:
-        messages: How many the broker acknowledged.
+        messages: How many the source acknowledged.
+        commits: Entries of the ledger by kind, undone or not.
         violation: The check that failed; empty if none did.
     """
 
     name: str
     messages: int = 0
     steps: list[str] = field(default_factory=list)
+    commits: Counter[str] = field(default_factory=Counter)
     seen: str = ""
     violation: str = ""
 
+    def follow(self, world: World, actions: Sequence[Action[Any]]) -> None:
+        """Steps until the time is used up, then a last drain."""
+        until = time.monotonic() + RUN_SECONDS
+        world.readers.start()
+        try:
+            while time.monotonic() < until:
+                world.turn()
+                action = world.choose(actions)
+                assert action, "nothing can happen"
+                self.steps.append(f"{action.name}: under way")
+                self.steps[-1] = f"{action.name}: {action.run(world)}"
+                world.check()
+            world.end()
+            self.steps.append("the last drain: ")
+            world.check_at_the_end()
+        except Exception:  # noqa: BLE001 - no fault may raise anything else
+            self.violation = traceback.format_exc()
+        finally:
+            world.readers.stop()
+        self.messages = world.messages
+        self.commits = Counter(entry.kind for entry in entries(world.uri, world.stream.app_id))
+        looks, in_vain = world.readers.looks.total(), len(world.readers.failed)
+        self.seen = f", {looks} looks by readers ({in_vain} in vain)"
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """The steps by kind."""
+        return Counter(step.partition(":")[0] for step in self.steps)
+
     def line(self) -> str:
-        kinds = Counter(step.partition(":")[0] for step in self.steps)
-        done = ", ".join(f"{times} × {kind}" for kind, times in kinds.most_common(6))
+        done = _counted(self.kinds, most=6)
         verdict = f"VIOLATION: {self.violation}" if self.violation else "no violation"
         return f"{self.name}: {len(self.steps)} steps ({done}, …), {self.messages:,} messages{self.seen}: {verdict}"
 
 
 def run_of_drains(parts: Parts, lake: str, seed: int) -> Outcome:
-    """Steps until the time is used up, then a last drain."""
-    random, outcome = Random(seed), Outcome(f"run, seed {seed}")
-    world = _world(parts, lake, random, seed)
-    until = time.monotonic() + RUN_SECONDS
-    world.readers.start()
-    try:
-        while time.monotonic() < until:
-            action = _next(world)
-            outcome.steps.append(f"{action.name}: under way")
-            outcome.steps[-1] = f"{action.name}: {action.run(world)}"
-            world.check()
-        if world.transaction:
-            world.transaction.end(commit=False)
-        outcome.steps.append("the last drain: ")
-        world.check_at_the_end()
-    except Exception:  # noqa: BLE001 - no fault may raise anything else
-        outcome.violation = traceback.format_exc()
-    finally:
-        world.readers.stop()
-    outcome.messages = len(world.web.publisher.log)
-    looks, in_vain = world.readers.looks.total(), len(world.readers.failed)
-    outcome.seen = f", {looks} looks by readers ({in_vain} in vain)"
+    """A topic of Kafka."""
+    outcome = Outcome(f"run, seed {seed}")
+    outcome.follow(_kafka_world(parts, lake, seed), KAFKA_ACTIONS)
+    return outcome
+
+
+def run_of_kinesis(parts: Parts, lake: str, seed: int) -> Outcome:
+    """A stream of Kinesis."""
+    outcome = Outcome(f"run of Kinesis, seed {seed}")
+    with started_kinesis() as server, tempfile.TemporaryDirectory() as folder:
+        outcome.follow(_kinesis_world(parts, lake, seed, server, Path(folder)), KINESIS_ACTIONS)
     return outcome
 
 
@@ -120,7 +120,7 @@ def walk_over_decisions(parts: Parts, lake: str, seed: int) -> Outcome:
     outcome, session = Outcome(f"walk, seed {seed}"), parts.session.newSession()
     for option in ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"):
         session.conf.set(option, "1")
-    kafka_and_delta = KafkaAndDelta(parts.broker, f"walk_{seed}", lake, lambda: session, partitions=2)
+    kafka_and_delta = KafkaAndDelta(parts.kafka, f"walk_{seed}", lake, lambda: session, partitions=2)
     walk = Walk(Model(2), Random(seed), kafka_and_delta, truncates=1)
     try:
         for _ in range(WALK_STEPS):
@@ -131,61 +131,65 @@ def walk_over_decisions(parts: Parts, lake: str, seed: int) -> Outcome:
     return outcome
 
 
-def _next(world: World) -> Action:
-    possible = [a for a in (*PRODUCING, *DRAINS, *UPKEEP) if a.requires(world)]
-    return world.random.choices(possible, [a.weight for a in possible])[0]
-
-
-def _world(parts: Parts, lake: str, random: Random, seed: int) -> World:
-    cluster = Cluster(name="main", bootstrap_servers=parts.broker.bootstrap_servers)
-    session, watching = parts.session.newSession(), parts.session.newSession()
+def _kafka_world(parts: Parts, lake: str, seed: int) -> KafkaWorld:
+    cluster, random = Cluster(name="main", bootstrap_servers=parts.kafka.bootstrap_servers), Random(seed)
+    session = parts.session.newSession()
     web = stream_over(cluster, f"chaos_{seed}", lake, lambda: session, partitions=random.randint(1, 3))
-    # Of a race, one side may reject every message of yesterday: a limit would rightly stop the drain.
-    limit = DeadLetterLimit(share=1.0)
     start = random.choice(("earliest", "latest"))
-    web = replace(web.with_definition(start=start, dead_letter_limit=limit), seed=seed)
-    return World(web, parts.broker, parts.home, random, Readers(web.stream, lake, lambda: watching))
+    web = replace(web.with_definition(start=start, dead_letter_limit=NO_LIMIT), seed=seed)
+    shared = _of_any(parts, web.stream, lake, random, seed, session)
+    return KafkaWorld(**shared, web=web, broker=parts.kafka, interferences=KAFKA_INTERFERENCES)
+
+
+def _kinesis_world(parts: Parts, lake: str, seed: int, server: KinesisServer, folder: Path) -> KinesisWorld:
+    random, session = Random(seed), parts.session.newSession()
+    fields: dict[str, Any] = {"start": random.choice(("earliest", "latest"))}
+    if most := random.choice((None, None, 15)):
+        fields["max_records"] = most
+    behaviour = server.behaviour
+    behaviour.first_shard = random.choice((0, 1200))
+    behaviour.newest_shards_first = random.random() < 0.5
+    behaviour.trimmed_position = random.choice(("horizon", "refused", "empty"))
+    behaviour.empty_pages = random.choice((0, 0, 2))
+    if fields["start"] == "earliest":
+        behaviour.arrival_jitter_ms = random.choice((0, 1500))  # a record may arrive before the moment of `latest`
+    orders = Put(session, lake, server, shards=random.randint(1, 3), folder=folder, **fields)
+    orders.stream = replace(orders.stream, dead_letter_limit=NO_LIMIT)
+    shared = _of_any(parts, orders.stream, lake, random, seed, session)
+    return KinesisWorld(**shared, orders=orders, interferences=KINESIS_INTERFERENCES)
+
+
+def _of_any(
+    parts: Parts, stream: Stream, lake: str, random: Random, seed: int, session: SparkSession
+) -> dict[str, Any]:
+    watching = parts.session.newSession()
+    readers = Readers(stream, lake, lambda: watching)
+    of_run = {"stream": stream, "lake": lake, "seed": seed, "random": random, "session": lambda: session}
+    return {**of_run, "home": parts.home, "readers": readers}
 
 
 @contextmanager
-def started_parts(folder: Path, *, on_s3: bool, seed: int) -> Iterator[Parts]:
-    """Our own broker and warm driver, and an S3 server if the lake is to be there."""
-    if not on_s3:
-        with _started_parts(folder, str(folder / "lake"), None) as parts:
-            yield parts
-        return
-    server = start_s3_server(folder / "s3")
+def started_kinesis() -> Iterator[KinesisServer]:
+    """A server of one run, with a clock of its own."""
+    server = start_kinesis()
+    for name, value in server.environment().items():
+        if not name.startswith("AWS_ENDPOINT"):  # the document has the address: each run has a server of its own
+            os.environ.setdefault(name, value)  # any keys will do, also those of a lake on S3
     try:
-        with proxy_process_to(server.port, RandomFaults(seed, S3_FAULTS)) as proxy:
-            os.environ.update(server.environment(endpoint=proxy.endpoint))
-            with _started_parts(folder, f"{server.create_bucket('first')}/lake", server) as parts:
-                yield parts
-            faults = Counter(fault for _, fault in proxy.new())
-        say("requests to S3: " + ", ".join(f"{count:,} × {fault}" for fault, count in faults.most_common()))
+        yield server
     finally:
         server.stop()
 
 
-@contextmanager
-def _started_parts(folder: Path, lake: str, s3: S3Server | None) -> Iterator[Parts]:
-    (home := folder / "home").mkdir()
-    broker = quick_broker(folder / "broker", Settings.from_environment())
-    try:
-        driver = WarmDriver(home, {"SPARK_DRIVER_MEMORY": "1500m", "KDI_LAKE": lake})
-        try:
-            session = open_session(Settings(home=home, lake=lake, driver="shared"))
-            yield Parts(broker, home, session, s3)
-            session.stop()
-        finally:
-            driver.stop()
-    finally:
-        broker.stop()
+KINDS: Mapping[str, Sequence[Callable[[Parts, str, int], Outcome]]] = {
+    "kafka": (run_of_drains, walk_over_decisions),
+    "kinesis": (run_of_kinesis,),
+}
+"""By the kind of source: what is made of each seed."""
 
 
-def say(*lines: str) -> None:
-    """Write lines at once, for a person who watches."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
+def _counted(kinds: Counter[str], *, most: int | None = None) -> str:
+    return ", ".join(f"{times:,} × {kind}" for kind, times in kinds.most_common(most))
 
 
 def main() -> int:
@@ -194,12 +198,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=RUN_SECONDS, help="of runs, and of walks (30)")
     parser.add_argument("--seed", type=int, default=1, help="of the first ones (1)")
     parser.add_argument("--lake", choices=("local", "s3"), default="local", help="where the tables are (local)")
+    parser.add_argument("--kind", choices=tuple(KINDS), action="append", help="of source (each of them)")
     given, outcomes = parser.parse_args(), list[Outcome]()
+    kinds = given.kind or tuple(KINDS)
     with (
         tempfile.TemporaryDirectory(prefix="kdi-chaos-") as folder,
-        started_parts(Path(folder), on_s3=given.lake == "s3", seed=given.seed) as parts,
+        started_parts(Path(folder), on_s3=given.lake == "s3", with_broker="kafka" in kinds, seed=given.seed) as parts,
     ):
-        for one in (run_of_drains, walk_over_decisions):
+        for kind, one in ((k, one) for k in kinds for one in KINDS[k]):
             seed, until = given.seed, time.monotonic() + given.seconds
             while time.monotonic() < until:
                 with parts.new_lake(f"{one.__name__.replace('_', '-')}-{seed}") as lake:
@@ -207,12 +213,15 @@ def main() -> int:
                 say(outcome.line())
                 if outcome.violation:
                     say(*(f"  {n}. {step}" for n, step in enumerate(outcome.steps, 1)))
-                    say(f"  again: make chaos SECONDS={RUN_SECONDS} SEED={seed} LAKE={given.lake}")
+                    again = f"--kind {kind} --seconds {RUN_SECONDS} --seed {seed} --lake {given.lake}"
+                    say(f"  again: python -m tests.faults.chaos.run {again}")
                 seed += 1
     broken = [outcome.name for outcome in outcomes if outcome.violation]
     steps, messages = sum(len(o.steps) for o in outcomes), sum(o.messages for o in outcomes)
     done = f"{len(outcomes)} runs and walks, {steps:,} steps, {messages:,} acknowledged messages"
     say(f"{done}; {len(broken)} with a violation {broken or ''}")
+    say(f"steps: {_counted(sum((o.kinds for o in outcomes), Counter()))}")
+    say(f"ledger commits: {_counted(sum((o.commits for o in outcomes), Counter()))}")
     return 1 if broken else 0
 
 

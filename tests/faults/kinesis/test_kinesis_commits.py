@@ -19,7 +19,7 @@ from kdi_assets.sources.kinesis.errors import ConsumerTaken
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.driven import Once
 from tests.faults.race import drain_at_once
-from tests.kinesis_drains import EFO, POLLING, Crash, Put, crash_at
+from tests.kinesis.drains import EFO, POLLING, Crash, Put, crash_at
 from tests.oracle import read_back
 
 scenario = pytest.mark.scenario

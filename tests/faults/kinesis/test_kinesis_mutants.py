@@ -23,8 +23,8 @@ from kdi_assets.sources.kinesis.look import Ahead, look_ahead
 from kdi_assets.sources.kinesis.reader import read_shards
 from kdi_assets.sources.kinesis.shards import ListedShard, id_of
 from kdi_assets.stream.stream import TopicPartition
-from tests.kinesis_drains import HOUR, Put
-from tests.kpl import UserRecord
+from tests.kinesis.drains import HOUR, Put
+from tests.kinesis.kpl import UserRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

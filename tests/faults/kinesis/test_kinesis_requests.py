@@ -18,24 +18,10 @@ from kdi_assets.errors import Transient
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.sources.kinesis import client
 from kdi_assets.sources.kinesis.errors import KinesisUnanswered
-from tests.kinesis_drains import EFO, POLLING, Put
+from tests.faults.kinesis.failing_requests import KINDS, OPERATIONS
+from tests.kinesis.drains import EFO, POLLING, Put
 
 pytestmark = pytest.mark.scenario("Kinesis: requests throttled, failed, cut off, repeated")
-
-OPERATIONS = (
-    "DescribeStreamSummary",
-    "ListShards",
-    "GetShardIterator",
-    "GetRecords",
-    "DescribeStreamConsumer",
-    "SubscribeToShard",
-)
-KINDS: tuple[dict[str, Any], ...] = (
-    {"code": "LimitExceededException"},
-    {"code": "InternalFailure", "status": 500},
-    {"cut_after": 20},
-    {"code": "ExpiredTokenException"},
-)
 
 
 @pytest.mark.scenario("credentials expire")

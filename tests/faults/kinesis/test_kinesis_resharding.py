@@ -13,7 +13,7 @@ from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.sources.kinesis.shards import id_of
 from tests.driven import Once
-from tests.kinesis_drains import EFO, HOUR, NEVER_NEAR_MS, POLLING, Crash, Put, crash_at, meanwhile
+from tests.kinesis.drains import EFO, HOUR, NEVER_NEAR_MS, POLLING, Crash, Put, crash_at, meanwhile
 from tests.oracle import read_back
 
 pytestmark = pytest.mark.scenario("Kinesis: shards split, merged, scaled")

@@ -13,7 +13,7 @@ from kdi_assets.drain.plan_errors import TopicPartitionVanished, TopicRecreated
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.sources.kinesis.errors import ShardTrimmed
 from tests.driven import Once
-from tests.kinesis_drains import EFO, HOUR, NEVER_NEAR_MS, POLLING, Crash, Put, crash_at, meanwhile
+from tests.kinesis.drains import EFO, HOUR, NEVER_NEAR_MS, POLLING, Crash, Put, crash_at, meanwhile
 
 retention = pytest.mark.scenario("Kinesis: retention passes a shard's position", "retention passes the position")
 BEHAVIOURS = ("horizon", "refused", "empty")

@@ -14,7 +14,7 @@ from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import Transient
 from tests.faults.conftest import DoomedFactory
 from tests.faults.doomed_drain import COMMIT_CHECKED, Doomed
-from tests.kinesis_drains import EFO, NEVER_NEAR_MS, POLLING, Put, meanwhile
+from tests.kinesis.drains import EFO, NEVER_NEAR_MS, POLLING, Put, meanwhile
 
 scenario = pytest.mark.scenario
 MID_CAPTURE = "mid-capture"

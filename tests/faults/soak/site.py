@@ -23,7 +23,7 @@ from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.monitoring.backlog_reader import read_backlogs
 from kdi_assets.stream.stream import Cluster, Stream
 from tests.conftest import CHECKOUT
-from tests.deployed import Deployment, running_postgres
+from tests.deployment.deployed import Deployment, running_postgres
 from tests.driven import web_requests_document
 from tests.faults.topics import admin
 from tests.kafka_log import Produced, Publisher

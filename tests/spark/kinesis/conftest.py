@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kdi_assets.dev.kinesis.server import KinesisServer
-from tests.kinesis import kinesis_of_environment
+from tests.kinesis.endpoint import kinesis_of_environment
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from kdi_assets.audit.audit import audit
 from kdi_assets.audit.source_comparison import Comparison, compare
@@ -24,11 +23,11 @@ from kdi_assets.sources.kinesis import again, capture, source
 from kdi_assets.sources.kinesis.client import reader_access
 from kdi_assets.sources.kinesis.errors import SpanDiffers, SpanTrimmed
 from kdi_assets.sources.kinesis.look import Ahead, look_ahead
-from kdi_assets.sources.kinesis.reader import ShardStart, read_shards
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.kinesis_stream import Consumer, KinesisStream
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
-from tests.kinesis_drains import HOUR, Put
+from tests.kinesis.drains import HOUR, Put
+from tests.kinesis.wrong_readers import beginning_after, skipping
 from tests.oracle import read_back
 
 TIMES = "id * 2"
@@ -118,6 +117,11 @@ def test_other_records_than_those_of_a_span_replace_nothing(
         replay(orders)
 
     assert read_back(orders.stream, lake).rows == before
+    # As the refusal says: only another table reads the record, and the audit names the span meanwhile.
+    assert "orders/0 [0, 49): v1 read 49 records, and 50 are between" in "".join(against_source(orders).faults)
+    orders.stream = replace(orders.stream, table="bronze/another")
+    orders.drain()
+    assert orders.drained() == orders.ids
 
 
 def test_the_second_client_finds_all_that_the_reader_skipped(
@@ -341,27 +345,3 @@ def own(orders: Put, sequences: list[str]) -> list[str]:
     iterator = orders.client.get_shard_iterator(StreamName="orders", **start)["ShardIterator"]
     held = {r["SequenceNumber"] for r in orders.client.get_records(ShardIterator=iterator)["Records"]}
     return [sequence for sequence in sequences if sequence in held]
-
-
-def beginning_after(shard: TopicPartition, sequence: str) -> Callable[..., DataFrame]:
-    """A reader that goes on after a record that nobody has read."""
-
-    def late(start: ShardStart) -> ShardStart:
-        mark = replace(start.bookmark, sequence=sequence)
-        return replace(start, bookmark=mark) if start.topic_partition == shard else start
-
-    def read(session: Any, access: Any, stream: str, starts: Any, **options: Any) -> DataFrame:
-        return read_shards(session, access, stream, [late(start) for start in starts], **options)
-
-    return read
-
-
-def skipping(sequence: str) -> Callable[..., DataFrame]:
-    """A reader that does not give a record, and does not count it."""
-
-    def read(*args: Any, **options: Any) -> DataFrame:
-        later = f"IF(partition = 0 AND (stop IS NOT NULL OR sequence_number > '{sequence}'), 1, 0)"
-        rows = read_shards(*args, **options).where(f"stop IS NOT NULL OR sequence_number <> '{sequence}'")
-        return rows.withColumn("offset", F.expr(f"offset - {later}"))
-
-    return read

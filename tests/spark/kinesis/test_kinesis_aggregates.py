@@ -35,13 +35,13 @@ from kdi_assets.sources.kinesis.errors import SeamOpen
 from kdi_assets.sources.kinesis.reader import ShardStart
 from kdi_assets.sources.kinesis.shards import ListedShard, list_shards
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
-from tests.kinesis import HASH_KEYS, kinesis_client
-from tests.kinesis_drains import Crash, Put, crash_at
-from tests.kpl import MAGIC, UserRecord, aggregate_of, aggregated, hash_key, parse_aggregate, sealed
+from tests.kinesis.drains import Crash, Put, crash_at
+from tests.kinesis.endpoint import HASH_KEYS, kinesis_client
+from tests.kinesis.kpl import MAGIC, UserRecord, aggregate_of, aggregated, hash_key, parse_aggregate, sealed
 from tests.oracle import read_back
 
 ALL = (date(2020, 1, 1), date(2040, 1, 1))
-KEY = {"columns": {"key": "kinesis.partition_key"}}
+KEY: dict[str, Any] = {"columns": {"key": "kinesis.partition_key"}}
 
 
 class Producer(Put):
@@ -140,7 +140,7 @@ def test_sequence_numbers_are_written_without_a_dictionary(
     ],
 )
 def test_a_plan_ends_behind_an_aggregate(
-    spark: SparkSession, lake: str, server: KinesisServer, limit: dict[str, int], messages: list[int]
+    spark: SparkSession, lake: str, server: KinesisServer, limit: dict[str, Any], messages: list[int]
 ) -> None:
     """Procedure: five aggregates of three; 10 kB are expected of each message of a stream without drains."""
     orders = Producer(spark, lake, server, shards=1, **limit)

@@ -13,7 +13,7 @@ from kdi_assets.dev.kinesis.faults import Fault
 from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.drain.drain import drain
 from kdi_assets.sources.kinesis.errors import ConsumerGone, ConsumerTaken, NoSuchConsumer
-from tests.kinesis_drains import EFO, Put, described, meanwhile, reads_on
+from tests.kinesis.drains import EFO, Put, described, meanwhile, reads_on
 
 OURS = "kdi_orders"
 

@@ -18,7 +18,7 @@ from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.sources.kinesis import capture
 from kdi_assets.sources.kinesis.errors import KinesisRequestRefused, KinesisUnanswered, SeamOpen
 from kdi_assets.sources.kinesis.reader import read_shards
-from tests.kinesis_drains import HOUR, Crash, Put, crash_at
+from tests.kinesis.drains import HOUR, Crash, Put, crash_at
 
 FAULTS = {
     "throttled": [Fault("GetRecords", times=4, code="ProvisionedThroughputExceededException")],

@@ -18,8 +18,8 @@ from kdi_assets.drain.drain import drain
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.stream import Stream, TopicPartition
-from tests.kinesis import kinesis_client
-from tests.kinesis_drains import EFO, NEVER_NEAR_MS, POLLING, Put, described, meanwhile, reads_on
+from tests.kinesis.drains import EFO, NEVER_NEAR_MS, POLLING, Put, described, meanwhile, reads_on
+from tests.kinesis.endpoint import kinesis_client
 from tests.oracle import entries, read_back
 
 PAGE = 10_000

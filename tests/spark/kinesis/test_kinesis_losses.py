@@ -22,7 +22,7 @@ from kdi_assets.sources.kinesis.errors import BookmarkDiffers, ShardTrimmed
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.of_stream import source_of
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
-from tests.kinesis_drains import EFO, HOUR, Crash, Put, crash_at
+from tests.kinesis.drains import EFO, HOUR, Crash, Put, crash_at
 from tests.oracle import read_back
 
 SHARD = TopicPartition("orders", 0)

@@ -19,10 +19,10 @@ from kdi_assets.sources.kinesis.errors import ShardTrimmed, SpanDiffers
 from kdi_assets.stream.stream import TopicPartition
 from kdi_assets.upkeep.erase import erase
 from kdi_assets.upkeep.erase_selection import EraseFilter
-from tests.kinesis_drains import EFO, HOUR, Crash, Put, crash_at
-from tests.kpl import UserRecord, aggregate_of
+from tests.kinesis.drains import EFO, HOUR, Crash, Put, crash_at
+from tests.kinesis.kpl import UserRecord, aggregate_of
+from tests.kinesis.wrong_readers import beginning_after, skipping
 from tests.oracle import read_back
-from tests.spark.kinesis.test_kinesis_again import beginning_after, skipping
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
 

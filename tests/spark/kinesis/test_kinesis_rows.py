@@ -26,7 +26,7 @@ from kdi_assets.stream.message_rules import Contract
 from kdi_assets.stream.stream import TopicPartition
 from kdi_assets.upkeep.erase import erase
 from kdi_assets.upkeep.erase_selection import EraseFilter
-from tests.kinesis_drains import Put, described
+from tests.kinesis.drains import Put, described
 from tests.oracle import read_back
 from tests.readers import assert_others_read_tables_of, by_duckdb
 

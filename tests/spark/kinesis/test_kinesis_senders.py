@@ -26,9 +26,9 @@ from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert
 from kdi_assets.stream.stream import Stream
 from tests.conftest import CHECKOUT
 from tests.documents import written
-from tests.foreign import GLUE_FRAMED, VERSION, ZSTD
-from tests.kinesis import kinesis_client
-from tests.kinesis_drains import Put
+from tests.formats.foreign import GLUE_FRAMED, VERSION, ZSTD
+from tests.kinesis.drains import Put
+from tests.kinesis.endpoint import kinesis_client
 from tests.oracle import entries, read_back
 
 PAGE = (CHECKOUT / "docs" / "kinesis.md").read_text().split("## Records as people send them")[1].split("\n## ")[0]

@@ -13,7 +13,7 @@ from kdi_assets.recovery.resolve import commit_decision, decide
 from kdi_assets.sources.kinesis.errors import ShardTrimmed
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.stream import TopicPartition
-from tests.kinesis_drains import HOUR, Put
+from tests.kinesis.drains import HOUR, Put
 
 
 @pytest.mark.scenario("Kinesis: retention passes a shard's position")

@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from tests.kinesis import KinesisEndpoint, frozen_kinesis, kinesis_client
-from tests.kinesis_differences import DIFFERENCES
+from tests.kinesis.differences import DIFFERENCES
+from tests.kinesis.endpoint import KinesisEndpoint, frozen_kinesis, kinesis_client
 
 ENDPOINT = "KDI_KINESIS_ENDPOINT"
 

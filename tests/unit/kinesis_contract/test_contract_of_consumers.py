@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 from botocore.exceptions import ClientError, EventStreamError
 
-from tests.kinesis import SHARD, KinesisEndpoint, received, refusal, refused_with, values
+from tests.kinesis.endpoint import SHARD, KinesisEndpoint, received, refusal, refused_with, values
 
 
 def test_a_consumer_is_created_becomes_active_and_is_found_by_name_and_arn(kinesis: KinesisEndpoint) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.kinesis import HASH_KEYS, SHARD, KinesisEndpoint, hash_range, refusal, refused_with
+from tests.kinesis.endpoint import HASH_KEYS, SHARD, KinesisEndpoint, hash_range, refusal, refused_with
 
 
 def test_sequence_numbers_have_56_digits_and_grow_within_a_shard(kinesis: KinesisEndpoint) -> None:

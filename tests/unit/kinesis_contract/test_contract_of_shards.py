@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.kinesis import HASH_KEYS, SHARD, KinesisEndpoint, Shard, hash_range, refused_with
+from tests.kinesis.endpoint import HASH_KEYS, SHARD, KinesisEndpoint, Shard, hash_range, refused_with
 
 
 def test_a_split_shard_is_closed_stays_readable_and_names_its_children_at_its_end(kinesis: KinesisEndpoint) -> None:

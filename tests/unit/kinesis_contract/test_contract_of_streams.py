@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.kinesis import SHARD, KinesisEndpoint, refused_with
+from tests.kinesis.endpoint import SHARD, KinesisEndpoint, refused_with
 
 
 def test_a_stream_is_described_with_arn_creation_retention_and_open_shards(kinesis: KinesisEndpoint) -> None:

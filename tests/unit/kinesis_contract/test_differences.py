@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.kinesis_differences import DIFFERENCES
+from tests.kinesis.differences import DIFFERENCES
 from tests.unit.kinesis_contract import (
     test_contract_of_consumers,
     test_contract_of_records,

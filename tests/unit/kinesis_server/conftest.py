@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kinesis import KinesisEndpoint, frozen_kinesis
+from tests.kinesis.endpoint import KinesisEndpoint, frozen_kinesis
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.kinesis import HOUR, SHARD, KinesisEndpoint, refusal
+from tests.kinesis.endpoint import HOUR, SHARD, KinesisEndpoint, refusal
 
 
 def after(kinesis: KinesisEndpoint, stream: str, number: str, kind: str = "AFTER_SEQUENCE_NUMBER") -> str:

@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from urllib3.exceptions import ProtocolError
 
 from kdi_assets.dev.kinesis.faults import Fault
-from tests.kinesis import SHARD, KinesisEndpoint, refusal, refused_with
+from tests.kinesis.endpoint import SHARD, KinesisEndpoint, refusal, refused_with
 
 
 def test_the_next_calls_of_an_operation_are_throttled_and_then_go_well(kinesis: KinesisEndpoint) -> None:

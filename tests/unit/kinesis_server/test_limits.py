@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.kinesis import HOUR, SHARD, KinesisEndpoint, frozen_kinesis, refusal, refused_with
+from tests.kinesis.endpoint import HOUR, SHARD, KinesisEndpoint, frozen_kinesis, refusal, refused_with
 
 
 def test_an_iterator_expires_after_five_minutes_and_not_before(kinesis: KinesisEndpoint) -> None:

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.kinesis import HOUR, SHARD, KinesisEndpoint, refusal
+from tests.kinesis.endpoint import HOUR, SHARD, KinesisEndpoint, refusal
 
 
 def test_retention_removes_records_by_the_clock(kinesis: KinesisEndpoint) -> None:

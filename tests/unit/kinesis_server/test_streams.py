@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.kinesis import HOUR, SHARD, KinesisEndpoint, refusal, refused_with
+from tests.kinesis.endpoint import HOUR, SHARD, KinesisEndpoint, refusal, refused_with
 
 
 def test_a_token_of_listed_shards_is_valid_for_five_minutes(kinesis: KinesisEndpoint) -> None:

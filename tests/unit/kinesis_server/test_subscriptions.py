@@ -12,7 +12,7 @@ from kdi_assets.dev.kinesis.consumers import Subscription, deregister_consumer, 
 from kdi_assets.dev.kinesis.faults import ApiCall, ServerClock
 from kdi_assets.dev.kinesis.manage_streams import delete_stream
 from kdi_assets.dev.kinesis.state import ApiRequest, KinesisState
-from tests.kinesis import HOUR, SHARD, KinesisEndpoint, refusal
+from tests.kinesis.endpoint import HOUR, SHARD, KinesisEndpoint, refusal
 
 
 def test_a_stream_takes_20_consumers_of_which_five_may_be_created_at_once(kinesis: KinesisEndpoint) -> None:

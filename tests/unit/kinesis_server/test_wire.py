@@ -12,7 +12,7 @@ import pytest
 
 from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.dev.kinesis.wire import decode
-from tests.kinesis import SHARD, KinesisEndpoint, frozen_kinesis
+from tests.kinesis.endpoint import SHARD, KinesisEndpoint, frozen_kinesis
 
 JSON, CBOR = "application/x-amz-json-1.1", "application/x-amz-cbor-1.1"
 

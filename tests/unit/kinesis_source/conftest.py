@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from kdi_assets.dev.kinesis.server import KinesisServer
-from tests.kinesis import KinesisEndpoint, frozen_kinesis, kinesis_of_environment
-from tests.kinesis_shard import OneShard
+from tests.kinesis.endpoint import KinesisEndpoint, frozen_kinesis, kinesis_of_environment
+from tests.kinesis.shard import OneShard
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis.client import digest_of
 from kdi_assets.sources.kinesis.errors import CheckpointUnusable
 from kdi_assets.sources.kinesis.shards import id_of
-from tests.kinesis_shard import DAY, OneShard
+from tests.kinesis.shard import DAY, OneShard
 
 MIDDLE = str(1 << 127)
 
@@ -63,7 +63,7 @@ def test_shards_above_a_checkpoint_were_read_and_those_below_were_not(
     ("checkpoints", "said"),
     [
         ({1: "trim_horizon"}, f"{id_of(2)} has no checkpoint; give it one, or trim_horizon, or shard_end"),
-        ({0: "shard_end", 7: "trim_horizon"}, f"{id_of(7)} is no shard of the stream, or its records are gone"),
+        ({0: "shard_end", 7: "trim_horizon"}, f"{id_of(7)} is not a shard of the stream, or its records are gone"),
         ({0: "shard_end", 1: "shard_end"}, f"{id_of(1)} is open, so nobody has read it to its end"),
         ({0: "1" * 56}, f"{id_of(0)} has no record {'1' * 56} that can be read"),
     ],

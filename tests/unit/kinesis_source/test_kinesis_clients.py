@@ -23,7 +23,7 @@ from kdi_assets.sources.kinesis.errors import (
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.sources.kinesis.source import KinesisSource
 from kdi_assets.stream.stream import TopicPartition
-from tests.kinesis_shard import OneShard
+from tests.kinesis.shard import OneShard
 
 
 def test_a_session_without_the_reader_is_refused_with_the_command_that_fetches_it(

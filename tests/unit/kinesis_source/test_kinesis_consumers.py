@@ -20,7 +20,7 @@ from kdi_assets.sources.kinesis.errors import (
 )
 from kdi_assets.stream.kinesis import FanOut, KinesisRegion
 from tests.documents import written
-from tests.kinesis import KinesisEndpoint
+from tests.kinesis.endpoint import KinesisEndpoint
 from tests.typed import Kdi
 
 OURS = FanOut("kdi_orders", is_ours=True)

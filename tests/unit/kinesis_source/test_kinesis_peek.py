@@ -10,8 +10,8 @@ import pytest
 from deltalake import write_deltalake
 
 from kdi_assets.cli.peeked_ranges import Wanted, searched
-from tests.kinesis_drains import described
-from tests.kinesis_shard import OneShard
+from tests.kinesis.drains import described
+from tests.kinesis.shard import OneShard
 
 
 def nobody() -> NoReturn:

@@ -15,7 +15,7 @@ from kdi_assets.sources.kinesis.rights import DEREGISTERS, READS, REGISTERS, SUB
 from kdi_assets.stream.kinesis import FanOut, KinesisRegion
 from kdi_assets.stream.kinesis_stream import Consumer, KinesisStream
 from tests.conftest import CHECKOUT
-from tests.kinesis import KinesisEndpoint, received, values
+from tests.kinesis.endpoint import KinesisEndpoint, received, values
 
 POLLING, EFO = Consumer(), Consumer(mode="efo")
 TRIED_BY_ALL = ("DescribeStreamSummary", "ListShards", "GetShardIterator", "GetRecords")

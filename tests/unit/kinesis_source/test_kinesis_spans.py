@@ -37,9 +37,9 @@ from kdi_assets.sources.kinesis.spans import NumberedSpan, bookmark_at, spans_ba
 from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
-from tests.bare_worker import called_in_bare_worker
-from tests.kinesis import kinesis_client
-from tests.kpl import UserRecord, aggregate_of, sealed
+from tests.deployment.bare_worker import called_in_bare_worker
+from tests.kinesis.endpoint import kinesis_client
+from tests.kinesis.kpl import UserRecord, aggregate_of, sealed
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 HOUR = 3600

@@ -19,7 +19,7 @@ from kdi_assets.sources.kinesis.errors import (
 )
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.stream import TopicPartition
-from tests.kinesis_shard import DAY, OneShard, ledger_of
+from tests.kinesis.shard import DAY, OneShard, ledger_of
 
 
 def parts(state: Any) -> Sequence[TopicPartition]:

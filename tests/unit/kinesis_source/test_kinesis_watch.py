@@ -17,6 +17,8 @@ from kdi_assets.monitoring.backlog_reader import BacklogReader, read_backlog
 from kdi_assets.monitoring.checks.backlog_checks import fresh
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.monitoring.errors import BacklogNotKnownYet
+from kdi_assets.sensors.incidents import CurrentIncidents, IncidentKind, current_incidents
+from kdi_assets.sensors.memory import Memory
 from kdi_assets.sources.bookmarks import Bookmark
 from kdi_assets.sources.kinesis import watch
 from kdi_assets.sources.kinesis.client import kinesis_client, translated
@@ -29,11 +31,11 @@ from kdi_assets.sources.kinesis.errors import (
 )
 from kdi_assets.sources.kinesis.look import SHARDS_AT_ONCE
 from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.sources.kinesis.watch import LOOKS, SUMMARIES_A_SECOND, WALKED_PAGES
+from kdi_assets.sources.kinesis.watch import COMMAND_ATTEMPTS, LOOKS, SUMMARIES_A_SECOND, WALKED_PAGES
 from kdi_assets.sources.topic_state import TopicState
 from kdi_assets.stream.limits import FreshnessLimits
 from kdi_assets.stream.stream import Stream, TopicPartition
-from tests.kinesis_shard import DAY, OneShard
+from tests.kinesis.shard import DAY, OneShard
 from tests.table_by_hand import TOPIC, TableByHand, orders
 
 TICK = 5.0
@@ -582,7 +584,30 @@ def test_a_connection_that_no_call_can_make_is_down(
 
     found, _ = ticks.tick()
 
-    assert [type(one.refusal) for one in found] == [KinesisUnanswered] * 2
+    assert [(type(one.refusal), one.known) for one in found] == [(KinesisUnanswered, False)] * 2
+
+
+def test_a_loss_that_is_near_is_not_over_while_nothing_answers(shard: OneShard, lake: str) -> None:
+    """Procedure: retention is near a record that waits; the call about the other shard is refused with the keys."""
+    ticks = Ticks(shard, lake, shards=2)
+    (stream,) = ticks.streams
+    shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a", ExplicitHashKey="0")
+    ticks.tick()
+    ticks.server.advance(DAY - 60)
+
+    def incidents() -> CurrentIncidents:
+        names, found = {stream.name: stream}, ticks.tick()[0]
+        return current_incidents(found, streams=names, in_flight=(), memories={stream.name: Memory()}, tables={})
+
+    near = incidents()
+    ticks.server.order(Fault("GetRecords", code="ExpiredTokenException", times=1000))
+    down = incidents()
+    ticks.server.unmet_faults()
+
+    key = f"{IncidentKind.LOSS_NEAR}:{stream.name}"
+    assert near[key]
+    assert down[f"{IncidentKind.UNREACHABLE}:{stream.name}"]
+    assert key not in down, "nobody knows, so that the incident goes on"
 
 
 def test_a_summary_for_which_no_connection_can_be_made_leaves_what_is_known(shard: OneShard, lake: str) -> None:
@@ -615,31 +640,56 @@ def test_a_shard_that_does_not_answer_hides_no_records_of_the_others(shard: OneS
     assert found.topic_partitions[TopicPartition(TOPIC, 1)].unknown
 
 
+@pytest.mark.parametrize(
+    ("leader_seconds", "waits", "told"), [(0.0, 5, type(None)), (3.0, 15, KinesisUnanswered)], ids=["tick", "command"]
+)
 def test_a_look_at_a_server_that_does_not_answer_comes_to_an_end(
-    shard: OneShard, lake: str, monkeypatch: pytest.MonkeyPatch
+    shard: OneShard, lake: str, monkeypatch: pytest.MonkeyPatch, leader_seconds: float, waits: int, told: type
 ) -> None:
-    ticks, asked = Ticks(shard, lake, shards=4, names=(TOPIC, "b", "c", "d", "e", "f")), []
+    """Procedure: every call about a shard waits as long as the client allows it, with its attempts.
+    Pass: a person who asks how far 48 shards are hears of it after some calls, and not after all; another tick follows.
+    """
+    ticks, asked = Ticks(shard, lake, shards=8, names=(TOPIC, "b", "c", "d", "e", "f")), []
 
     class Silent:
         exceptions = shard.client.exceptions
 
         def get_shard_iterator(self, **asks: Any) -> Any:
             asked.append(asks["ShardId"])
-            ticks.server.advance(20)
+            ticks.server.advance(waits)
             raise ReadTimeoutError(endpoint_url=shard.server.endpoint)
 
     monkeypatch.setattr(watch, "kinesis_client", lambda *_, **__: Silent())
 
-    found, _ = ticks.tick()
+    found = BacklogReader(leader_seconds=leader_seconds)(ticks.streams, lake=lake)
 
     assert 0 < len(asked) <= SHARDS_AT_ONCE
-    assert [(one.refusal, one.known) for one in found] == [(None, False)] * 6
+    assert [(type(one.refusal), one.known) for one in found] == [(told, False)] * 6
 
 
-def test_a_call_that_the_next_look_repeats_waits_for_no_more_than_five_seconds(shard: OneShard) -> None:
-    waits = [kinesis_client(shard.connection, attempts=attempts).meta.config.read_timeout for attempts in (1, 4)]
+def test_a_command_asks_for_no_more_summaries_once_one_was_not_answered_in_time(shard: OneShard, lake: str) -> None:
+    """Each of them would wait as long, one after the other."""
+    ticks, asked, names = Ticks(shard, lake), list[str](), [f"s{number}" for number in range(20)]
+    watching = shard.source.watch()
 
-    assert waits == [5, 20]
+    def describe(name: str, *, attempts: int) -> Any:
+        asked.append(name)
+        ticks.server.advance(5 * attempts)
+        with translated(shard.connection, name):
+            raise ReadTimeoutError(endpoint_url=shard.server.endpoint)
+
+    watching.describe = describe
+    found = watching.topics(names, leader_seconds=3.0)
+
+    assert 0 < len(asked) <= 3
+    assert [type(found[name]) for name in names] == [KinesisUnanswered] * len(names)
+
+
+def test_calls_of_a_look_wait_for_no_more_than_five_seconds(shard: OneShard) -> None:
+    """The next look repeats the call, or a person waits."""
+    waits = [kinesis_client(shard.connection, attempts=n).meta.config.read_timeout for n in (1, COMMAND_ATTEMPTS, 4)]
+
+    assert waits == [5, 5, 20]
 
 
 def test_a_shard_that_was_not_asked_for_minutes_is_not_known(

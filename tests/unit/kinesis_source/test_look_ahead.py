@@ -29,7 +29,7 @@ from kdi_assets.sources.kinesis.look import (
 from kdi_assets.sources.kinesis.reader import ShardStart
 from kdi_assets.sources.kinesis.shards import ListedShard, id_of, ready
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
-from tests.kinesis_shard import OneShard, ledger_of, sequence_of
+from tests.kinesis.shard import OneShard, ledger_of, sequence_of
 
 
 @pytest.mark.parametrize(

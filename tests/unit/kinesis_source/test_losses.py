@@ -12,7 +12,7 @@ from kdi_assets.sources.bookmarks import Bookmark, Loss
 from kdi_assets.sources.kinesis.errors import BookmarkDiffers, ShardTrimmed
 from kdi_assets.sources.kinesis.shards import id_of
 from kdi_assets.stream.stream import TopicPartition
-from tests.kinesis_shard import DAY, OneShard, ledger_of, sequence_of
+from tests.kinesis.shard import DAY, OneShard, ledger_of, sequence_of
 
 HOUR = 3600
 FIRST = TopicPartition("s", 0)

@@ -118,6 +118,40 @@ def test_records_that_are_gone_are_refused_with_what_is_left(
     assert refused.match(then)
 
 
+def test_all_shards_whose_records_are_gone_are_named_at_once(context: ResolveContext) -> None:
+    """Several days back many shards have aged out: a command for each of them, and not one after each refusal."""
+    other, third = TopicPartition(TOPIC, 2), TopicPartition(TOPIC, 3)
+    positions = {OPEN: 30, other: 40, third: 50}
+    topic = replace(context.topic, partitions=dict.fromkeys(positions, BrokerOffsets(0, 0, 0)))
+    several = replace(context, topic=topic, ledger=replace(context.ledger, positions=positions))
+    moment = Target(moment=NOW - timedelta(hours=2))
+
+    with pytest.raises(NothingToResolve) as refused:
+        proposed(several, moment, found=dict.fromkeys(positions, 5), gone={OPEN: 20, other: 30})
+
+    assert (
+        f"{OPEN} would be read again from offset 0 on, and Kinesis holds all records only from" in refused.value.detail
+    )
+    assert f"{other} would be read again from offset 0 on, and Kinesis holds all records only" in refused.value.detail
+    commands = [
+        f"kdi resolve bronze/orders rewind --topic-partition {tp} --to {at}" for tp, at in ((OPEN, 20), (other, 30))
+    ]
+    assert refused.value.then == f"{'; '.join(commands)}   (the other shards one by one, with --topic-partition)"
+
+
+def test_all_shards_that_have_expired_are_named_at_once(context: ResolveContext) -> None:
+    also = TopicPartition(TOPIC, 3)
+    entry = context.ledger.entry
+    assert entry
+    marks = {**entry.bookmarks, also: entry.bookmarks[EXPIRED]}
+    ledger = replace(context.ledger, positions={**context.positions, also: 5}, entry=replace(entry, bookmarks=marks))
+
+    with pytest.raises(
+        NothingToResolve, match=f"{EXPIRED}, {also} have expired, and their records of 2026-05-06T10:00"
+    ):
+        proposed(replace(context, ledger=ledger), Target(moment=NOW - timedelta(hours=2)))
+
+
 def test_unknown_positions_are_refused(context: ResolveContext) -> None:
     with pytest.raises(NothingToResolve, match="the log no longer shows which records were read"):
         proposed(replace(context, gap=True), Target())

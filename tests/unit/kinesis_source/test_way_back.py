@@ -21,7 +21,7 @@ from kdi_assets.sources.kinesis.source import KinesisSource
 from kdi_assets.sources.source import WayBack
 from kdi_assets.stream.kinesis import KinesisRegion
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
-from tests.kinesis import kinesis_client
+from tests.kinesis.endpoint import kinesis_client
 
 HOUR = 3600
 A, B, C, D, E = (TopicPartition("orders", number) for number in range(5))

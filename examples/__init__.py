@@ -1,1 +1,0 @@
-"""What to run first: `make demo` shows the main job once, `make dev` keeps everything running."""

@@ -1,0 +1,212 @@
+"""The Terraform files: the units' command lines, a bucket that Delta can trust, and no more rights than needed.
+
+They were never applied. The provider cannot be fetched where the tests run, so that Terraform itself only formats them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kdi_assets.sources.kinesis.rights import rights_of
+from kdi_assets.stream.kinesis import FanOut
+from tests.deployment.deployed import DEPLOY, Unit, example_environment, unit_names
+
+AWS = DEPLOY / "aws"
+
+
+def parsed() -> dict[str, dict[str, dict[str, Any]]]:
+    """Resources and data by type and name."""
+    import hcl2
+
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for file in sorted(AWS.glob("*.tf")):
+        content = hcl2.loads(file.read_text())
+        for block in (*content.get("resource", ()), *content.get("data", ())):
+            for kind, named in block.items():
+                for name, body in named.items():
+                    found.setdefault(kind.strip('"'), {})[name.strip('"')] = body
+    return found
+
+
+@pytest.fixture(scope="module")
+def resources() -> dict[str, dict[str, dict[str, Any]]]:
+    return parsed()
+
+
+def text() -> str:
+    return (AWS / "dagster.tf").read_text()
+
+
+def words(command: str) -> list[str]:
+    """The words of a list in Terraform."""
+    return [found.strip('"') for found in re.findall(r'each\.key|"[^"]*"', command)]
+
+
+@pytest.mark.parametrize("name", unit_names())
+def test_a_container_runs_the_command_of_its_unit(name: str) -> None:
+    unit = Unit.read(name)
+    commands = [words(found) for found in re.findall(r"command\s*=\s*\[(.*?)\]", text(), re.DOTALL)]
+
+    usual = {
+        "0.0.0.0": "127.0.0.1",
+        "each.key": "kdi_assets",
+        "${local.home}/workspace.yaml": "/etc/kdi/workspace.yaml",
+    }
+    assert unit.command in [[usual.get(word, word) for word in command] for command in commands]
+
+
+def test_the_bucket_keeps_what_was_deleted_and_never_expires_what_a_table_names(
+    resources: dict[str, dict[str, dict[str, Any]]],
+) -> None:
+    versioning = resources["aws_s3_bucket_versioning"]["lake"]["versioning_configuration"][0]
+    (rule,) = resources["aws_s3_bucket_lifecycle_configuration"]["lake"]["rule"]
+    public = resources["aws_s3_bucket_public_access_block"]["lake"]
+
+    assert versioning["status"].strip('"') == "Enabled"
+    assert rule["noncurrent_version_expiration"]
+    assert "transition" not in rule and "days" not in rule["expiration"][0] and "date" not in rule["expiration"][0]
+    assert rule["abort_incomplete_multipart_upload"]
+    closed = ("block_public_acls", "block_public_policy", "ignore_public_acls", "restrict_public_buckets")
+    assert [public[name] for name in closed] == [True] * 4
+    assert resources["aws_s3_bucket_server_side_encryption_configuration"]["lake"]
+    assert resources["aws_s3_bucket"]["lake"]["lifecycle"][0]["prevent_destroy"] is True
+
+
+def statements(resources: dict[str, dict[str, dict[str, Any]]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """All statements by the name of their document, also those that depend on a variable."""
+    for name, document in resources["aws_iam_policy_document"].items():
+        for statement in document["statement"]:
+            yield name, statement
+        for _, statement in optional_statements(document):
+            yield name, statement
+
+
+def optional_statements(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The condition and the content of each statement that depends on a variable."""
+    for block in document.get("dynamic", ()):
+        (dynamic,) = block.values()
+        yield str(dynamic["for_each"]), dynamic["content"][0]
+
+
+def test_no_role_may_delete_versions_or_do_everything(resources: dict[str, dict[str, dict[str, Any]]]) -> None:
+    allowed = [
+        (name, action.strip('"'), statement)
+        for name, statement in statements(resources)
+        if statement.get("effect", "Allow").strip('"') == "Allow"
+        for action in statement["actions"]
+    ]
+
+    assert allowed
+    assert not [action for _, action, _ in allowed if "*" in action or "Version" in action or action.startswith("iam:")]
+    everywhere = {a for _, a, s in allowed if [r.strip('"') for r in s.get("resources", ())] == ["*"]}
+    assert everywhere == {"ecr:GetAuthorizationToken"}, "AWS knows no other resource for this one"
+
+
+def test_only_the_code_has_rights_on_the_bucket(resources: dict[str, dict[str, dict[str, Any]]]) -> None:
+    tasks = resources["aws_ecs_task_definition"]
+
+    assert tasks["code"]["task_role_arn"] == "${aws_iam_role.code.arn}"
+    assert "task_role_arn" not in tasks["dagster"]
+    with_s3 = {name for name, s in statements(resources) if any("s3:" in action for action in s["actions"])}
+    assert with_s3 == {"code", "lake"}, "the role's policy, and the bucket's own, which only denies"
+
+
+@pytest.mark.parametrize(
+    ("variable", "actions"),
+    [
+        ("readable_secret_arns", {"secretsmanager:GetSecretValue"}),
+        ("kinesis_key_arns", {"kms:Decrypt"}),
+        ("glue_databases", {"glue:GetTable", "glue:GetTables", "glue:CreateTable", "glue:UpdateTable"}),
+    ],
+)
+def test_the_code_may_read_secrets_and_register_tables_only_where_a_variable_names_them(
+    variable: str, actions: set[str], resources: dict[str, dict[str, dict[str, Any]]]
+) -> None:
+    documents = resources["aws_iam_policy_document"]
+
+    ((name, statement),) = [
+        (name, content)
+        for name, document in documents.items()
+        for condition, content in optional_statements(document)
+        if f"var.{variable}" in condition
+    ]
+
+    assert name == "code"
+    assert {action.strip('"') for action in statement["actions"]} == actions
+    assert "statement.value" in str(statement["resources"])
+    always = {a.strip('"') for s in documents["code"]["statement"] for a in s["actions"]}
+    assert not always & actions
+
+
+def test_the_code_may_do_on_named_streams_of_kinesis_what_the_doctor_tries_and_no_more(
+    resources: dict[str, dict[str, dict[str, Any]]],
+) -> None:
+    """A statement of both lists of streams is for both modes, one of the list for fan-out for that mode alone."""
+    both, fan_out = set[tuple[str, str]](), set[tuple[str, str]]()
+
+    for condition, content in optional_statements(resources["aws_iam_policy_document"]["code"]):
+        actions = {action.strip('"') for action in content["actions"]}
+        if any(action.startswith("kinesis:") for action in actions):
+            assert "statement.value" in str(content["resources"])
+            below = re.search(r"\$\{arn\}(/[^\"]+)", str(content["resources"]))
+            of_mode = both if "var.kinesis_stream_arns" in condition else fan_out
+            assert "var.kinesis_fan_out_stream_arns" in condition
+            of_mode |= {(action, below[1] if below else "") for action in actions}
+
+    tried = {(right.action, right.below) for right in rights_of(FanOut("kdi_x", is_ours=True, deregisters=True))}
+    assert both == {(right.action, right.below) for right in rights_of(None)}
+    assert both | fan_out == tried
+    always = [s for document in resources["aws_iam_policy_document"].values() for s in document["statement"]]
+    assert "kinesis:" not in str(always)
+
+
+def test_one_task_of_each_service_runs_and_the_old_one_ends_first(
+    resources: dict[str, dict[str, dict[str, Any]]],
+) -> None:
+    for service in resources["aws_ecs_service"].values():
+        assert service["desired_count"] == 1
+        assert (service["deployment_minimum_healthy_percent"], service["deployment_maximum_percent"]) == (0, 100)
+        assert "assign_public_ip" not in service["network_configuration"][0]
+
+
+def test_every_container_that_stays_is_checked_and_runs_as_nobody_special() -> None:
+    source = text()
+
+    assert re.search(r'user\s*= "990:990"', source)
+    assert re.search(r"readonlyRootFilesystem = true", source)
+    # One for each unit: daemon and webserver share a definition, each with its own check.
+    assert len(re.findall(r"^\s*healthCheck\s+=", source, re.MULTILINE)) == len(unit_names()) - 1
+    assert len(re.findall(r"^\s*check\s+=", source, re.MULTILINE)) == 2
+
+
+def test_a_task_has_every_variable_of_the_example_and_secrets_only_by_name() -> None:
+    source = text()
+
+    for name in example_environment():
+        assert re.search(rf"^\s*{name}\s+=", source, re.MULTILINE), name
+    assert not re.search(r"^\s*PGPASSWORD\s+=", source, re.MULTILINE)
+    assert "valueFrom = arn" in source
+
+
+def test_only_what_reaches_kafka_gets_all_secrets_and_variables_of_the_user() -> None:
+    source = text()
+
+    shared, own = re.findall(r"^ +secrets += (\[.*PGPASSWORD.*\])$|secrets = (\[for .*?\])", source, re.MULTILINE)
+    assert shared[0] == '[{ name = "PGPASSWORD", valueFrom = var.secrets["PGPASSWORD"] }]'
+    assert own[1] == "[for name, arn in var.secrets : { name = name, valueFrom = arn }]"
+    every = re.findall(r"merge\(local\.code_container, \{\s+name\s+= \"([\w-]+)\"", source)
+    assert every == ["driver", "code-server", "metrics"]
+    before, _, after = source.partition('resource "aws_ecs_task_definition" "dagster"')
+    assert (before.count("var.env)"), after.count("var.env"), after.count("code_container")) == (1, 0, 0)
+
+
+def test_an_alarm_is_sent_when_a_service_does_not_run(resources: dict[str, dict[str, dict[str, Any]]]) -> None:
+    alarms = resources["aws_cloudwatch_metric_alarm"]
+
+    assert alarms["gone"]["treat_missing_data"].strip('"') == "breaching"
+    for alarm in alarms.values():
+        assert alarm["alarm_actions"] == ["${var.alarm_topic_arn}"]

@@ -1,0 +1,330 @@
+"""The Helm chart: what it renders is valid, runs the units' command lines, and has no more rights than it needs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dagster._core.instance.config import dagster_instance_config
+from grpc import insecure_channel
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
+
+from kdi_assets.config.loader import load_streams
+from kdi_assets.dev.broker import free_port
+from kdi_assets.runtime.processes import Child
+from tests.conftest import CHECKOUT
+from tests.deployment.charts import (
+    NAMESPACE,
+    RELEASE,
+    REQUIRED,
+    NotRendered,
+    containers,
+    long_running,
+    of_kind,
+    pods,
+    render,
+)
+from tests.deployment.deployed import BIN, DEPLOY, INSTALLED_BIN, Unit, example_environment, unit_names
+from tests.documents import CLUSTER, stream
+from tests.waiting import wait_until
+
+DOCUMENTS = f"{CLUSTER}---\n{stream('orders')}"
+TWO_LOCATIONS = {
+    **REQUIRED,
+    "env": {"AWS_REGION": "eu-central-1"},
+    "locations": [{"name": "web", "documents": {"orders": DOCUMENTS}}, {"name": "rest_of_it"}],
+    "spark": {"executors": {"instances": 3}},
+    "ui": {"from": [{"podSelector": {"matchLabels": {"app": "proxy"}}}]},
+}
+VALUES = {"plain": REQUIRED, "two locations with executors": TWO_LOCATIONS}
+VERSIONS = ("1.29", "1.34")  # the oldest that the chart accepts, and a recent one
+
+every_release = pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+
+
+@pytest.fixture(scope="module")
+def plain() -> list[dict[str, Any]]:
+    return render(REQUIRED)
+
+
+@pytest.fixture(scope="module")
+def clustered() -> list[dict[str, Any]]:
+    return render(TWO_LOCATIONS)
+
+
+@every_release
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_manifest_is_one_that_kubernetes_accepts(values: dict[str, Any], version: str) -> None:
+    from kubernetes_validate import validate
+
+    manifests = render(values)
+
+    for manifest in manifests:
+        validate(manifest, version, strict=True)
+    for config in of_kind(manifests, "ConfigMap").values():
+        if template := config["data"].get("executor.yaml"):
+            validate(yaml.safe_load(template), version, strict=True)
+    assert {"Deployment", "StatefulSet", "Service", "ConfigMap", "NetworkPolicy"} <= {m["kind"] for m in manifests}
+
+
+@pytest.mark.parametrize("name", unit_names())
+def test_a_container_runs_the_command_of_its_unit_and_has_its_memory_and_time(
+    name: str, plain: list[dict[str, Any]]
+) -> None:
+    unit = Unit.read(name)
+    ((pod, container),) = [(p, c) for p in pods(plain).values() for c in long_running(p) if c["name"] == name]
+
+    # Its own address is all that differs: in a pod, the loopback cannot be reached by others.
+    usual = {"0.0.0.0": "127.0.0.1", "kdi-assets": "kdi_assets"}
+    assert [usual.get(word, word) for word in container["command"]] == unit.command
+    assert container["resources"]["limits"]["memory"] == unit.section["MemoryMax"] + "i"
+    assert pod["terminationGracePeriodSeconds"] >= unit.stop_seconds
+
+
+def test_the_driver_starts_before_the_code_server_and_both_have_time_to_stop_one_after_the_other(
+    plain: list[dict[str, Any]],
+) -> None:
+    pod = pods(plain)[f"{RELEASE}-kdi-assets"]
+
+    prepared = [container["name"] for container in pod["initContainers"]]
+    assert prepared == ["home", "prepare", "driver"]
+    seconds = Unit.read("code-server").stop_seconds + Unit.read("driver").stop_seconds
+    assert pod["terminationGracePeriodSeconds"] == seconds
+
+
+@every_release
+def test_no_container_runs_as_root_or_writes_to_its_image_and_each_that_stays_is_checked(
+    values: dict[str, Any],
+) -> None:
+    for pod in pods(render(values)).values():
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for container in containers(pod):
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"] is True
+            assert (context["allowPrivilegeEscalation"], context["capabilities"]) == (False, {"drop": ["ALL"]})
+        for container in long_running(pod):
+            if container["name"] != "executor":  # Spark sets its resources, and replaces one that does not answer
+                assert container["livenessProbe"]
+                assert container["resources"].keys() == {"requests", "limits"}
+
+
+@every_release
+def test_secrets_are_named_and_never_written_and_only_what_reaches_kafka_gets_them_all(values: dict[str, Any]) -> None:
+    manifests = render(values)
+    password = {"name": "PGPASSWORD", "valueFrom": {"secretKeyRef": {"name": "kdi-secrets", "key": "PGPASSWORD"}}}
+
+    assert not of_kind(manifests, "Secret")
+    for pod in pods(manifests).values():
+        for container in containers(pod):
+            every = [source["secretRef"]["name"] for source in container.get("envFrom", ())]
+            assert every == (["kdi-secrets"] if container["name"] in {"code-server", "driver", "metrics"} else [])
+            single = [entry for entry in container["env"] if "value" not in entry]
+            assert single == ([] if container["name"] == "executor" else [password])
+            assert not {"PGPASSWORD", "AWS_SECRET_ACCESS_KEY"} & {e["name"] for e in container["env"] if "value" in e}
+
+
+def test_the_service_accounts_that_reach_the_lake_are_those_that_the_page_names() -> None:
+    values = {**TWO_LOCATIONS, "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:role"}}}
+    manifests = render(values)
+
+    accounts = of_kind(manifests, "ServiceAccount")
+
+    users = {pod["serviceAccountName"] for pod in pods(manifests).values() if "serviceAccountName" in pod}
+    assert users == accounts.keys() == {RELEASE, f"{RELEASE}-driver"}
+    for account in accounts.values():
+        assert account["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": "arn:role"}
+    assert {"`<release>`", "`<release>-driver`"} <= set(re.findall(r"`[^`]*`", chapter()))
+
+
+def chapter() -> str:
+    """The chapter of the page on deployment."""
+    return (CHECKOUT / "docs" / "deployment.md").read_text().partition("\n## Kubernetes\n")[2].partition("\n## ")[0]
+
+
+def test_the_values_and_the_command_of_the_page_make_a_release() -> None:
+    (values_file,) = re.findall(r"```yaml\n(.*?)```", chapter(), re.DOTALL)
+    ((index, folder),) = re.findall(r"--set-file 'locations\[(\d)\]\.documents\.(\w+)=", chapter())
+    values = yaml.safe_load(values_file)
+    # As Helm: the user's list replaces the chart's, and --set-file adds to it.
+    values.setdefault("locations", [{}])[int(index)]["documents"] = {folder: DOCUMENTS}
+
+    manifests = render(values)
+
+    assert of_kind(manifests, "ConfigMap")[f"{RELEASE}-kdi-assets-documents"]["data"] == {folder: DOCUMENTS}
+
+
+def test_a_location_without_a_name_is_refused() -> None:
+    with pytest.raises(NotRendered, match=r"locations\[\]\.name: each location needs one"):
+        render({**REQUIRED, "locations": [{"documents": {"orders": DOCUMENTS}}]})
+
+
+def test_a_container_has_every_variable_of_the_example(plain: list[dict[str, Any]]) -> None:
+    for pod in pods(plain).values():
+        for container in containers(pod):
+            assert example_environment().keys() <= {entry["name"] for entry in container["env"]}
+
+
+def test_only_a_driver_with_executors_may_call_kubernetes(
+    plain: list[dict[str, Any]], clustered: list[dict[str, Any]]
+) -> None:
+    callers = {name for name, pod in pods(clustered).items() if pod["automountServiceAccountToken"]}
+
+    assert callers == {f"{RELEASE}-web", f"{RELEASE}-rest-of-it"}
+    assert not [name for name, pod in pods(plain).items() if pod["automountServiceAccountToken"]]
+    assert not of_kind(plain, "Role")
+    assert not of_kind(clustered, "ClusterRole")
+
+
+def test_dagster_finds_each_code_server_by_its_service(clustered: list[dict[str, Any]]) -> None:
+    workspace = yaml.safe_load(of_kind(clustered, "ConfigMap")[RELEASE]["data"]["workspace.yaml"])
+
+    servers = [entry["grpc_server"] for entry in workspace["load_from"]]
+
+    assert {server["host"] for server in servers} <= of_kind(clustered, "Service").keys()
+    assert [server["location_name"] for server in servers] == ["web", "rest_of_it"]
+
+
+def test_each_location_has_as_many_runs_as_one_machine_and_takes_none_of_the_others(
+    clustered: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    usual = yaml.safe_load((DEPLOY / "dagster.yaml").read_text())
+    runs = usual["concurrency"]["runs"]
+    (tmp_path / "dagster.yaml").write_text(of_kind(clustered, "ConfigMap")[RELEASE]["data"]["dagster.yaml"])
+
+    own, _ = dagster_instance_config(str(tmp_path))
+
+    each = {"key": "dagster/code_location", "value": {"applyLimitPerUniqueValue": True}}
+    runs["tag_concurrency_limits"].append({**each, "limit": runs["max_concurrent_runs"]})
+    runs["max_concurrent_runs"] *= 2
+    assert own == usual
+
+
+def test_an_executor_works_in_a_folder_that_it_can_write_to(clustered: list[dict[str, Any]]) -> None:
+    """It keeps the jars there that it fetches from the driver."""
+    (executor,) = pods(clustered)[f"{RELEASE}-web-spark"]["containers"]
+
+    assert executor["workingDir"] in {mount["mountPath"] for mount in executor["volumeMounts"]}
+
+
+def test_executors_find_the_driver_by_the_name_of_its_pod(clustered: list[dict[str, Any]]) -> None:
+    text = of_kind(clustered, "ConfigMap")[f"{RELEASE}-web-spark"]["data"]["spark-defaults.conf"]
+    settings = dict(line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#"))
+    service = of_kind(clustered, "Service")[f"{RELEASE}-web"]["spec"]
+
+    assert settings["spark.driver.host"] == f"{RELEASE}-web-0.{RELEASE}-web.{NAMESPACE}.svc"
+    assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True)
+    ports = {str(port["port"]) for port in service["ports"]}
+    assert {settings["spark.driver.port"], settings["spark.driver.blockManager.port"]} <= ports
+
+
+@pytest.mark.parametrize("missing", ["image", "lake", "postgres", "secret"])
+def test_a_release_without_a_required_value_is_refused_with_its_name(missing: str) -> None:
+    with pytest.raises(NotRendered, match=rf"{missing}[.:]"):
+        render({name: value for name, value in REQUIRED.items() if name != missing})
+
+
+def test_mounted_documents_are_read_once_each(tmp_path: Path, clustered: list[dict[str, Any]]) -> None:
+    """Kubernetes mounts a ConfigMap as a hidden folder, and links to its files."""
+    hidden, documents = tmp_path / "documents" / "..2026_01_01" / "orders", tmp_path / "documents"
+    hidden.mkdir(parents=True)
+    (hidden / "defs.yaml").write_text(DOCUMENTS)
+    (documents / "..data").symlink_to("..2026_01_01")
+    (documents / "orders").symlink_to("..data/orders")
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "dagster.yaml").touch()
+    home = next(c for c in containers(pods(clustered)[f"{RELEASE}-web"]) if c["name"] == "home")
+
+    *shell, script = home["command"]
+    for folder in ("/var/lib/kdi", "/config", "/documents"):
+        script = script.replace(folder, str(tmp_path / Path(folder).name))
+    (tmp_path / "kdi").mkdir()
+    subprocess.run([*shell, script], check=True)
+
+    assert len(load_streams(tmp_path / "kdi" / "streams")) == 1
+    assert (tmp_path / "kdi" / "dagster" / "dagster.yaml").is_file()
+
+
+def test_the_code_server_answers_the_probe_of_its_container(tmp_path: Path, plain: list[dict[str, Any]]) -> None:
+    (server,) = (c for c in containers(pods(plain)[f"{RELEASE}-kdi-assets"]) if c["name"] == "code-server")
+    port = str(free_port())
+    command = [word.replace(str(INSTALLED_BIN), str(BIN)).replace("4266", port) for word in server["command"]]
+    (tmp_path / "streams").mkdir()
+    environment = {"KDI_HOME": str(tmp_path), "KDI_DEFS": str(tmp_path / "streams"), "DAGSTER_HOME": str(tmp_path)}
+    process = Child(command, log=tmp_path / "log", environment=environment)
+    probe = server["startupProbe"]["grpc"]
+
+    def serving() -> bool:
+        with insecure_channel(f"127.0.0.1:{port}") as channel:
+            question = HealthCheckRequest(service=probe["service"])
+            answer = HealthStub(channel).Check(question, wait_for_ready=True, timeout=60)
+            return bool(answer.status == HealthCheckResponse.SERVING)
+
+    try:
+        wait_until(serving, seconds=60)
+    finally:
+        process.kill()
+
+
+def test_an_executor_is_started_with_what_spark_says_in_its_variables(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    java.chmod(0o755)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "JAVA_HOME": str(tmp_path),
+        "SPARK_HOME": "/spark",
+        "SPARK_CLASSPATH": "/jars/kernel.jar:/jars/delta.jar",
+        "SPARK_CONF_DIR": "/opt/spark/conf",
+        "SPARK_EXECUTOR_MEMORY": "2048m",
+        "SPARK_EXECUTOR_CORES": "2",
+        "SPARK_EXECUTOR_ID": "7",
+        "SPARK_APPLICATION_ID": "spark-1",
+        "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@driver:7078",
+        "SPARK_EXECUTOR_POD_IP": "10.0.0.7",
+        "SPARK_EXECUTOR_POD_NAME": "executor-7",
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+        **{f"SPARK_JAVA_OPT_{number}": f"-Doption={number} with a space" for number in range(11)},
+    }
+
+    script = DEPLOY / "kubernetes" / "spark-executor"
+    words = subprocess.check_output([script], env=environment, text=True).splitlines()
+
+    assert words[:11] == [f"-Doption={number} with a space" for number in range(11)]
+    assert words[11:15] == [
+        "-Xms2048m",
+        "-Xmx2048m",
+        "-cp",
+        "/jars/kernel.jar:/jars/delta.jar:/opt/spark/conf:/spark/jars/*",
+    ]
+    options = dict(zip(words[16::2], words[17::2], strict=True))
+    assert options == {
+        "--driver-url": "spark://CoarseGrainedScheduler@driver:7078",
+        "--executor-id": "7",
+        "--cores": "2",
+        "--app-id": "spark-1",
+        "--hostname": "10.0.0.7",
+        "--resourceProfileId": "0",
+        "--podName": "executor-7",
+    }
+
+
+def test_the_image_keeps_the_promises_that_its_users_rely_on(plain: list[dict[str, Any]]) -> None:
+    """It was never built by us: no Docker runs where the tests do."""
+    linter = BIN / "hadolint"
+    assert linter.exists(), "hadolint is not installed. Run: make .venv/.checks"
+
+    subprocess.run([linter, DEPLOY / "Dockerfile"], check=True)
+
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    user = pods(plain)[f"{RELEASE}-webserver"]["securityContext"]
+    assert f"USER {user['runAsUser']}:{user['runAsGroup']}" in lines
+    assert any("kdi jars --kinesis --dir /opt/kdi/home/jars" in line for line in lines)
+    assert not [line for line in lines if line.startswith(("ARG", "ADD"))]
+    assert 'VOLUME ["/var/lib/kdi", "/tmp"]' in lines
