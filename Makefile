@@ -90,13 +90,13 @@ tour: setup
 	$(BIN)/python -m pytest tests/browser --tour=docs/images
 
 capabilities: setup
-	@$(BIN)/python -m tests.capability_page
+	@$(BIN)/python -m tests.pages.capability_page
 
 errors: setup
-	@$(BIN)/python -m tests.error_page
+	@$(BIN)/python -m tests.pages.error_page
 
 fields: setup
-	@$(BIN)/python -m tests.fields_page
+	@$(BIN)/python -m tests.pages.fields_page
 
 chaos: setup
 	@$(BIN)/python -m tests.faults.chaos.run --seconds $(SECONDS) --seed $(SEED) --lake $(LAKE)

@@ -24,11 +24,11 @@ import psutil
 from benchmarks.harness import console, hold, option_parser, own_folder
 from benchmarks.usage import Meter, Usage
 from kdi_assets.delta.transaction import stage_rows
-from kdi_assets.ledger.commit import commit, create_table
-from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
+from kdi_assets.documents.model.stream import Cluster, OffsetRange, Stream, TopicPartition
 from kdi_assets.runtime.spark import close_session, open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.streams.ledger.commit import commit, create_table
+from kdi_assets.streams.ledger.entry import LedgerEntry, RangeCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -144,7 +144,7 @@ def _messages(spark: SparkSession, first: int, each: int) -> DataFrame:
 
 def _audit(session: Session, lake: Path, offsets: int, delete: int) -> list[tuple[float, float, int]]:
     """Audit some rounds after a first one, and check the reports."""
-    from kdi_assets.audit.audit import audit
+    from kdi_assets.streams.audit.audit import audit
 
     usages = []
     for number in range(WARM_ROUNDS + 1):

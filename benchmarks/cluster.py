@@ -19,10 +19,10 @@ from benchmarks.contents import CONTENTS
 from benchmarks.harness import beginning, console, hold, medians, option_parser, own_broker, own_folder, show_section
 from benchmarks.page import PAGE, Measured, table_lines, with_goal
 from benchmarks.topic import Topic
-from kdi_assets.audit.audit import audit
-from kdi_assets.drain.drain import drain
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Stream
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.drain.drain import drain
 from tests.deployment.standalone import Standalone
 from tests.driven import web_requests
 from tests.faults.systems.cluster_driver import ClusterDriver

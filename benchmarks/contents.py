@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kdi_assets.stream.message_format import Avro, AvroSingleObject, Bytes, Csv, Protobuf, SchemaFile, Text
+from kdi_assets.documents.model.message_format import Avro, AvroSingleObject, Bytes, Csv, Protobuf, SchemaFile, Text
 
 Fields = dict[str, Any]
 """Fields that replace those of the demo's stream."""

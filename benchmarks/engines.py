@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.structured_streaming import ingest
 from benchmarks.usage import StageMeter
-from kdi_assets.stream.stream import OffsetRange, Stream
+from kdi_assets.documents.model.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,8 +33,8 @@ class Work:
 
     def tables(self) -> list[Stream]:
         """Streams that share the topic by their routes: each message has one table."""
-        from kdi_assets.config.route_groups import link_routes
-        from kdi_assets.stream.message_rules import Route
+        from kdi_assets.documents.loading.route_groups import link_routes
+        from kdi_assets.documents.model.message_rules import Route
 
         conditions = {"bronze/get": "method = 'GET'", "bronze/post": "method = 'POST'"}
         routes = {table: Route(when) for table, when in conditions.items()}
@@ -43,8 +43,8 @@ class Work:
 
     def messages(self) -> DataFrame:
         """The last messages of the topic, as a drain reads them."""
-        from kdi_assets.sources.kafka.reader import read_ranges
-        from kdi_assets.sources.kafka.topic import read_topic
+        from kdi_assets.messages.kafka.reader import read_ranges
+        from kdi_assets.messages.kafka.topic import read_topic
 
         partitions = read_topic(self.stream.kafka, self.stream.topic).partitions
         each = self.count // len(partitions)
@@ -54,7 +54,7 @@ class Work:
 
 def drained(work: Work) -> list[Stream]:
     """Everything that waits, by our drain."""
-    from kdi_assets.drain.drain import drain
+    from kdi_assets.streams.drain.drain import drain
 
     drain(work.stream, lake=work.lake, session=lambda: work.spark, at=work.stages.at)
     return [work.stream]
@@ -62,7 +62,7 @@ def drained(work: Work) -> list[Stream]:
 
 def drained_one_by_one(work: Work) -> list[Stream]:
     """Three tables of the topic, one after the other."""
-    from kdi_assets.drain.drain import drain
+    from kdi_assets.streams.drain.drain import drain
 
     for table in work.tables():
         drain(table, lake=work.lake, session=lambda: work.spark)
@@ -71,7 +71,7 @@ def drained_one_by_one(work: Work) -> list[Stream]:
 
 def drained_together(work: Work) -> list[Stream]:
     """The same three tables in one pass."""
-    from kdi_assets.drain.shared_read import drain_together
+    from kdi_assets.streams.drain.shared_read import drain_together
 
     for outcome in drain_together(work.tables(), lake=work.lake, session=lambda: work.spark).values():
         outcome.result()
@@ -93,8 +93,8 @@ def only_read(work: Work) -> list[Stream]:
 
 def only_decoded(work: Work) -> list[Stream]:
     """Records into nothing."""
-    from kdi_assets.drain.rules.records import decode, stream_decoder
-    from kdi_assets.formats.decoder import RECORD
+    from kdi_assets.messages.formats.decoder import RECORD
+    from kdi_assets.streams.rules.records import decode, stream_decoder
 
     _into_nothing(decode(work.messages(), stream_decoder(work.stream)).select(RECORD))
     return []
@@ -102,9 +102,9 @@ def only_decoded(work: Work) -> list[Stream]:
 
 def only_shaped(work: Work) -> list[Stream]:
     """The table's columns of every message, into nothing."""
-    from kdi_assets.drain.rules.evaluate import evaluate
-    from kdi_assets.drain.rules.records import decode, stream_decoder
-    from kdi_assets.drain.rules.shape import shape
+    from kdi_assets.streams.rules.evaluate import evaluate
+    from kdi_assets.streams.rules.records import decode, stream_decoder
+    from kdi_assets.streams.rules.shape import shape
 
     decoder = stream_decoder(work.stream)
     _into_nothing(shape(evaluate(decode(work.messages(), decoder), decoder, None), decoder, None))
@@ -113,7 +113,7 @@ def only_shaped(work: Work) -> list[Stream]:
 
 def only_judged(work: Work) -> list[Stream]:
     """Everything that a drain writes and counts, into nothing."""
-    from kdi_assets.drain.stage import stage
+    from kdi_assets.streams.drain.stage import stage
 
     stage(work.messages(), work.stream, work.stream.table_uri(work.lake), now=datetime.now(UTC), dry=True)
     return []

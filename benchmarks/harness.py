@@ -18,11 +18,11 @@ from rich.console import Console
 
 from benchmarks.page import Measured, write_section
 from benchmarks.worker import HERE
-from kdi_assets.dev.broker import start_broker
+from kdi_assets.documents.model.stream import Cluster
 from kdi_assets.runtime.spark import close_session, open_session
 from kdi_assets.runtime.spark_internals import jvm_cpu_seconds
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.tools.local.broker import start_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,11 +16,11 @@ import boto3
 
 from benchmarks.harness import console, option_parser, own_folder
 from benchmarks.idle_streams import first_commit
-from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
-from kdi_assets.monitoring.backlog_reader import BacklogReader
-from kdi_assets.sources.kinesis.source import KinesisSource
-from kdi_assets.stream.kinesis import KinesisRegion
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.model.connections.kinesis import KinesisRegion
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.messages.kinesis.source import KinesisSource
+from kdi_assets.operate.monitoring.backlog_reader import BacklogReader
+from kdi_assets.tools.local.kinesis.server import KinesisServer, start_kinesis
 
 OPERATIONS = ("GetRecords", "GetShardIterator", "ListShards", "DescribeStreamSummary")
 TICK_SECONDS = 5.0

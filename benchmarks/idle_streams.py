@@ -19,14 +19,14 @@ import psutil
 from benchmarks.harness import console, option_parser, own_broker, own_folder
 from kdi_assets.components.names import dates, table_key
 from kdi_assets.delta.markers import table_txn_id, topic_txn_id, version_id
+from kdi_assets.documents.model.stream import Cluster, Stream, TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.entry_json import entry_to_json
-from kdi_assets.ledger.positions import partition_id
+from kdi_assets.messages.kafka.topic import read_topics
+from kdi_assets.messages.topic_state import TopicState
 from kdi_assets.sensors.lag import lag_sensors
-from kdi_assets.sources.kafka.topic import read_topics
-from kdi_assets.sources.topic_state import TopicState
-from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.streams.ledger.entry_json import entry_to_json
+from kdi_assets.streams.ledger.positions import partition_id
 
 COLUMNS = [("id", "long"), ("date", "date")]
 

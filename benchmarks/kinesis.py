@@ -13,10 +13,10 @@ from typing import IO, Any, cast
 
 from benchmarks.contents import CONTENTS
 from benchmarks.topic import PARTITIONS, Topic
-from kdi_assets.dev.kinesis.server import start_kinesis
-from kdi_assets.stream.kinesis import KinesisRegion
-from kdi_assets.stream.kinesis_stream import Consumer, KinesisStream
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.model.connections.kinesis import KinesisRegion
+from kdi_assets.documents.model.kinesis_stream import Consumer, KinesisStream
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.tools.local.kinesis.server import start_kinesis
 
 BATCH = 500  # entries of PutRecords
 MOST_BYTES = 4 << 30

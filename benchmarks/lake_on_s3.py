@@ -30,10 +30,10 @@ from benchmarks.harness import (
 from benchmarks.page import PAGE, Measured, table_lines, with_goal
 from benchmarks.topic import Topic
 from benchmarks.usage import Meter
-from kdi_assets.config.loader import load_streams
-from kdi_assets.dev.s3_server import S3Server, start_s3_server
-from kdi_assets.drain.drain import drain
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.documents.loading.loader import load_streams
+from kdi_assets.documents.model.stream import Cluster, Stream
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.tools.local.s3_server import S3Server, start_s3_server
 
 LOCAL, S3 = LAKES = "local", "S3"
 CONTENT = "clean", "bad"

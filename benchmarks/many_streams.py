@@ -28,7 +28,7 @@ from benchmarks.stream_simulation import (
     spread,
     topics_behind,
 )
-from kdi_assets.stream.stream import DrainWhen
+from kdi_assets.documents.model.stream import DrainWhen
 
 CHECKOUT = Path(__file__).parent.parent
 MEASURED = CHECKOUT / "benchmarks" / "many_streams.json"

@@ -21,7 +21,13 @@ from benchmarks.worker import HERE, Run
 
 PAGE = "docs/benchmarks.md"
 BEGIN, END = "<!-- what `make bench` measured -->", "<!-- by hand -->"
-MEASURED = ("kdi_assets/formats", "kdi_assets/drain", "kdi_assets/jvm", "kdi_assets/ledger", "kdi_assets/delta")
+MEASURED = (
+    "kdi_assets/messages/formats",
+    "kdi_assets/streams/drain",
+    "kdi_assets/jvm",
+    "kdi_assets/streams/ledger",
+    "kdi_assets/delta",
+)
 """The code that decides what a drain costs."""
 CPU, WALL, TO_CLEAN, MEMORY = "CPU", "wall", "to good JSON", "memory to good JSON"
 GOALS: Mapping[tuple[int, str, str], Mapping[str, float]] = {

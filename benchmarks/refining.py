@@ -17,9 +17,9 @@ from pydantic import TypeAdapter
 from benchmarks.harness import beginning, console, medians, option_parser, own_folder, own_session, show_section
 from benchmarks.page import PAGE, table_lines, with_goal
 from benchmarks.usage import Meter
-from kdi_assets.refine.refine import refine
-from kdi_assets.refine.report import RefineReport
-from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.follow.refine.refine import refine
+from kdi_assets.follow.refine.report import RefineReport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,16 +16,16 @@ from rich.table import Table
 
 from benchmarks.harness import JvmCost, console, hold, measured, option_parser, own_broker, own_folder, own_session
 from benchmarks.topic import PARTITIONS
-from kdi_assets.audit.audit import AuditReport, audit
-from kdi_assets.config.loader import load_streams
 from kdi_assets.delta.log import TableLog
-from kdi_assets.dev.generator import Traffic
-from kdi_assets.dev.publisher import publish
-from kdi_assets.drain.drain import drain
-from kdi_assets.drain.report import DrainReport
-from kdi_assets.replay.replay_dates import replay_dates
-from kdi_assets.replay.report import ReplayReport
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.loading.loader import load_streams
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.streams.audit.audit import AuditReport, audit
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.streams.replay.replay_dates import replay_dates
+from kdi_assets.streams.replay.report import ReplayReport
+from kdi_assets.tools.local.generator import Traffic
+from kdi_assets.tools.local.publisher import publish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,8 +26,8 @@ from benchmarks.kinesis import KinesisTopic, benchmark_kinesis
 from benchmarks.page import Result
 from benchmarks.topic import Topic
 from benchmarks.worker import HERE, Run, Worker
+from kdi_assets.documents.model.stream import Cluster
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Cluster
 
 WARM, COLD, STAGES = KINDS = "warm", "cold", "stages"
 SIZE = re.compile(r"(\d+)([km]?)")

@@ -16,7 +16,7 @@ from dagster import DagsterInstance
 
 from benchmarks.idle_streams import tick_costs
 from benchmarks.stream_simulation import Cost, Costs, measured_drains
-from kdi_assets.dev.generator import Traffic, WebRequests
+from kdi_assets.tools.local.generator import Traffic, WebRequests
 from tests.faults.soak.site import STARTED_SECONDS, System, running_system, wait_for
 
 UNITS = ("driver", "code-server", "daemon")

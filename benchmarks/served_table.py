@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from benchmarks.harness import console, measured, medians, option_parser, own_session
-from kdi_assets.serve.postgres.embedded import EmbeddedPostgres, start_postgres
-from kdi_assets.serve.report import ServeReport
-from kdi_assets.serve.serve import serve
-from kdi_assets.stream.served_table import Postgres, ServedTableSpec
+from kdi_assets.documents.model.served_table import Postgres, ServedTableSpec
+from kdi_assets.follow.serve.postgres.embedded import EmbeddedPostgres, start_postgres
+from kdi_assets.follow.serve.report import ServeReport
+from kdi_assets.follow.serve.serve import serve
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

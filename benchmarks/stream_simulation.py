@@ -16,12 +16,12 @@ from pathlib import Path
 import dagster as dg
 
 from kdi_assets.components.names import table_key
-from kdi_assets.ledger.recent_commits import Pace
-from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
+from kdi_assets.documents.model.stream import Cluster, DrainWhen, Stream, TopicPartition
+from kdi_assets.operate.monitoring.backlog import Backlog, PartitionBacklog
 from kdi_assets.sensors.memory import Memory
 from kdi_assets.sensors.policy import progress_digest, streams_to_drain
 from kdi_assets.sensors.requests import run_requests
-from kdi_assets.stream.stream import Cluster, DrainWhen, Stream, TopicPartition
+from kdi_assets.streams.ledger.recent_commits import Pace
 
 TICK_SECONDS = 5.0  # Dagster's daemon looks so often
 RUNS_AT_ONCE = 4  # of a code location; deploy/dagster.yaml

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from benchmarks.contents import Content
-from kdi_assets.dev.generator import Traffic, WebRequests
-from kdi_assets.dev.publisher import BATCH, Outbox, ensure_topic
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.documents.model.stream import Cluster
+from kdi_assets.tools.local.generator import Traffic, WebRequests
+from kdi_assets.tools.local.publisher import BATCH, Outbox, ensure_topic
 
 PARTITIONS, DATES = 4, 3
 

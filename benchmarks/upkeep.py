@@ -17,16 +17,16 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import console, hold, option_parser, own_broker, own_folder, own_session
-from kdi_assets.audit.audit import audit
 from kdi_assets.delta.log import TableLog
-from kdi_assets.dev.generator import Traffic
-from kdi_assets.dev.publisher import publish
-from kdi_assets.drain.drain import drain
-from kdi_assets.drain.snapshot import take_snapshot
-from kdi_assets.stream.stream import Cluster, Stream
-from kdi_assets.stream.upkeep import Upkeep
-from kdi_assets.upkeep.document_upkeep import keep_document, plan_upkeep
-from kdi_assets.upkeep.table_files import facts_of, parts_of
+from kdi_assets.documents.model.stream import Cluster, Stream
+from kdi_assets.documents.model.upkeep import Upkeep
+from kdi_assets.operate.upkeep.document_upkeep import keep_document, plan_upkeep
+from kdi_assets.operate.upkeep.table_files import facts_of, parts_of
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.drain.snapshot import take_snapshot
+from kdi_assets.tools.local.generator import Traffic
+from kdi_assets.tools.local.publisher import publish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,10 +21,10 @@ import psutil
 from benchmarks.contents import CONTENTS, Fields
 from benchmarks.engines import ENGINES, STREAMING, Work
 from benchmarks.usage import Meter, StageMeter, Usage
-from kdi_assets.config.loader import load_streams
+from kdi_assets.documents.loading.loader import load_streams
+from kdi_assets.documents.model.stream import Cluster
 from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,11 +11,11 @@ import sys
 from contextlib import ExitStack
 
 from demo.parts import BIN, CHECKOUT, PartFailed, say, stopped_at_the_end, temporary_lake
-from kdi_assets.config.loader import load_streams
-from kdi_assets.dev.generator import Traffic
-from kdi_assets.dev.publisher import publish
+from kdi_assets.documents.loading.loader import load_streams
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
-from kdi_assets.stream.stream import Stream
+from kdi_assets.tools.local.generator import Traffic
+from kdi_assets.tools.local.publisher import publish
 
 MESSAGES, BAD = 2_000, 0.002
 

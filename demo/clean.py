@@ -5,7 +5,7 @@ from __future__ import annotations
 from shutil import rmtree
 
 from demo.parts import State, say
-from kdi_assets.serve.postgres.embedded import stop_postgres
+from kdi_assets.follow.serve.postgres.embedded import stop_postgres
 
 
 def main() -> None:

@@ -19,9 +19,9 @@ from demo.parts import (
     stopped_at_the_end,
 )
 from demo.watch import cancel_orphans
-from kdi_assets.dev.broker import free_port
 from kdi_assets.errors import KdiError
 from kdi_assets.runtime.processes import Child
+from kdi_assets.tools.local.broker import free_port
 
 UI_PORT = 3000
 RATE, BAD = 50, 0.01  # messages a second, so that a run is due every twenty seconds

@@ -31,17 +31,17 @@ from demo.parts import (
     write,
 )
 from demo.watch import BEGINNING, Seen, Watch, cancel_orphans
-from kdi_assets.audit.audit import audit
-from kdi_assets.config.loader import LoadedFolder, load_folder
-from kdi_assets.config.refined_documents import upstream_first
-from kdi_assets.dev.generator import Traffic
-from kdi_assets.dev.publisher import publish
+from kdi_assets.documents.loading.loader import LoadedFolder, load_folder
+from kdi_assets.documents.loading.refined_documents import upstream_first
+from kdi_assets.documents.model.served_table import Postgres
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
+from kdi_assets.follow.serve.postgres.connection import database_of
 from kdi_assets.runtime.spark import close_session, open_session
-from kdi_assets.serve.postgres.connection import database_of
 from kdi_assets.settings import Settings
-from kdi_assets.stream.served_table import Postgres
-from kdi_assets.stream.stream import Stream
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.tools.local.generator import Traffic
+from kdi_assets.tools.local.publisher import publish
 
 FIRST, MORE, MORE_PER_SECOND, BAD = 200_000, 50_000, 10_000, 0.01
 LIMIT_SECONDS = 600.0

@@ -24,18 +24,18 @@ import boto3
 from demo.kafka import daily_usage
 from demo.parts import CHECKOUT, PartFailed, say, start_database, stopped_at_the_end
 from demo.scene import Scene, compare
-from kdi_assets.audit.audit import audit
-from kdi_assets.config.loader import load_folder
-from kdi_assets.dev.generator import Traffic, WebRequests
-from kdi_assets.dev.kinesis.producer import put_web_requests
-from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
+from kdi_assets.documents.loading.loader import load_folder
+from kdi_assets.documents.model.kinesis_stream import Consumer, KinesisStream
 from kdi_assets.errors import KdiError
+from kdi_assets.follow.serve.postgres.embedded import FOLDER
+from kdi_assets.follow.serve.serve import serve
+from kdi_assets.messages.kinesis.shards import id_of, list_shards
 from kdi_assets.runtime.spark import close_session, open_session
-from kdi_assets.serve.postgres.embedded import FOLDER
-from kdi_assets.serve.serve import serve
 from kdi_assets.settings import Settings
-from kdi_assets.sources.kinesis.shards import id_of, list_shards
-from kdi_assets.stream.kinesis_stream import Consumer, KinesisStream
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.tools.local.generator import Traffic, WebRequests
+from kdi_assets.tools.local.kinesis.producer import put_web_requests
+from kdi_assets.tools.local.kinesis.server import KinesisServer, start_kinesis
 
 FIRST, MORE, SHARDS, BAD = 20_000, 5_000, 2, 0.01
 PLACE = ("shard_id", "sequence_number", "subsequence_number")

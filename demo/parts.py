@@ -17,13 +17,13 @@ from shutil import copyfile
 import psutil
 from rich.console import Console
 
-from kdi_assets.dev.broker import USUAL_PORT, Broker, start_broker
-from kdi_assets.dev.s3_server import start_s3_server
+from kdi_assets.follow.serve.postgres.embedded import FOLDER, start_postgres
 from kdi_assets.runtime.driver.control import driver_status
 from kdi_assets.runtime.errors import DriverGone
 from kdi_assets.runtime.processes import Child
-from kdi_assets.serve.postgres.embedded import FOLDER, start_postgres
 from kdi_assets.settings import Settings
+from kdi_assets.tools.local.broker import USUAL_PORT, Broker, start_broker
+from kdi_assets.tools.local.s3_server import start_s3_server
 
 CHECKOUT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent

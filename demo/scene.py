@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer
 
 from demo.parts import CHECKOUT, PartFailed, say, stopped_at_the_end, temporary_lake
-from kdi_assets.config.loader import LoadedFolder, load_folder
-from kdi_assets.config.refined_documents import upstream_first
-from kdi_assets.dev.publisher import ensure_topic
-from kdi_assets.drain.drain import drain
+from kdi_assets.documents.loading.loader import LoadedFolder, load_folder
+from kdi_assets.documents.loading.refined_documents import upstream_first
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
-from kdi_assets.refine.entry import RefineEntry
-from kdi_assets.refine.refine import refine
+from kdi_assets.follow.refine.entry import RefineEntry
+from kdi_assets.follow.refine.refine import refine
 from kdi_assets.runtime.spark import close_session, open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Stream
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.tools.local.publisher import ensure_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

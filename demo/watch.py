@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from kdi_assets.config.loader import LoadedFolder
-from kdi_assets.drain.snapshot import take_snapshot
-from kdi_assets.monitoring.refined_status import read_refined_status
-from kdi_assets.serve.status import read_served_status
+from kdi_assets.documents.loading.loader import LoadedFolder
+from kdi_assets.follow.serve.status import read_served_status
+from kdi_assets.operate.monitoring.refined_status import read_refined_status
 from kdi_assets.settings import Settings
+from kdi_assets.streams.drain.snapshot import take_snapshot
 
 BEGINNING = (dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING)
 UNFINISHED = (*BEGINNING, dg.DagsterRunStatus.STARTED)

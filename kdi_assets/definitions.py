@@ -12,7 +12,7 @@ from types import ModuleType
 import dagster as dg
 
 from kdi_assets.components.topics import topic_assets
-from kdi_assets.config.loader import defs_folder, load_folder
+from kdi_assets.documents.loading.loader import defs_folder, load_folder
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors.check_tables import check_schedules, table_check_job
 from kdi_assets.sensors.downstream import downstream_sensors

@@ -10,14 +10,14 @@ import dagster as dg
 from kdi_assets.components.automation import FAILED, LABEL, on_new_upstream_data
 from kdi_assets.components.names import dates
 from kdi_assets.components.refined_groups import refined_groups
-from kdi_assets.config.loader import load_folder, select_table
+from kdi_assets.documents.loading.loader import load_folder, select_table
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kdi_assets.refine.consumer import NewRows
+    from kdi_assets.follow.refine.consumer import NewRows
 
 __all__ = ["FAILED", "LABEL", "dates_of", "new_rows", "on_new_upstream_data"]
 
@@ -62,7 +62,7 @@ def new_rows(spark: SparkSession, table: str, *, into: str, consumer: str = "") 
         UpstreamGone: The table does not exist, and the asset has committed before.
         BookmarksUnreadable: Commits of the asset's table since its last bookmark cannot be read.
     """
-    from kdi_assets.refine.consumer import new_rows as read_new_rows
+    from kdi_assets.follow.refine.consumer import new_rows as read_new_rows
 
     lake = Settings.from_environment().lake.rstrip("/")
     return read_new_rows(spark, upstream=f"{lake}/{table}", output=f"{lake}/{into}", consumer=consumer or into)

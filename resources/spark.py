@@ -12,9 +12,9 @@ from dagster_spark.utils import flatten_dict
 from pydantic import Field, PrivateAttr
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.shared_read import Drained
 from kdi_assets.runtime.spark import close_session, driver_loss_named, is_open, open_session, use_in_thread
 from kdi_assets.settings import Settings
+from kdi_assets.streams.drain.shared_read import Drained
 
 
 class SparkResource(LazyPySparkResource):

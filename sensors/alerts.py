@@ -16,14 +16,14 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from kdi_assets.delta.versions import LatestVersions
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
-from kdi_assets.monitoring.backlog import Backlog
-from kdi_assets.monitoring.table_facts import HOUR, TableFacts, TableWatch
+from kdi_assets.operate.monitoring.backlog import Backlog
+from kdi_assets.operate.monitoring.table_facts import HOUR, TableFacts, TableWatch
 from kdi_assets.sensors.incidents import CurrentIncidents, Notice, after_delivery, current_incidents, notices, track
 from kdi_assets.sensors.memory import Memory, TrackedIncident
 from kdi_assets.sensors.policy import join_limited
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Stream
 
 TIMEOUT_SECONDS, READ_SECONDS = 3.0, 3.0
 """At most so long a tick waits for the webhook, and reads logs that it has not read yet."""

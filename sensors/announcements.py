@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 import dagster as dg
 
-from kdi_assets.announce.announce import Announced, announce_or_report
 from kdi_assets.delta.versions import LatestVersions
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.sensors.in_flight import run_in_flight
 from kdi_assets.sensors.policy import Rests
-from kdi_assets.stream.stream import Stream
+from kdi_assets.streams.announce.announce import Announced, announce_or_report
 
 SECONDS = 10.0
 """How long a tick may announce; the next one goes on."""

@@ -10,14 +10,14 @@ from pydantic import Field
 from kdi_assets.components.asset_checks import check_evaluation, is_repeated
 from kdi_assets.components.names import check_key
 from kdi_assets.components.run_failures import RETRY_TAG
+from kdi_assets.documents.model.stream import COSTLY, CheckName, Stream
 from kdi_assets.errors import Transient
-from kdi_assets.monitoring.backlog_reader import read_backlogs
-from kdi_assets.monitoring.checks.all_checks import run_check
-from kdi_assets.monitoring.checks.finding import CheckResult
-from kdi_assets.monitoring.checks.subject import CheckSubject
+from kdi_assets.operate.monitoring.backlog_reader import read_backlogs
+from kdi_assets.operate.monitoring.checks.all_checks import run_check
+from kdi_assets.operate.monitoring.checks.finding import CheckResult
+from kdi_assets.operate.monitoring.checks.subject import CheckSubject
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import COSTLY, CheckName, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 import dagster as dg
 from pydantic import TypeAdapter
 
-from kdi_assets.announce.errors import NotLookedAtInTime
-from kdi_assets.announce.status import is_outage_of_stream
-from kdi_assets.monitoring.follower_rows import FollowedTable, FollowerRow, read_follower_rows, watched_tables
-from kdi_assets.monitoring.status_row import freshness_level
+from kdi_assets.documents.model.capabilities import TableKind
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.served_table import ServedTableSpec
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.operate.monitoring.follower_rows import FollowedTable, FollowerRow, read_follower_rows, watched_tables
+from kdi_assets.operate.monitoring.status_row import freshness_level
 from kdi_assets.sensors.alerts import send_new
 from kdi_assets.sensors.incidents import MOMENT_SECONDS, Incident, IncidentKind, of_refusal, track
 from kdi_assets.sensors.memory import TrackedIncident, read_json
 from kdi_assets.settings import Settings
-from kdi_assets.stream.capabilities import TableKind
-from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.served_table import ServedTableSpec
-from kdi_assets.stream.stream import Stream
+from kdi_assets.streams.announce.errors import NotLookedAtInTime
+from kdi_assets.streams.announce.status import is_outage_of_stream
 from kdi_assets.wording import duration
 
 NAME = "downstream_alerts"

@@ -21,9 +21,12 @@ from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_checks import checks_of_each_run
 from kdi_assets.components.refined_groups import RefinedGroup, refined_groups
 from kdi_assets.components.table_run import REQUESTED_TAG
-from kdi_assets.config.refined_documents import upstream_first
 from kdi_assets.delta.versions import LatestVersions, LogCache
-from kdi_assets.monitoring.follower_rows import announced_streams
+from kdi_assets.documents.loading.refined_documents import upstream_first
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.served_table import ServedTableSpec
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.operate.monitoring.follower_rows import announced_streams
 from kdi_assets.sensors.announcements import Announcers
 from kdi_assets.sensors.follow_policy import (
     FollowDecision,
@@ -43,9 +46,6 @@ from kdi_assets.sensors.policy import seconds_since
 from kdi_assets.sensors.reconcile_refined import missing_refined_events
 from kdi_assets.sensors.requests import requested_assets
 from kdi_assets.settings import Settings
-from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.served_table import ServedTableSpec
-from kdi_assets.stream.stream import Stream
 
 NAME = "follow"
 TICK_SECONDS = 1  # Dagster's daemon looks every 5 s

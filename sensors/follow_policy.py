@@ -9,13 +9,13 @@ from datetime import datetime
 import dagster as dg
 
 from kdi_assets.components.refined_groups import RefinedGroup
+from kdi_assets.documents.model.limits import time_has_come
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.refine.errors import UpstreamMissing
+from kdi_assets.follow.refine.errors import UpstreamMissing
 from kdi_assets.sensors.followers import REFUSED, Follower, FollowerStatus
 from kdi_assets.sensors.memory import FollowerMemory
 from kdi_assets.sensors.policy import backoff_seconds, seconds_since
-from kdi_assets.stream.limits import time_has_come
-from kdi_assets.stream.refined_table import RefinedTableSpec
 from kdi_assets.wording import duration
 
 

@@ -14,15 +14,15 @@ import dagster as dg
 from kdi_assets.components.names import path_key, table_key
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.versions import LatestVersions, LogCache
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.served_table import ServedTableSpec
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.monitoring.refined_status import RefinedStatus, read_refined_status
-from kdi_assets.refine.errors import UpstreamMissing
+from kdi_assets.follow.refine.errors import UpstreamMissing
+from kdi_assets.follow.serve.errors import SourceMissing
+from kdi_assets.follow.serve.status import read_served_status
+from kdi_assets.operate.monitoring.refined_status import RefinedStatus, read_refined_status
 from kdi_assets.sensors.policy import Rests
-from kdi_assets.serve.errors import SourceMissing
-from kdi_assets.serve.status import read_served_status
 from kdi_assets.settings import Settings
-from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.served_table import ServedTableSpec
 
 REFUSED = "refused: "
 ASKED_AGAIN_SECONDS = 600.0

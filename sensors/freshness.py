@@ -11,14 +11,14 @@ from pydantic import TypeAdapter
 
 from kdi_assets.components.asset_checks import check_evaluation
 from kdi_assets.components.names import identifier
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import Transient
-from kdi_assets.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by_cluster
-from kdi_assets.monitoring.checks.all_checks import run_check
-from kdi_assets.monitoring.checks.finding import CheckResult
-from kdi_assets.monitoring.checks.subject import CheckSubject
+from kdi_assets.operate.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by_cluster
+from kdi_assets.operate.monitoring.checks.all_checks import run_check
+from kdi_assets.operate.monitoring.checks.finding import CheckResult
+from kdi_assets.operate.monitoring.checks.subject import CheckSubject
 from kdi_assets.sensors.memory import read_json
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from dagster import DagsterRunStatus as Status
 
 from kdi_assets.components.names import letters_key, table_key
 from kdi_assets.components.table_run import BACKFILL_TAG
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.model.stream import Stream
 
 QUEUED = (Status.NOT_STARTED, Status.QUEUED)
 UNFINISHED = (*QUEUED, Status.STARTING, Status.STARTED, Status.CANCELING)

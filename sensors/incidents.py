@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.monitoring.backlog import Backlog, State
-from kdi_assets.monitoring.table_facts import TableFacts
+from kdi_assets.operate.monitoring.backlog import Backlog, State
+from kdi_assets.operate.monitoring.table_facts import TableFacts
 from kdi_assets.sensors.memory import Memory, TrackedIncident
 from kdi_assets.sensors.policy import loss_near, progress_digest
-from kdi_assets.stream.stream import Stream
 
 LEAST_DEAD_LETTERS = 10
 """With fewer dead letters their share means nothing."""

@@ -12,8 +12,9 @@ import dagster as dg
 from kdi_assets.components.asset_checks import failed_blocking_checks
 from kdi_assets.components.names import identifier, table_key
 from kdi_assets.delta.versions import LatestVersions
-from kdi_assets.monitoring.backlog import Backlog
-from kdi_assets.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by_cluster
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.operate.monitoring.backlog import Backlog
+from kdi_assets.operate.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by_cluster
 from kdi_assets.sensors.alerts import Alerts
 from kdi_assets.sensors.in_flight import assets_in_flight, run_in_flight
 from kdi_assets.sensors.memory import Memories, Memory, TrackedIncident, read_cursor, write_cursor
@@ -23,7 +24,6 @@ from kdi_assets.sensors.reconcile import reconcile_all
 from kdi_assets.sensors.requests import before_window, requested_assets, run_requests
 from kdi_assets.sensors.table_log import TableLogs
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Stream
 
 RECONCILE_SECONDS = 10.0
 TICK_SECONDS = 1  # Dagster's daemon looks every 5 s; with 5 here, a tick comes every 5 or 10 s

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from kdi_assets.stream.field_types import Declared
+from kdi_assets.documents.model.field_types import Declared
 
 Hints = TypeVar("Hints")
 

@@ -8,9 +8,9 @@ from typing import Any
 import dagster as dg
 
 from kdi_assets.components.names import topic_key
-from kdi_assets.monitoring.backlog import Backlog
+from kdi_assets.documents.model.stream import Stream, TopicPartition, offsets_digest
+from kdi_assets.operate.monitoring.backlog import Backlog
 from kdi_assets.sensors.policy import progress_digest
-from kdi_assets.stream.stream import Stream, TopicPartition, offsets_digest
 
 OBSERVE_SECONDS = 120.0
 OBSERVED_PER_TICK = 50

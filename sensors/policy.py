@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kdi_assets.monitoring.backlog import Backlog
+from kdi_assets.documents.model.limits import time_has_come
+from kdi_assets.documents.model.stream import DrainWhen, Stream, offsets_digest
+from kdi_assets.operate.monitoring.backlog import Backlog
 from kdi_assets.sensors.memory import Memory
-from kdi_assets.stream.limits import time_has_come
-from kdi_assets.stream.stream import DrainWhen, Stream, offsets_digest
 
 FIRST_WAIT_SECONDS = 10.0
 LONGEST_WAIT_SECONDS = 600.0

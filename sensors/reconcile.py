@@ -17,15 +17,15 @@ from dagster import DagsterInstance
 from kdi_assets.components import materializations
 from kdi_assets.components.names import letters_key, table_key
 from kdi_assets.delta.errors import CommitUnreadable
-from kdi_assets.drain.report import Commit
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.letters import remove_orphaned_dead_letters
 from kdi_assets.sensors.in_flight import assets_in_flight, run_in_flight
 from kdi_assets.sensors.memory import Memory
 from kdi_assets.sensors.recorded_events import LOGGED_BY, recorded_events
 from kdi_assets.sensors.table_log import NewEntries, read_new_entries
-from kdi_assets.stream.stream import Stream
+from kdi_assets.streams.drain.report import Commit
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.streams.ledger.letters import remove_orphaned_dead_letters
 
 
 def reconcile_all(

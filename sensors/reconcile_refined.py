@@ -13,12 +13,12 @@ from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_events import refined_materialization, touched_partitions
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import TableLog
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.errors import KdiError
-from kdi_assets.refine.entry import RefineEntry, parse_refine_entry
+from kdi_assets.follow.refine.entry import RefineEntry, parse_refine_entry
 from kdi_assets.sensors.memory import FollowerMemory
 from kdi_assets.sensors.recorded_events import LOGGED_BY, recorded_events
 from kdi_assets.sensors.table_log import COMMITS_PER_TICK
-from kdi_assets.stream.refined_table import RefinedTableSpec
 
 
 def missing_refined_events(

@@ -10,8 +10,8 @@ import dagster as dg
 from kdi_assets.components.asset_checks import checks_of_each_drain
 from kdi_assets.components.names import dates, table_key
 from kdi_assets.components.table_run import REQUESTED_TAG
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.sensors.policy import Due
-from kdi_assets.stream.stream import Stream
 
 LANES = 2
 """Runs that a tick requests at once; Dagster runs two more beside them, for checks, replays and downstream assets."""

@@ -9,10 +9,10 @@ from time import monotonic
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.versions import LatestVersions, LogCache
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.entry_json import parse_entry
-from kdi_assets.stream.stream import Stream
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.streams.ledger.entry_json import parse_entry
 
 COMMITS_PER_TICK = 200
 

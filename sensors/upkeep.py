@@ -10,11 +10,11 @@ from pydantic import Field
 
 from kdi_assets.components import names
 from kdi_assets.components.run_failures import RETRY_TAG
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.operate.upkeep.document_upkeep import Document, DocumentUpkeep, keep_document, plan_upkeep
+from kdi_assets.operate.upkeep.table_upkeep import TableUpkeep
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Stream
-from kdi_assets.upkeep.document_upkeep import Document, DocumentUpkeep, keep_document, plan_upkeep
-from kdi_assets.upkeep.table_upkeep import TableUpkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pytest
 
-from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
-from kdi_assets.dev.s3_server import S3Server, start_s3_server
+from kdi_assets.documents.model.stream import Cluster
+from kdi_assets.follow.serve.postgres.embedded import EmbeddedPostgres
 from kdi_assets.runtime.spark_config import lake_config
-from kdi_assets.serve.postgres.embedded import EmbeddedPostgres
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.tools.local.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
+from kdi_assets.tools.local.s3_server import S3Server, start_s3_server
 from tests.driven import DrivenStream, web_requests
 from tests.formats.registry import RealRegistry, fetched_registry
 from tests.interpreted import interpreting

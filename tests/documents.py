@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.config.errors import Mistakes
-from kdi_assets.config.loader import load_streams
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.loading.errors import Mistakes
+from kdi_assets.documents.loading.loader import load_streams
+from kdi_assets.documents.model.stream import Stream
 
 CLUSTER = 'type: kdi_assets.components.KafkaCluster\nattributes: {name: main, bootstrap_servers: "localhost:9092"}\n'
 REGISTRY = "type: kdi_assets.components.SchemaRegistry\nattributes: {name: main, url: https://registry:8081}\n"

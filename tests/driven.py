@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 
-from kdi_assets.audit.audit import AuditReport, audit
-from kdi_assets.audit.source_comparison import Comparison, compare
 from kdi_assets.delta.log import TableLog
-from kdi_assets.dev.generator import Traffic, WebRequests
-from kdi_assets.drain.drain import drain
-from kdi_assets.drain.report import DrainReport
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.recovery.resolve import Action, Decision, commit_decision, decide
-from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.documents.model.stream import Cluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.streams.audit.audit import AuditReport, audit
+from kdi_assets.streams.audit.source_comparison import Comparison, compare
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.streams.resolve.resolve import Action, Decision, commit_decision, decide
+from kdi_assets.tools.local.generator import Traffic, WebRequests
 from tests.kafka_log import Headers, Produced, Publisher
 from tests.oracle import Found, Reading, Row, assert_each_offset_once, at_path, attempts_that_count, entries, read_back
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.rules.judge import judge, letters_of
-from kdi_assets.drain.rules.records import stream_decoder, with_schemas_of
-from kdi_assets.drain.rules.tally import Counts, PassTally
-from kdi_assets.sources.source import MESSAGES_DDL
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.documents.model.stream import Cluster, Stream
+from kdi_assets.messages.source import MESSAGES_DDL
+from kdi_assets.streams.rules.judge import judge, letters_of
+from kdi_assets.streams.rules.records import stream_decoder, with_schemas_of
+from kdi_assets.streams.rules.tally import Counts, PassTally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

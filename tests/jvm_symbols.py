@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 SPARK = "kdi_assets.runtime.spark_internals"
 GATEWAY = "kdi_assets.runtime.gateway"
 DELTA = "kdi_assets.delta.internals"
-KAFKA = "kdi_assets.sources.kafka.reader"
-KINESIS = "kdi_assets.sources.kinesis.reader"
+KAFKA = "kdi_assets.messages.kafka.reader"
+KINESIS = "kdi_assets.messages.kinesis.reader"
 
 _SQL = "org.apache.spark.sql"
 _CATALYST = f"{_SQL}.catalyst"
@@ -262,8 +262,9 @@ JVM: Mapping[str, Sequence[str]] = {
         f"{_SQL}.execution.QueryExecution.toRdd/0",
         "kdi.kinesis.RowsOnDisk.<init>/2",
         "kdi.kinesis.RowsOnDisk.forget/0",
-        "kdi.kinesis.RowsOnDisk.rows/0",
     ],
+    f"{KINESIS}:counted_rows": ["kdi.kinesis.RowsOnDisk.counted/0"],
+    f"{KINESIS}:checked_rows": ["kdi.kinesis.RowsOnDisk.rows/3"],
 }
 """``class.member/parameters``; a class or a static field without parameters; ``<init>`` is the constructor."""
 

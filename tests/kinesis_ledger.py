@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
-from kdi_assets.ledger.history import live_history
-from kdi_assets.sources.kinesis.shards import number_of
-from kdi_assets.stream.stream import Stream, TopicPartition
+from kdi_assets.documents.model.stream import Stream, TopicPartition
+from kdi_assets.messages.kinesis.shards import number_of
+from kdi_assets.streams.ledger.entry import LedgerEntry, RangeCounts
+from kdi_assets.streams.ledger.history import live_history
 
 Shard = tuple[int, int]
 """Epoch, and the number of the shard."""

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from kdi_assets.documents.model.fields import StartPolicy
+from kdi_assets.documents.model.stream import Cluster, OffsetRange, TopicPartition
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.sources.bookmarks import Bookmark, LastRead, Loss
-from kdi_assets.sources.held import Again, Held, Marks
-from kdi_assets.sources.of_stream import source_at
-from kdi_assets.sources.recorded import RecordedEntry, RecordedState
-from kdi_assets.sources.source import MESSAGES_DDL, Source, again_by
-from kdi_assets.sources.topic_state import AtPosition, BrokerOffsets, Retention, TopicState, Waiting
-from kdi_assets.stream.fields import StartPolicy
-from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark, LastRead, Loss
+from kdi_assets.messages.held import Again, Held
+from kdi_assets.messages.of_stream import source_at
+from kdi_assets.messages.recorded import RecordedEntry, RecordedState
+from kdi_assets.messages.source import MESSAGES_DDL, Source, again_by
+from kdi_assets.messages.topic_state import AtPosition, BrokerOffsets, Retention, TopicState, Waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,9 +115,6 @@ class MemorySource:
             tp: next((m.at for o, m in sorted(self.log[tp].items()) if o >= at), None) for tp, at in positions.items()
         }
         return {} if self.silent else {tp: AtPosition(last.get(tp), following[tp]) for tp in positions}
-
-    def refuse_others(self, messages: DataFrame, marks: Marks) -> None:
-        return None
 
     def last_messages(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, LastRead]:
         offsets = {r.topic_partition: max(self._offsets_in(r), default=None) for r in ranges}

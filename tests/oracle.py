@@ -18,10 +18,10 @@ from urllib.parse import urlparse
 from deltalake import DeltaTable
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.entry_json import parse_entry
-from kdi_assets.ledger.history import live_history, until_unreadable, walk_back
-from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.streams.ledger.entry_json import parse_entry
+from kdi_assets.streams.ledger.history import live_history, until_unreadable, walk_back
 from tests.kafka_log import Produced
 
 Row = Mapping[str, Any]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 from pydantic import TypeAdapter
 
-from kdi_assets.refine.entry import RefineEntry
-from kdi_assets.refine.refine import refine
-from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.follow.refine.entry import RefineEntry
+from kdi_assets.follow.refine.refine import refine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

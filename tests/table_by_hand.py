@@ -12,10 +12,10 @@ from typing import Any
 from deltalake import DeltaTable
 
 from kdi_assets.delta.markers import table_txn_id, topic_txn_id, version_id
-from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
-from kdi_assets.ledger.entry_json import entry_to_json
-from kdi_assets.ledger.positions import partition_id
-from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.documents.model.stream import Cluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.streams.ledger.entry import Kind, LedgerEntry, RangeCounts
+from kdi_assets.streams.ledger.entry_json import entry_to_json
+from kdi_assets.streams.ledger.positions import partition_id
 
 TOPIC = "orders"
 TP = TopicPartition(TOPIC, 0)

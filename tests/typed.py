@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,3 +46,10 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
         return Answer(code, said.out, said.err)
 
     return run
+
+
+def assert_wrong_usage(answer: Answer, said: str) -> None:
+    """The command named what was typed wrong, and did nothing."""
+    assert answer.code == 2
+    assert said in re.sub(r"[\s│]+", " ", answer.err)
+    assert answer.out == "" and "starting Spark" not in answer.err

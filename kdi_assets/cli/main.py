@@ -11,38 +11,14 @@ from typing import Annotated
 
 import typer
 
-from kdi_assets.cli import (
-    audit,
-    broker,
-    check,
-    check_assets,
-    dead_letters,
-    doctor,
-    drain,
-    driver,
-    erase,
-    freshness,
-    generate,
-    history,
-    import_kdi,
-    jars,
-    kinesis,
-    metrics,
-    new,
-    peek,
-    plan,
-    psql,
-    refine,
-    replay,
-    resolve,
-    serve,
-    sql,
-    status,
-    upkeep,
-)
+from kdi_assets.cli.documents import check, check_assets, import_kdi, new
+from kdi_assets.cli.followers import psql, refine, serve
+from kdi_assets.cli.local import broker, generate, kinesis
+from kdi_assets.cli.operate import doctor, driver, erase, freshness, jars, metrics, sql, status, upkeep
 from kdi_assets.cli.options import AsJson, Defs
 from kdi_assets.cli.output import exit_code, print_refusal
 from kdi_assets.cli.place import refuse_missing_home
+from kdi_assets.cli.streams import audit, dead_letters, drain, history, peek, plan, replay, resolve
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
 

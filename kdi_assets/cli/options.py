@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.served_table import ServedTableSpec
-from kdi_assets.stream.stream import Stream, TopicPartition
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.served_table import ServedTableSpec
+from kdi_assets.documents.model.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
-    from kdi_assets.config.loader import LoadedFolder
+    from kdi_assets.documents.loading.loader import LoadedFolder
 
 TableOfAnyKind = Stream | RefinedTableSpec | ServedTableSpec
 
@@ -89,8 +89,8 @@ def selected_streams(names: Sequence[str], defs: Path | None) -> list[Stream]:
         UnknownStream, AmbiguousStream: A name matches no stream, or several.
         NotAStream: A name is that of a refined table.
     """
-    from kdi_assets.config.errors import NotAStream, UnknownStream
-    from kdi_assets.config.loader import load_folder, select_refined, select_streams
+    from kdi_assets.documents.loading.errors import NotAStream, UnknownStream
+    from kdi_assets.documents.loading.loader import load_folder, select_refined, select_streams
 
     loaded = load_folder(defs)
     if not names:
@@ -111,14 +111,14 @@ def selected_stream(name: str, defs: Path | None) -> Stream:
 
 def selected_table(name: str, defs: Path | None) -> Stream | RefinedTableSpec:
     """The stream or the refined table with this name; raises like ``selected_streams``."""
-    from kdi_assets.config.loader import load_folder, select_table
+    from kdi_assets.documents.loading.loader import load_folder, select_table
 
     return select_table(load_folder(defs), name)
 
 
 def selected_tables(names: Sequence[str], defs: Path | None) -> list[Stream | RefinedTableSpec]:
     """The streams and refined tables with these names; without names, all. Raises like ``selected_streams``."""
-    from kdi_assets.config.loader import load_folder, select_table
+    from kdi_assets.documents.loading.loader import load_folder, select_table
 
     loaded = load_folder(defs)
     if not names:
@@ -128,17 +128,17 @@ def selected_tables(names: Sequence[str], defs: Path | None) -> list[Stream | Re
 
 def selected_of_all_kinds(names: Sequence[str], defs: Path | None) -> list[TableOfAnyKind]:
     """The tables of any kind with these names; without names, all. Raises like ``selected_streams``."""
-    from kdi_assets.config.loader import load_folder
+    from kdi_assets.documents.loading.loader import load_folder
 
     return of_all_kinds(load_folder(defs), names)
 
 
 def of_all_kinds(loaded: LoadedFolder, names: Sequence[str]) -> list[TableOfAnyKind]:
     """The same, of documents that are read already; a served table has a name that no other table has."""
-    from kdi_assets.config.errors import Mistakes, UnknownStream
-    from kdi_assets.config.loader import select_table
-    from kdi_assets.config.served_documents import select_served
-    from kdi_assets.config.yaml_documents import sorted_mistakes
+    from kdi_assets.documents.loading.errors import Mistakes, UnknownStream
+    from kdi_assets.documents.loading.loader import select_table
+    from kdi_assets.documents.loading.served_documents import select_served
+    from kdi_assets.documents.loading.yaml_documents import sorted_mistakes
 
     if not names:
         return [tables[name] for tables in (loaded.streams, loaded.refined, loaded.served) for name in sorted(tables)]

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.ledger.entry import FieldCounts
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.streams.ledger.entry import FieldCounts
 from kdi_assets.wording import duration, printable
 
 if TYPE_CHECKING:
-    from kdi_assets.monitoring.commit_history import HistoryEntry
-    from kdi_assets.monitoring.refined_history import RefinedCommit
+    from kdi_assets.operate.monitoring.commit_history import HistoryEntry
+    from kdi_assets.operate.monitoring.refined_history import RefinedCommit
 
 EXIT_DECIDE, EXIT_USAGE, EXIT_RETRY = 1, 2, 75
 """0 is done; 2 is Click's code for wrong usage; 75 is EX_TEMPFAIL of sysexits.h; Ctrl-C ends with 130."""
@@ -54,7 +54,7 @@ def exit_if_refused(refusals: Collection[KdiError]) -> None:
 
 
 def _code(refusal: KdiError) -> int:
-    from kdi_assets.config.errors import (
+    from kdi_assets.documents.loading.errors import (
         AmbiguousStream,
         DefsFolderMissing,
         DefsFolderNotNamed,

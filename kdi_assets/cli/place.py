@@ -8,11 +8,11 @@ from pathlib import Path
 
 from kdi_assets.cli.errors import HomeMissing
 from kdi_assets.cli.output import print_progress
+from kdi_assets.documents.model.connections.kinesis import KinesisRegion
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.served_table import ServedTableSpec
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.settings import Settings
-from kdi_assets.stream.kinesis import KinesisRegion
-from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.served_table import ServedTableSpec
-from kdi_assets.stream.stream import Stream
 
 
 def refuse_missing_home(settings: Settings) -> None:
@@ -31,7 +31,7 @@ def print_place(defs: Path | None, tables: Iterable[Stream | RefinedTableSpec | 
     Args:
         tables: Those that the command is about.
     """
-    from kdi_assets.config.loader import defs_folder
+    from kdi_assets.documents.loading.loader import defs_folder
 
     lake = _origin("KDI_LAKE", otherwise=_origin("KDI_HOME", otherwise="default: KDI_LAKE and KDI_HOME are not set"))
     folder = "--defs" if defs else _origin("KDI_DEFS", otherwise="default: KDI_DEFS is not set")

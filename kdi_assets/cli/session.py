@@ -12,11 +12,11 @@ from typing import IO, TYPE_CHECKING
 
 from kdi_assets.cli.errors import SparkFailed
 from kdi_assets.cli.output import print_progress, refusal_in_json
-from kdi_assets.drain.spark_errors import StorageForbids
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.settings import DriverMode, Settings
-from kdi_assets.stream.stream import Stream
+from kdi_assets.streams.spark_errors import StorageForbids
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,10 +9,10 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from kdi_assets.components.names import check_key, table_key
-from kdi_assets.monitoring.checks.finding import CheckResult
+from kdi_assets.documents.model.limits import FreshnessLimits
+from kdi_assets.documents.model.stream import COSTLY, CheckName, Stream
+from kdi_assets.operate.monitoring.checks.finding import CheckResult
 from kdi_assets.resources.dagster_internals import latest_evaluation_and_run
-from kdi_assets.stream.limits import FreshnessLimits
-from kdi_assets.stream.stream import COSTLY, CheckName, Stream
 
 DESCRIPTIONS: Mapping[CheckName, str] = {
     "every_offset_accounted_for": "Every offset below the positions is in the table, a dead letter, a confirmed gap or "

@@ -13,8 +13,8 @@ import dagster as dg
 
 from kdi_assets.delta.column_types import type_text
 from kdi_assets.delta.storage import open_delta_table
-from kdi_assets.ledger.dates import as_dates
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.streams.ledger.dates import as_dates
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

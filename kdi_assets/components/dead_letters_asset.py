@@ -12,14 +12,14 @@ import dagster as dg
 from kdi_assets.components import materializations, names
 from kdi_assets.components.run_failures import refusals_as_failures
 from kdi_assets.components.table_run import TableRun
-from kdi_assets.replay.dead_letter_filter import DeadLetterFilter, count_dead_letters
-from kdi_assets.replay.report import ReplayReport
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Stream
+from kdi_assets.streams.replay.dead_letter_filter import DeadLetterFilter, count_dead_letters
+from kdi_assets.streams.replay.report import ReplayReport
 
 ReplayLetters = Callable[..., ReplayReport]
-"""``kdi_assets.replay.replay_letters.replay_letters``; a test about Dagster alone passes another."""
+"""``kdi_assets.streams.replay.replay_letters.replay_letters``; a test about Dagster alone passes another."""
 
 
 def letters_asset(stream: Stream, *, replay: ReplayLetters) -> dg.AssetsDefinition:

@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 import dagster as dg
 from dagster import DagsterInstance
 
-from kdi_assets.audit.audit import audit
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.components.table_asset import table_asset
 from kdi_assets.components.table_run import REQUESTED_TAG
-from kdi_assets.drain.drain import drain
-from kdi_assets.monitoring.checks.finding import Level
+from kdi_assets.documents.model.stream import COSTLY, Stream
+from kdi_assets.operate.monitoring.checks.finding import Level
 from kdi_assets.resources.spark import SparkResource
-from kdi_assets.stream.stream import COSTLY, Stream
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.drain.drain import drain
 
 NO_CONSOLE = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 

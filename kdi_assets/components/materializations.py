@@ -12,12 +12,12 @@ from typing import Any
 import dagster as dg
 
 from kdi_assets.components.names import dates, letters_key, table_key
-from kdi_assets.drain.report import Commit, DrainReport
-from kdi_assets.ledger.entry import FieldCounts
-from kdi_assets.monitoring.freshness import freshness
-from kdi_assets.replay.dead_letter_filter import DeadLetterCounts, DeadLetterGroup
-from kdi_assets.replay.report import ReplayReport
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.operate.monitoring.freshness import freshness
+from kdi_assets.streams.drain.report import Commit, DrainReport
+from kdi_assets.streams.ledger.entry import FieldCounts
+from kdi_assets.streams.replay.dead_letter_filter import DeadLetterCounts, DeadLetterGroup
+from kdi_assets.streams.replay.report import ReplayReport
 
 ATTEMPT_TAG = "kdi/attempt"
 DATA_VERSION_TAG = "dagster/data_version"

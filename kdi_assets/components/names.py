@@ -8,9 +8,9 @@ from hashlib import sha256
 
 import dagster as dg
 
-from kdi_assets.stream.connections import SourceConnection
-from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.stream import CheckName, Stream
+from kdi_assets.documents.model.connections.connections import SourceConnection
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.stream import CheckName, Stream
 
 
 def path_key(path: str) -> dg.AssetKey:

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 import kdi_assets.components
-from kdi_assets.config.validation import json_schema
+from kdi_assets.documents.loading.validation import json_schema
 
 
 class DocumentScaffolder(dg.Scaffolder):

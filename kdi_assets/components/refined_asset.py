@@ -13,14 +13,14 @@ from kdi_assets.components.refined_checks import check_names, make_check, refine
 from kdi_assets.components.refined_groups import RefinedGroup, refined_groups
 from kdi_assets.components.refined_run import RefinedRun, RefineEngine
 from kdi_assets.components.run_failures import refusals_as_failures
-from kdi_assets.monitoring.refined_lineage import refined_lineage
-from kdi_assets.monitoring.refined_status import read_refined_status
-from kdi_assets.refine.audit import audit_refined
-from kdi_assets.refine.refine import refine
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.follow.refine.audit.audit import audit_refined
+from kdi_assets.follow.refine.refine import refine
+from kdi_assets.operate.monitoring.refined_lineage import refined_lineage
+from kdi_assets.operate.monitoring.refined_status import read_refined_status
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.settings import Settings
-from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.stream import Stream
 
 ENGINE = RefineEngine(refine, refined_lineage, read_refined_status, audit_refined)
 

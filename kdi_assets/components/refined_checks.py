@@ -10,13 +10,13 @@ import dagster as dg
 from kdi_assets.components.asset_checks import evaluation_of, latest_evaluation
 from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_run import RefinedRun
+from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upsert
 from kdi_assets.errors import KdiError
-from kdi_assets.monitoring.checks.finding import CheckResult, not_checked
-from kdi_assets.monitoring.refined_status import up_to_date
-from kdi_assets.refine.audit import RefinedAudit
-from kdi_assets.refine.entry import RefineEntry
-from kdi_assets.refine.errors import RowsUnmet
-from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert
+from kdi_assets.follow.refine.audit.audit import RefinedAudit
+from kdi_assets.follow.refine.entry import RefineEntry
+from kdi_assets.follow.refine.errors import RowsUnmet
+from kdi_assets.operate.monitoring.checks.finding import CheckResult, not_checked
+from kdi_assets.operate.monitoring.refined_status import up_to_date
 from kdi_assets.wording import counted
 
 EXPECTATIONS, IN_ORDER, UP_TO_DATE, EQUAL = "expectations", "changes_in_order", "up_to_date", "equal_to_recomputation"

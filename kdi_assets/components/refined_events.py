@@ -10,9 +10,9 @@ import dagster as dg
 
 from kdi_assets.components.materializations import Metadata, date_event, known, rows_by_date
 from kdi_assets.components.names import table_key
-from kdi_assets.refine.entry import Consumed, RefineEntry
-from kdi_assets.refine.report import RefineReport
-from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.follow.refine.entry import Consumed, RefineEntry
+from kdi_assets.follow.refine.report import RefineReport
 
 
 def touched_partitions(entry: RefineEntry, partitions: dg.DailyPartitionsDefinition | None) -> list[date | None]:

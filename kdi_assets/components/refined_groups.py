@@ -10,9 +10,9 @@ from datetime import date
 import dagster as dg
 
 from kdi_assets.components.names import daily_partitions, identifier, path_key, table_key
-from kdi_assets.config.refined_documents import upstream_first
-from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.stream import DateWindow, Stream
+from kdi_assets.documents.loading.refined_documents import upstream_first
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.stream import DateWindow, Stream
 
 Window = tuple[date, int]
 """The first date, and the days after today that the last date lies ahead."""

@@ -19,12 +19,12 @@ from kdi_assets.components.refined_events import (
 )
 from kdi_assets.components.refined_groups import RefinedGroup
 from kdi_assets.components.table_run import BACKFILL_TAG, RunDates, log_unchanged_dates, requested_at, run_dates
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.errors import KdiError, Terminal
-from kdi_assets.monitoring.refined_status import RefinedStatus
-from kdi_assets.refine.audit import RefinedAudit
-from kdi_assets.refine.entry import RefineEntry
-from kdi_assets.refine.report import RefineReport
-from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.follow.refine.audit.audit import RefinedAudit
+from kdi_assets.follow.refine.entry import RefineEntry
+from kdi_assets.follow.refine.report import RefineReport
+from kdi_assets.operate.monitoring.refined_status import RefinedStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,10 +38,10 @@ class RefineEngine:
     """What a run does to a table; a test about Dagster alone passes others.
 
     Attributes:
-        refine: ``kdi_assets.refine.refine.refine``.
-        lineage: ``kdi_assets.monitoring.refined_lineage.refined_lineage``.
-        status: ``kdi_assets.monitoring.refined_status.read_refined_status``.
-        audit: ``kdi_assets.refine.audit.audit_refined``.
+        refine: ``kdi_assets.follow.refine.refine.refine``.
+        lineage: ``kdi_assets.operate.monitoring.refined_lineage.refined_lineage``.
+        status: ``kdi_assets.operate.monitoring.refined_status.read_refined_status``.
+        audit: ``kdi_assets.follow.refine.audit.audit.audit_refined``.
     """
 
     refine: Callable[..., RefineReport]

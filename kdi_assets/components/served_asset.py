@@ -10,15 +10,15 @@ from kdi_assets.components.automation import when_followed
 from kdi_assets.components.materializations import Metadata, known
 from kdi_assets.components.names import identifier
 from kdi_assets.components.run_failures import refusals_as_failures
+from kdi_assets.documents.model.served_table import Postgres, ServedTableSpec
+from kdi_assets.follow.serve.report import ServeReport
+from kdi_assets.follow.serve.serve import serve
 from kdi_assets.resources.spark import SparkResource
-from kdi_assets.serve.report import ServeReport
-from kdi_assets.serve.serve import serve
 from kdi_assets.settings import Settings
-from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 from kdi_assets.wording import counted
 
 Serve = Callable[..., ServeReport]
-"""``kdi_assets.serve.serve.serve``; a test about Dagster alone passes another."""
+"""``kdi_assets.follow.serve.serve.serve``; a test about Dagster alone passes another."""
 
 
 def served_asset(served: ServedTableSpec, *, serve: Serve = serve) -> dg.AssetsDefinition:

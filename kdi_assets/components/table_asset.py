@@ -8,7 +8,6 @@ from functools import partial
 
 import dagster as dg
 
-from kdi_assets.audit.audit import audit
 from kdi_assets.components import names
 from kdi_assets.components.asset_checks import (
     check_evaluation,
@@ -20,17 +19,18 @@ from kdi_assets.components.asset_checks import (
 from kdi_assets.components.dead_letters_asset import letters_asset
 from kdi_assets.components.run_failures import forbid_retries, refusals_as_failures
 from kdi_assets.components.table_run import Drain, ReplayDates, RunDates, SharedDrain, TableRun, streams_of_run
-from kdi_assets.drain.drain import drain
+from kdi_assets.documents.model.stream import READING_ROWS, CheckName, DrainWhen, Stream
 from kdi_assets.errors import Terminal, Transient
-from kdi_assets.monitoring.checks.all_checks import CHECKS, Check, run_check
-from kdi_assets.monitoring.checks.ledger_checks import Audit as Audit
-from kdi_assets.monitoring.checks.ledger_checks import every_offset_accounted_for
-from kdi_assets.monitoring.checks.subject import CheckSubject
-from kdi_assets.replay.replay_dates import replay_dates
-from kdi_assets.replay.replay_letters import replay_letters
+from kdi_assets.operate.monitoring.checks.all_checks import CHECKS, Check, run_check
+from kdi_assets.operate.monitoring.checks.ledger_checks import Audit as Audit
+from kdi_assets.operate.monitoring.checks.ledger_checks import every_offset_accounted_for
+from kdi_assets.operate.monitoring.checks.subject import CheckSubject
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import READING_ROWS, CheckName, DrainWhen, Stream
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.replay.replay_dates import replay_dates
+from kdi_assets.streams.replay.replay_letters import replay_letters
 
 
 def stream_definitions(stream: Stream, *, group: Collection[Stream] = ()) -> dg.Definitions:

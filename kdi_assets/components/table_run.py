@@ -13,11 +13,11 @@ from kdi_assets.components import materializations
 from kdi_assets.components.asset_checks import failed_blocking_checks
 from kdi_assets.components.column_facts import column_facts
 from kdi_assets.components.names import op_name, table_key
-from kdi_assets.drain.report import Commit, DrainReport
-from kdi_assets.drain.shared_read import Drained, drain_together
-from kdi_assets.monitoring.backlog_reader import read_backlog
-from kdi_assets.replay.report import ReplayReport
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.operate.monitoring.backlog_reader import read_backlog
+from kdi_assets.streams.drain.report import Commit, DrainReport
+from kdi_assets.streams.drain.shared_read import Drained, drain_together
+from kdi_assets.streams.replay.report import ReplayReport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,9 +27,9 @@ REQUESTED_TAG = "kdi/requested_at"
 BACKFILL_TAG = "dagster/backfill"
 
 Drain = Callable[..., DrainReport]
-"""``kdi_assets.drain.drain.drain``; a test about Dagster alone passes another."""
+"""``kdi_assets.streams.drain.drain.drain``; a test about Dagster alone passes another."""
 ReplayDates = Callable[..., ReplayReport]
-"""``kdi_assets.replay.replay_dates.replay_dates``; a test about Dagster alone passes another."""
+"""``kdi_assets.streams.replay.replay_dates.replay_dates``; a test about Dagster alone passes another."""
 
 
 @dataclass(frozen=True, slots=True)

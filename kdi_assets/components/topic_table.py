@@ -1,4 +1,4 @@
-"""The components: Dagster creates them from the documents, and ``config.loader`` reads the documents for them."""
+"""The components: Dagster creates them from the documents, which ``documents.loading.loader`` reads."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from kdi_assets.components.new_document import DocumentScaffolder
 from kdi_assets.components.refined_asset import refined_definitions
 from kdi_assets.components.served_asset import served_asset
 from kdi_assets.components.table_asset import stream_definitions
-from kdi_assets.config.errors import DocumentMistake, Mistakes
-from kdi_assets.config.folder import display_path
-from kdi_assets.config.loader import LoadedFolder, cached_streams
-from kdi_assets.config.served_documents import written_name
-from kdi_assets.config.validation import json_schema
-from kdi_assets.config.yaml_documents import sorted_mistakes
+from kdi_assets.documents.loading.errors import DocumentMistake, Mistakes
+from kdi_assets.documents.loading.folder import display_path
+from kdi_assets.documents.loading.loader import LoadedFolder, cached_streams
+from kdi_assets.documents.loading.served_documents import written_name
+from kdi_assets.documents.loading.validation import json_schema
+from kdi_assets.documents.loading.yaml_documents import sorted_mistakes
+from kdi_assets.documents.model.connections.connections import Cluster, Registry
+from kdi_assets.documents.model.connections.kinesis import KinesisRegion
+from kdi_assets.documents.model.kinesis_stream import KinesisStream
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.served_table import ServedTableSpec
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.settings import Settings
-from kdi_assets.stream.connections import Cluster, Registry
-from kdi_assets.stream.kinesis import KinesisRegion
-from kdi_assets.stream.kinesis_stream import KinesisStream
-from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.served_table import ServedTableSpec
-from kdi_assets.stream.stream import Stream
 
 
 @dg.scaffold_with(DocumentScaffolder)

@@ -10,11 +10,11 @@ import dagster as dg
 
 from kdi_assets.components.names import identifier, topic_key
 from kdi_assets.components.run_failures import refusals_as_failures
-from kdi_assets.monitoring.backlog_reader import read_backlogs
+from kdi_assets.documents.model.stream import Stream, offsets_digest
+from kdi_assets.messages.of_stream import source_of
+from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
+from kdi_assets.operate.monitoring.backlog_reader import read_backlogs
 from kdi_assets.settings import Settings
-from kdi_assets.sources.of_stream import source_of
-from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
-from kdi_assets.stream.stream import Stream, offsets_digest
 
 
 def topic_assets(streams: Iterable[Stream]) -> list[dg.AssetsDefinition]:

@@ -29,6 +29,12 @@ START_CONFIG: Mapping[str, str] = MappingProxyType(
         "spark.sql.ui.retainedExecutions": "20",
         # For each column that is named, PySpark would tell the JVM from which line of Python.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
+        # Without this prefix, Spark's launcher drops what is not its own.
+        # The cheapest level; data from JSON came out no larger than with the default, 3.
+        "spark.hadoop.parquet.compression.codec.zstd.level": "1",
+        # Of tables with coordinates of the default name. Each record has another number, and texts of so many digits
+        # have equal hashes: to build a dictionary of them, and to throw it away, took more CPU than all other columns.
+        "spark.hadoop.parquet.enable.dictionary#kinesis.sequence_number": "false",
     }
 )
 """Settings that a JVM takes only at its start."""
@@ -39,8 +45,6 @@ RUNTIME_CONFIG: Mapping[str, str] = MappingProxyType(
         # Text that only Spark 2 read as a date is not a date; by default it ends the whole job.
         "spark.sql.legacy.timeParserPolicy": "CORRECTED",
         "spark.sql.parquet.compression.codec": "zstd",
-        # The cheapest level; data from JSON came out no larger than with the default, 3.
-        "parquet.compression.codec.zstd.level": "1",
         # The default, INT96, has no statistics, and other readers wrap dates after 2262.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # Upper bounds: adaptive execution joins small partitions, and Delta's log of one table is small.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
 from kdi_assets.settings import Settings
+from kdi_assets.tools.local.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
 from tests.formats.fake_registry import RunningRegistry, ask_at_once, fake_registry
 from tests.typed import Kdi, typed
 

@@ -10,13 +10,13 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.plan_errors import StreamRetired, TableNotMoved
-from kdi_assets.drain.snapshot import fresh_ledger
-from kdi_assets.ledger.recent_commits import recent_commits
-from kdi_assets.monitoring import ledger_cache
-from kdi_assets.monitoring.backlog import State
-from kdi_assets.monitoring.backlog_reader import BacklogReader, read_backlog
-from kdi_assets.monitoring.freshness import quantiles
+from kdi_assets.operate.monitoring import ledger_cache
+from kdi_assets.operate.monitoring.backlog import State
+from kdi_assets.operate.monitoring.backlog_reader import BacklogReader, read_backlog
+from kdi_assets.operate.monitoring.freshness import quantiles
+from kdi_assets.streams.drain.plan_errors import StreamRetired, TableNotMoved
+from kdi_assets.streams.drain.snapshot import fresh_ledger
+from kdi_assets.streams.ledger.recent_commits import recent_commits
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.topics import delete_records

@@ -20,14 +20,14 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
-from kdi_assets.dev.broker import QUICK_START, Broker, free_port, start_broker
-from kdi_assets.dev.errors import BrokerDied, DeliveryFailed, TopicRefused
-from kdi_assets.dev.generator import Traffic, WebRequests
-from kdi_assets.dev.publisher import ensure_topic, publish
+from kdi_assets.documents.model.stream import Cluster
 from kdi_assets.errors import Transient
+from kdi_assets.messages.kafka.errors import BrokerUnreachable
 from kdi_assets.settings import Settings
-from kdi_assets.sources.kafka.errors import BrokerUnreachable
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.tools.local.broker import QUICK_START, Broker, free_port, start_broker
+from kdi_assets.tools.local.errors import BrokerDied, DeliveryFailed, TopicRefused
+from kdi_assets.tools.local.generator import Traffic, WebRequests
+from kdi_assets.tools.local.publisher import ensure_topic, publish
 from tests.conftest import TopicFactory
 from tests.kafka_log import Publisher
 
@@ -169,7 +169,7 @@ def test_a_name_that_kafka_does_not_take_and_a_broker_that_is_not_there_are_said
 ) -> None:
     with pytest.raises(TopicRefused, match="not/a/topic"):
         publish(cluster, "not/a/topic", Traffic(), count=1)
-    monkeypatch.setattr("kdi_assets.dev.publisher.REQUEST_SECONDS", 0.5)  # nobody answers later either
+    monkeypatch.setattr("kdi_assets.tools.local.publisher.REQUEST_SECONDS", 0.5)  # nobody answers later either
     with pytest.raises(BrokerUnreachable, match="127.0.0.1:1"):
         publish(Cluster("main", "127.0.0.1:1"), "web_requests", Traffic(), count=1)
 
@@ -220,10 +220,10 @@ def test_ctrl_c_ends_the_command_after_the_last_acknowledgement(
 
 DRAIN = """
 import sys
-from kdi_assets.drain.drain import drain
+from kdi_assets.streams.drain.drain import drain
 from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.documents.model.stream import Cluster, Stream
 
 settings = Settings.from_environment()
 stream = Stream(

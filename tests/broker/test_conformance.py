@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kdi_assets.conformance.adapter import load_adapter
-from kdi_assets.conformance.scenario import load_scenario
-from kdi_assets.conformance.suite import ScenarioResult, Suite
-from kdi_assets.dev.broker import Broker
 from kdi_assets.settings import Settings
+from kdi_assets.tools.conformance.adapter import load_adapter
+from kdi_assets.tools.conformance.scenario import load_scenario
+from kdi_assets.tools.conformance.suite import ScenarioResult, Suite
+from kdi_assets.tools.local.broker import Broker
 from tests.conftest import CHECKOUT
 
 Judge = Callable[..., ScenarioResult]
@@ -52,7 +52,7 @@ def small_writer(way: str, folder: Path, **fields: object) -> Path:
     adapter = {
         "title": way,
         "runs": "until caught up",
-        "start": ["{python}", "-m", "tests.small_writer", way, "{kafka}", "{topic}", "{table}"],
+        "start": ["{python}", "-m", "tests.predecessor.small_writer", way, "{kafka}", "{topic}", "{table}"],
         "stop": ["sh", "-c", "kill -TERM {pid}"],
         "table": ["echo", said],
         "environment": {"PYTHONPATH": str(CHECKOUT)},
@@ -176,7 +176,14 @@ def test_the_command_prints_saves_and_writes_the_table(broker: Broker, settings:
 
     done = [
         subprocess.run(
-            [sys.executable, "-m", "kdi_assets.conformance", *options, "--adapter", str(small_writer(way, tmp_path))],
+            [
+                sys.executable,
+                "-m",
+                "kdi_assets.tools.conformance",
+                *options,
+                "--adapter",
+                str(small_writer(way, tmp_path)),
+            ],
             cwd=CHECKOUT,
             capture_output=True,
             text=True,

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.config.loader import load_streams
-from kdi_assets.dev.broker import Broker, free_port
-from kdi_assets.settings import Settings
-from kdi_assets.sources.kafka import client
-from kdi_assets.sources.kafka.errors import (
+from kdi_assets.documents.loading.loader import load_streams
+from kdi_assets.documents.model.stream import Cluster
+from kdi_assets.messages.kafka import client
+from kdi_assets.messages.kafka.errors import (
     AccessRefused,
     CertificateNotTrusted,
     ClientCertificateMissing,
@@ -27,8 +26,9 @@ from kdi_assets.sources.kafka.errors import (
     SecurityProtocolDiffers,
     TokenRefused,
 )
-from kdi_assets.sources.kafka.topic import read_topics
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.messages.kafka.topic import read_topics
+from kdi_assets.settings import Settings
+from kdi_assets.tools.local.broker import Broker, free_port
 from tests.conftest import DrivenFactory
 from tests.documents import stream, written
 from tests.driven import web_requests_document

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.cli.drain import _text
+from kdi_assets.cli.streams.drain import _text
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain import stage
-from kdi_assets.drain.report import DrainReport
-from kdi_assets.monitoring.backlog_reader import read_backlog
-from kdi_assets.sources.kafka import reader
-from kdi_assets.sources.kafka.messages import sampled_bytes
-from kdi_assets.stream.message_rules import DeadLetterLimit
-from kdi_assets.stream.stream import DateWindow
+from kdi_assets.documents.model.message_rules import DeadLetterLimit
+from kdi_assets.documents.model.stream import DateWindow
+from kdi_assets.messages.kafka import reader
+from kdi_assets.messages.kafka.messages import sampled_bytes
+from kdi_assets.operate.monitoring.backlog_reader import read_backlog
+from kdi_assets.streams.drain import stage
+from kdi_assets.streams.drain.report import DrainReport
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from kdi_assets.dev.s3_server import start_s3_server
+from kdi_assets.tools.local.s3_server import start_s3_server
 from tests.kinesis.endpoint import KinesisEndpoint, kinesis_client
 from tests.unit.kinesis_contract.conftest import kinesis  # noqa: F401
 from tests.unit.kinesis_contract.test_contract_of_consumers import *  # noqa: F403

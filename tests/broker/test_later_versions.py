@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.monitoring.checks.all_checks import run_check
-from kdi_assets.monitoring.checks.subject import CheckSubject
-from kdi_assets.stream.message_format import JsonRegistry, ProtobufRegistry, RegistrySchemas
-from kdi_assets.stream.message_rules import Contract
+from kdi_assets.documents.model.message_format import JsonRegistry, ProtobufRegistry, RegistrySchemas
+from kdi_assets.documents.model.message_rules import Contract
+from kdi_assets.operate.monitoring.checks.all_checks import run_check
+from kdi_assets.operate.monitoring.checks.subject import CheckSubject
 from tests.conftest import DrivenFactory
 from tests.driven import AS_DECODED
 from tests.formats.avro_bytes import datum

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from kdi_assets.dev.generator import Traffic, WebRequests
+from kdi_assets.tools.local.generator import Traffic, WebRequests
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.kafka_log import Produced

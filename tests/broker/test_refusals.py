@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.drain import drain
-from kdi_assets.drain.errors import ReasonCount, TooManyDeadLetters
-from kdi_assets.drain.plan_errors import PositionBelowStart, StartOutOfRange
-from kdi_assets.drain.rules.errors import SchemaDisagrees, ShapeMistake
-from kdi_assets.drain.spark_errors import ReadOrWriteFailed
-from kdi_assets.monitoring.backlog_reader import read_backlog
-from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
-from kdi_assets.stream.message_rules import DeadLetterLimit
+from kdi_assets.documents.model.message_rules import DeadLetterLimit
+from kdi_assets.messages.kafka.errors import BrokerUnreachable, TopicMissing
+from kdi_assets.operate.monitoring.backlog_reader import read_backlog
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.drain.errors import ReasonCount, TooManyDeadLetters
+from kdi_assets.streams.drain.plan_errors import PositionBelowStart, StartOutOfRange
+from kdi_assets.streams.rules.errors import SchemaDisagrees, ShapeMistake
+from kdi_assets.streams.spark_errors import ReadOrWriteFailed
 from tests.conftest import DrivenFactory
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from kdi_assets.monitoring.backlog_reader import read_backlogs
-from kdi_assets.monitoring.ledger_cache import LedgerCache, RecentCommits
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.operate.monitoring.backlog_reader import read_backlogs
+from kdi_assets.operate.monitoring.ledger_cache import LedgerCache, RecentCommits
 from kdi_assets.runtime.spark_config import lake_config
-from kdi_assets.stream.stream import Stream
 from tests.conftest import DrivenFactory
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.rules.errors import SchemaDisagrees
-from kdi_assets.drain.snapshot import take_snapshot
-from kdi_assets.ledger.errors import RowsWithoutDate
-from kdi_assets.monitoring.checks.all_checks import run_check
-from kdi_assets.monitoring.checks.subject import CheckSubject
-from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.replay.replay_dates import replay_dates
-from kdi_assets.stream.limits import CheckName
+from kdi_assets.documents.model.limits import CheckName
+from kdi_assets.operate.monitoring.checks.all_checks import run_check
+from kdi_assets.operate.monitoring.checks.subject import CheckSubject
+from kdi_assets.streams.drain.snapshot import take_snapshot
+from kdi_assets.streams.ledger.errors import RowsWithoutDate
+from kdi_assets.streams.replay.replay_dates import replay_dates
+from kdi_assets.streams.resolve.errors import NothingToResolve
+from kdi_assets.streams.rules.errors import SchemaDisagrees
 from tests.conftest import DrivenFactory
 from tests.documents import written
 from tests.driven import DrivenStream, web_requests_document

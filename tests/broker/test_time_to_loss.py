@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import ResourceType
 
-from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
-from kdi_assets.drain.plan_errors import RetentionPassedPosition
-from kdi_assets.monitoring.backlog_reader import BacklogReader
+from kdi_assets.operate.monitoring.backlog_reader import BacklogReader
 from kdi_assets.sensors.alerts import Alerts
 from kdi_assets.sensors.memory import Memory, TrackedIncident
 from kdi_assets.settings import Settings
+from kdi_assets.streams.drain.plan_errors import RetentionPassedPosition
+from kdi_assets.tools.local.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
 from tests.conftest import DrivenFactory
 from tests.faults.topics import configure
 from tests.receivers.webhook import Webhook

@@ -13,10 +13,10 @@ from zipfile import ZipFile
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.dev.broker import Broker
 from kdi_assets.settings import Settings
+from kdi_assets.tools.local.broker import Broker
 from tests.conftest import CHECKOUT
-from tests.installed import build_wheel, build_wheel_of_sdist, install_alone
+from tests.deployment.installed import build_wheel, build_wheel_of_sdist, install_alone
 
 DONE_BEFORE = ("python3 -m venv", "venv/bin/pip install", "kdi broker run")
 """Commands of the page that the test replaces: no network, and its own broker."""

@@ -11,7 +11,7 @@ from typing import Protocol
 import pytest
 from playwright.sync_api import Browser, FloatRect, Locator, Page, ViewportSize, expect, sync_playwright
 
-from kdi_assets.dev.broker import Broker
+from kdi_assets.tools.local.broker import Broker
 from tests.browser.person import STEP_MILLISECONDS, Person
 from tests.browser.site import Site, open_site
 

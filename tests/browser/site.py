@@ -21,8 +21,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 
-from kdi_assets.dev.broker import free_port
 from kdi_assets.runtime.processes import Child
+from kdi_assets.tools.local.broker import free_port
 from tests.conftest import CHECKOUT
 from tests.faults.warm_driver import WarmDriver
 from tests.kafka_log import Publisher

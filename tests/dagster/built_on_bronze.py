@@ -11,11 +11,11 @@ import dagster as dg
 from dagster import AutomationCondition, DagsterInstance
 from dagster._core.definitions.asset_daemon_cursor import AssetDaemonCursor  # only for an annotation
 
-from kdi_assets.audit.audit import AuditReport
 from kdi_assets.components.names import check_key, dates, table_key
 from kdi_assets.components.table_asset import Audit, table_asset
+from kdi_assets.documents.model.stream import CheckName, DateWindow, Stream
 from kdi_assets.resources.spark import SparkResource
-from kdi_assets.stream.stream import CheckName, DateWindow, Stream
+from kdi_assets.streams.audit.audit import AuditReport
 from tests.dagster.fakes import ScriptedDrain, a_commit, a_stream, assets_of, materialize, no_audit, run
 
 BRONZE = a_stream(date_window=DateWindow(ahead_days=0))  # the latest date is today: the only one that eager() looks at

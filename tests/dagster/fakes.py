@@ -13,20 +13,20 @@ from dagster._core.definitions.job_base import InMemoryJob  # the daemon's steps
 from dagster._core.execution.api import execute_run
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
-from kdi_assets.audit.audit import AuditReport
 from kdi_assets.components.dead_letters_asset import letters_asset
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.components.table_asset import Audit, table_asset
-from kdi_assets.drain.report import Commit, DrainReport
+from kdi_assets.documents.model.stream import CheckName, Cluster, OffsetRange, Stream, TopicPartition
 from kdi_assets.errors import Terminal, Transient
-from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
-from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
-from kdi_assets.replay.replay_letters import replay_letters
-from kdi_assets.replay.report import ReplayReport
-from kdi_assets.replay.row_diff import Change
+from kdi_assets.messages.kafka.errors import BrokerUnreachable
+from kdi_assets.operate.monitoring.backlog import Backlog, PartitionBacklog
 from kdi_assets.resources.spark import SparkResource
-from kdi_assets.sources.kafka.errors import BrokerUnreachable
-from kdi_assets.stream.stream import CheckName, Cluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.streams.audit.audit import AuditReport
+from kdi_assets.streams.drain.report import Commit, DrainReport
+from kdi_assets.streams.ledger.entry import LedgerEntry, RangeCounts
+from kdi_assets.streams.replay.replay_letters import replay_letters
+from kdi_assets.streams.replay.report import ReplayReport
+from kdi_assets.streams.replay.row_diff import Change
 
 UNREACHABLE = BrokerUnreachable(cluster="main", bootstrap_servers="127.0.0.1:1", detail="refused")
 AN_ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("a location"), "a repository"), "a job")

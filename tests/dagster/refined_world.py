@@ -17,13 +17,13 @@ from kdi_assets.components.refined_asset import refined_asset
 from kdi_assets.components.refined_checks import refined_check_key
 from kdi_assets.components.refined_groups import refined_groups
 from kdi_assets.components.refined_run import RefineEngine
+from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upstream
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
-from kdi_assets.monitoring.refined_status import RefinedStatus
-from kdi_assets.refine.audit import RefinedAudit
-from kdi_assets.refine.entry import Consumed, RefineEntry, refine_entry_to_json
-from kdi_assets.refine.report import RefineReport
-from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
-from kdi_assets.stream.stream import Stream
+from kdi_assets.follow.refine.audit.audit import RefinedAudit
+from kdi_assets.follow.refine.entry import Consumed, RefineEntry, refine_entry_to_json
+from kdi_assets.follow.refine.report import RefineReport
+from kdi_assets.operate.monitoring.refined_status import RefinedStatus
 from tests.dagster.fakes import Selected, a_stream, materialize, range_tags, today
 
 BRONZE = a_stream()

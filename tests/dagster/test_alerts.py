@@ -9,20 +9,20 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance
 
-from kdi_assets.drain.plan_errors import RetentionPassedPosition
+from kdi_assets.documents.model.capabilities import TableKind
+from kdi_assets.documents.model.limits import FreshnessLimits
+from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upstream
+from kdi_assets.documents.model.served_table import Postgres, ServedTableSpec
+from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.monitoring.backlog import Backlog, State
-from kdi_assets.monitoring.follower_rows import FollowerRow
-from kdi_assets.refine.errors import ChangedByOthers, UpstreamMissing
+from kdi_assets.follow.refine.errors import ChangedByOthers, UpstreamMissing
+from kdi_assets.follow.serve.errors import DatabaseUnavailable
+from kdi_assets.operate.monitoring.backlog import Backlog, State
+from kdi_assets.operate.monitoring.follower_rows import FollowerRow
 from kdi_assets.sensors import alerts, downstream_alerts
 from kdi_assets.sensors.memory import read_cursor, write_cursor
-from kdi_assets.serve.errors import DatabaseUnavailable
 from kdi_assets.settings import Settings
-from kdi_assets.stream.capabilities import TableKind
-from kdi_assets.stream.limits import FreshnessLimits
-from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
-from kdi_assets.stream.served_table import Postgres, ServedTableSpec
-from kdi_assets.stream.stream import Stream, TopicPartition
+from kdi_assets.streams.drain.plan_errors import RetentionPassedPosition
 from tests.dagster.sensors.scripted_cluster import Cluster
 from tests.receivers.webhook import Webhook
 from tests.table_by_hand import TableByHand

@@ -18,9 +18,9 @@ from dagster import DagsterInstance, DagsterRun
 from playwright.sync_api import Browser, Page, Request
 
 from demo.parts import BIN, WORKSPACE, State
-from kdi_assets.dev.broker import QUICK_START, free_port
-from kdi_assets.dev.s3_server import ACCESS_KEY, start_s3_server
 from kdi_assets.runtime.processes import Child
+from kdi_assets.tools.local.broker import QUICK_START, free_port
+from kdi_assets.tools.local.s3_server import ACCESS_KEY, start_s3_server
 from tests.browser import conftest as ui
 from tests.browser.site import START_SECONDS, answers
 from tests.conftest import CHECKOUT
@@ -138,8 +138,8 @@ def test_cleaning_stops_the_database_that_a_killed_process_left(start: Start, ho
     Procedure: start the server in a process, and kill that with SIGKILL; clean the state.
     Pass: the server ran on after the kill; it has ended, and its data are gone.
     """
-    begins = "from kdi_assets.serve.postgres.embedded import start_postgres; from pathlib import Path; import sys, time"
-    waits = "start_postgres(Path(sys.argv[1])); print('up', flush=True); time.sleep(600)"
+    begins = "from kdi_assets.follow.serve.postgres.embedded import start_postgres; from pathlib import Path"
+    waits = "import sys, time; start_postgres(Path(sys.argv[1])); print('up', flush=True); time.sleep(600)"
     command = [sys.executable, "-c", f"{begins}; {waits}", str(home / "postgres")]
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
         read_until(process, "up")

@@ -20,8 +20,8 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from kdi_assets.definitions import defs
+from kdi_assets.documents.model.stream import Cluster
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Cluster
 from tests.conftest import CHECKOUT, TopicFactory
 from tests.dagster.fakes import assets_of, materialize, range_tags, tick, yesterday
 from tests.kafka_log import Publisher

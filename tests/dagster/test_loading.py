@@ -20,9 +20,9 @@ from kdi_assets.components import (
     TopicTable,
 )
 from kdi_assets.components.topics import topic_assets
-from kdi_assets.config.errors import Mistakes
-from kdi_assets.config.loader import load_streams
 from kdi_assets.definitions import component_definitions, defs
+from kdi_assets.documents.loading.errors import Mistakes
+from kdi_assets.documents.loading.loader import load_streams
 from kdi_assets.resources.spark import SparkResource
 from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, stream, written
 

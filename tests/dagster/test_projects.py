@@ -19,7 +19,7 @@ from dagster._core.workspace.load_target import WorkspaceFileTarget
 
 from kdi_assets.settings import Settings
 from tests.conftest import CHECKOUT
-from tests.installed import install, make_environment
+from tests.deployment.installed import install, make_environment
 
 BRONZE = dg.AssetKey(["bronze", "web_requests"])
 BIN = Path(sys.executable).parent

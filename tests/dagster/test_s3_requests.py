@@ -17,19 +17,19 @@ from deltalake import DeltaTable, write_deltalake
 from kdi_assets.components.names import table_key
 from kdi_assets.components.table_asset import table_asset
 from kdi_assets.delta.versions import SEEN_SECONDS, LatestVersions
-from kdi_assets.dev.s3_server import S3Server
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.stream import DrainWhen
+from kdi_assets.follow.refine.plan import RefinePlan
 from kdi_assets.follow.upstream import UpstreamChanges
-from kdi_assets.monitoring.backlog_reader import BacklogReader
-from kdi_assets.monitoring.refined_status import RefinedStatus
-from kdi_assets.refine.plan import RefinePlan
+from kdi_assets.messages.kafka.source import KafkaSource
+from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
+from kdi_assets.operate.monitoring.backlog_reader import BacklogReader
+from kdi_assets.operate.monitoring.refined_status import RefinedStatus
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors.follow import follow_sensor
 from kdi_assets.sensors.followers import RefinedFollower
 from kdi_assets.sensors.lag import lag_sensor
-from kdi_assets.sources.kafka.source import KafkaSource
-from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
-from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.stream import DrainWhen
+from kdi_assets.tools.local.s3_server import S3Server
 from tests.dagster.fakes import ScriptedDrain, no_audit, tick
 from tests.dagster.refined_world import a_refined_table
 from tests.faults.s3_proxy import ProxyProcess, proxy_process_to

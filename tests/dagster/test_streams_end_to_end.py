@@ -17,19 +17,19 @@ from dagster._core.definitions.observe import observe
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from kdi_assets.audit.audit import audit
 from kdi_assets.components.dead_letters_asset import letters_asset
 from kdi_assets.components.names import check_key, letters_key, table_key, topic_key
 from kdi_assets.components.table_asset import table_asset
 from kdi_assets.components.topics import topic_assets
-from kdi_assets.drain.drain import drain
-from kdi_assets.monitoring.backlog_reader import read_backlogs
-from kdi_assets.replay.replay_letters import replay_letters
+from kdi_assets.documents.model.message_rules import DeadLetterLimit
+from kdi_assets.documents.model.stream import Cluster, DrainWhen, Stream
+from kdi_assets.operate.monitoring.backlog_reader import read_backlogs
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors.lag import lag_sensor
 from kdi_assets.settings import Settings
-from kdi_assets.stream.message_rules import DeadLetterLimit
-from kdi_assets.stream.stream import Cluster, DrainWhen, Stream
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.replay.replay_letters import replay_letters
 from tests.conftest import TopicFactory
 from tests.dagster.fakes import Selected, assets_of, events, materialize, tick, today, yesterday
 from tests.driven import web_requests

@@ -15,11 +15,11 @@ from unittest.mock import patch
 
 import psycopg
 
-from kdi_assets.dev.broker import free_port
 from kdi_assets.runtime.jars import fetch_jars, jar_paths, locked_jars
 from kdi_assets.runtime.java import find_java
 from kdi_assets.runtime.processes import Child
 from kdi_assets.settings import Settings
+from kdi_assets.tools.local.broker import free_port
 
 FOLDER = Path(__file__).parent
 LOCK = FOLDER / "jars.lock.json"

@@ -23,8 +23,8 @@ import psycopg2
 import yaml
 from dagster import DagsterInstance
 
-from kdi_assets.dev.broker import free_port
 from kdi_assets.runtime.processes import Child
+from kdi_assets.tools.local.broker import free_port
 from tests.conftest import CHECKOUT
 
 DEPLOY = CHECKOUT / "deploy"

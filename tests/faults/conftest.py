@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from kdi_assets.dev.s3_server import S3Server
 from kdi_assets.settings import Settings
+from kdi_assets.tools.local.s3_server import S3Server
 from tests.faults.doomed_drain import Doom, Doomed, HasTable
 from tests.faults.kafka.guarded import Guarded, guarded_broker
 from tests.faults.warm_driver import WarmDriver

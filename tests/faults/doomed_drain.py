@@ -22,13 +22,13 @@ import psutil
 
 from kdi_assets.delta import single_commit
 from kdi_assets.delta import transaction as delta_transaction
-from kdi_assets.drain.drain import drain
-from kdi_assets.drain.report import DrainReport
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
-from kdi_assets.recovery.resolve import commit_decision, decide
 from kdi_assets.runtime.spark import close_session, driver_loss_named, open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Stream
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.streams.resolve.resolve import commit_decision, decide
 from tests.faults.warm_driver import JVM_OPTIONS, is_stopped
 from tests.waiting import wait_until
 

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, BrokenBarrierError
 from typing import TYPE_CHECKING, Protocol
 
-from kdi_assets.drain.drain import drain
-from kdi_assets.drain.errors import AnotherDrainActive
-from kdi_assets.drain.report import DrainReport
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
-from kdi_assets.stream.stream import Stream
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.drain.errors import AnotherDrainActive
+from kdi_assets.streams.drain.report import DrainReport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

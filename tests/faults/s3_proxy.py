@@ -14,7 +14,7 @@ from random import Random
 from threading import Lock
 from typing import Literal
 
-from tests.http_server import QuietHandler, serving
+from tests.receivers.http_server import QuietHandler, serving
 
 Fault = Literal["none", "answer dropped", "conflict", "slow down", "refused", "full"]
 ANSWERS: Mapping[Fault, tuple[int, str, str]] = {

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.conformance.adapter import load_adapter
-from kdi_assets.conformance.scenario import load_scenario, scenario_names
-from kdi_assets.conformance.suite import Suite
-from kdi_assets.dev.broker import Broker
 from kdi_assets.settings import Settings
+from kdi_assets.tools.conformance.adapter import load_adapter
+from kdi_assets.tools.conformance.scenario import load_scenario, scenario_names
+from kdi_assets.tools.conformance.suite import Suite
+from kdi_assets.tools.local.broker import Broker
 
 REFUSED = {
     "retention": ("retention deleted", "accept-loss"),

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from kdi_assets.dev.broker import QUICK_START
+from kdi_assets.tools.local.broker import QUICK_START
 from tests.faults.soak import killing, loads
 from tests.faults.soak.site import System, running_system
 

@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kdi_assets.sources.kafka.topic import read_topic
-from kdi_assets.stream.stream import Cluster, TopicPartition
+from kdi_assets.documents.model.stream import Cluster, TopicPartition
+from kdi_assets.messages.kafka.topic import read_topic
 from tests.driven import DrivenStream, web_requests
 from tests.kafka_log import Publisher
 from tests.waiting import wait_until

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 
-from kdi_assets.dev.broker import QUICK_START
 from kdi_assets.runtime.driver.control import driver_status
 from kdi_assets.runtime.errors import DriverGone
 from kdi_assets.runtime.processes import Child
+from kdi_assets.tools.local.broker import QUICK_START
 from tests.conftest import CHECKOUT
 from tests.interpreted import INTERPRETED
 from tests.waiting import wait_until

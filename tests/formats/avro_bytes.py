@@ -155,3 +155,8 @@ _LOGICAL: Mapping[str | None, Any] = {
     "date": lambda v, s: (v - date(1970, 1, 1)).days,
     "decimal": _unscaled,
 }
+
+
+def record(name: str, **fields: Any) -> dict[str, Any]:
+    """The schema of a record."""
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": type_} for n, type_ in fields.items()]}

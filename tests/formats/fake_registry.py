@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from kdi_assets.formats.registry import connection
-from kdi_assets.stream.connections import Registry, Tls
+from kdi_assets.documents.model.connections.connections import Registry, Tls
+from kdi_assets.messages.formats.registry import connection
 
 
 @dataclass

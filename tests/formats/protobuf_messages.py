@@ -20,7 +20,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from kdi_assets.formats.protobuf.descriptors import compiled
+from kdi_assets.messages.formats.protobuf.descriptors import compiled
 
 SHOP = """
 syntax = "proto3";

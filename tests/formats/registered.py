@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kdi_assets.stream.message_format import AvroRegistry, RegistrySchemas
+from kdi_assets.documents.model.message_format import AvroRegistry, RegistrySchemas
 from tests.conftest import DrivenFactory
 from tests.driven import AS_DECODED, DrivenStream
 from tests.formats.avro_bytes import datum

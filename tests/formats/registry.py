@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from kdi_assets.dev.broker import QUICK_START, free_port, is_free
+from kdi_assets.documents.model.connections.connections import Registry
 from kdi_assets.runtime.jars import LOG, ivy_jvm
 from kdi_assets.runtime.java import find_java
 from kdi_assets.runtime.processes import Child
-from kdi_assets.stream.connections import Registry
+from kdi_assets.tools.local.broker import QUICK_START, free_port, is_free
 
 ORGANISATION, MODULE, VERSION = "io.apicurio", "apicurio-registry-app", "3.3.3"
 SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"

@@ -10,13 +10,13 @@ from typing import Any
 
 import yaml
 
-from kdi_assets.config.loader import LoadedFolder, read_streams
-from kdi_assets.scaffold.document import document
-from kdi_assets.scaffold.propose import Proposal, propose
-from kdi_assets.scaffold.recognise_format import Ask
-from kdi_assets.sources.kafka.sample import SampledMessage, TopicSample
-from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.documents.loading.loader import LoadedFolder, read_streams
+from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.messages.kafka.sample import SampledMessage, TopicSample
+from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
+from kdi_assets.tools.scaffold.document import document
+from kdi_assets.tools.scaffold.propose import Proposal, propose
+from kdi_assets.tools.scaffold.recognise_format import Ask
 from tests.documents import CLUSTER, REGISTRY, written
 
 NOW = datetime.now(UTC).replace(microsecond=0)

@@ -6,10 +6,10 @@ from collections import UserDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdi_assets.formats.rules import field_of, first_of, reason_of
-from kdi_assets.formats.stream_decoder import decoder_of
-from kdi_assets.stream.message_format import Compression, Format
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.documents.model.message_format import Compression, Format
+from kdi_assets.documents.model.stream import Cluster, Stream
+from kdi_assets.messages.formats.rules import field_of, first_of, reason_of
+from kdi_assets.messages.formats.stream_decoder import decoder_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,14 +20,14 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, Broker, free_port, start_broker
+from kdi_assets.documents.model.stream import Cluster
 from kdi_assets.runtime.jars import jar_paths
 from kdi_assets.runtime.java import find_java
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.tools.local.broker import JVM_OPTIONS, QUICK_START, Broker, free_port, start_broker
 from tests.faults.topics import admin
-from tests.http_server import QuietHandler
 from tests.kafka.certificates import KEY_PASSWORD, Certificates, make_certificates
+from tests.receivers.http_server import QuietHandler
 
 PASSWORD = "hush-password"
 CONNECTION_STRING = "Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=hush-string="

@@ -13,15 +13,15 @@ from typing import Any
 import yaml
 from pyspark.sql import SparkSession
 
-from kdi_assets.audit.audit import audit
-from kdi_assets.config.loader import load_streams
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.drain.drain import drain
-from kdi_assets.recovery.resolve import Action, commit_decision, decide
+from kdi_assets.documents.loading.loader import load_streams
+from kdi_assets.documents.model.kinesis_stream import KinesisStream
+from kdi_assets.documents.model.stream import OffsetRange, Stream
+from kdi_assets.messages.kinesis.shards import id_of, number_of
 from kdi_assets.runtime.threads import start_in_thread
-from kdi_assets.sources.kinesis.shards import id_of, number_of
-from kdi_assets.stream.kinesis_stream import KinesisStream
-from kdi_assets.stream.stream import OffsetRange, Stream
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.resolve.resolve import Action, commit_decision, decide
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.documents import written
 from tests.kinesis.endpoint import hash_range, kinesis_client
 from tests.kinesis.kpl import UserRecord, aggregate_of

@@ -14,8 +14,8 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from kdi_assets.dev.kinesis.faults import Behaviour, ServerClock
-from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
+from kdi_assets.tools.local.kinesis.faults import Behaviour, ServerClock
+from kdi_assets.tools.local.kinesis.server import KinesisServer, start_kinesis
 
 Shard = Mapping[str, Any]
 Record = Mapping[str, Any]

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.messages.kinesis.shards import id_of
 from tests.kafka_log import Produced
 from tests.kinesis_ledger import Numbered, PutRecord, by_shard, live_entries, read_by_ledger
 from tests.oracle import Found, Reading, Row, assert_each_offset_once, read_back

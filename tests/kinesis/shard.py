@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.positions import LedgerState
-from kdi_assets.sources.bookmarks import Bookmark
-from kdi_assets.sources.kinesis.client import digest_of
-from kdi_assets.sources.kinesis.look import (
-    Ahead,
-    HeldRecords,
-    look_ahead,
-)
-from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.sources.kinesis.source import KinesisSource
-from kdi_assets.stream.kinesis import KinesisRegion
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.documents.model.connections.kinesis import KinesisRegion
+from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark
+from kdi_assets.messages.kinesis.client import digest_of
+from kdi_assets.messages.kinesis.look import Ahead, HeldRecords, look_ahead
+from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.messages.kinesis.source import KinesisSource
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.streams.ledger.positions import LedgerState
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.endpoint import kinesis_client
 
 DAY = 86_400

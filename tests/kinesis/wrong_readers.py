@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kdi_assets.sources.kinesis.reader import ShardStart, read_shards
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.messages.kinesis.reader import ShardStart, read_shards
 
 
 def beginning_after(shard: TopicPartition, sequence: str) -> Callable[..., DataFrame]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.http_server import QuietHandler, serving
+from tests.receivers.http_server import QuietHandler, serving
 
 
 @dataclass

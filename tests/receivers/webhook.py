@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
 
-from tests.http_server import QuietHandler, serving
+from tests.receivers.http_server import QuietHandler, serving
 
 
 @dataclass

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from kdi_assets.cli.check import check
-from kdi_assets.settings import Settings
+from kdi_assets.cli.documents.check import check
 from tests.formats.fake_registry import RunningRegistry, ask_at_once, fake_registry
 
 STREAMS = """type: kdi_assets.components.KafkaCluster
@@ -42,11 +40,7 @@ attributes:
 """
 
 
-@pytest.fixture(autouse=True)
-def _one_jvm(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command opens its session in the JVM of the test process."""
-    monkeypatch.setenv("KDI_DRIVER", settings.driver)
-    monkeypatch.setenv("KDI_HOME", str(settings.home))
+pytestmark = pytest.mark.usefixtures("one_jvm")
 
 
 def checked(folder: Path, text: str, *options: str) -> Result:

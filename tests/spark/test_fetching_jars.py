@@ -11,10 +11,10 @@ from threading import Thread
 
 import pytest
 
-from kdi_assets.dev.broker import QUICK_START
 from kdi_assets.runtime.errors import JarHashDiffers, JarsNotFetched
 from kdi_assets.runtime.jars import Jar, fetch_jars
 from kdi_assets.settings import Settings
+from kdi_assets.tools.local.broker import QUICK_START
 
 CONTENT = b"what the lock names" * 10_000
 JAR = Jar("spark", "org.example:thing:1.0", hashlib.sha256(CONTENT).hexdigest())

@@ -15,12 +15,12 @@ from jmespath import functions
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from kdi_assets.cli.check import check_with_spark
-from kdi_assets.config.loader import read_streams
-from kdi_assets.predecessor.command import Given
-from kdi_assets.predecessor.message_fields import ddl_lines
-from kdi_assets.predecessor.transforms import translate_transforms
+from kdi_assets.cli.documents.check import check_with_spark
+from kdi_assets.documents.loading.loader import read_streams
 from kdi_assets.settings import Settings
+from kdi_assets.tools.predecessor.command import Given
+from kdi_assets.tools.predecessor.message_fields import ddl_lines
+from kdi_assets.tools.predecessor.transforms import translate_transforms
 from tests.formats.fake_registry import RunningRegistry, ask_at_once, fake_registry
 from tests.predecessor.calls import AVRO, CALLS, columns_type, write_tables
 from tests.typed import typed

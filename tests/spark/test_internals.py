@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kdi_assets.delta.internals import delta_version
-from kdi_assets.monitoring.refined_lineage import PASSING_ON
-from kdi_assets.refine.transform import ROW_BY_ROW
+from kdi_assets.follow.refine.transform import ROW_BY_ROW
+from kdi_assets.operate.monitoring.refined_lineage import PASSING_ON
 from kdi_assets.runtime.gateway import gateway_of
 from tests.jvm_symbols import JVM, PYSPARK
 

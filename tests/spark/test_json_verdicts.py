@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.formats.errors import FormatMistake
-from kdi_assets.formats.json import JsonDecoder
-from kdi_assets.stream.message_format import Json, SchemaFile
+from kdi_assets.documents.model.message_format import Json, SchemaFile
+from kdi_assets.messages.formats.errors import FormatMistake
+from kdi_assets.messages.formats.json import JsonDecoder
 from tests.formats.verdicts import Verdict, Verdicts, verdicts_of
 
 pytestmark = pytest.mark.core

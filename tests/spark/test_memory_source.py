@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.audit.audit import audit
-from kdi_assets.audit.source_comparison import compare
-from kdi_assets.drain.drain import drain
-from kdi_assets.drain.errors import AccountingMismatch, UnexplainedGap
-from kdi_assets.drain.plan_errors import TopicTruncated
-from kdi_assets.drain.shared_read import drain_together
-from kdi_assets.recovery.resolve import commit_decision, decide
-from kdi_assets.replay.replay_dates import replay_dates
-from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.audit.source_comparison import compare
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.drain.errors import AccountingMismatch, UnexplainedGap
+from kdi_assets.streams.drain.plan_errors import TopicTruncated
+from kdi_assets.streams.drain.shared_read import drain_together
+from kdi_assets.streams.replay.replay_dates import replay_dates
+from kdi_assets.streams.resolve.resolve import commit_decision, decide
 from tests.driven import AS_DECODED
 from tests.memory_source import Memory, MemoryMessage, MemorySource
 from tests.oracle import entries, read_back

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.rules.errors import ShapeMistake
-from kdi_assets.drain.rules.shape import analyse
-from kdi_assets.ledger.entry import FieldCounts
-from kdi_assets.stream.message_format import Avro, Csv, SchemaFile, Text
-from kdi_assets.stream.message_rules import Rest, Route, TombstonePolicy
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.model.message_format import Avro, Csv, SchemaFile, Text
+from kdi_assets.documents.model.message_rules import Rest, Route, TombstonePolicy
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.streams.ledger.entry import FieldCounts
+from kdi_assets.streams.rules.errors import ShapeMistake
+from kdi_assets.streams.rules.shape import analyse
 from tests.formats.avro_bytes import datum
 from tests.judged import Message, judged, stream_of
 

@@ -19,13 +19,13 @@ from py4j.java_gateway import JVMView
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from kdi_assets.dev.broker import QUICK_START
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.runtime.errors import JarMissing, OtherDriverOpen
 from kdi_assets.runtime.spark import close_session, is_open, open_session, use_in_thread
 from kdi_assets.runtime.spark_config import SESSION_CONFIG
 from kdi_assets.runtime.spark_jvm import jvm_of, start_spark
 from kdi_assets.settings import Settings
+from kdi_assets.tools.local.broker import QUICK_START
 
 
 @pytest.fixture(autouse=True)

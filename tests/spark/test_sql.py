@@ -12,14 +12,8 @@ from typer.testing import CliRunner, Result
 from kdi_assets.cli.errors import QueryInterrupted, StatementFailed, StatementInterrupted, StatementRefused
 from kdi_assets.cli.main import app
 from kdi_assets.errors import AGAIN, KdiError
-from kdi_assets.settings import Settings
 
-
-@pytest.fixture(autouse=True)
-def _one_jvm(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command opens its session in the JVM of the test process."""
-    monkeypatch.setenv("KDI_DRIVER", settings.driver)
-    monkeypatch.setenv("KDI_HOME", str(settings.home))
+pytestmark = pytest.mark.usefixtures("one_jvm")
 
 
 def run(statement: str, *options: str) -> Result:
@@ -100,7 +94,7 @@ def test_of_what_may_pass_it_is_said_whether_the_statement_may_be_committed(
     def reset(*_: object, **__: object) -> None:
         raise OSError("connection reset by peer")
 
-    monkeypatch.setattr("kdi_assets.cli.sql._print_rows", reset)
+    monkeypatch.setattr("kdi_assets.cli.operate.sql._print_rows", reset)
 
     interrupted = run(statement)
 

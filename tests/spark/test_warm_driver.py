@@ -15,11 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kdi_assets.dev.broker import QUICK_START
 from kdi_assets.runtime.driver.control import ControlConnection, DriverAddress, address_file, driver_status
 from kdi_assets.runtime.errors import DriverGone
 from kdi_assets.runtime.processes import Child
 from kdi_assets.settings import Settings
+from kdi_assets.tools.local.broker import QUICK_START
 from tests.waiting import wait_until
 
 KDI = Path(sys.executable).with_name("kdi")

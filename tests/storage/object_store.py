@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler
 from threading import Lock
 from typing import Literal
 
-from tests.http_server import QuietHandler, serving
+from tests.receivers.http_server import QuietHandler, serving
 
 
 @dataclass

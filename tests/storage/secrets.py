@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kdi_assets.dev.s3_server import ACCESS_KEY
+from kdi_assets.tools.local.s3_server import ACCESS_KEY
 
 KEYS = (ACCESS_KEY.encode(),)
 """The secret key begins with the access key."""

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from deltalake import DeltaTable
 
-from kdi_assets.sources.kafka.messages import visible_messages
-from kdi_assets.sources.kafka.topic import read_topic
-from kdi_assets.stream.announcement import Announcement, parse_announcement
-from kdi_assets.stream.stream import Cluster, OffsetRange
+from kdi_assets.documents.model.announcement import Announcement, parse_announcement
+from kdi_assets.documents.model.stream import Cluster, OffsetRange
+from kdi_assets.messages.kafka.messages import visible_messages
+from kdi_assets.messages.kafka.topic import read_topic
 
 
 def announcements(cluster: Cluster, topic: str) -> list[Announcement]:

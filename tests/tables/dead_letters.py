@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from kdi_assets.ledger.history import live_history
-from kdi_assets.ledger.letters import dead_letters_with_state
-from kdi_assets.replay.replay_letters import discard_letters, replay_letters
-from kdi_assets.replay.report import ReplayReport
-from kdi_assets.stream.message_rules import DeadLetterLimit
+from kdi_assets.documents.model.message_rules import DeadLetterLimit
+from kdi_assets.streams.ledger.history import live_history
+from kdi_assets.streams.ledger.letters import dead_letters_with_state
+from kdi_assets.streams.replay.replay_letters import discard_letters, replay_letters
+from kdi_assets.streams.replay.report import ReplayReport
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 

@@ -14,9 +14,9 @@ from uuid import UUID
 import duckdb
 import pyarrow as pa
 
-from kdi_assets.dev.generator import HOSTS, METHODS, STATUSES
-from kdi_assets.dev.publisher import Outbox
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.documents.model.stream import Cluster
+from kdi_assets.tools.local.generator import HOSTS, METHODS, STATUSES
+from kdi_assets.tools.local.publisher import Outbox
 
 if TYPE_CHECKING:
     from pathlib import Path

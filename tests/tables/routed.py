@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from kdi_assets.config.route_groups import link_routes
-from kdi_assets.drain.shared_read import Drained, drain_together
-from kdi_assets.stream.message_rules import Route
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.loading.route_groups import link_routes
+from kdi_assets.documents.model.message_rules import Route
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.streams.drain.shared_read import Drained, drain_together
 from tests.driven import DrivenStream
 from tests.kafka_log import Produced
 from tests.oracle import WEB_REQUESTS

@@ -15,10 +15,10 @@ import psycopg
 from psycopg.rows import dict_row
 from pyspark.sql import SparkSession
 
-from kdi_assets.serve.postgres.embedded import EmbeddedPostgres, start_postgres
-from kdi_assets.serve.report import ServeReport
-from kdi_assets.serve.serve import serve
-from kdi_assets.stream.served_table import DuckDb, Postgres, ServedTableSpec
+from kdi_assets.documents.model.served_table import DuckDb, Postgres, ServedTableSpec
+from kdi_assets.follow.serve.postgres.embedded import EmbeddedPostgres, start_postgres
+from kdi_assets.follow.serve.report import ServeReport
+from kdi_assets.follow.serve.serve import serve
 from tests.refined import Lakeside
 
 COLUMNS = "id bigint, n bigint, name string"

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from kdi_assets.announce.status import AnnouncedStatus
-from kdi_assets.monitoring import follower_rows
+from kdi_assets.operate.monitoring import follower_rows
+from kdi_assets.streams.announce.status import AnnouncedStatus
 from tests.documents import SERVED, refined, stream, written
 from tests.formats.fake_registry import RunningRegistry, ask_at_once, fake_registry
+from tests.kafka.certificates import Certificates, make_certificates
 from tests.typed import Kdi, typed
 
 
@@ -21,6 +22,12 @@ from tests.typed import Kdi, typed
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("KDI_KAFKA", "KDI_DEFS", "KDI_DRIVER", "KDI_CATALOG", "OPENLINEAGE_URL", "DAGSTER_HOME"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Those that nobody else trusts."""
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.stream.fields import StreamFields
-from kdi_assets.stream.message_format import Json
-from kdi_assets.stream.refined_table import Append, Deduplicate, RefinedTableSpec
-from tests.fields_page import COMPONENTS, DOCS, MORE, schema_of, updated_pages
+from kdi_assets.documents.model.fields import StreamFields
+from kdi_assets.documents.model.message_format import Json
+from kdi_assets.documents.model.refined_table import Append, Deduplicate, RefinedTableSpec
+from tests.pages.fields_page import COMPONENTS, DOCS, MORE, schema_of, updated_pages
 
 
 @pytest.mark.parametrize("page", [DOCS / name for name in COMPONENTS], ids=lambda page: page.name)

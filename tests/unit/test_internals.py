@@ -18,8 +18,8 @@ SPARK = {
     "kdi_assets/runtime/spark_internals.py": "the JVM of a session: plans, Catalyst, the kernel, Avro",
     "kdi_assets/runtime/gateway.py": "which JVM a process uses: class attributes of PySpark, and py4j's connection; "
     "they belong to no session, and a client of the warm driver must undo what PySpark does with them",
-    "kdi_assets/sources/kafka/reader.py": "the classes below Spark's Kafka source",
-    "kdi_assets/sources/kinesis/reader.py": "the reader of shards",
+    "kdi_assets/messages/kafka/reader.py": "the classes below Spark's Kafka source",
+    "kdi_assets/messages/kinesis/reader.py": "the reader of shards",
 }
 DAGSTER = {"resources/dagster_internals.py": "Dagster's private modules"}
 PRIVATE = re.compile(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
-from kdi_assets.sources.bookmarks import Bookmark, Span
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark, Span
+from kdi_assets.streams.ledger.entry import LedgerEntry, RangeCounts
 from tests.kinesis_ledger import LedgerReading, PutRecord, read_by_ledger
 
 SHARD = TopicPartition("orders", 0)

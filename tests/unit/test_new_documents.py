@@ -9,7 +9,7 @@ import pytest
 
 from kdi_assets import components
 from kdi_assets.components.new_document import DocumentScaffolder
-from kdi_assets.config.loader import read_streams
+from kdi_assets.documents.loading.loader import read_streams
 
 
 def scaffold(folder: Path, component: str, name: str) -> None:

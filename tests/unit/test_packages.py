@@ -16,8 +16,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from kdi_assets.config.errors import DefsFolderNotNamed
-from kdi_assets.config.loader import defs_folder
+from kdi_assets.documents.loading.errors import DefsFolderNotNamed
+from kdi_assets.documents.loading.loader import defs_folder
 
 ROOT = Path(__file__).parents[2]
 LINKED = ("resources", "sensors")
@@ -83,7 +83,9 @@ def test_an_installed_package_has_no_documents_of_its_own(tmp_path: Path, monkey
     monkeypatch.delenv("KDI_DEFS", raising=False)
     assert defs_folder() == ROOT / "kdi_assets" / "defs", "a checkout has those of the demo"
 
-    monkeypatch.setattr("kdi_assets.config.loader.__file__", str(tmp_path / "kdi_assets" / "config" / "loader.py"))
+    monkeypatch.setattr(
+        "kdi_assets.documents.loading.loader.__file__", str(tmp_path / "kdi_assets" / "config" / "loader.py")
+    )
 
     with pytest.raises(DefsFolderNotNamed, match="KDI_DEFS is not set"):
         defs_folder()

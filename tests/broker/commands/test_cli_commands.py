@@ -15,8 +15,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.delta.log import TableLog
+from kdi_assets.documents.model.stream import OffsetRange
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import OffsetRange
 from tests.broker.commands.conftest import DOCUMENT, GOOD, publish
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.documents import refined, written

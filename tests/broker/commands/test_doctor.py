@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kdi_assets.messages.kafka.errors import TopicMissing
 from kdi_assets.settings import Settings
-from kdi_assets.sources.kafka.errors import TopicMissing
 from tests.conftest import TopicFactory
 from tests.documents import written
 from tests.typed import Answer, Kdi, typed

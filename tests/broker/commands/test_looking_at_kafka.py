@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from kdi_assets.sources.kafka.errors import LeaderMissing, TopicMissing
-from kdi_assets.sources.kafka.messages import around_positions, last_messages, visible_messages
-from kdi_assets.sources.kafka.topic import read_topic, read_topics
-from kdi_assets.sources.topic_state import TopicState
-from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream import Cluster, OffsetRange, TopicPartition
+from kdi_assets.messages.kafka.errors import LeaderMissing, TopicMissing
+from kdi_assets.messages.kafka.messages import around_positions, last_messages, visible_messages
+from kdi_assets.messages.kafka.topic import read_topic, read_topics
+from kdi_assets.messages.topic_state import TopicState
 from tests.conftest import TopicFactory
 from tests.faults.topics import TransactionalPublisher
 from tests.kafka_log import Publisher

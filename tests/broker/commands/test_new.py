@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
+from kdi_assets.documents.model.stream import Cluster, TopicPartition
+from kdi_assets.messages.kafka.sample import sample
+from kdi_assets.messages.kafka.topic import read_topic
 from kdi_assets.settings import Settings
-from kdi_assets.sources.kafka.sample import sample
-from kdi_assets.sources.kafka.topic import read_topic
-from kdi_assets.stream.stream import Cluster, TopicPartition
 from tests.conftest import TopicFactory
 from tests.documents import REGISTRY, written
 from tests.faults.topics import TransactionalPublisher

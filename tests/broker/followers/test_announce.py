@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.announce.announce import announce
-from kdi_assets.announce.errors import (
+from kdi_assets.delta.storage import commit_path
+from kdi_assets.documents.model.announcement import Announcement
+from kdi_assets.documents.model.fields import Announce
+from kdi_assets.documents.model.stream import Cluster
+from kdi_assets.messages.kafka.errors import TopicMissing
+from kdi_assets.streams.announce.announce import announce
+from kdi_assets.streams.announce.errors import (
     AnnouncedByAnotherTable,
     AnotherAnnouncerActive,
     BookmarksNotKept,
     BookmarksScattered,
 )
-from kdi_assets.announce.status import AnnouncedStatus, read_announced_statuses
-from kdi_assets.delta.storage import commit_path
-from kdi_assets.drain.drain import drain
-from kdi_assets.sources.kafka.errors import TopicMissing
-from kdi_assets.stream.announcement import Announcement
-from kdi_assets.stream.fields import Announce
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.streams.announce.status import AnnouncedStatus, read_announced_statuses
+from kdi_assets.streams.drain.drain import drain
 from tests.conftest import DrivenFactory, TopicFactory
 from tests.driven import DrivenStream, Once
 from tests.faults.topics import delete_topic

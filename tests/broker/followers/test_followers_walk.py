@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.announce.announce import announce
-from kdi_assets.announce.errors import AnotherAnnouncerActive
+from kdi_assets.documents.model.fields import Announce
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
-from kdi_assets.refine.errors import AnotherRefinementActive
-from kdi_assets.serve.errors import AnotherServerActive
-from kdi_assets.stream.fields import Announce
-from kdi_assets.stream.stream import Stream
+from kdi_assets.follow.refine.errors import AnotherRefinementActive
+from kdi_assets.follow.serve.errors import AnotherServerActive
+from kdi_assets.streams.announce.announce import announce
+from kdi_assets.streams.announce.errors import AnotherAnnouncerActive
 from tests.conftest import DrivenFactory, TopicFactory
 from tests.driven import Once
 from tests.faults.topics import await_markers

@@ -18,12 +18,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.refine.entry import RefineEntry
-from kdi_assets.replay.replay_dates import replay_dates
-from kdi_assets.serve.postgres.embedded import EmbeddedPostgres
-from kdi_assets.serve.report import ServeReport
-from kdi_assets.serve.serve import serve
-from kdi_assets.stream.served_table import Postgres, ServedTableSpec
+from kdi_assets.documents.model.served_table import Postgres, ServedTableSpec
+from kdi_assets.follow.refine.entry import RefineEntry
+from kdi_assets.follow.serve.postgres.embedded import EmbeddedPostgres
+from kdi_assets.follow.serve.report import ServeReport
+from kdi_assets.follow.serve.serve import serve
+from kdi_assets.streams.replay.replay_dates import replay_dates
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.refined import Lakeside, refined_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kdi_assets.stream.message_rules import Explode
+from kdi_assets.documents.model.message_rules import Explode
 
 ORDERS: dict[str, Any] = {
     "record_ddl": "id bigint, items array<struct<sku: string, qty: int>>",

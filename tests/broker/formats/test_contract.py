@@ -15,12 +15,12 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.report import DrainReport
-from kdi_assets.drain.rules.errors import OtherTypesFound, SchemaDisagrees, UnknownFieldsFound
-from kdi_assets.ledger.entry import FieldCounts
-from kdi_assets.monitoring.checks.all_checks import run_check
-from kdi_assets.monitoring.checks.subject import CheckSubject
-from kdi_assets.stream.message_rules import Contract
+from kdi_assets.documents.model.message_rules import Contract
+from kdi_assets.operate.monitoring.checks.all_checks import run_check
+from kdi_assets.operate.monitoring.checks.subject import CheckSubject
+from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.streams.ledger.entry import FieldCounts
+from kdi_assets.streams.rules.errors import OtherTypesFound, SchemaDisagrees, UnknownFieldsFound
 from tests.conftest import DrivenFactory
 from tests.driven import WEB_REQUESTS, DrivenStream
 from tests.readers import by_duckdb

@@ -17,8 +17,8 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer
 
-from kdi_assets.dev.broker import Broker
 from kdi_assets.settings import Settings
+from kdi_assets.tools.local.broker import Broker
 from tests.conftest import TopicFactory
 from tests.debezium.source import Connector, Database, running_database
 from tests.documents import written

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import write_deltalake
 
-from kdi_assets.audit.audit import audit
-from kdi_assets.dev.publisher import ensure_topic
-from kdi_assets.monitoring.checks.all_checks import run_check
-from kdi_assets.monitoring.checks.finding import CheckResult
-from kdi_assets.monitoring.checks.subject import CheckSubject
-from kdi_assets.monitoring.metrics.totals import Totals
-from kdi_assets.stream.stream import Cluster, OffsetRange
+from kdi_assets.documents.model.stream import Cluster, OffsetRange
+from kdi_assets.operate.monitoring.checks.all_checks import run_check
+from kdi_assets.operate.monitoring.checks.finding import CheckResult
+from kdi_assets.operate.monitoring.checks.subject import CheckSubject
+from kdi_assets.operate.monitoring.metrics.totals import Totals
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.tools.local.publisher import ensure_topic
 from tests.broker.formats.order_items import ORDERS, order
 from tests.broker.tables.audits import adds_up, both_ways
 from tests.driven import DrivenStream, web_requests
@@ -26,7 +26,7 @@ from tests.oracle import Reading, Row
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kdi_assets.dev.broker import Broker
+    from kdi_assets.tools.local.broker import Broker
 
 
 def lines(message: Produced) -> list[Row]:

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kdi_assets.announce.announce import announce
-from kdi_assets.drain.errors import AccountingMismatch
-from kdi_assets.drain.rules.errors import ExpectationNotMet
-from kdi_assets.drain.spark_errors import ReadOrWriteFailed
-from kdi_assets.replay.replay_dates import replay_dates
-from kdi_assets.replay.replay_letters import replay_letters
-from kdi_assets.stream.fields import Announce
-from kdi_assets.stream.message_format import FileNames, Files, Json, Parquet
-from kdi_assets.stream.message_rules import Expectation
+from kdi_assets.documents.model.fields import Announce
+from kdi_assets.documents.model.message_format import FileNames, Files, Json, Parquet
+from kdi_assets.documents.model.message_rules import Expectation
+from kdi_assets.streams.announce.announce import announce
+from kdi_assets.streams.drain.errors import AccountingMismatch
+from kdi_assets.streams.replay.replay_dates import replay_dates
+from kdi_assets.streams.replay.replay_letters import replay_letters
+from kdi_assets.streams.rules.errors import ExpectationNotMet
+from kdi_assets.streams.spark_errors import ReadOrWriteFailed
 from tests.broker.formats.order_files import DAY, ORDERS
 from tests.conftest import DrivenFactory, TopicFactory, also_on_s3
 from tests.driven import WEB_REQUESTS, DrivenStream, Once

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kdi_assets.documents.model.message_format import Files, Parquet
 from kdi_assets.runtime.s3_access import s3_client
-from kdi_assets.stream.message_format import Files, Parquet
 from tests.broker.formats.order_files import DAY, ORDERS
 from tests.conftest import DrivenFactory
 

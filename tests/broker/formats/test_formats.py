@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.stream.message_format import AvroContainer, Envelope, Format, Json, SchemaFile
+from kdi_assets.documents.model.message_format import AvroContainer, Envelope, Format, Json, SchemaFile
 from tests.conftest import DrivenFactory
 from tests.driven import AS_DECODED
-from tests.formats.avro_bytes import COMPRESS, container
+from tests.formats.avro_bytes import COMPRESS, container, record
 from tests.kafka_log import Headers, Produced
 from tests.oracle import Reading
 
@@ -96,10 +96,6 @@ def _written(value: object) -> object:
     return value.isoformat() if isinstance(value, date) else float(value)  # type: ignore[arg-type]
 
 
-def avro_record(name: str, **fields: object) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": [{"name": n, "type": type_} for n, type_ in fields.items()]}
-
-
 MICROS = {"type": "long", "logicalType": "timestamp-micros"}
 NULLABLE: dict[str, object] = {
     "at": MICROS,
@@ -108,12 +104,12 @@ NULLABLE: dict[str, object] = {
     "price": {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 4},
     "kind": {"type": "enum", "name": "Kind", "symbols": ["RED", "GREEN"]},
     "ok": "boolean",
-    "place": avro_record("Place", city="string", spot=avro_record("Spot", lat="float")),
+    "place": record("Place", city="string", spot=record("Spot", lat="float")),
     "tags": {"type": "array", "items": "string"},
     "counts": {"type": "map", "values": "int"},
-    "items": {"type": "array", "items": avro_record("Item", sku="string", at=MICROS)},
+    "items": {"type": "array", "items": record("Item", sku="string", at=MICROS)},
 }
-AVRO_BEFORE = avro_record("Order", id="long", **{name: ["null", type_] for name, type_ in NULLABLE.items()})
+AVRO_BEFORE = record("Order", id="long", **{name: ["null", type_] for name, type_ in NULLABLE.items()})
 LATER = {"name": "ratio", "type": ["null", "double"], "default": None}
 AVRO_AFTER: dict[str, Any] = {**AVRO_BEFORE, "fields": [*AVRO_BEFORE["fields"], LATER]}
 

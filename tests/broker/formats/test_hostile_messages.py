@@ -26,9 +26,9 @@ from kdi_assets.components.materializations import (
     letters_materialization,
     materialization,
 )
-from kdi_assets.config.loader import load_streams
-from kdi_assets.drain.drain import drain
-from kdi_assets.drain.report import DrainReport
+from kdi_assets.documents.loading.loader import load_streams
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.drain.report import DrainReport
 from tests.conftest import DrivenFactory
 from tests.documents import written
 from tests.driven import AS_DECODED, DrivenStream

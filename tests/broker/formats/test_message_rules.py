@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.rules.errors import ExpectationNotMet
-from kdi_assets.stream.message_rules import Expectation, Mask
+from kdi_assets.documents.model.message_rules import Expectation, Mask
+from kdi_assets.streams.rules.errors import ExpectationNotMet
 from tests.broker.tables.audits import adds_up
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream

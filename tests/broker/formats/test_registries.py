@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.rules.errors import SchemaDisagrees
-from kdi_assets.formats.errors import RegistryUnavailable, SubjectVersionUnknown, TooManySchemas
-from kdi_assets.formats.registry.client import RegistryClient
-from kdi_assets.formats.registry.schema import Referenced, Schema, Version
-from kdi_assets.formats.registry.schemas import Schemas
-from kdi_assets.ledger.entry import FieldCounts
-from kdi_assets.stream.message_format import AvroRegistry, JsonRegistry, ProtobufRegistry, RegistrySchemas
-from kdi_assets.stream.message_rules import Route
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.model.message_format import AvroRegistry, JsonRegistry, ProtobufRegistry, RegistrySchemas
+from kdi_assets.documents.model.message_rules import Route
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.messages.formats.errors import RegistryUnavailable, SubjectVersionUnknown, TooManySchemas
+from kdi_assets.messages.formats.registry.client import RegistryClient
+from kdi_assets.messages.formats.registry.schema import Referenced, Schema, Version
+from kdi_assets.messages.formats.registry.schemas import Schemas
+from kdi_assets.streams.ledger.entry import FieldCounts
+from kdi_assets.streams.rules.errors import SchemaDisagrees
 from tests.conftest import DrivenFactory
 from tests.driven import AS_DECODED
 from tests.formats.fake_registry import RunningRegistry

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdi_assets.audit import audit as account
-from kdi_assets.audit.audit import AuditReport, audit
+from kdi_assets.streams.audit import audit as account
+from kdi_assets.streams.audit.audit import AuditReport, audit
 from tests.driven import DrivenStream
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kdi_assets.monitoring.checks.all_checks import run_check
-from kdi_assets.monitoring.checks.finding import CheckResult
-from kdi_assets.monitoring.checks.subject import CheckSubject
-from kdi_assets.stream.stream import CheckName
+from kdi_assets.documents.model.stream import CheckName
+from kdi_assets.operate.monitoring.checks.all_checks import run_check
+from kdi_assets.operate.monitoring.checks.finding import CheckResult
+from kdi_assets.operate.monitoring.checks.subject import CheckSubject
 from tests.driven import DrivenStream
 
 

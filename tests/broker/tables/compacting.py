@@ -10,7 +10,7 @@ from threading import Thread
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.transaction import delta_log
-from kdi_assets.upkeep.document_upkeep import DocumentUpkeep, keep_document, plan_upkeep
+from kdi_assets.operate.upkeep.document_upkeep import DocumentUpkeep, keep_document, plan_upkeep
 from tests.driven import DrivenStream
 from tests.waiting import wait_until
 

@@ -15,17 +15,17 @@ import pytest
 import typer
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.audit import audit as account
-from kdi_assets.audit import offsets_in_spark as offsets
-from kdi_assets.audit.audit import AuditReport, audit, audited_history
-from kdi_assets.audit.coverage import coverage
-from kdi_assets.audit.report import Hole
-from kdi_assets.cli.audit import audit_bounds
-from kdi_assets.drain.rules.errors import SchemaDisagrees
-from kdi_assets.ledger.history import LiveHistory
-from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
-from kdi_assets.stream.stream import DateWindow, OffsetRange, Stream
+from kdi_assets.cli.streams.audit import audit_bounds
+from kdi_assets.documents.model.stream import DateWindow, OffsetRange, Stream
+from kdi_assets.streams.audit import audit as account
+from kdi_assets.streams.audit import offsets_in_spark as offsets
+from kdi_assets.streams.audit.audit import AuditReport, audit, audited_history
+from kdi_assets.streams.audit.coverage import coverage
+from kdi_assets.streams.audit.report import Hole
+from kdi_assets.streams.ledger.history import LiveHistory
+from kdi_assets.streams.replay.dead_letter_filter import DeadLetterFilter
+from kdi_assets.streams.resolve.errors import NothingToResolve
+from kdi_assets.streams.rules.errors import SchemaDisagrees
 from tests.broker.tables.audits import adds_up, both_ways
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream

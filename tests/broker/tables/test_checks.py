@@ -13,15 +13,15 @@ from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.components.materializations import drain_metadata
 from kdi_assets.components.names import check_key
-from kdi_assets.dev.broker import Broker
-from kdi_assets.dev.publisher import ensure_topic
-from kdi_assets.monitoring.backlog_reader import read_backlog
-from kdi_assets.monitoring.checks.all_checks import run_check
-from kdi_assets.monitoring.checks.finding import CheckResult
-from kdi_assets.monitoring.checks.subject import CheckSubject
+from kdi_assets.documents.model.stream import Checks, Cluster, DateWindow, FreshnessLimits
+from kdi_assets.operate.monitoring.backlog_reader import read_backlog
+from kdi_assets.operate.monitoring.checks.all_checks import run_check
+from kdi_assets.operate.monitoring.checks.finding import CheckResult
+from kdi_assets.operate.monitoring.checks.subject import CheckSubject
 from kdi_assets.sensors.check_tables import CheckTables, table_check_job
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Checks, Cluster, DateWindow, FreshnessLimits
+from kdi_assets.tools.local.broker import Broker
+from kdi_assets.tools.local.publisher import ensure_topic
 from tests.broker.tables.checked import checked, wrong
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import WEB_REQUESTS, DrivenStream, web_requests, web_requests_document

@@ -10,12 +10,12 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.delta.log import TableLog
+from kdi_assets.documents.model.upkeep import Upkeep
 from kdi_assets.errors import KdiError
-from kdi_assets.replay.replay_dates import replay_dates
-from kdi_assets.stream.upkeep import Upkeep
-from kdi_assets.upkeep.document_upkeep import DocumentUpkeep, kept_tables
-from kdi_assets.upkeep.errors import NotClusterable, RetentionTooShort, UpkeepGaveWay
-from kdi_assets.upkeep.table_upkeep import KeptTable, TableUpkeep, keep_table, plan_table_upkeep
+from kdi_assets.operate.upkeep.document_upkeep import DocumentUpkeep, kept_tables
+from kdi_assets.operate.upkeep.errors import NotClusterable, RetentionTooShort, UpkeepGaveWay
+from kdi_assets.operate.upkeep.table_upkeep import KeptTable, TableUpkeep, keep_table, plan_table_upkeep
+from kdi_assets.streams.replay.replay_dates import replay_dates
 from tests.broker.tables.compacting import held_compaction, keep
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.audit.audit import AuditReport
 from kdi_assets.delta.errors import OvertakenCommit, PlannedTableGone
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.plan_errors import RowsWithoutPositions
-from kdi_assets.monitoring.commit_history import commit_history
-from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.recovery.resolve import Decision
-from kdi_assets.replay.replay_letters import replay_letters
+from kdi_assets.operate.monitoring.commit_history import commit_history
+from kdi_assets.streams.audit.audit import AuditReport
+from kdi_assets.streams.drain.plan_errors import RowsWithoutPositions
+from kdi_assets.streams.replay.replay_letters import replay_letters
+from kdi_assets.streams.resolve.errors import NothingToResolve
+from kdi_assets.streams.resolve.resolve import Decision
 from tests.broker.tables.audits import adds_up
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import WEB_REQUESTS, DrivenStream, web_requests_document

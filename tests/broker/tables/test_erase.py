@@ -11,17 +11,17 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.ledger.entry import Erasure
-from kdi_assets.monitoring.commit_history import commit_history
-from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.replay.replay_dates import replay_dates
-from kdi_assets.replay.replay_letters import replay_letters
-from kdi_assets.stream.message_rules import Explode
-from kdi_assets.stream.served_table import Postgres, ServedTableSpec
-from kdi_assets.upkeep.erase import EraseReport, erase
-from kdi_assets.upkeep.erase_downstream import Downstream, downstream_of, follow_erasure, vacuum_all
-from kdi_assets.upkeep.erase_selection import EraseFilter
-from kdi_assets.upkeep.errors import ErasedRowsLeft, EraseRefused
+from kdi_assets.documents.model.message_rules import Explode
+from kdi_assets.documents.model.served_table import Postgres, ServedTableSpec
+from kdi_assets.operate.erase.downstream import Downstream, downstream_of, follow_erasure, vacuum_all
+from kdi_assets.operate.erase.erase import EraseReport, erase
+from kdi_assets.operate.erase.selection import EraseFilter
+from kdi_assets.operate.monitoring.commit_history import commit_history
+from kdi_assets.operate.upkeep.errors import ErasedRowsLeft, EraseRefused
+from kdi_assets.streams.ledger.entry import Erasure
+from kdi_assets.streams.replay.replay_dates import replay_dates
+from kdi_assets.streams.replay.replay_letters import replay_letters
+from kdi_assets.streams.resolve.errors import NothingToResolve
 from tests.broker.tables.compacting import held_compaction
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once

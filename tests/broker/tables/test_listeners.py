@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.shared_read import drain_together
-from kdi_assets.listeners import lineage
-from kdi_assets.replay.replay_dates import replay_dates
+from kdi_assets.documents.model.message_rules import Mask
+from kdi_assets.follow.listeners import lineage
 from kdi_assets.settings import Settings
-from kdi_assets.stream.message_rules import Mask
+from kdi_assets.streams.drain.shared_read import drain_together
+from kdi_assets.streams.replay.replay_dates import replay_dates
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.receivers.lineage_receiver import LineageReceiver, receiving
@@ -148,8 +148,8 @@ def test_a_name_that_another_table_has_stays_as_it_is_and_is_a_warning(
 
 ON_HIVE = """
 import sys
-from kdi_assets.listeners.catalog import CatalogTable
-from kdi_assets.listeners.spark_catalog import register_by_spark
+from kdi_assets.follow.listeners.catalog import CatalogTable
+from kdi_assets.follow.listeners.spark_catalog import register_by_spark
 from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
 hive = {

@@ -11,13 +11,13 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.errors import NothingDrained
-from kdi_assets.ledger.history import live_history
-from kdi_assets.ledger.letters import dead_letters_with_state
-from kdi_assets.replay.replay_dates import replay_dates
-from kdi_assets.replay.report import MessagesGone, ReplayReport
-from kdi_assets.stream.message_rules import DeadLetterLimit, Mask
-from kdi_assets.stream.stream import OffsetRange
+from kdi_assets.documents.model.message_rules import DeadLetterLimit, Mask
+from kdi_assets.documents.model.stream import OffsetRange
+from kdi_assets.streams.drain.errors import NothingDrained
+from kdi_assets.streams.ledger.history import live_history
+from kdi_assets.streams.ledger.letters import dead_letters_with_state
+from kdi_assets.streams.replay.replay_dates import replay_dates
+from kdi_assets.streams.replay.report import MessagesGone, ReplayReport
 from tests.broker.formats.order_items import ORDERS, order
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream

@@ -18,16 +18,16 @@ from pyspark.sql import functions as F
 
 from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.errors import AccountingMismatch, DeadLettersReplaced, RoutesChanged
-from kdi_assets.drain.rules.errors import ExpectationNotMet
-from kdi_assets.drain.rules.judge import verdicts
-from kdi_assets.formats.stream_decoder import StreamDecoder
-from kdi_assets.recovery.accept_routes import commit_routes, decide_routes
-from kdi_assets.replay import judged_again
-from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
-from kdi_assets.replay.report import ReplayReport
-from kdi_assets.stream.message_rules import DeadLetterLimit, Expectation
-from kdi_assets.stream.stream import OffsetRange
+from kdi_assets.documents.model.message_rules import DeadLetterLimit, Expectation
+from kdi_assets.documents.model.stream import OffsetRange
+from kdi_assets.messages.formats.stream_decoder import StreamDecoder
+from kdi_assets.streams.drain.errors import AccountingMismatch, DeadLettersReplaced, RoutesChanged
+from kdi_assets.streams.replay import judged_again
+from kdi_assets.streams.replay.dead_letter_filter import DeadLetterFilter
+from kdi_assets.streams.replay.report import ReplayReport
+from kdi_assets.streams.resolve.accept_routes import commit_routes, decide_routes
+from kdi_assets.streams.rules.errors import ExpectationNotMet
+from kdi_assets.streams.rules.judge import verdicts
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream
 from tests.faults.topics import make_again

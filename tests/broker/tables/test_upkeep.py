@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.audit.audit import audited_history
-from kdi_assets.config.route_groups import link_routes
 from kdi_assets.delta.errors import StorageFailed
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.snapshot import take_snapshot
-from kdi_assets.ledger.routes import Routes
-from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.documents.loading.route_groups import link_routes
+from kdi_assets.documents.model.message_rules import Route
+from kdi_assets.operate.monitoring.backlog_reader import read_backlog
+from kdi_assets.operate.upkeep.clean_up import CleanUp, clean_up, plan_clean_up
+from kdi_assets.operate.upkeep.errors import NoUpkeepNow
 from kdi_assets.sensors.table_log import read_new_entries
-from kdi_assets.stream.message_rules import Route
-from kdi_assets.upkeep.clean_up import CleanUp, clean_up, plan_clean_up
-from kdi_assets.upkeep.errors import NoUpkeepNow
+from kdi_assets.streams.audit.audit import audited_history
+from kdi_assets.streams.drain.snapshot import take_snapshot
+from kdi_assets.streams.ledger.routes import Routes
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream
 

@@ -13,14 +13,14 @@ from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import Queued
 from pyspark.sql import SparkSession
 
 from kdi_assets.components.table_asset import table_asset
-from kdi_assets.monitoring.checks import all_checks
-from kdi_assets.monitoring.checks.all_checks import CHECKS
-from kdi_assets.monitoring.checks.finding import CheckResult
-from kdi_assets.monitoring.checks.subject import CheckSubject
+from kdi_assets.documents.model.stream import COSTLY, Checks, Stream
+from kdi_assets.operate.monitoring.checks import all_checks
+from kdi_assets.operate.monitoring.checks.all_checks import CHECKS
+from kdi_assets.operate.monitoring.checks.finding import CheckResult
+from kdi_assets.operate.monitoring.checks.subject import CheckSubject
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors import check_tables
 from kdi_assets.sensors.check_tables import CheckTables, check_schedules, run_checks, table_check_job
-from kdi_assets.stream.stream import COSTLY, Checks, Stream
 from tests.dagster.fakes import (
     AN_ORIGIN,
     UNREACHABLE,

@@ -13,21 +13,21 @@ import pytest
 from dagster import DagsterInstance
 from typer.testing import CliRunner
 
-from kdi_assets.audit.audit import AuditReport
 from kdi_assets.cli.main import app
 from kdi_assets.components import gate
 from kdi_assets.components.asset_checks import freshness_policy
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.components.table_asset import table_asset
+from kdi_assets.documents.model.stream import CheckName, Checks, Cluster, FreshnessLimits, Stream
 from kdi_assets.downstream import on_new_upstream_data
-from kdi_assets.drain.plan_errors import RetentionPassedPosition
 from kdi_assets.errors import KdiError
-from kdi_assets.monitoring.backlog import Backlog
-from kdi_assets.monitoring.checks import subject
+from kdi_assets.operate.monitoring.backlog import Backlog
+from kdi_assets.operate.monitoring.checks import subject
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors import freshness
 from kdi_assets.sensors.lag import lag_sensor
-from kdi_assets.stream.stream import CheckName, Checks, Cluster, FreshnessLimits, Stream
+from kdi_assets.streams.audit.audit import AuditReport
+from kdi_assets.streams.drain.plan_errors import RetentionPassedPosition
 from tests.dagster.fakes import (
     UNREACHABLE,
     ScriptedDrain,

@@ -10,8 +10,8 @@ from dagster import AutomationCondition, DagsterInstance
 
 from kdi_assets.components.asset_checks import CHECKED_BY, failed_blocking_checks
 from kdi_assets.components.names import dates, table_key
+from kdi_assets.documents.model.stream import DateWindow
 from kdi_assets.downstream import FAILED, on_new_upstream_data
-from kdi_assets.stream.stream import DateWindow
 from tests.dagster.built_on_bronze import BRONZE, DAILY, GOLD, SILVER, World
 from tests.dagster.fakes import ScriptedDrain, ScriptedReplay, a_commit, a_stream, run, today, yesterday
 

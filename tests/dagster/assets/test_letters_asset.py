@@ -13,11 +13,11 @@ from kdi_assets.components import dead_letters_asset as letters_asset_module
 from kdi_assets.components.dead_letters_asset import letters_asset
 from kdi_assets.components.names import letters_key, table_key, topic_key
 from kdi_assets.components.table_asset import table_asset
-from kdi_assets.drain.errors import AnotherDrainActive
-from kdi_assets.replay.dead_letter_filter import DeadLetterCounts, DeadLetterFilter, DeadLetterGroup
-from kdi_assets.replay.report import ReplayReport
+from kdi_assets.documents.model.stream import DateWindow, Stream, TopicPartition
 from kdi_assets.resources.spark import SparkResource
-from kdi_assets.stream.stream import DateWindow, Stream, TopicPartition
+from kdi_assets.streams.drain.errors import AnotherDrainActive
+from kdi_assets.streams.replay.dead_letter_filter import DeadLetterCounts, DeadLetterFilter, DeadLetterGroup
+from kdi_assets.streams.replay.report import ReplayReport
 from tests.dagster.fakes import (
     ScriptedDrain,
     a_commit,

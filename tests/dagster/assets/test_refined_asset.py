@@ -12,13 +12,13 @@ from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_checks import refined_check_key
 from kdi_assets.components.refined_groups import refined_groups
 from kdi_assets.components.table_run import REQUESTED_TAG
-from kdi_assets.monitoring.refined_status import RefinedStatus
-from kdi_assets.refine.audit import RefinedAudit
-from kdi_assets.refine.errors import ChangedByOthers, RefiningFailed, RowsUnmet
-from kdi_assets.stream.limits import FreshnessLimits
-from kdi_assets.stream.message_rules import Expectation
-from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.stream import DateWindow
+from kdi_assets.documents.model.limits import FreshnessLimits
+from kdi_assets.documents.model.message_rules import Expectation
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.stream import DateWindow
+from kdi_assets.follow.refine.audit.audit import RefinedAudit
+from kdi_assets.follow.refine.errors import ChangedByOthers, RefiningFailed, RowsUnmet
+from kdi_assets.operate.monitoring.refined_status import RefinedStatus
 from tests.dagster.fakes import a_stream, events, failure, materialize, observed, will_retry, yesterday
 from tests.dagster.refined_world import (
     BRONZE,

@@ -13,17 +13,17 @@ from typer.testing import CliRunner
 
 from kdi_assets.cli.main import app
 from kdi_assets.components.served_asset import served_asset
-from kdi_assets.config.errors import Mistakes
-from kdi_assets.config.loader import load_folder
-from kdi_assets.config.served_documents import select_served
 from kdi_assets.definitions import component_definitions
+from kdi_assets.documents.loading.errors import Mistakes
+from kdi_assets.documents.loading.loader import load_folder
+from kdi_assets.documents.loading.served_documents import select_served
+from kdi_assets.documents.model.served_table import DuckDb, Postgres, ServedTableSpec
 from kdi_assets.errors import Transient
+from kdi_assets.follow.serve.errors import DatabaseUnavailable, KeysNotUnique
+from kdi_assets.follow.serve.postgres.connection import Database
+from kdi_assets.follow.serve.report import ServeReport
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors.downstream import downstream_sensors
-from kdi_assets.serve.errors import DatabaseUnavailable, KeysNotUnique
-from kdi_assets.serve.postgres.connection import Database
-from kdi_assets.serve.report import ServeReport
-from kdi_assets.stream.served_table import DuckDb, Postgres, ServedTableSpec
 from tests.driven import Once
 
 DOCUMENT = """type: kdi_assets.components.ServedTable
@@ -152,11 +152,11 @@ def test_a_refusal_fails_the_run_and_only_a_transient_one_is_retried(refusal: Ex
 
 
 def test_a_password_is_in_no_representation_of_a_served_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kdi_assets.serve.postgres.connection import database_of
+    from kdi_assets.follow.serve.postgres.connection import database_of
 
     monkeypatch.setenv("SERVING_URL", "postgresql://kdi@127.0.0.1:1/usage")
     monkeypatch.setenv("SERVING_PASSWORD", "sesame-open")
-    from kdi_assets.stream.client_values import FromEnvironment
+    from kdi_assets.documents.model.connections.client_values import FromEnvironment
 
     target = Postgres(table="x", url=FromEnvironment("SERVING_URL"), password=FromEnvironment("SERVING_PASSWORD"))
 
@@ -198,9 +198,9 @@ def test_the_advice_fits_what_the_database_refused(sqlstate: str, mend: str) -> 
 
 
 def test_an_address_that_is_none_is_refused_without_showing_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kdi_assets.serve.errors import AddressWrong
-    from kdi_assets.serve.postgres.connection import database_of
-    from kdi_assets.stream.client_values import EnvironmentVariableMissing, FromEnvironment
+    from kdi_assets.documents.model.connections.client_values import EnvironmentVariableMissing, FromEnvironment
+    from kdi_assets.follow.serve.errors import AddressWrong
+    from kdi_assets.follow.serve.postgres.connection import database_of
 
     target = Postgres(table="x", url=FromEnvironment("SERVING_URL"))
     monkeypatch.delenv("SERVING_URL", raising=False)
@@ -248,8 +248,8 @@ def test_duckdb_has_the_rows_of_one_version_and_refuses_what_is_not_its_own(lake
     import pyarrow as pa
     from deltalake import write_deltalake
 
-    from kdi_assets.serve.errors import FileLocked, FileNotOurs, NullServedKeys, TableNotOurs
-    from kdi_assets.serve.serve import serve
+    from kdi_assets.follow.serve.errors import FileLocked, FileNotOurs, NullServedKeys, TableNotOurs
+    from kdi_assets.follow.serve.serve import serve
 
     Path(lake, "gold").mkdir(parents=True)
     file = tmp_path / "a.duckdb"
@@ -304,9 +304,9 @@ def test_a_duckdb_file_that_lacks_room_is_transient_and_keeps_its_rows(
     import pyarrow as pa
     from deltalake import DeltaTable, write_deltalake
 
-    from kdi_assets.serve import duckdb_file
-    from kdi_assets.serve.errors import FileWriteFailed, ReadFailed
-    from kdi_assets.serve.serve import serve
+    from kdi_assets.follow.serve import duckdb_file
+    from kdi_assets.follow.serve.errors import FileWriteFailed, ReadFailed
+    from kdi_assets.follow.serve.serve import serve
 
     Path(lake, "gold").mkdir(parents=True)
     file, uri = tmp_path / "a.duckdb", f"{lake}/gold/x"
@@ -358,9 +358,9 @@ def test_a_duckdb_file_that_another_process_has_open_is_transient(
     import pyarrow as pa
     from deltalake import write_deltalake
 
-    from kdi_assets.serve import duckdb_file
-    from kdi_assets.serve.errors import FileLocked
-    from kdi_assets.serve.serve import serve
+    from kdi_assets.follow.serve import duckdb_file
+    from kdi_assets.follow.serve.errors import FileLocked
+    from kdi_assets.follow.serve.serve import serve
 
     Path(lake, "gold").mkdir(parents=True)
     file = tmp_path / "a.duckdb"
@@ -392,9 +392,9 @@ def test_of_two_runs_of_one_process_that_replace_a_duckdb_table_one_is_told_of_t
     import pyarrow as pa
     from deltalake import write_deltalake
 
-    from kdi_assets.serve.duckdb_file import read_consumed_of_file
-    from kdi_assets.serve.errors import AnotherServerActive
-    from kdi_assets.serve.serve import serve
+    from kdi_assets.follow.serve.duckdb_file import read_consumed_of_file
+    from kdi_assets.follow.serve.errors import AnotherServerActive
+    from kdi_assets.follow.serve.serve import serve
 
     Path(lake, "gold").mkdir(parents=True)
     served = ServedTableSpec(table="gold/x", into=DuckDb(file="a.duckdb", table="x"), keys=("id",))
@@ -419,8 +419,8 @@ def test_a_table_that_delta_rs_cannot_read_is_refused_with_the_way_out(lake: str
     import pyarrow as pa
     from deltalake import DeltaTable, write_deltalake
 
-    from kdi_assets.serve.errors import FeaturesNotRead
-    from kdi_assets.serve.serve import serve
+    from kdi_assets.follow.serve.errors import FeaturesNotRead
+    from kdi_assets.follow.serve.serve import serve
 
     Path(lake, "gold").mkdir(parents=True)
     served = ServedTableSpec(table="gold/x", into=DuckDb(file=str(tmp_path / "a.duckdb"), table="x"), keys=("id",))

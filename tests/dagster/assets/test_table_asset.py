@@ -9,12 +9,12 @@ import pytest
 from dagster import DagsterInstance
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill  # as the UI queries it
 
-from kdi_assets.audit.audit import AuditReport
 from kdi_assets.components.names import dates, letters_key, table_key
 from kdi_assets.components.table_asset import table_asset
 from kdi_assets.components.table_run import REQUESTED_TAG
-from kdi_assets.ledger.entry import FieldCounts
-from kdi_assets.stream.stream import DateWindow, Stream
+from kdi_assets.documents.model.stream import DateWindow, Stream
+from kdi_assets.streams.audit.audit import AuditReport
+from kdi_assets.streams.ledger.entry import FieldCounts
 from tests.dagster.fakes import (
     ComesBack,
     MustDecide,

@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from kdi_assets.components.names import table_key
+from kdi_assets.documents.model.upkeep import Upkeep
 from kdi_assets.sensors.upkeep import POOL, upkeep_jobs, upkeep_schedules
 from kdi_assets.settings import Settings
-from kdi_assets.stream.upkeep import Upkeep
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.refined import Lakeside, refined_table

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.sources.kinesis.rights import rights_of
-from kdi_assets.stream.kinesis import FanOut
+from kdi_assets.documents.model.connections.kinesis import FanOut
+from kdi_assets.messages.kinesis.rights import rights_of
 from tests.deployment.deployed import DEPLOY, Unit, example_environment, unit_names
 
 AWS = DEPLOY / "aws"

@@ -18,11 +18,11 @@ from dagster._core.launcher import WorkerStatus
 from dagster._core.storage.compute_log_manager import ComputeIOType
 from dagster._core.storage.tags import GRPC_INFO_TAG
 
-from kdi_assets.dev.broker import free_port
 from kdi_assets.resources.run_launcher import WatchedRunLauncher
+from kdi_assets.tools.local.broker import free_port
 from tests.conftest import CHECKOUT
 from tests.deployment.deployed import BIN, DEPLOY, Unit, unit_names
-from tests.installed import install
+from tests.deployment.installed import install
 
 OF_A_DEPLOYMENT = {"storage", "run_launcher", "compute_logs", "python_logs", "sensors"}
 DOCUMENTS = """

@@ -10,8 +10,8 @@ import pytest
 from dagster import DagsterInstance
 from dagster._daemon.types import DaemonHeartbeat
 
-from kdi_assets.doctor.finding import Unanswered, Verdict
-from kdi_assets.doctor.instance import daemon, dagster
+from kdi_assets.operate.doctor.finding import Unanswered, Verdict
+from kdi_assets.operate.doctor.instance import daemon, dagster
 
 
 def beat(instance: DagsterInstance, *, ago_seconds: float, without: str = "") -> None:

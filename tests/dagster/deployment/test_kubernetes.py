@@ -15,9 +15,9 @@ from grpc import insecure_channel
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from kdi_assets.config.loader import load_streams
-from kdi_assets.dev.broker import free_port
+from kdi_assets.documents.loading.loader import load_streams
 from kdi_assets.runtime.processes import Child
+from kdi_assets.tools.local.broker import free_port
 from tests.conftest import CHECKOUT
 from tests.deployment.charts import (
     NAMESPACE,

@@ -9,11 +9,11 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from kdi_assets.components.table_asset import table_asset
+from kdi_assets.documents.model.stream import DrainWhen, Stream, TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
+from kdi_assets.operate.monitoring.backlog import Backlog, PartitionBacklog
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors.lag import lag_sensor
-from kdi_assets.stream.stream import DrainWhen, Stream, TopicPartition
 from tests.dagster.fakes import ScriptedDrain, a_stream, no_audit, tick
 
 AT_ONCE = DrainWhen(min_gap_seconds=0)

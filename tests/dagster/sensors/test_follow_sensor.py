@@ -17,19 +17,19 @@ from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_checks import refined_check_key
+from kdi_assets.documents.model.message_rules import Expectation
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.downstream import on_new_upstream_data
 from kdi_assets.errors import KdiError
-from kdi_assets.monitoring.refined_status import RefinedStatus, read_refined_status
-from kdi_assets.refine.entry import RefineKind
-from kdi_assets.refine.errors import ChangedByOthers, QueryMistake, UpstreamMissing
-from kdi_assets.refine.plan import RefinePlan
-from kdi_assets.refine.transform import function_source
+from kdi_assets.follow.refine.entry import RefineKind
+from kdi_assets.follow.refine.errors import ChangedByOthers, QueryMistake, UpstreamMissing
+from kdi_assets.follow.refine.plan import RefinePlan
+from kdi_assets.follow.refine.transform import function_source
+from kdi_assets.operate.monitoring.refined_status import RefinedStatus, read_refined_status
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors.follow import NAME, follow_sensor
 from kdi_assets.sensors.followers import RefinedFollower
-from kdi_assets.stream.message_rules import Expectation
-from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.stream import Stream
 from tests.dagster.built_on_bronze import BRONZE as AUDITED
 from tests.dagster.built_on_bronze import World
 from tests.dagster.fakes import events, materialize, today, yesterday

@@ -15,12 +15,12 @@ from dagster import DagsterInstance
 from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.components.served_asset import served_asset
+from kdi_assets.documents.model.served_table import DuckDb, ServedTableSpec
 from kdi_assets.downstream import on_new_upstream_data
+from kdi_assets.follow.serve.serve import serve
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors.follow import NAME, follow_sensor
 from kdi_assets.sensors.followers import ServedFollower
-from kdi_assets.serve.serve import serve
-from kdi_assets.stream.served_table import DuckDb, ServedTableSpec
 from tests.dagster.built_on_bronze import BRONZE as AUDITED
 from tests.dagster.built_on_bronze import World
 from tests.dagster.refined_world import (

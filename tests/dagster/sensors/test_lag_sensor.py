@@ -12,10 +12,10 @@ from dagster import DagsterInstance
 
 from kdi_assets.components.names import table_key, topic_key
 from kdi_assets.components.table_run import REQUESTED_TAG
+from kdi_assets.documents.model.stream import DateWindow
 from kdi_assets.errors import KdiError
+from kdi_assets.messages.kafka.errors import TopicMissing
 from kdi_assets.sensors.observe import OBSERVE_SECONDS, Observations
-from kdi_assets.sources.kafka.errors import TopicMissing
-from kdi_assets.stream.stream import DateWindow
 from tests.dagster.fakes import UNREACHABLE, a_stream, range_tags, today, unfinished_run
 from tests.dagster.sensors.scripted_cluster import CLICKS, ORDERS, PAYMENTS, Cluster
 

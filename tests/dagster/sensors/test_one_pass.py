@@ -17,10 +17,10 @@ from kdi_assets.components import table_run
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.components.table_asset import table_asset
 from kdi_assets.definitions import component_definitions
-from kdi_assets.drain.report import Commit, DrainReport
-from kdi_assets.drain.shared_read import Drained
-from kdi_assets.stream.message_rules import Route
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.model.message_rules import Route
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.streams.drain.report import Commit, DrainReport
+from kdi_assets.streams.drain.shared_read import Drained
 from tests.dagster.fakes import (
     MustDecide,
     ScriptedDrain,

@@ -10,12 +10,12 @@ import pytest
 from dagster import DagsterInstance
 
 from kdi_assets.components.names import table_key
-from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.documents.model.stream import DateWindow, Stream
 from kdi_assets.sensors.memory import Memory
 from kdi_assets.sensors.reconcile import reconcile_all
 from kdi_assets.sensors.table_log import NewEntries
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import DateWindow, Stream
+from kdi_assets.streams.ledger.entry import LedgerEntry
 from tests.dagster.fakes import (
     ScriptedDrain,
     a_commit,

@@ -11,15 +11,15 @@ from deltalake import write_deltalake
 
 from kdi_assets.delta.errors import StorageFailed
 from kdi_assets.delta.versions import LatestVersions
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.served_table import DuckDb, ServedTableSpec
 from kdi_assets.errors import KdiError
-from kdi_assets.monitoring.refined_status import RefinedStatus
-from kdi_assets.refine.entry import RefineKind
-from kdi_assets.refine.errors import ChangedByOthers, UpstreamMissing
-from kdi_assets.refine.plan import RefinePlan
+from kdi_assets.follow.refine.entry import RefineKind
+from kdi_assets.follow.refine.errors import ChangedByOthers, UpstreamMissing
+from kdi_assets.follow.refine.plan import RefinePlan
+from kdi_assets.follow.serve.serve import serve
+from kdi_assets.operate.monitoring.refined_status import RefinedStatus
 from kdi_assets.sensors.followers import RefinedFollower, ServedFollower, StatusReader
-from kdi_assets.serve.serve import serve
-from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.served_table import DuckDb, ServedTableSpec
 from tests.dagster.refined_world import BRONZE, SILVER, committed
 
 OLD = date(2021, 3, 4)

@@ -8,9 +8,9 @@ from typing import Any
 from deltalake import DeltaTable
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.ledger.letters import remove_orphaned_dead_letters
-from kdi_assets.stream.stream import OffsetRange
-from kdi_assets.upkeep.document_upkeep import keep_document, plan_upkeep
+from kdi_assets.documents.model.stream import OffsetRange
+from kdi_assets.operate.upkeep.document_upkeep import keep_document, plan_upkeep
+from kdi_assets.streams.ledger.letters import remove_orphaned_dead_letters
 from tests.faults import others
 from tests.faults.chaos.world import Action, World
 

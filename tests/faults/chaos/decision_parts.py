@@ -19,13 +19,13 @@ from deltalake.exceptions import TableNotFoundError
 
 from kdi_assets.delta import single_commit
 from kdi_assets.delta.transaction import Staged
-from kdi_assets.dev.broker import Broker
+from kdi_assets.documents.model.stream import Cluster, TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.positions import read_ledger
-from kdi_assets.recovery.resolve import Action
-from kdi_assets.sources.kafka.topic import read_topic
-from kdi_assets.sources.topic_state import BrokerOffsets
-from kdi_assets.stream.stream import Cluster, TopicPartition
+from kdi_assets.messages.kafka.topic import read_topic
+from kdi_assets.messages.topic_state import BrokerOffsets
+from kdi_assets.streams.ledger.positions import read_ledger
+from kdi_assets.streams.resolve.resolve import Action
+from kdi_assets.tools.local.broker import Broker
 from tests.driven import DrivenStream, web_requests
 from tests.faults.chaos.decisions import BEFORE
 from tests.faults.chaos.model import Message, Model, Refused

@@ -13,9 +13,9 @@ from py4j.protocol import Py4JNetworkError
 
 from kdi_assets.delta import single_commit
 from kdi_assets.delta import transaction as delta_transaction
-from kdi_assets.drain.report import DrainReport
+from kdi_assets.documents.model.stream import DateWindow
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.stream.stream import DateWindow
+from kdi_assets.streams.drain.report import DrainReport
 from tests.driven import Once
 from tests.faults.chaos.world import Action, World
 from tests.faults.doomed_drain import COMMIT_CHECKED, COMMIT_LANDED, Doom, Doomed
@@ -133,7 +133,7 @@ def _ended(world: World, doomed: Doomed, number: signal.Signals) -> str:
 def told(report: DrainReport | KdiError | None) -> str:
     """What became of a drain."""
     if report is None:
-        return "a loss was decided"
+        return "refused, and decided"
     if isinstance(report, KdiError):
         return type(report).__name__
     settled = f", settled: {'; '.join(report.position_commits)}" if report.position_commits else ""

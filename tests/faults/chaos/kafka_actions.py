@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.sources.kafka.topic import read_topic
+from kdi_assets.messages.kafka.topic import read_topic
+from kdi_assets.streams.drain.report import DrainReport
 from tests.driven import Once
 from tests.faults.chaos.actions import INTERFERENCES, UPKEEP
 from tests.faults.chaos.drains import DRAINS, befallen, told

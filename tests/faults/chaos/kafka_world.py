@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kdi_assets.dev.broker import Broker
-from kdi_assets.drain.plan_errors import RetentionPassedPosition
-from kdi_assets.drain.snapshot import take_snapshot
+from kdi_assets.documents.model.stream import TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.sources.kafka.topic import read_topic
-from kdi_assets.sources.topic_state import BrokerOffsets
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.messages.kafka.topic import read_topic
+from kdi_assets.messages.topic_state import BrokerOffsets
+from kdi_assets.streams.drain.plan_errors import RetentionPassedPosition
+from kdi_assets.streams.drain.snapshot import take_snapshot
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.tools.local.broker import Broker
 from tests.driven import DrivenStream
 from tests.faults.chaos.readers import At
 from tests.faults.chaos.world import World

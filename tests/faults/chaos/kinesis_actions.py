@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from kdi_assets.recovery.errors import NothingToResolve
+from kdi_assets.streams.resolve.errors import NothingToResolve
 from tests.faults.chaos.actions import INTERFERENCES, UPKEEP, has_table
 from tests.faults.chaos.drains import DRAINS, befallen
 from tests.faults.chaos.kinesis_faults import drain_while, fail_requests
@@ -59,7 +59,7 @@ def scale(world: KinesisWorld) -> str:
 
 def pass_time(world: KinesisWorld) -> str:
     """The server's clock goes on: mostly for less than retention is long."""
-    hours = world.random.choices((0.2, 7, 13, 25), (4, 3, 2, 1))[0]
+    hours = world.random.choices((0.2, 7, 13, 25), (2, 4, 3, 2))[0]
     world.advanced_hours += hours
     world.orders.server.advance(hours * HOUR)
     return f"{hours} hours"
@@ -145,7 +145,7 @@ RESHARDING: tuple[Action[KinesisWorld], ...] = (
     Action("scale", scale, "the records of all shards stay", 1),
 )
 OF_THE_STREAM: tuple[Action[KinesisWorld], ...] = (
-    Action("time passes", pass_time, "what retention has not passed stays", 3, _has_time),
+    Action("time passes", pass_time, "what retention has not passed stays", 6, _has_time),
     Action("change retention", change_retention, "what retention has not passed stays", 1),
     Action("create the stream again", create_again, "the rows of the old one stay", 1),
 )

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from threading import Event
 from typing import Any
 
-from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import KdiError, Transient
+from kdi_assets.messages.kinesis.errors import NoSuchKinesisStream
 from kdi_assets.runtime.threads import start_in_thread
-from kdi_assets.sources.kinesis.errors import NoSuchKinesisStream
+from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.tools.local.kinesis.faults import Fault
 from tests.faults.chaos.drains import told
 from tests.faults.chaos.kinesis_world import KinesisWorld
 from tests.faults.chaos.world import Action

@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from kdi_assets.audit.audit import audit
-from kdi_assets.audit.source_comparison import compare
-from kdi_assets.drain.plan_errors import TopicPartitionVanished, TopicRecreated
-from kdi_assets.drain.report import DrainReport
+from kdi_assets.documents.model.kinesis_stream import Consumer, KinesisStream
+from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.recovery.resolve import Action as Decided
-from kdi_assets.recovery.resolve import Decision, commit_decision, decide
-from kdi_assets.sources.kinesis.errors import ConsumerTaken, ShardTrimmed
-from kdi_assets.sources.of_stream import source_of
-from kdi_assets.stream.kinesis_stream import Consumer, KinesisStream
-from kdi_assets.stream.stream import Stream, TopicPartition
+from kdi_assets.messages.kinesis.errors import ConsumerTaken, ShardTrimmed
+from kdi_assets.messages.of_stream import source_of
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.audit.source_comparison import compare
+from kdi_assets.streams.drain.plan_errors import TopicPartitionVanished, TopicRecreated
+from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.streams.resolve.resolve import Action as Decided
+from kdi_assets.streams.resolve.resolve import Decision, commit_decision, decide
 from tests.faults.chaos.readers import At
 from tests.faults.chaos.world import World
 from tests.kinesis.drains import Put
@@ -73,15 +73,23 @@ class KinesisWorld(World):
     def waits(self) -> bool:
         if self.log is None:
             return True
-        reading = self._reading(live_entries(self.stream, self.lake))
-        return any(reading.unread(shard) for shard in reading.records if shard[0] == self.orders.epoch)
+        return bool(self._unread())
 
     def drain(
         self, stream: Stream | None = None, *, at: Callable[[str], None] = lambda point: None
     ) -> DrainReport | None:
-        """As of any source."""
+        """As of any source.
+
+        Raises:
+            AssertionError: The drain says that it is done, and has not read what was there before it.
+        """
         self.orders.server.advance(SUBSCRIBED_AGAIN_SECONDS)
-        return super().drain(stream, at=at)
+        there = set(self.orders.log)
+        report = super().drain(stream, at=at)
+        if report and not report.taken_by_another:
+            left = [record for record in self._unread() if record in there]
+            assert not left, f"missing: the drain has ended, and has not read {left[:3]}"
+        return report
 
     def turn(self) -> None:
         """How records are read changes from step to step."""
@@ -155,6 +163,13 @@ class KinesisWorld(World):
     def _reading(self, entries: Sequence[LedgerEntry]) -> LedgerReading:
         log = self.orders.log[self.before_start :]
         return read_by_ledger(entries, log, epochs=self.epochs, parents=self.parents)
+
+    def _unread(self) -> Sequence[PutRecord]:
+        """The records that the stream holds, and no drain has read."""
+        self.note_gone()
+        reading = self._reading(live_entries(self.stream, self.lake))
+        unread = (r for shard in reading.records if shard[0] == self.orders.epoch for r in reading.unread(shard))
+        return [record for record in unread if record not in self.gone]
 
     def _assert_rightly_lost(self, record: PutRecord, losses: Sequence[Between]) -> None:
         """Retention passed the record, and an accepted loss says so."""

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kdi_assets.dev.broker import Broker
-from kdi_assets.dev.s3_server import S3Server, start_s3_server
 from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
+from kdi_assets.tools.local.broker import Broker
+from kdi_assets.tools.local.s3_server import S3Server, start_s3_server
 from tests.conftest import quick_broker
 from tests.faults.s3_proxy import Fault, RandomFaults, proxy_process_to
 from tests.faults.warm_driver import WarmDriver

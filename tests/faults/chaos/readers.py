@@ -14,11 +14,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kdi_assets.delta.log import TableLog
+from kdi_assets.documents.model.stream import OffsetRange, Stream
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.entry_json import parse_entry
-from kdi_assets.ledger.history import live_commits
-from kdi_assets.stream.stream import OffsetRange, Stream
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.streams.ledger.entry_json import parse_entry
+from kdi_assets.streams.ledger.history import live_commits
 from tests.oracle import at_path
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
-from kdi_assets.stream.message_rules import DeadLetterLimit
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.documents.model.message_rules import DeadLetterLimit
+from kdi_assets.documents.model.stream import Cluster, Stream
+from kdi_assets.tools.local.kinesis.server import KinesisServer, start_kinesis
 from tests.faults.chaos.decision_parts import KafkaAndDelta
 from tests.faults.chaos.decisions import Walk
 from tests.faults.chaos.kafka_actions import KAFKA_ACTIONS, KAFKA_INTERFERENCES
@@ -85,7 +85,8 @@ class Outcome:
         finally:
             world.readers.stop()
         self.messages = world.messages
-        self.commits = Counter(entry.kind for entry in entries(world.uri, world.stream.app_id))
+        made = entries(world.uri, world.stream.app_id)
+        self.commits = Counter("accepted loss" if entry.declared_losses else entry.kind for entry in made)
         looks, in_vain = world.readers.looks.total(), len(world.readers.failed)
         self.seen = f", {looks} looks by readers ({in_vain} in vain)"
 

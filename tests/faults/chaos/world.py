@@ -11,12 +11,12 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.drain import drain
-from kdi_assets.drain.errors import AnotherDrainActive
-from kdi_assets.drain.report import DrainReport
+from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.drain.errors import AnotherDrainActive
+from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.streams.ledger.entry import LedgerEntry
 from tests.faults.chaos.readers import READERS, At, Readers
 
 if TYPE_CHECKING:

@@ -17,28 +17,28 @@ from pytest import MonkeyPatch
 
 from kdi_assets.delta import single_commit
 from kdi_assets.delta import transaction as delta_transaction
-from kdi_assets.drain import drain as draining
-from kdi_assets.drain import execute_plan as carrying
-from kdi_assets.drain import plan as planning
-from kdi_assets.drain.accounting import Account
-from kdi_assets.drain.dead_letters import AppendedLetters
-from kdi_assets.drain.execute_plan import Execution, Step
-from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.rules import judge as judging
-from kdi_assets.drain.rules.judge import verdict_sql
-from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, TOMBSTONE
-from kdi_assets.drain.spark_errors import ReadOrWriteFailed
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.formats.decoder import VALUE
-from kdi_assets.ledger import commit as adapter
-from kdi_assets.ledger import letters as ledger_letters
-from kdi_assets.ledger.entry import RangeCounts
-from kdi_assets.ledger.positions import _LedgerReader
-from kdi_assets.replay import open_letters
-from kdi_assets.replay.replay_letters import replay_letters
-from kdi_assets.sources.kafka import topic as kafka
-from kdi_assets.sources.kafka.source import KafkaSource
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.messages.formats.decoder import VALUE
+from kdi_assets.messages.kafka import topic as kafka
+from kdi_assets.messages.kafka.source import KafkaSource
+from kdi_assets.streams.drain import drain as draining
+from kdi_assets.streams.drain import execute_plan as carrying
+from kdi_assets.streams.drain import plan as planning
+from kdi_assets.streams.drain.accounting import Account
+from kdi_assets.streams.drain.dead_letters import AppendedLetters
+from kdi_assets.streams.drain.execute_plan import Execution, Step
+from kdi_assets.streams.drain.plan import Plan
+from kdi_assets.streams.ledger import commit as adapter
+from kdi_assets.streams.ledger import letters as ledger_letters
+from kdi_assets.streams.ledger.entry import RangeCounts
+from kdi_assets.streams.ledger.positions import _LedgerReader
+from kdi_assets.streams.replay import open_letters
+from kdi_assets.streams.replay.replay_letters import replay_letters
+from kdi_assets.streams.rules import judge as judging
+from kdi_assets.streams.rules.judge import verdict_sql
+from kdi_assets.streams.rules.verdict import DEAD_LETTER, ROW, TOMBSTONE
+from kdi_assets.streams.spark_errors import ReadOrWriteFailed
 from tests import oracle
 from tests.driven import DrivenStream, Once
 from tests.faults.topics import TransactionalPublisher, add_topic_partitions, await_markers

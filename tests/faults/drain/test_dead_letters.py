@@ -9,9 +9,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.errors import DeadLettersReplaced
-from kdi_assets.drain.spark_errors import StorageForbids
-from kdi_assets.ledger.letters import remove_orphaned_dead_letters
+from kdi_assets.streams.drain.errors import DeadLettersReplaced
+from kdi_assets.streams.ledger.letters import remove_orphaned_dead_letters
+from kdi_assets.streams.spark_errors import StorageForbids
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream
 from tests.faults import others

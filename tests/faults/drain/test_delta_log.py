@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.delta.errors import TableUnreadable
-from kdi_assets.ledger.errors import LedgerGap, TransactionRetentionSet
+from kdi_assets.streams.ledger.errors import LedgerGap, TransactionRetentionSet
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults import others

@@ -16,13 +16,13 @@ from kdi_assets.delta import single_commit
 from kdi_assets.delta import transaction as delta_transaction
 from kdi_assets.delta.errors import StagedFilesGone, TableBusy
 from kdi_assets.delta.storage import table_folder
-from kdi_assets.drain.drain import Draining, drain
-from kdi_assets.drain.execute_plan import DrainContext
-from kdi_assets.drain.plan import Plan, PositionCommit
-from kdi_assets.drain.report import Commit, DrainReport
-from kdi_assets.drain.rules.errors import SchemaDisagrees
-from kdi_assets.monitoring.backlog_reader import read_backlog
-from kdi_assets.stream.stream import DateWindow
+from kdi_assets.documents.model.stream import DateWindow
+from kdi_assets.operate.monitoring.backlog_reader import read_backlog
+from kdi_assets.streams.drain.drain import Draining, drain
+from kdi_assets.streams.drain.execute_plan import DrainContext
+from kdi_assets.streams.drain.plan import Plan, PositionCommit
+from kdi_assets.streams.drain.report import Commit, DrainReport
+from kdi_assets.streams.rules.errors import SchemaDisagrees
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream, Once
 from tests.faults import others

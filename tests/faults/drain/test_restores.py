@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.recovery.resolve import Action
+from kdi_assets.streams.resolve.resolve import Action
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream
 from tests.faults import others

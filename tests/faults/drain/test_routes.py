@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 
 from kdi_assets.delta.errors import OvertakenCommit
-from kdi_assets.drain.errors import RoutesChanged
-from kdi_assets.drain.report import DrainReport
-from kdi_assets.drain.rules.errors import ExpectationNotMet
-from kdi_assets.recovery.accept_routes import RouteDecision, commit_routes, decide_routes
-from kdi_assets.recovery.errors import NothingToResolve
+from kdi_assets.documents.model.message_rules import Expectation
+from kdi_assets.documents.model.stream import Cluster, Stream
 from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream.message_rules import Expectation
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.streams.drain.errors import RoutesChanged
+from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.streams.resolve.accept_routes import RouteDecision, commit_routes, decide_routes
+from kdi_assets.streams.resolve.errors import NothingToResolve
+from kdi_assets.streams.rules.errors import ExpectationNotMet
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, web_requests
 from tests.faults import others

@@ -10,14 +10,14 @@ from functools import partial
 
 import pytest
 
-from kdi_assets.drain.report import DrainReport
-from kdi_assets.drain.spark_errors import ReadOrWriteFailed
 from kdi_assets.errors import Transient
-from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.recovery.resolve import decide
-from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.runtime.driver.control import DriverAddress
 from kdi_assets.runtime.errors import DriverGone
+from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.streams.replay.replay_letters import replay_letters
+from kdi_assets.streams.resolve.errors import NothingToResolve
+from kdi_assets.streams.resolve.resolve import decide
+from kdi_assets.streams.spark_errors import ReadOrWriteFailed
 from tests.conftest import CHECKOUT, DrivenFactory, also_on_s3
 from tests.driven import DrivenStream
 from tests.faults.conftest import DoomedFactory

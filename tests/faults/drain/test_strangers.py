@@ -10,8 +10,8 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from kdi_assets.delta.errors import NotADeltaTable, PlannedTableGone
-from kdi_assets.drain.plan_errors import RowsWithoutPositions, TableReplaced
-from kdi_assets.recovery.errors import NothingToResolve
+from kdi_assets.streams.drain.plan_errors import RowsWithoutPositions, TableReplaced
+from kdi_assets.streams.resolve.errors import NothingToResolve
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream, Once
 from tests.faults import others

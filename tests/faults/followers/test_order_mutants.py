@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdi_assets.delta.log import TableLog
+from kdi_assets.follow.refine import bookmarks
+from kdi_assets.follow.refine import envelope as opening
+from kdi_assets.follow.refine import plan as planning
+from kdi_assets.follow.refine import refine as refining
+from kdi_assets.follow.refine.modes import upsert as ordering
 from kdi_assets.follow.upstream import OpenedUpstream
-from kdi_assets.refine import bookmarks
-from kdi_assets.refine import envelope as opening
-from kdi_assets.refine import plan as planning
-from kdi_assets.refine import refine as refining
-from kdi_assets.refine import upsert as ordering
 from tests.refined import Lakeside
 from tests.spark.followers import test_followers as followers
 from tests.spark.followers import test_refine_debezium as debezium

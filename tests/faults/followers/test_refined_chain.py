@@ -20,14 +20,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from kdi_assets.documents.model.served_table import Postgres, ServedTableSpec
 from kdi_assets.errors import KdiError
-from kdi_assets.refine.errors import AnotherRefinementActive
-from kdi_assets.refine.refine import refine
+from kdi_assets.follow.refine.errors import AnotherRefinementActive
+from kdi_assets.follow.refine.refine import refine
+from kdi_assets.follow.serve.errors import AnotherServerActive
+from kdi_assets.follow.serve.serve import serve
 from kdi_assets.runtime.spark import close_session, open_session
-from kdi_assets.serve.errors import AnotherServerActive
-from kdi_assets.serve.serve import serve
 from kdi_assets.settings import Settings
-from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 from tests.faults.doomed_drain import MISSED, processes
 from tests.faults.warm_driver import JVM_OPTIONS, is_stopped
 from tests.refined import refined_table

@@ -11,8 +11,10 @@ from typing import Any, Literal
 
 import pytest
 
+from kdi_assets.documents.model.message_rules import ColumnContract
+from kdi_assets.documents.model.refined_table import Deduplicate, RefinedTableSpec, Upstream
 from kdi_assets.errors import KdiError
-from kdi_assets.refine.errors import (
+from kdi_assets.follow.refine.errors import (
     ColumnsFrozen,
     DateNotKept,
     QueryMistake,
@@ -20,8 +22,6 @@ from kdi_assets.refine.errors import (
     RowsNotOneByOne,
     RowsUnmet,
 )
-from kdi_assets.stream.message_rules import ColumnContract
-from kdi_assets.stream.refined_table import Deduplicate, RefinedTableSpec, Upstream
 from tests.refined import COPY, D1, FIRST, MORE, STATE, SUMS, Lakeside, refined_table
 
 

@@ -12,13 +12,13 @@ from kdi_assets.delta import log as delta_log
 from kdi_assets.delta.files import rows_at
 from kdi_assets.errors import KdiError
 from kdi_assets.follow import upstream as looking
-from kdi_assets.refine import aggregate as grouping
-from kdi_assets.refine import compute as computing
-from kdi_assets.refine import inputs as reading
-from kdi_assets.refine import refine as refining
-from kdi_assets.refine import stage as staging
-from kdi_assets.refine.read import FEED_COLUMNS, appended_rows, change_rows
-from kdi_assets.refine.table_change import Nothing, TableChange
+from kdi_assets.follow.refine import compute as computing
+from kdi_assets.follow.refine import inputs as reading
+from kdi_assets.follow.refine import refine as refining
+from kdi_assets.follow.refine import stage as staging
+from kdi_assets.follow.refine.modes import aggregate as grouping
+from kdi_assets.follow.refine.read import FEED_COLUMNS, appended_rows, change_rows
+from kdi_assets.follow.refine.table_change import Nothing, TableChange
 from tests.refined import COPY, D2, FIRST, MORE, STATE, SUMS, Lakeside
 
 if TYPE_CHECKING:

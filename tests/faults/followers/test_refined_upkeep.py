@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.refine import deletes
-from kdi_assets.stream.refined_table import Append, RefinedTableSpec, Upsert
-from kdi_assets.stream.upkeep import Upkeep
-from kdi_assets.upkeep.document_upkeep import DocumentUpkeep, keep_document, kept_tables, plan_upkeep
-from kdi_assets.upkeep.erase_downstream import Downstream, FollowedErasure, follow_erasure, vacuum_all
-from kdi_assets.upkeep.table_upkeep import KeptTable, TableUpkeep, keep_table, plan_table_upkeep
+from kdi_assets.documents.model.refined_table import Append, RefinedTableSpec, Upsert
+from kdi_assets.documents.model.upkeep import Upkeep
+from kdi_assets.follow.refine import deletes
+from kdi_assets.operate.erase.downstream import Downstream, FollowedErasure, follow_erasure, vacuum_all
+from kdi_assets.operate.upkeep.document_upkeep import DocumentUpkeep, keep_document, kept_tables, plan_upkeep
+from kdi_assets.operate.upkeep.table_upkeep import KeptTable, TableUpkeep, keep_table, plan_table_upkeep
 from tests.dagster.refined_world import BRONZE
 from tests.driven import Once
 from tests.refined import Lakeside, refined_table

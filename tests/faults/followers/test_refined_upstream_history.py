@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.refine.errors import (
-    UpstreamMissing,
-)
+from kdi_assets.follow.refine.errors import UpstreamMissing
 from tests.refined import COPY, D1, FIRST, MORE, STATE, SUMS, Lakeside
 
 

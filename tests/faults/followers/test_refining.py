@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.refine.consumer import NewRows, new_rows
-from kdi_assets.refine.errors import (
+from kdi_assets.follow.refine.consumer import NewRows, new_rows
+from kdi_assets.follow.refine.errors import (
     AnotherRefinementActive,
     ChangedByOthers,
     ConstraintViolated,
@@ -217,7 +217,7 @@ def test_a_failure_of_the_storage_at_any_call_is_an_error_of_ours(
         jvm.java.io.File.createTempFile("no", "place", jvm.java.io.File("/nowhere"))
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"kdi_assets.refine.refine.{call}", fails)
+        patch.setattr(f"kdi_assets.follow.refine.refine.{call}", fails)
         with pytest.raises(RefiningFailed, match="silver/copy: "):
             lakeside.refine(COPY)
     lakeside.refine(COPY)

@@ -12,10 +12,10 @@ from threading import Thread
 import pytest
 from pyspark.sql import SparkSession
 
+from kdi_assets.documents.model.served_table import ServedTableSpec
+from kdi_assets.follow.serve.serve import serve
 from kdi_assets.runtime.spark import close_session, open_session
-from kdi_assets.serve.serve import serve
 from kdi_assets.settings import Settings
-from kdi_assets.stream.served_table import ServedTableSpec
 from tests.faults.doomed_drain import MISSED, in_a_process
 from tests.faults.warm_driver import JVM_OPTIONS
 from tests.tables.served import ServedDelta

@@ -19,9 +19,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, free_port, start_broker
+from kdi_assets.documents.model.stream import Cluster
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.tools.local.broker import JVM_OPTIONS, QUICK_START, free_port, start_broker
 from tests.faults.topics import admin
 
 

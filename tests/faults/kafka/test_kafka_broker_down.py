@@ -18,15 +18,15 @@ import pytest
 from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
-from kdi_assets.dev.broker import Broker, free_port
-from kdi_assets.drain.report import DrainReport
+from kdi_assets.documents.model.stream import Cluster
 from kdi_assets.errors import Transient
-from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.messages.kafka import messages, reader
+from kdi_assets.messages.kafka import topic as kafka
+from kdi_assets.messages.kafka.errors import BrokerUnreachable
+from kdi_assets.operate.monitoring.backlog_reader import read_backlog
 from kdi_assets.settings import Settings
-from kdi_assets.sources.kafka import messages, reader
-from kdi_assets.sources.kafka import topic as kafka
-from kdi_assets.sources.kafka.errors import BrokerUnreachable
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.tools.local.broker import Broker, free_port
 from tests.conftest import quick_broker
 from tests.driven import DrivenStream, Once, web_requests
 from tests.faults.topics import SMALL_FETCHES, admin, stream_over

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.operate.monitoring.backlog_reader import read_backlog
 from tests.conftest import DrivenFactory
 from tests.driven import WEB_REQUESTS, DrivenStream
 

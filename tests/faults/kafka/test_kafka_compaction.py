@@ -7,12 +7,12 @@ import time
 import pytest
 from confluent_kafka.admin import ResourceType
 
-from kdi_assets.drain.errors import AccountingMismatch, UnexplainedGap
-from kdi_assets.drain.report import DrainReport
-from kdi_assets.drain.rules import tally
-from kdi_assets.ledger.entry_json import entry_to_json
-from kdi_assets.sources.kafka import topic_config
-from kdi_assets.stream.stream import OffsetRange
+from kdi_assets.documents.model.stream import OffsetRange
+from kdi_assets.messages.kafka import topic_config
+from kdi_assets.streams.drain.errors import AccountingMismatch, UnexplainedGap
+from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.streams.ledger.entry_json import entry_to_json
+from kdi_assets.streams.rules import tally
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
 from tests.faults.topics import configure, visible_offsets

@@ -11,16 +11,16 @@ from confluent_kafka.admin import AclOperation, NewTopic, ResourceType
 from pyspark.sql import SparkSession
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.dev.publisher import ensure_topic
-from kdi_assets.doctor import kafka
-from kdi_assets.doctor.finding import Finding, Verdict
-from kdi_assets.monitoring.backlog_reader import read_backlog
-from kdi_assets.sources.kafka import probe
-from kdi_assets.sources.kafka.errors import AccessRefused, AdvertisedUnreachable, RightMissing
-from kdi_assets.sources.kafka.source import KafkaSource
-from kdi_assets.sources.kafka.topic_config import TRANSACTIONS, can_have_gaps, knows_transactions
-from kdi_assets.sources.source import oldest_timestamps
-from kdi_assets.stream.stream import Cluster, TopicPartition
+from kdi_assets.documents.model.stream import Cluster, TopicPartition
+from kdi_assets.messages.kafka import probe
+from kdi_assets.messages.kafka.errors import AccessRefused, AdvertisedUnreachable, RightMissing
+from kdi_assets.messages.kafka.source import KafkaSource
+from kdi_assets.messages.kafka.topic_config import TRANSACTIONS, can_have_gaps, knows_transactions
+from kdi_assets.messages.source import oldest_timestamps
+from kdi_assets.operate.doctor import kafka
+from kdi_assets.operate.doctor.finding import Finding, Verdict
+from kdi_assets.operate.monitoring.backlog_reader import read_backlog
+from kdi_assets.tools.local.publisher import ensure_topic
 from tests.driven import DrivenStream, Once
 from tests.faults.kafka.guarded import Guarded
 from tests.faults.topics import TransactionalPublisher, admin, stream_over

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from kdi_assets.drain.errors import TimestampTooLarge
-from kdi_assets.monitoring.backlog_reader import read_backlog
-from kdi_assets.monitoring.status_row import json_fields
-from kdi_assets.monitoring.stream_row import stream_row_reader
+from kdi_assets.operate.monitoring.backlog_reader import read_backlog
+from kdi_assets.operate.monitoring.status_row import json_fields
+from kdi_assets.operate.monitoring.stream_row import stream_row_reader
+from kdi_assets.streams.drain.errors import TimestampTooLarge
 from tests.conftest import DrivenFactory
 from tests.kafka_log import Headers, Publisher
 

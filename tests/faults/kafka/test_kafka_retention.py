@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.plan_errors import RetentionPassedPosition
-from kdi_assets.drain.rules import tally
-from kdi_assets.monitoring.backlog_reader import read_backlog
-from kdi_assets.recovery.resolve import Decision
-from kdi_assets.stream.stream import Cluster, OffsetRange
+from kdi_assets.documents.model.stream import Cluster, OffsetRange
+from kdi_assets.operate.monitoring.backlog_reader import read_backlog
+from kdi_assets.streams.drain.plan_errors import RetentionPassedPosition
+from kdi_assets.streams.resolve.resolve import Decision
+from kdi_assets.streams.rules import tally
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
 from tests.faults.topics import SMALL_FETCHES, add_topic_partitions, delete_records

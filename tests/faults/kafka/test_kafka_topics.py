@@ -9,14 +9,14 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as RdPartition
 from deltalake import DeltaTable
 
-from kdi_assets.drain.errors import DeadLettersReplaced
-from kdi_assets.drain.plan_errors import TopicRecreated
-from kdi_assets.monitoring.backlog_reader import read_backlog
-from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.recovery.resolve import Action
-from kdi_assets.refine.errors import SequenceOfTwoTopics
-from kdi_assets.stream.refined_table import RefinedTableSpec
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.stream import Cluster
+from kdi_assets.follow.refine.errors import SequenceOfTwoTopics
+from kdi_assets.operate.monitoring.backlog_reader import read_backlog
+from kdi_assets.streams.drain.errors import DeadLettersReplaced
+from kdi_assets.streams.drain.plan_errors import TopicRecreated
+from kdi_assets.streams.resolve.errors import NothingToResolve
+from kdi_assets.streams.resolve.resolve import Action
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
 from tests.faults.topics import add_topic_partitions, admin, make_again

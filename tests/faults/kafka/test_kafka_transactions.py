@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from confluent_kafka import KafkaException
 
-from kdi_assets.monitoring.backlog_reader import read_backlog
-from kdi_assets.sources.kafka.topic import read_topic
+from kdi_assets.messages.kafka.topic import read_topic
+from kdi_assets.operate.monitoring.backlog_reader import read_backlog
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.topics import TransactionalPublisher, await_markers

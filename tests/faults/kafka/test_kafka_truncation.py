@@ -12,14 +12,14 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from kdi_assets.dev.broker import Broker
-from kdi_assets.drain.plan_errors import BrokerEndBelowPosition, TopicTruncated
-from kdi_assets.monitoring.backlog_reader import read_backlog
-from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.replay.replay_dates import replay_dates
-from kdi_assets.replay.replay_letters import discard_letters
+from kdi_assets.documents.model.stream import Cluster, TopicPartition
+from kdi_assets.operate.monitoring.backlog_reader import read_backlog
 from kdi_assets.settings import Settings
-from kdi_assets.stream.stream import Cluster, TopicPartition
+from kdi_assets.streams.drain.plan_errors import BrokerEndBelowPosition, TopicTruncated
+from kdi_assets.streams.replay.replay_dates import replay_dates
+from kdi_assets.streams.replay.replay_letters import discard_letters
+from kdi_assets.streams.resolve.errors import NothingToResolve
+from kdi_assets.tools.local.broker import Broker
 from tests.conftest import quick_broker
 from tests.driven import DrivenStream
 from tests.faults.topics import stream_over

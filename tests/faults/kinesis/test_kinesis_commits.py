@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.delta import single_commit
 from kdi_assets.delta import transaction as delta_transaction
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.drain.errors import AnotherDrainActive, DeadLettersReplaced
-from kdi_assets.drain.report import DrainReport
-from kdi_assets.sources.kinesis.errors import ConsumerTaken
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.messages.kinesis.errors import ConsumerTaken
+from kdi_assets.streams.drain.errors import AnotherDrainActive, DeadLettersReplaced
+from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.driven import Once
 from tests.faults.race import drain_at_once
 from tests.kinesis.drains import EFO, POLLING, Crash, Put, crash_at

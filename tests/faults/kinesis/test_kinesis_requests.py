@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.dev.kinesis.server import KinesisServer
 from kdi_assets.errors import Transient
+from kdi_assets.messages.kinesis import client
+from kdi_assets.messages.kinesis.errors import KinesisUnanswered
 from kdi_assets.runtime.threads import start_in_thread
-from kdi_assets.sources.kinesis import client
-from kdi_assets.sources.kinesis.errors import KinesisUnanswered
+from kdi_assets.tools.local.kinesis.faults import Fault
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.faults.kinesis.failing_requests import KINDS, OPERATIONS
 from tests.kinesis.drains import EFO, POLLING, Put
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.sources.kinesis.shards import id_of
+from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.tools.local.kinesis.faults import Fault
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.driven import Once
 from tests.kinesis.drains import EFO, HOUR, NEVER_NEAR_MS, POLLING, Crash, Put, crash_at, meanwhile
 from tests.oracle import read_back

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.drain.plan_errors import TopicPartitionVanished, TopicRecreated
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.sources.kinesis.errors import ShardTrimmed
+from kdi_assets.messages.kinesis.errors import ShardTrimmed
+from kdi_assets.streams.drain.plan_errors import TopicPartitionVanished, TopicRecreated
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.driven import Once
 from tests.kinesis.drains import EFO, HOUR, NEVER_NEAR_MS, POLLING, Crash, Put, crash_at, meanwhile
 

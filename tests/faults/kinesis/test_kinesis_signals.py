@@ -9,9 +9,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import Transient
+from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.faults.conftest import DoomedFactory
 from tests.faults.doomed_drain import COMMIT_CHECKED, Doomed
 from tests.kinesis.drains import EFO, NEVER_NEAR_MS, POLLING, Put, meanwhile

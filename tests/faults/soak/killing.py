@@ -15,7 +15,7 @@ import psutil
 from dagster import DagsterInstance
 
 from kdi_assets.components.names import pool, table_key
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.model.stream import Stream
 from tests.faults.soak.site import STARTED_SECONDS, Load, System, wait_for
 from tests.oracle import assert_each_offset_once, read_back
 

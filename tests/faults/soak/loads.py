@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from kdi_assets.dev.generator import Traffic, WebRequests
+from kdi_assets.tools.local.generator import Traffic, WebRequests
 from tests.faults.soak.site import STARTED_SECONDS, Load, System, wait_for
 
 STREAMS, RATE = 5, 200.0

@@ -15,13 +15,13 @@ from unittest.mock import patch
 import psutil
 from confluent_kafka.admin import NewTopic
 
-from kdi_assets.config.loader import load_streams
 from kdi_assets.delta.log import TableLog
-from kdi_assets.dev.broker import JVM_OPTIONS, Broker, start_broker
-from kdi_assets.dev.generator import Traffic, WebRequests
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.monitoring.backlog_reader import read_backlogs
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.documents.loading.loader import load_streams
+from kdi_assets.documents.model.stream import Cluster, Stream
+from kdi_assets.operate.monitoring.backlog_reader import read_backlogs
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.tools.local.broker import JVM_OPTIONS, Broker, start_broker
+from kdi_assets.tools.local.generator import Traffic, WebRequests
 from tests.conftest import CHECKOUT
 from tests.deployment.deployed import Deployment, running_postgres
 from tests.driven import web_requests_document

@@ -17,9 +17,9 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.dev.s3_server import S3Server, start_s3_server
 from kdi_assets.runtime.processes import Child
 from kdi_assets.settings import Settings
+from kdi_assets.tools.local.s3_server import S3Server, start_s3_server
 from tests.faults.s3_proxy import Fault, Request, proxy_to
 
 DELTAS_STORE = "io.delta.storage.S3SingleDriverLogStore"

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from kdi_assets.dev.broker import QUICK_START
 from kdi_assets.settings import Settings
+from kdi_assets.tools.local.broker import QUICK_START
 
 CLASS_PATH = "spark.driver.extraClassPath"
 PAUSE_SECONDS = 1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -10,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from kdi_assets.dev.s3_server import S3Server
-from tests.faults.s3_proxy import Fault, Request, S3Proxy, proxy_to
+from kdi_assets.tools.local.s3_server import S3Server
+from tests.faults.s3_proxy import Fault, Request, S3Proxy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,14 +52,6 @@ class Log:
         """Whether the commit is there."""
         listed = self._client.list_objects_v2(Bucket=self._bucket, Prefix=f"lake/{COMMIT}")
         return bool(listed["KeyCount"])
-
-
-@pytest.fixture
-def proxy(s3_lake: str, s3_server: S3Server, spark: SparkSession) -> Iterator[S3Proxy]:
-    """A proxy between Spark and the bucket."""
-    with proxy_to(s3_server.port) as proxy:
-        spark.sparkContext._jsc.hadoopConfiguration().set("fs.s3a.endpoint", proxy.endpoint)
-        yield proxy
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.dev.s3_server import S3Server
 from kdi_assets.settings import Settings
+from kdi_assets.tools.local.s3_server import S3Server
 from tests.faults.storage.s3_race import DELTAS_STORE, Race, run
 
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pytest
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.dev.s3_server import S3Server
-from kdi_assets.drain.spark_errors import StorageForbids
 from kdi_assets.errors import Transient
+from kdi_assets.streams.spark_errors import StorageForbids
 from tests.conftest import DrivenFactory
 from tests.faults import others
-from tests.faults.s3_proxy import Fault, RandomFaults, Request, S3Proxy, proxy_to
+from tests.faults.s3_proxy import Fault, RandomFaults, Request, S3Proxy
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 FAILS = pytest.mark.scenario("storage fails, throttles, is slow")
 FULL = pytest.mark.scenario("disk full, storage read-only")
@@ -36,14 +35,6 @@ LOG = r"GET .*_delta_log"
 def lake(s3_lake: str) -> str:
     """The lake of these tests' streams."""
     return s3_lake
-
-
-@pytest.fixture
-def proxy(s3_lake: str, s3_server: S3Server, spark: SparkSession) -> Iterator[S3Proxy]:
-    """A proxy between Spark and the bucket; delta-rs goes to the bucket itself."""
-    with proxy_to(s3_server.port) as proxy:
-        spark.sparkContext._jsc.hadoopConfiguration().set("fs.s3a.endpoint", proxy.endpoint)
-        yield proxy
 
 
 def meets(fault: Fault, pattern: str, *, times: int = 1_000_000) -> Callable[[Request], Fault]:

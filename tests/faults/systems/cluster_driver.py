@@ -10,20 +10,20 @@ from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.audit.audit import AuditReport, audit
-from kdi_assets.audit.source_comparison import Comparison, compare
-from kdi_assets.dev.broker import QUICK_START
-from kdi_assets.drain.drain import drain
-from kdi_assets.drain.report import DrainReport
-from kdi_assets.drain.rules.judge import judge
-from kdi_assets.drain.rules.records import stream_decoder
-from kdi_assets.drain.rules.tally import Counts, PassTally
+from kdi_assets.documents.model.stream import OffsetRange, Stream
 from kdi_assets.errors import KdiError
+from kdi_assets.messages.kafka.reader import read_ranges
+from kdi_assets.messages.kafka.topic import read_topic
 from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
-from kdi_assets.sources.kafka.reader import read_ranges
-from kdi_assets.sources.kafka.topic import read_topic
-from kdi_assets.stream.stream import OffsetRange, Stream
+from kdi_assets.streams.audit.audit import AuditReport, audit
+from kdi_assets.streams.audit.source_comparison import Comparison, compare
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.streams.rules.judge import judge
+from kdi_assets.streams.rules.records import stream_decoder
+from kdi_assets.streams.rules.tally import Counts, PassTally
+from kdi_assets.tools.local.broker import QUICK_START
 from tests.driven import DrivenStream
 from tests.faults.doomed_drain import processes
 
@@ -121,8 +121,8 @@ def _serve(
 ) -> None:
     import traceback
 
+    from kdi_assets.messages.kafka import reader
     from kdi_assets.runtime.spark_jvm import stop_spark
-    from kdi_assets.sources.kafka import reader
 
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ.update({**JVM_OPTIONS, **environment})
@@ -188,7 +188,7 @@ def seen_by_executors(paths: Sequence[str], *, session: Callable[[], SparkSessio
         found = [path for path in paths if os.path.exists(path)]
         found += [name for name in os.environ if name.startswith("KDI_")]
         try:
-            importlib.import_module("kdi_assets.formats.framing")
+            importlib.import_module("kdi_assets.messages.formats.framing")
             found.append("kdi_assets")
         except ImportError:
             pass  # an answer too: it does not find this package

@@ -26,12 +26,12 @@ from dagster._core.workspace.load_target import GrpcServerTarget
 from dagster._daemon.sensor import _submit_run_request, execute_sensor_iteration
 
 from kdi_assets.components.names import identifier, table_key
-from kdi_assets.dev.broker import free_port
-from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.documents.model.stream import Cluster
+from kdi_assets.operate.monitoring.backlog_reader import read_backlog
 from kdi_assets.runtime.processes import Child
 from kdi_assets.sensors.policy import Due
 from kdi_assets.sensors.requests import run_requests
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.tools.local.broker import free_port
 from tests.conftest import CHECKOUT
 from tests.driven import DrivenStream
 from tests.faults.doomed_drain import in_a_process

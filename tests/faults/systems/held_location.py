@@ -14,14 +14,14 @@ from typing import Any
 
 import dagster as dg
 
-from kdi_assets.audit.audit import audit
 from kdi_assets.components.table_asset import table_asset
-from kdi_assets.drain.drain import drain
-from kdi_assets.drain.report import DrainReport
-from kdi_assets.monitoring.backlog_reader import Backlog, read_backlogs
+from kdi_assets.documents.model.stream import Cluster, DrainWhen, Stream
+from kdi_assets.operate.monitoring.backlog_reader import Backlog, read_backlogs
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors.lag import lag_sensor
-from kdi_assets.stream.stream import Cluster, DrainWhen, Stream
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.drain.report import DrainReport
 from tests.driven import web_requests
 from tests.waiting import wait_until
 

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.dev.s3_server import S3Server
-from kdi_assets.drain.drain import drain
-from kdi_assets.drain.report import DrainReport
-from kdi_assets.drain.spark_errors import ReadOrWriteFailed, WorkerPythonUnfit
+from kdi_assets.documents.model.message_format import AvroContainer, Format, Json, Protobuf, SchemaFile
+from kdi_assets.documents.model.message_rules import DeadLetterLimit
+from kdi_assets.documents.model.stream import Cluster, OffsetRange
 from kdi_assets.errors import Transient
-from kdi_assets.replay.replay_letters import replay_letters
+from kdi_assets.messages.coordinates import digest_of
 from kdi_assets.runtime.errors import LakeNotShared
 from kdi_assets.settings import Settings
-from kdi_assets.sources.coordinates import digest_of
-from kdi_assets.stream.message_format import AvroContainer, Format, Json, Protobuf, SchemaFile
-from kdi_assets.stream.message_rules import DeadLetterLimit
-from kdi_assets.stream.stream import Cluster, OffsetRange
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.streams.replay.replay_letters import replay_letters
+from kdi_assets.streams.spark_errors import ReadOrWriteFailed, WorkerPythonUnfit
+from kdi_assets.tools.local.s3_server import S3Server
 from tests.conftest import CHECKOUT, TopicFactory, also_on_s3
 from tests.deployment.standalone import Standalone
 from tests.driven import AS_DECODED, web_requests

@@ -17,13 +17,13 @@ from dagster._grpc.client import DEFAULT_SENSOR_GRPC_TIMEOUT
 from pyspark.sql import SparkSession
 
 from kdi_assets.components.table_asset import stream_definitions
-from kdi_assets.dev.broker import Broker
-from kdi_assets.monitoring.backlog_reader import read_backlogs
+from kdi_assets.documents.model.stream import Cluster, Stream
+from kdi_assets.messages.kafka import topic as kafka
+from kdi_assets.messages.source import REQUEST_SECONDS
+from kdi_assets.operate.monitoring.backlog_reader import read_backlogs
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors.lag import lag_sensor
-from kdi_assets.sources.kafka import topic as kafka
-from kdi_assets.sources.source import REQUEST_SECONDS
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.tools.local.broker import Broker
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.systems.dagster_site import (

@@ -20,13 +20,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from dagster import DagsterInstance
 
 from kdi_assets.components.names import table_key
-from kdi_assets.config.loader import load_streams
-from kdi_assets.dev.broker import Broker
+from kdi_assets.documents.loading.loader import load_streams
 from kdi_assets.runtime.driver.control import DriverAddress, address_file
+from kdi_assets.tools.local.broker import Broker
 from tests.deployment.deployed import METRICS, WEBSERVER, Deployment, running_postgres
+from tests.deployment.installed import install
 from tests.driven import DrivenStream, web_requests_document
 from tests.faults.warm_driver import JVM_OPTIONS, stopped
-from tests.installed import install
 from tests.kafka_log import Publisher
 from tests.oracle import Found
 from tests.waiting import wait_until

@@ -10,7 +10,7 @@ import typer
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from kdi_assets.cli.check import check
+from kdi_assets.cli.documents.check import check
 from kdi_assets.settings import Settings
 
 DOCUMENTS = """type: kdi_assets.components.KafkaCluster
@@ -167,8 +167,8 @@ def test_names_that_delta_stores_by_column_mapping_are_no_mistake(tmp_path: Path
 
 
 def test_columns_are_traced_to_the_upstream_tables(lake: str, spark: SparkSession) -> None:
-    from kdi_assets.monitoring.refined_lineage import refined_lineage
-    from kdi_assets.refine.refine import refine
+    from kdi_assets.follow.refine.refine import refine
+    from kdi_assets.operate.monitoring.refined_lineage import refined_lineage
     from tests.refined import Lakeside, refined_table
 
     side = Lakeside(spark, lake)

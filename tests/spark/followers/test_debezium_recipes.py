@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.scaffold.changes import SEQUENCES
-from kdi_assets.scaffold.connect_schema import decimal_of, read_value
+from kdi_assets.tools.scaffold.changes import SEQUENCES
+from kdi_assets.tools.scaffold.connect_schema import decimal_of, read_value
 from tests.conftest import CHECKOUT
 from tests.formats.sampled import proposed, read_back, text_of
 from tests.refined import Lakeside, refined_table

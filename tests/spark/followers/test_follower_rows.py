@@ -6,11 +6,11 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kdi_assets.monitoring.follower_rows import read_follower_rows, watched_tables
-from kdi_assets.monitoring.status_row import freshness_level
-from kdi_assets.serve.postgres.embedded import FOLDER, start_postgres
-from kdi_assets.serve.serve import serve
-from kdi_assets.stream.served_table import DuckDb, Postgres, ServedTableSpec
+from kdi_assets.documents.model.served_table import DuckDb, Postgres, ServedTableSpec
+from kdi_assets.follow.serve.postgres.embedded import FOLDER, start_postgres
+from kdi_assets.follow.serve.serve import serve
+from kdi_assets.operate.monitoring.follower_rows import read_follower_rows, watched_tables
+from kdi_assets.operate.monitoring.status_row import freshness_level
 from tests.refined import Lakeside, refined_table
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import pytest
 
 from kdi_assets.delta.errors import TableUnreadable
 from kdi_assets.delta.log import TableLog
-from kdi_assets.refine.consumer import new_rows
-from kdi_assets.refine.errors import AnotherRefinementActive
-from kdi_assets.serve.errors import AnotherServerActive
+from kdi_assets.follow.refine.consumer import new_rows
+from kdi_assets.follow.refine.errors import AnotherRefinementActive
+from kdi_assets.follow.serve.errors import AnotherServerActive
 from tests.refined import Lakeside, refined_table
 from tests.tables.served import Copy
 

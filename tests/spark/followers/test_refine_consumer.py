@@ -8,20 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.refine import consumer
-from kdi_assets.refine.consumer import NewRows, new_rows
-from kdi_assets.refine.consumer_errors import (
+from kdi_assets.follow.refine import consumer
+from kdi_assets.follow.refine.consumer import NewRows, new_rows
+from kdi_assets.follow.refine.consumer_errors import (
     NotPartitionedByDate,
     OtherColumns,
     RowsAppendedAgain,
     RowsOfOtherConsumer,
     RowsOfOtherDates,
 )
-from kdi_assets.refine.errors import (
-    RefiningFailed,
-    UpstreamGone,
-    UpstreamMissing,
-)
+from kdi_assets.follow.refine.errors import RefiningFailed, UpstreamGone, UpstreamMissing
 from tests.refined import Lakeside
 
 if TYPE_CHECKING:

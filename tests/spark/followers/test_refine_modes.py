@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.errors import Terminal
-from kdi_assets.refine import inputs
-from kdi_assets.refine.errors import DatesMoved
-from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.follow.refine import inputs
+from kdi_assets.follow.refine.errors import DatesMoved
 from tests.refined import Lakeside, refined_table
 
 D1, D2, D3 = date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3)

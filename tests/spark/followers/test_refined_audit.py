@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.refine.audit import RefinedAudit, audit_refined
-from kdi_assets.stream.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.follow.refine.audit.audit import RefinedAudit, audit_refined
 from tests.interpreted import interpreting
 from tests.refined import COPY, Lakeside, refined_table
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from kdi_assets.monitoring.refined_history import refined_history
+from kdi_assets.operate.monitoring.refined_history import refined_history
 from tests.refined import D1, D2, FIRST, MORE, SUMS, Lakeside, refined_table
 
 DATED = refined_table(

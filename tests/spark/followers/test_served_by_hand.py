@@ -7,13 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.serve.errors import (
-    DatabaseBusy,
-    RowsDisagree,
-    RowSecurityOn,
-    TableAlteredByHand,
-    TableNotOurs,
-)
+from kdi_assets.follow.serve.errors import DatabaseBusy, RowsDisagree, RowSecurityOn, TableAlteredByHand, TableNotOurs
 from tests.interpreted import interpreting
 from tests.tables.served import ServedDelta, on_reaching
 
@@ -90,7 +84,7 @@ def test_a_table_that_another_session_locks_is_served_later(numbers: ServedDelta
         numbers.sql("DELETE FROM {t} WHERE id < 60")
         theirs.execute("LOCK TABLE test.numbers IN SHARE MODE")
         with pytest.raises(DatabaseBusy, match="lock timeout"), pytest.MonkeyPatch.context() as patch:
-            patch.setattr("kdi_assets.serve.postgres.connection.LOCK_MILLISECONDS", 100)
+            patch.setattr("kdi_assets.follow.serve.postgres.connection.LOCK_MILLISECONDS", 100)
             numbers.serve()
 
     numbers.serve()

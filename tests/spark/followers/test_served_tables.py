@@ -12,8 +12,9 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
+from kdi_assets.documents.model.served_table import Postgres
 from kdi_assets.errors import KdiError
-from kdi_assets.serve.errors import (
+from kdi_assets.follow.serve.errors import (
     AnotherServerActive,
     ColumnNotServed,
     DatabaseRefuses,
@@ -23,7 +24,6 @@ from kdi_assets.serve.errors import (
     RowsDisagree,
     ValueNotStorable,
 )
-from kdi_assets.stream.served_table import Postgres
 from tests.interpreted import interpreting
 from tests.tables.served import ROWS, ServedDelta, on_reaching, running_server
 
@@ -395,7 +395,7 @@ def test_an_attempt_whose_connection_ends_publishes_nothing_and_the_next_one_cle
 
 
 def test_a_database_that_is_down_is_transient_and_caught_up_later(spark: SparkSession, lake: str) -> None:
-    from kdi_assets.serve.postgres.embedded import start_postgres
+    from kdi_assets.follow.serve.postgres.embedded import start_postgres
 
     with running_server() as server:
         numbers = ServedDelta.create(spark, lake, server.url)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.rules.verdict import DEAD_LETTER, FILTERED
-from kdi_assets.formats.avro.decoder import why_refused
-from kdi_assets.formats.avro.schema_text import canonical_form
-from kdi_assets.ledger.entry import FieldCounts
-from kdi_assets.stream.message_format import AvroContainer, SchemaFile
-from kdi_assets.stream.message_rules import Expectation, Mask
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.model.message_format import AvroContainer, SchemaFile
+from kdi_assets.documents.model.message_rules import Expectation, Mask
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.messages.formats.avro.decoder import why_refused
+from kdi_assets.messages.formats.avro.schema_text import canonical_form
+from kdi_assets.streams.ledger.entry import FieldCounts
+from kdi_assets.streams.rules.verdict import DEAD_LETTER, FILTERED
 from tests.formats.avro_bytes import COMPRESS, SYNC, container, datum, long
 from tests.judged import Judged, judged, stream_of
 

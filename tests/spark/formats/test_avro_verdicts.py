@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.rules.errors import ShapeMistake
-from kdi_assets.drain.rules.shape import analyse
-from kdi_assets.stream.message_format import Avro, AvroContainer, AvroSingleObject, Format, SchemaFile
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.documents.model.message_format import Avro, AvroContainer, AvroSingleObject, Format, SchemaFile
+from kdi_assets.documents.model.stream import Cluster, Stream
+from kdi_assets.streams.rules.errors import ShapeMistake
+from kdi_assets.streams.rules.shape import analyse
 from tests.formats.avro_bytes import datum, long, single_object
 from tests.formats.verdicts import Verdict, Verdicts, verdicts_of
 

@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType
 
-from kdi_assets.drain.rules.errors import ShapeMistake
-from kdi_assets.drain.rules.shape import analyse
-from kdi_assets.drain.rules.table_schema import widened, widens
-from kdi_assets.drain.rules.tally import NAMED
-from kdi_assets.stream.message_format import Csv, Text
-from kdi_assets.stream.message_rules import Contract, Expectation, Mask
+from kdi_assets.documents.model.message_format import Csv, Text
+from kdi_assets.documents.model.message_rules import Contract, Expectation, Mask
+from kdi_assets.streams.rules.errors import ShapeMistake
+from kdi_assets.streams.rules.shape import analyse
+from kdi_assets.streams.rules.table.table_schema import widened, widens
+from kdi_assets.streams.rules.tally import NAMED
 from tests.judged import Judged, judged, stream_of
 
 DDL = (

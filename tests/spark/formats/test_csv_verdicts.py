@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.stream.message_format import Csv
+from kdi_assets.documents.model.message_format import Csv
 from tests.formats.verdicts import Verdict, verdicts_of
 
 pytestmark = pytest.mark.core

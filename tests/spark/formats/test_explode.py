@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.rules.errors import ShapeMistake
-from kdi_assets.drain.rules.shape import analyse
-from kdi_assets.drain.rules.verdict import DEAD_LETTER, FILTERED, TOMBSTONE
-from kdi_assets.stream.message_format import Text
-from kdi_assets.stream.message_rules import Expectation, Explode, Mask
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.model.message_format import Text
+from kdi_assets.documents.model.message_rules import Expectation, Explode, Mask
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.streams.rules.errors import ShapeMistake
+from kdi_assets.streams.rules.shape import analyse
+from kdi_assets.streams.rules.verdict import DEAD_LETTER, FILTERED, TOMBSTONE
 from tests.judged import Judged, judged, stream_of
 
 RECORD = (

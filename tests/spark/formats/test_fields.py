@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.rules.errors import ShapeMistake
-from kdi_assets.drain.rules.shape import analyse
-from kdi_assets.stream.message_format import Avro, Json, Protobuf, SchemaFile
-from kdi_assets.stream.message_rules import Contract, FieldUse, Mask
+from kdi_assets.documents.model.message_format import Avro, Json, Protobuf, SchemaFile
+from kdi_assets.documents.model.message_rules import Contract, FieldUse, Mask
+from kdi_assets.streams.rules.errors import ShapeMistake
+from kdi_assets.streams.rules.shape import analyse
 from tests.formats.avro_bytes import datum
 from tests.formats.protobuf_messages import descriptors, message_class
 from tests.judged import Judged, judged, stream_of

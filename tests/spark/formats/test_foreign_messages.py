@@ -9,11 +9,8 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.formats import stream_decoder
-from kdi_assets.formats.registry.schema import Schema, Version
-from kdi_assets.formats.registry.schemas import KnownSchemas
-from kdi_assets.stream.connections import Registry
-from kdi_assets.stream.message_format import (
+from kdi_assets.documents.model.connections.connections import Registry
+from kdi_assets.documents.model.message_format import (
     Avro,
     Csv,
     Format,
@@ -24,6 +21,9 @@ from kdi_assets.stream.message_format import (
     SchemaFile,
     Text,
 )
+from kdi_assets.messages.formats import stream_decoder
+from kdi_assets.messages.formats.registry.schema import Schema, Version
+from kdi_assets.messages.formats.registry.schemas import KnownSchemas
 from tests.formats.avro_bytes import datum
 from tests.formats.foreign import GLUE_FRAMED, VERSION, ZSTD
 from tests.formats.framed import framed

@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.rules.judge import judge
-from kdi_assets.drain.rules.records import stream_decoder
-from kdi_assets.drain.rules.tally import PassTally
-from kdi_assets.sources.source import MESSAGES_DDL
-from kdi_assets.stream.message_format import (
+from kdi_assets.documents.model.message_format import (
     Avro,
     AvroSingleObject,
     Csv,
@@ -24,8 +20,12 @@ from kdi_assets.stream.message_format import (
     RegistrySchemas,
     SchemaFile,
 )
-from kdi_assets.stream.message_rules import Explode
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.documents.model.message_rules import Explode
+from kdi_assets.documents.model.stream import Cluster
+from kdi_assets.messages.source import MESSAGES_DDL
+from kdi_assets.streams.rules.judge import judge
+from kdi_assets.streams.rules.records import stream_decoder
+from kdi_assets.streams.rules.tally import PassTally
 from tests.driven import web_requests
 from tests.formats.fake_registry import fake_registry
 from tests.formats.protobuf_messages import descriptors

@@ -6,8 +6,8 @@ from typing import Any
 
 from pyspark.sql import Row, SparkSession
 
-from kdi_assets.drain.rules.records import stream_decoder
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, RECORD
+from kdi_assets.messages.formats.decoder import DECODED, DOCUMENT, RECORD
+from kdi_assets.streams.rules.records import stream_decoder
 from tests.formats.json_judge import DDL, Refused, judged, messages
 from tests.judged import stream_of
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.rules.errors import MaskSecretMissing, ShapeMistake
-from kdi_assets.drain.rules.shape import analyse
-from kdi_assets.stream.message_format import Bytes, Csv
-from kdi_assets.stream.message_rules import Mask
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.model.message_format import Bytes, Csv
+from kdi_assets.documents.model.message_rules import Mask
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.streams.rules.errors import MaskSecretMissing, ShapeMistake
+from kdi_assets.streams.rules.shape import analyse
 from tests.judged import Judged, Message, judged, stream_of
 
 SECRET = "pepper, and more of it than a block of SHA-256 has, so that it is hashed itself before it is used"

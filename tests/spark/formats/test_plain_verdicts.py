@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.rules.errors import ShapeMistake
-from kdi_assets.drain.rules.shape import analyse
-from kdi_assets.formats import stream_decoder
-from kdi_assets.stream.message_format import Bytes, Compression, Envelope, Json, Text
+from kdi_assets.documents.model.message_format import Bytes, Compression, Envelope, Json, Text
+from kdi_assets.messages.formats import stream_decoder
+from kdi_assets.streams.rules.errors import ShapeMistake
+from kdi_assets.streams.rules.shape import analyse
 from tests.formats.verdicts import Verdict, verdicts_of
 from tests.judged import Message, judged, stream_of
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from kdi_assets.drain.rules.contract import ContractRule
-from kdi_assets.drain.rules.errors import UnknownFieldsFound
-from kdi_assets.drain.rules.records import stream_decoder
-from kdi_assets.formats.stream_decoder import decoder_of
-from kdi_assets.stream.message_format import Protobuf
-from kdi_assets.stream.message_rules import Contract
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.documents.model.message_format import Protobuf
+from kdi_assets.documents.model.message_rules import Contract
+from kdi_assets.documents.model.stream import Cluster, Stream
+from kdi_assets.messages.formats.stream_decoder import decoder_of
+from kdi_assets.streams.rules.contract import ContractRule
+from kdi_assets.streams.rules.errors import UnknownFieldsFound
+from kdi_assets.streams.rules.records import stream_decoder
 from tests.formats.protobuf_messages import SHOP, descriptors, message_class, random_message, read_row, said
 from tests.formats.verdicts import Verdict, verdicts_of
 from tests.formats.wire import of, varint

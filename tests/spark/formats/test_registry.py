@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.formats.avro.schema_text import in_one_text
-from kdi_assets.formats.framing import Frame, split_frame, with_frame
-from kdi_assets.formats.registry.schema import Referenced, Schema
+from kdi_assets.messages.formats.avro.schema_text import in_one_text
+from kdi_assets.messages.formats.framing import Frame, split_frame, with_frame
+from kdi_assets.messages.formats.registry.schema import Referenced, Schema
 from tests.formats.framed import FRAMES
 
 CENTS = {"name": "cents", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}}

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.rules.errors import ShapeMistake
-from kdi_assets.drain.rules.shape import analyse
-from kdi_assets.drain.rules.verdict import TOMBSTONE
-from kdi_assets.stream.message_format import Bytes, Csv, Text
-from kdi_assets.stream.message_rules import Expectation
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.model.message_format import Bytes, Csv, Text
+from kdi_assets.documents.model.message_rules import Expectation
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.streams.rules.errors import ShapeMistake
+from kdi_assets.streams.rules.shape import analyse
+from kdi_assets.streams.rules.verdict import TOMBSTONE
 from tests.judged import Message, judged, stream_of
 
 PEOPLE = stream_of(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.rules.records import stream_decoder
-from kdi_assets.formats.decoder import DECODED, PATHS, UNKNOWN
+from kdi_assets.messages.formats.decoder import DECODED, PATHS, UNKNOWN
+from kdi_assets.streams.rules.records import stream_decoder
 from tests.formats import odd_json
 from tests.judged import stream_of
 

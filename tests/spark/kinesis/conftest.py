@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kdi_assets.dev.kinesis.server import KinesisServer
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.endpoint import kinesis_of_environment
 
 

@@ -11,21 +11,21 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from kdi_assets.audit.audit import audit
-from kdi_assets.audit.source_comparison import Comparison, compare
-from kdi_assets.cli.peek import peek_at
-from kdi_assets.cli.peeked_ranges import Wanted, searched
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.drain.spark_errors import WorkerPythonUnfit
-from kdi_assets.replay.replay_dates import replay_dates
-from kdi_assets.replay.report import MessagesGone, ReplayReport
-from kdi_assets.sources.kinesis import again, capture, source
-from kdi_assets.sources.kinesis.client import reader_access
-from kdi_assets.sources.kinesis.errors import SpanDiffers, SpanTrimmed
-from kdi_assets.sources.kinesis.look import Ahead, look_ahead
-from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.stream.kinesis_stream import Consumer, KinesisStream
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.cli.streams.peek import peek_at
+from kdi_assets.cli.streams.peeked_ranges import Wanted, searched
+from kdi_assets.documents.model.kinesis_stream import Consumer, KinesisStream
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.messages.kinesis import again, capture, source
+from kdi_assets.messages.kinesis.client import reader_access
+from kdi_assets.messages.kinesis.errors import SpanDiffers, SpanTrimmed
+from kdi_assets.messages.kinesis.look import Ahead, look_ahead
+from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.audit.source_comparison import Comparison, compare
+from kdi_assets.streams.replay.replay_dates import replay_dates
+from kdi_assets.streams.replay.report import MessagesGone, ReplayReport
+from kdi_assets.streams.spark_errors import WorkerPythonUnfit
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import HOUR, Put
 from tests.kinesis.wrong_readers import beginning_after, skipping
 from tests.oracle import read_back

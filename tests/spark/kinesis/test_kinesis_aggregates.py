@@ -12,27 +12,29 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from google.protobuf.message import DecodeError
 from pyspark.sql import SparkSession
 
-from kdi_assets.audit.audit import audit
-from kdi_assets.audit.source_comparison import compare
-from kdi_assets.dev.kinesis.aggregates import to_aggregate
-from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.drain.errors import UnexplainedGap
-from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
-from kdi_assets.replay.replay_dates import replay_dates
-from kdi_assets.replay.replay_letters import replay_letters
-from kdi_assets.sources.bookmarks import Bookmark
-from kdi_assets.sources.kinesis import source
-from kdi_assets.sources.kinesis.capture import captured
-from kdi_assets.sources.kinesis.client import digest_of
-from kdi_assets.sources.kinesis.errors import SeamOpen
-from kdi_assets.sources.kinesis.reader import ShardStart
-from kdi_assets.sources.kinesis.shards import ListedShard, list_shards
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark
+from kdi_assets.messages.kinesis import source
+from kdi_assets.messages.kinesis.capture import captured
+from kdi_assets.messages.kinesis.client import digest_of
+from kdi_assets.messages.kinesis.errors import SeamOpen
+from kdi_assets.messages.kinesis.reader import ShardStart
+from kdi_assets.messages.kinesis.shards import ListedShard, list_shards
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.audit.source_comparison import compare
+from kdi_assets.streams.drain.errors import UnexplainedGap
+from kdi_assets.streams.replay.dead_letter_filter import DeadLetterFilter
+from kdi_assets.streams.replay.replay_dates import replay_dates
+from kdi_assets.streams.replay.replay_letters import replay_letters
+from kdi_assets.tools.local.kinesis.aggregates import to_aggregate
+from kdi_assets.tools.local.kinesis.faults import Fault
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import Crash, Put, crash_at
 from tests.kinesis.endpoint import HASH_KEYS, kinesis_client
 from tests.kinesis.kpl import MAGIC, UserRecord, aggregate_of, aggregated, hash_key, parse_aggregate, sealed
@@ -107,6 +109,24 @@ def test_each_user_record_is_a_row_once_with_its_own_key(spark: SparkSession, la
     (mark,) = last.bookmarks.values()
     assert mark.digest == digest_of(b"any", more[-1]), "that of the whole record, as the second client sees it"
     assert audit(orders.stream, lake=lake, session=lambda: spark).complete
+
+
+def test_sequence_numbers_are_written_without_a_dictionary(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    """Purpose: to build one, and to throw it away, takes more CPU than all other columns of a row.
+    Procedure: drain an aggregate; its user records have one sequence number, and Parquet would keep a dictionary.
+    """
+    orders = Producer(spark, lake, server, shards=1)
+    orders.send(aggregate_of(*orders.users(40)))
+
+    orders.drain()
+
+    (file,) = DeltaTable(orders.stream.table_uri(lake)).file_uris()
+    written = pq.read_metadata(file).row_group(0)
+    columns = {c["path_in_schema"]: c for c in (written.column(n).to_dict() for n in range(written.num_columns))}
+    assert not columns["kinesis.sequence_number"]["has_dictionary_page"]
+    assert columns["kinesis.shard_id"]["has_dictionary_page"]
 
 
 @pytest.mark.scenario("Kinesis: records of several user records, large ones")
@@ -347,6 +367,9 @@ def test_records_are_read_as_the_protobuf_library_reads_them(
         ]
         assert found == [(*a, None if b is None else bytes(b), bytes(c), d) for *a, b, c, d in expected]
         assert [row["offset"] for row in rows] == list(range(len(expected)))
+        of_spark = capture.rows.where("stop IS NULL AND coalesce(subsequence_number, 0) = 0")
+        (digest,) = of_spark.selectExpr("bit_xor(xxhash64(sequence_number)) AS digest").collect()[0]
+        assert capture.shards[tp].span.digest == digest
         for at in chance.sample(range(len(expected)), 8):
             around = max(e for e in edges if e <= at), min(e for e in edges if e >= at)
             assert capture.edges({tp: at}) == {tp: around}

@@ -7,10 +7,10 @@ from pathlib import Path
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from kdi_assets.audit.audit import audit
-from kdi_assets.audit.source_comparison import compare
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.sources.kinesis.shards import id_of
+from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.audit.source_comparison import compare
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import Put, described
 
 

@@ -9,10 +9,10 @@ import pytest
 from botocore.exceptions import ClientError
 from pyspark.sql import SparkSession
 
-from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.drain.drain import drain
-from kdi_assets.sources.kinesis.errors import ConsumerGone, ConsumerTaken, NoSuchConsumer
+from kdi_assets.messages.kinesis.errors import ConsumerGone, ConsumerTaken, NoSuchConsumer
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.tools.local.kinesis.faults import Fault
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import EFO, Put, described, meanwhile, reads_on
 
 OURS = "kdi_orders"

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from kdi_assets.audit.audit import audit
-from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.sources.kinesis import capture
-from kdi_assets.sources.kinesis.errors import KinesisRequestRefused, KinesisUnanswered, SeamOpen
-from kdi_assets.sources.kinesis.reader import read_shards
+from kdi_assets.messages.kinesis import capture
+from kdi_assets.messages.kinesis.errors import KinesisRequestRefused, KinesisUnanswered, SeamOpen
+from kdi_assets.messages.kinesis.reader import read_shards
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.tools.local.kinesis.faults import Fault
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import HOUR, Crash, Put, crash_at
 
 FAULTS = {
@@ -84,6 +87,21 @@ def test_requests_that_fail_neither_lose_nor_double_a_record(
     orders.assert_each_record_once()
 
 
+def test_records_of_any_size_are_rows(spark: SparkSession, lake: str, server: KinesisServer) -> None:
+    """Procedure: put texts of which some fit into a piece of the rows on disk, some lie in two, and some in many."""
+    orders = Put(spark, lake, server, shards=1, schema="id bigint, text string")
+    chance = random.Random(1)
+    texts = {i: chance.randbytes(chance.choice([8, 4_000, 30_000, 400_000])).hex() for i in range(60)}
+    for i, text in texts.items():
+        orders.put_value(json.dumps({"id": i, "text": text[chance.randrange(16) :]}).encode(), id_=i)
+
+    orders.drain()
+
+    orders.assert_each_record_once()
+    rows = DeltaTable(orders.stream.table_uri(lake)).to_pyarrow_table(columns=["id", "text"]).to_pylist()
+    assert all(texts[row["id"]].endswith(row["text"]) and row["text"] for row in rows)
+
+
 @pytest.mark.scenario("Kinesis: retention passes a shard's position")
 def test_records_that_were_lost_from_the_disk_and_read_again_from_elsewhere_are_refused(
     spark: SparkSession, lake: str, server: KinesisServer
@@ -106,6 +124,26 @@ def test_records_that_were_lost_from_the_disk_and_read_again_from_elsewhere_are_
         orders.drain(at=lose)
 
     assert not orders.drained()
+
+
+def test_records_that_were_lost_from_the_disk_are_read_again(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    """Procedure: drop a capture before its records are written, and put more into the same shard."""
+    orders = Put(spark, lake, server, shards=1)
+    orders.put(50)
+
+    def lose(point: str) -> None:
+        if point == "before reading" and len(orders.ids) == 50:
+            for held in spark.sparkContext._jsc.getPersistentRDDs().values():
+                held.unpersist()
+            orders.put(5)
+
+    orders.drain(at=lose)
+
+    assert [entry.messages for entry in orders.entries() if entry.kind == "drain"][:1] == [50]
+    orders.drain()
+    orders.assert_each_record_once()
 
 
 @pytest.mark.scenario("Kinesis: requests throttled, failed, cut off, repeated")

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.audit.audit import audit
-from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.drain.drain import drain
+from kdi_assets.documents.model.stream import Stream, TopicPartition
+from kdi_assets.messages.kinesis.shards import id_of
 from kdi_assets.runtime.threads import start_in_thread
-from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.stream.stream import Stream, TopicPartition
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.tools.local.kinesis.faults import Fault
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import EFO, NEVER_NEAR_MS, POLLING, Put, described, meanwhile, reads_on
 from tests.kinesis.endpoint import kinesis_client
 from tests.oracle import entries, read_back

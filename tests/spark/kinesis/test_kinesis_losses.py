@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.audit.audit import audit
-from kdi_assets.audit.source_comparison import compare
 from kdi_assets.delta.transaction import Staged
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.drain.plan_errors import TopicPartitionVanished
-from kdi_assets.ledger.commit import commit, next_entry
-from kdi_assets.ledger.positions import read_ledger
-from kdi_assets.monitoring.commit_history import commit_history
-from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.recovery.resolve import Decision, commit_decision, decide
-from kdi_assets.sources.kinesis.errors import BookmarkDiffers, ShardTrimmed
-from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.sources.of_stream import source_of
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.messages.kinesis.errors import BookmarkDiffers, ShardTrimmed
+from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.messages.of_stream import source_of
+from kdi_assets.operate.monitoring.commit_history import commit_history
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.audit.source_comparison import compare
+from kdi_assets.streams.drain.plan_errors import TopicPartitionVanished
+from kdi_assets.streams.ledger.commit import commit, next_entry
+from kdi_assets.streams.ledger.positions import read_ledger
+from kdi_assets.streams.resolve.errors import NothingToResolve
+from kdi_assets.streams.resolve.resolve import Decision, commit_decision, decide
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import EFO, HOUR, Crash, Put, crash_at
 from tests.oracle import read_back
 

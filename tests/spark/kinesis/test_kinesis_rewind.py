@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.audit.audit import audit
-from kdi_assets.audit.source_comparison import compare
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.recovery.resolve import Decision, commit_decision, decide
-from kdi_assets.sources.kinesis import capture, source
-from kdi_assets.sources.kinesis.errors import ShardTrimmed, SpanDiffers
-from kdi_assets.stream.stream import TopicPartition
-from kdi_assets.upkeep.erase import erase
-from kdi_assets.upkeep.erase_selection import EraseFilter
+from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.messages.kinesis import capture, source
+from kdi_assets.messages.kinesis.errors import ShardTrimmed, SpanDiffers
+from kdi_assets.operate.erase.erase import erase
+from kdi_assets.operate.erase.selection import EraseFilter
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.audit.source_comparison import compare
+from kdi_assets.streams.resolve.errors import NothingToResolve
+from kdi_assets.streams.resolve.resolve import Decision, commit_decision, decide
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import EFO, HOUR, Crash, Put, crash_at
 from tests.kinesis.kpl import UserRecord, aggregate_of
 from tests.kinesis.wrong_readers import beginning_after, skipping

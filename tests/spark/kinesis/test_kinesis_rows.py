@@ -12,20 +12,20 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from kdi_assets.audit.audit import audit
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.drain.drain import drain
-from kdi_assets.monitoring.checks.all_checks import run_check
-from kdi_assets.monitoring.checks.subject import CheckSubject
-from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.recovery.resolve import decide
-from kdi_assets.replay.replay_dates import replay_dates
-from kdi_assets.replay.replay_letters import replay_letters
-from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.stream.message_rules import Contract
-from kdi_assets.stream.stream import TopicPartition
-from kdi_assets.upkeep.erase import erase
-from kdi_assets.upkeep.erase_selection import EraseFilter
+from kdi_assets.documents.model.message_rules import Contract
+from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.operate.erase.erase import erase
+from kdi_assets.operate.erase.selection import EraseFilter
+from kdi_assets.operate.monitoring.checks.all_checks import run_check
+from kdi_assets.operate.monitoring.checks.subject import CheckSubject
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.replay.replay_dates import replay_dates
+from kdi_assets.streams.replay.replay_letters import replay_letters
+from kdi_assets.streams.resolve.errors import NothingToResolve
+from kdi_assets.streams.resolve.resolve import decide
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import Put, described
 from tests.oracle import read_back
 from tests.readers import assert_others_read_tables_of, by_duckdb

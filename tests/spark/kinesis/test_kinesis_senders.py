@@ -16,14 +16,14 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from kdi_assets.audit.audit import audit
-from kdi_assets.config.loader import load_folder
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.drain.drain import drain
-from kdi_assets.refine.errors import OrderUnknown
-from kdi_assets.refine.refine import refine
-from kdi_assets.stream.refined_table import RefinedTableSpec, Upsert
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.loading.loader import load_folder
+from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upsert
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.follow.refine.errors import OrderUnknown
+from kdi_assets.follow.refine.refine import refine
+from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.drain.drain import drain
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.conftest import CHECKOUT
 from tests.documents import written
 from tests.formats.foreign import GLUE_FRAMED, VERSION, ZSTD
@@ -31,8 +31,8 @@ from tests.kinesis.drains import Put
 from tests.kinesis.endpoint import kinesis_client
 from tests.oracle import entries, read_back
 
-PAGE = (CHECKOUT / "docs" / "kinesis.md").read_text().split("## Records as people send them")[1].split("\n## ")[0]
-DOCUMENTS = dict(re.findall(r"^### ([^\n]+)\n.*?^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
+PAGE = (CHECKOUT / "docs" / "kinesis-records.md").read_text()
+DOCUMENTS = dict(re.findall(r"^## ([^\n]+)\n.*?^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
 
 
 class Sender:

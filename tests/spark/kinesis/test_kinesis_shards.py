@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.drain.plan_errors import TopicRecreated
-from kdi_assets.recovery.resolve import commit_decision, decide
-from kdi_assets.sources.kinesis.errors import ShardTrimmed
-from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.messages.kinesis.errors import ShardTrimmed
+from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.streams.drain.plan_errors import TopicRecreated
+from kdi_assets.streams.resolve.resolve import commit_decision, decide
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import HOUR, Put
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.dev.broker import QUICK_START
 from kdi_assets.runtime.archive import archive_name, whole_archive
 from kdi_assets.runtime.java import find_java
 from kdi_assets.settings import Settings
-from kdi_assets.upkeep.rehearsal import make_archive
+from kdi_assets.tools.local.broker import QUICK_START
+from kdi_assets.tools.rehearsal import make_archive
 
 COUNT = """
 from kdi_assets.runtime.spark import open_session

@@ -14,15 +14,15 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from kdi_assets.audit.foreign_changes import deleted_letters
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.dead_letters import append_letters
-from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
-from kdi_assets.ledger.history import LiveHistory
-from kdi_assets.ledger.letters import dead_letters_with_state, letters_without_rows
-from kdi_assets.ledger.letters_view import entries_with_dead_letters, select_sql, view_sql
-from kdi_assets.replay.dead_letter_filter import DeadLetterGroup, groups
-from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.documents.model.stream import Cluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.streams.audit.foreign_changes import deleted_letters
+from kdi_assets.streams.drain.dead_letters import append_letters
+from kdi_assets.streams.ledger.entry import Kind, LedgerEntry, RangeCounts
+from kdi_assets.streams.ledger.history import LiveHistory
+from kdi_assets.streams.ledger.letters import dead_letters_with_state, letters_without_rows
+from kdi_assets.streams.ledger.letters_view import entries_with_dead_letters, select_sql, view_sql
+from kdi_assets.streams.replay.dead_letter_filter import DeadLetterGroup, groups
 
 STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", Cluster("main", "nowhere:1"))
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.upkeep.erase_selection import without_values
+from kdi_assets.operate.erase.selection import without_values
 
 PERSON = "Ada"
 

@@ -9,11 +9,11 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.audit.offsets_in_spark import OffsetCounts, count_offsets, merge_rows_of_messages
-from kdi_assets.ledger.rewrite import MESSAGE
-from kdi_assets.replay.selected_messages import grouped
-from kdi_assets.sources.coordinates import DIGEST_SQL, digest_of
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.messages.coordinates import DIGEST_SQL, digest_of
+from kdi_assets.streams.audit.offsets_in_spark import OffsetCounts, count_offsets, merge_rows_of_messages
+from kdi_assets.streams.ledger.rewrite import MESSAGE
+from kdi_assets.streams.replay.selected_messages import grouped
 
 OLD, NEW = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
 Rows = list[tuple[int, int, int, datetime]]

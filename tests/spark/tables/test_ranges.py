@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.refine.errors import TimeOutOfRange
-from kdi_assets.stream.message_format import Avro, SchemaFile
-from kdi_assets.stream.message_rules import Explode, FieldUse
+from kdi_assets.documents.model.message_format import Avro, SchemaFile
+from kdi_assets.documents.model.message_rules import Explode, FieldUse
+from kdi_assets.follow.refine.errors import TimeOutOfRange
 from tests.formats.avro_bytes import long
 from tests.judged import judged, stream_of
 from tests.refined import D1, Lakeside, refined_table

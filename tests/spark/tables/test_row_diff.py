@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kdi_assets.replay.row_diff import change_counts, change_feed, compare, examples, moved
+from kdi_assets.streams.replay.row_diff import change_counts, change_feed, compare, examples, moved
 from tests.table_by_hand import orders
 
 STREAM = orders()

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.transaction import FileSize, Staged, stage_rows
-from kdi_assets.ledger.commit import commit
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.rewrite import as_deletions, old_rows
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
 from kdi_assets.runtime.spark import changed_settings
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.streams.ledger.commit import commit
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.streams.ledger.rewrite import as_deletions, old_rows
 from tests.table_by_hand import orders
 
 STREAM = orders()

@@ -7,9 +7,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from kdi_assets.drain.rules.table_rows import in_table_form
-from kdi_assets.ledger.dates import day_of
-from kdi_assets.sources.coordinates import coordinates
+from kdi_assets.messages.coordinates import coordinates
+from kdi_assets.streams.ledger.dates import day_of
+from kdi_assets.streams.rules.table.table_rows import in_table_form
 from tests.table_by_hand import orders
 
 STREAM = orders(coordinates="meta.kafka")

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from kdi_assets.drain.rules import tally as tallies
-from kdi_assets.drain.rules.judge import judge, letters_of, to_dead_letters
-from kdi_assets.drain.rules.records import stream_decoder
-from kdi_assets.drain.rules.tally import Counts, PassTally
-from kdi_assets.ledger.entry import BUCKETS_PER_OCTAVE, HIGHEST_BUCKET, LOWEST_BUCKET
-from kdi_assets.sources.coordinates import digest_of
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.messages.coordinates import digest_of
+from kdi_assets.streams.ledger.entry import BUCKETS_PER_OCTAVE, HIGHEST_BUCKET, LOWEST_BUCKET
+from kdi_assets.streams.rules import tally as tallies
+from kdi_assets.streams.rules.judge import judge, letters_of, to_dead_letters
+from kdi_assets.streams.rules.records import stream_decoder
+from kdi_assets.streams.rules.tally import Counts, PassTally
 from tests.judged import stream_of
 
 STREAM = stream_of("id int", date_expression="DATE'2026-03-01'")

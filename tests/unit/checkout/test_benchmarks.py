@@ -29,7 +29,10 @@ def result(run: Run, cpu: float, wall: float = 1.0, **stages: float) -> Result:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A repository with a page and a module that it measures."""
-    for name, text in ((PAGE, f"before\n{BEGIN}\nreplaced\n{END}\nafter\n"), ("kdi_assets/drain/drain.py", "A = 1\n")):
+    for name, text in (
+        (PAGE, f"before\n{BEGIN}\nreplaced\n{END}\nafter\n"),
+        ("kdi_assets/streams/drain/drain.py", "A = 1\n"),
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     git(tmp_path, "init", "--quiet")
@@ -114,7 +117,7 @@ def test_a_page_is_written_between_its_marks_and_old_once_the_code_has_changed(c
     page = (checkout / PAGE).read_text()
     assert page.startswith("before\n") and page.endswith(f"{END}\nafter\n") and "replaced" not in page
 
-    (checkout / "kdi_assets/drain/drain.py").write_text("A = 2\n")
+    (checkout / "kdi_assets/streams/drain/drain.py").write_text("A = 2\n")
     committed(checkout)
     assert "(commits since then: 1)" in age(checkout)
 

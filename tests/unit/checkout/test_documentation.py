@@ -15,9 +15,9 @@ import pytest
 from typer.main import get_command
 
 from kdi_assets.cli.main import app
-from kdi_assets.config.loader import read_streams
-from kdi_assets.monitoring.metrics import names
-from kdi_assets.stream.stream import CheckName
+from kdi_assets.documents.loading.loader import read_streams
+from kdi_assets.documents.model.stream import CheckName
+from kdi_assets.operate.monitoring.metrics import names
 from tests.conftest import CHECKOUT
 
 PAGES = [

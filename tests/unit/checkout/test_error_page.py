@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from kdi_assets.drain.plan_errors import BrokerEndBelowPosition
-from tests.error_page import PAGE, errors, updated
+from kdi_assets.streams.drain.plan_errors import BrokerEndBelowPosition
+from tests.pages.error_page import PAGE, errors, updated
 
 
 def test_the_page_has_what_the_code_says() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.formats.files.names import NamedFiles, named_files
-from kdi_assets.stream.announcement import (
+from kdi_assets.documents.model.announcement import (
     MOST_BYTES,
     AnnouncedFile,
     AnnouncedRange,
@@ -18,7 +17,8 @@ from kdi_assets.stream.announcement import (
     NotAnAnnouncement,
     parse_announcement,
 )
-from kdi_assets.stream.message_format import FileNames, Files, Parquet
+from kdi_assets.documents.model.message_format import FileNames, Files, Parquet
+from kdi_assets.messages.formats.files.names import NamedFiles, named_files
 
 FILES = (
     AnnouncedFile("/lake/t/date=2026-03-01/a.parquet", "2026-03-01", 5, 900, CoordinateBounds((0, 1), (3, 9))),

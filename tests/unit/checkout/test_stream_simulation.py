@@ -14,7 +14,7 @@ from benchmarks.stream_simulation import (
     spread,
     topics_behind,
 )
-from kdi_assets.stream.stream import DrainWhen
+from kdi_assets.documents.model.stream import DrainWhen
 
 DRAINS = [(1_000, Cost(1.0, 1.0)), (100_000, Cost(3.0, 2.0)), (1_000_000, Cost(12.0, 6.5))]
 COSTS = Costs(run=Cost(2.0, 3.0), stream=Cost(1.5, 2.0), drains=DRAINS)

@@ -23,7 +23,7 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     """Runs `kdi new` in this process."""
     monkeypatch.setenv("KDI_DEFS", str(tmp_path / "defs"))
     for module in ("topic", "client"):
-        monkeypatch.setattr(f"kdi_assets.sources.kafka.{module}.REQUEST_SECONDS", 0.3)  # nobody answers later either
+        monkeypatch.setattr(f"kdi_assets.messages.kafka.{module}.REQUEST_SECONDS", 0.3)  # nobody answers later either
     return typed(monkeypatch, capsys, "new")
 
 

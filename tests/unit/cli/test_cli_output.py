@@ -14,19 +14,19 @@ from typing import Any, NoReturn
 import pytest
 
 from kdi_assets.cli.output import error_fields, exit_code, to_json
-from kdi_assets.cli.peek import PeekedMessage
-from kdi_assets.config.errors import UnknownStream
-from kdi_assets.drain.errors import AccountingMismatch, AnotherDrainActive, DeadLettersGone
-from kdi_assets.drain.plan_errors import RetentionPassedPosition
-from kdi_assets.drain.spark_errors import ReadOrWriteFailed, RunAgain, refused_to
+from kdi_assets.cli.streams.peek import PeekedMessage
+from kdi_assets.documents.loading.errors import UnknownStream
+from kdi_assets.documents.model.stream import Cluster, OffsetRange, Stream, TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import FieldCounts
-from kdi_assets.replay import replay_letters as replaying
-from kdi_assets.replay import replay_transaction
-from kdi_assets.replay.dead_letter_filter import ALL, DeadLetterFilter
-from kdi_assets.replay.report import MessagesGone, Missing
-from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
-from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.messages.kafka.errors import BrokerUnreachable, TopicMissing
+from kdi_assets.streams.drain.errors import AccountingMismatch, AnotherDrainActive, DeadLettersGone
+from kdi_assets.streams.drain.plan_errors import RetentionPassedPosition
+from kdi_assets.streams.ledger.entry import FieldCounts
+from kdi_assets.streams.replay import replay_letters as replaying
+from kdi_assets.streams.replay import replay_transaction
+from kdi_assets.streams.replay.dead_letter_filter import ALL, DeadLetterFilter
+from kdi_assets.streams.replay.report import MessagesGone, Missing
+from kdi_assets.streams.spark_errors import ReadOrWriteFailed, RunAgain, refused_to
 from kdi_assets.wording import duration, first_line, printable
 
 DECIDE = TopicMissing(cluster="main", topic="orders", bootstrap_servers="b:1")

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
+from kdi_assets.cli.operate.status import HEAD, stream_cells, text
 from kdi_assets.cli.output import to_json
-from kdi_assets.cli.status import HEAD, stream_cells, text
 from kdi_assets.delta.errors import NotADeltaTable
-from kdi_assets.drain.plan_errors import RetentionPassedPosition
+from kdi_assets.documents.model.stream import Cluster, Status, Stream, TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import BUCKETS_PER_OCTAVE, HIGHEST_BUCKET, LOWEST_BUCKET
-from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State
-from kdi_assets.monitoring.freshness import bucket_seconds
-from kdi_assets.monitoring.status_row import json_fields
-from kdi_assets.monitoring.stream_row import StreamRow
-from kdi_assets.monitoring.table_facts import DataFiles, TableFacts
-from kdi_assets.sources.kafka.errors import BrokerUnreachable
-from kdi_assets.stream.stream import Cluster, Status, Stream, TopicPartition
+from kdi_assets.messages.kafka.errors import BrokerUnreachable
+from kdi_assets.operate.monitoring.backlog import Backlog, PartitionBacklog, State
+from kdi_assets.operate.monitoring.freshness import bucket_seconds
+from kdi_assets.operate.monitoring.status_row import json_fields
+from kdi_assets.operate.monitoring.stream_row import StreamRow
+from kdi_assets.operate.monitoring.table_facts import DataFiles, TableFacts
+from kdi_assets.streams.drain.plan_errors import RetentionPassedPosition
+from kdi_assets.streams.ledger.entry import BUCKETS_PER_OCTAVE, HIGHEST_BUCKET, LOWEST_BUCKET
 from tests.documents import stream as a_document
 from tests.documents import written
 from tests.table_by_hand import TableByHand

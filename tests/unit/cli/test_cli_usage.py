@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from kdi_assets.cli.main import app
 from tests.documents import stream, written
-from tests.typed import Kdi
+from tests.typed import Kdi, assert_wrong_usage
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,7 @@ from tests.typed import Kdi
     ],
 )
 def test_what_was_typed_wrong_is_named(kdi: Kdi, arguments: list[str], said: str) -> None:
-    answer = kdi(*arguments)
-
-    assert answer.code == 2
-    assert said in re.sub(r"[\s│]+", " ", answer.err)
-    assert answer.out == "" and "starting Spark" not in answer.err
+    assert_wrong_usage(kdi(*arguments), said)
 
 
 @pytest.mark.parametrize("there", ["a table", "other files"])
@@ -197,9 +193,9 @@ HEAVY = {"confluent_kafka", "dagster", "deltalake", "pandas", "pyarrow", "pyspar
 AT_ONCE = """
 import sys
 import kdi_assets.cli.main
-import kdi_assets.cli.new, kdi_assets.scaffold.document
-import kdi_assets.scaffold.registry_lookup
-from kdi_assets.config.loader import load_streams
+import kdi_assets.cli.documents.new, kdi_assets.tools.scaffold.document
+import kdi_assets.tools.scaffold.registry_lookup
+from kdi_assets.documents.loading.loader import load_streams
 assert load_streams()
 """
 

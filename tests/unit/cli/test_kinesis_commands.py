@@ -14,27 +14,27 @@ import typer
 from kdi_assets.cli.main import OF_A_LAKE, app
 from kdi_assets.cli.session import LazySession
 from kdi_assets.components.topics import topic_assets
-from kdi_assets.config.loader import load_streams
-from kdi_assets.dev.kinesis.faults import Fault, ServerClock
-from kdi_assets.dev.kinesis.server import KinesisServer, start_kinesis
-from kdi_assets.drain.errors import TooManyDeadLetters
-from kdi_assets.drain.rules.errors import ExpectationNotMet, UnknownFieldsFound
+from kdi_assets.documents.loading.loader import load_streams
+from kdi_assets.documents.model.connections.kinesis import KinesisRegion
+from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.errors import KdiError, Terminal
-from kdi_assets.ledger.entry import FieldCounts
-from kdi_assets.ledger.positions import read_ledger
-from kdi_assets.monitoring.backlog import State
-from kdi_assets.monitoring.backlog_reader import read_backlogs
-from kdi_assets.monitoring.checks.all_checks import run_check
-from kdi_assets.monitoring.checks.subject import CheckSubject
-from kdi_assets.monitoring.metrics.collector import stream_collector
-from kdi_assets.monitoring.stream_row import stream_row_reader
+from kdi_assets.messages.bookmarks import Bookmark
+from kdi_assets.messages.kinesis.client import digest_of
+from kdi_assets.messages.kinesis.source import KinesisSource
+from kdi_assets.operate.monitoring.backlog import State
+from kdi_assets.operate.monitoring.backlog_reader import read_backlogs
+from kdi_assets.operate.monitoring.checks.all_checks import run_check
+from kdi_assets.operate.monitoring.checks.subject import CheckSubject
+from kdi_assets.operate.monitoring.metrics.collector import stream_collector
+from kdi_assets.operate.monitoring.stream_row import stream_row_reader
 from kdi_assets.sensors.lag import lag_sensors
 from kdi_assets.sensors.observe import Observations
-from kdi_assets.sources.bookmarks import Bookmark
-from kdi_assets.sources.kinesis.client import digest_of
-from kdi_assets.sources.kinesis.source import KinesisSource
-from kdi_assets.stream.kinesis import KinesisRegion
-from kdi_assets.stream.stream import Stream, TopicPartition
+from kdi_assets.streams.drain.errors import TooManyDeadLetters
+from kdi_assets.streams.ledger.entry import FieldCounts
+from kdi_assets.streams.ledger.positions import read_ledger
+from kdi_assets.streams.rules.errors import ExpectationNotMet, UnknownFieldsFound
+from kdi_assets.tools.local.kinesis.faults import Fault, ServerClock
+from kdi_assets.tools.local.kinesis.server import KinesisServer, start_kinesis
 from tests.documents import written
 from tests.kinesis.endpoint import kinesis_client
 from tests.table_by_hand import TP, TableByHand
@@ -317,7 +317,7 @@ def test_a_plan_says_since_when_records_wait(kdi: Kdi, orders: Drained, monkeypa
     assert "nothing to drain" in kdi("plan", "orders").out
 
     monkeypatch.setattr(LazySession, "__call__", lambda session: None)
-    monkeypatch.setattr("kdi_assets.drain.takeover.refuse_unsuitable", lambda *_: None)
+    monkeypatch.setattr("kdi_assets.streams.drain.takeover.refuse_unsuitable", lambda *_: None)
     orders.put()
     orders.server.advance(2)
     plan, (fields,) = kdi("plan", "orders"), kdi("plan", "orders", "--json").objects
@@ -407,7 +407,7 @@ def test_the_doctor_names_the_jars_of_kinesis_once(
     kdi: Kdi, orders: Drained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "home" / "jars" / "kinesis").mkdir(parents=True)
-    monkeypatch.setattr("kdi_assets.doctor.machine.refuse_unlocked", lambda *_, **options: 6)
+    monkeypatch.setattr("kdi_assets.operate.doctor.machine.refuse_unlocked", lambda *_, **options: 6)
 
     rows = [one["of"] for one in kdi("doctor", "orders", "--json").objects if one["examination"] == "jars"]
 
@@ -462,7 +462,7 @@ def test_an_erasure_finds_the_positions_of_shards_whose_numbers_do_not_begin_at_
         seen.append(ledger.positions)
         raise NoSparkHere
 
-    monkeypatch.setattr("kdi_assets.upkeep.erase.history_at", spy)
+    monkeypatch.setattr("kdi_assets.operate.erase.erase.history_at", spy)
     assert kdi("erase", "orders", "--where", "id = 1").code == 1
 
     assert seen == [{late: 3}]

@@ -10,10 +10,10 @@ from typing import Any
 import boto3
 import pytest
 
-from kdi_assets.dev.kinesis import producer
-from kdi_assets.dev.kinesis.aggregates import to_aggregate
-from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.dev.kinesis.server import run_kinesis
+from kdi_assets.tools.local.kinesis import producer
+from kdi_assets.tools.local.kinesis.aggregates import to_aggregate
+from kdi_assets.tools.local.kinesis.faults import Fault
+from kdi_assets.tools.local.kinesis.server import run_kinesis
 from tests.kinesis.endpoint import SHARD, KinesisEndpoint, frozen_kinesis, hash_range
 from tests.kinesis.kpl import hash_key, parse_aggregate
 from tests.typed import Kdi

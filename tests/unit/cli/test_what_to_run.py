@@ -15,7 +15,7 @@ import typer
 
 from kdi_assets.cli.main import app
 from kdi_assets.errors import AGAIN, KdiError
-from tests.error_page import errors
+from tests.pages.error_page import errors
 
 SAME = AGAIN
 OTHERS = ("ALTER", "DELETE", "DROP", "RESTORE", "SELECT", "UPDATE")

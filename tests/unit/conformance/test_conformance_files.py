@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.conformance.adapter import PLACEHOLDERS, adapter_names, filled, load_adapter
-from kdi_assets.conformance.errors import FileMistakes, UnknownName
-from kdi_assets.conformance.layout import Layout
-from kdi_assets.conformance.scenario import STEPS, Kill, Produce, load_scenario, scenario_names
-from kdi_assets.conformance.yaml_file import validated
+from kdi_assets.tools.conformance.adapter import PLACEHOLDERS, adapter_names, filled, load_adapter
+from kdi_assets.tools.conformance.errors import FileMistakes, UnknownName
+from kdi_assets.tools.conformance.layout import Layout
+from kdi_assets.tools.conformance.scenario import STEPS, Kill, Produce, load_scenario, scenario_names
+from kdi_assets.tools.conformance.yaml_file import validated
 
 SCENARIO = "title: t\npurpose: p\nsteps:\n  - produce: {messages: 3}\n  - run\n"
 ADAPTER = "title: t\nruns: until caught up\nstart: [writer]\nstop: [stop]\ntable: [where]\n"

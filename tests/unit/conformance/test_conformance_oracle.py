@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.conformance.layout import Found, FoundRows
-from kdi_assets.conformance.messages import Fate, Sent, fate_of
-from kdi_assets.conformance.oracle import WriterAccount, account
+from kdi_assets.tools.conformance.layout import Found, FoundRows
+from kdi_assets.tools.conformance.messages import Fate, Sent, fate_of
+from kdi_assets.tools.conformance.oracle import WriterAccount, account
 
 TODAY = date(2026, 3, 1)
 ROWS = FoundRows(uri="table", partition="partition", offset="offset", date="date")

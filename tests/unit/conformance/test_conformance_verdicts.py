@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.conformance.messages import Sent
-from kdi_assets.conformance.oracle import WriterAccount
-from kdi_assets.conformance.play import Played
-from kdi_assets.conformance.report import added_to, as_markdown, cell_text, write_page
-from kdi_assets.conformance.scenario import Run, Scenario
-from kdi_assets.conformance.suite import ScenarioResult, sources
-from kdi_assets.conformance.verdict import WriterVerdict, judge
+from kdi_assets.tools.conformance.messages import Sent
+from kdi_assets.tools.conformance.oracle import WriterAccount
+from kdi_assets.tools.conformance.play import Played
+from kdi_assets.tools.conformance.report import added_to, as_markdown, cell_text, write_page
+from kdi_assets.tools.conformance.scenario import Run, Scenario
+from kdi_assets.tools.conformance.suite import ScenarioResult, sources
+from kdi_assets.tools.conformance.verdict import WriterVerdict, judge
 
 PLAIN = Scenario(title="t", purpose="p", steps=(Run(),))
 UNDECIDABLE = PLAIN.model_copy(update={"may_refuse": True})

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.doctor.doctor import Examination, side_by_side
-from kdi_assets.doctor.finding import Finding, Trouble, Unanswered, Verdict, fine
+from kdi_assets.messages.kafka import probe
+from kdi_assets.operate.doctor.doctor import Examination, side_by_side
+from kdi_assets.operate.doctor.finding import Finding, Trouble, Unanswered, Verdict, fine
 from kdi_assets.runtime.errors import JarMissing
-from kdi_assets.sources.kafka import probe
 from tests.conftest import CHECKOUT
 from tests.documents import REGISTRY, stream
 from tests.formats.fake_registry import ask_at_once
@@ -63,8 +63,8 @@ def test_what_hangs_costs_its_time_and_its_own_finding_alone() -> None:
 
 HANGING = """
 from threading import Event
-from kdi_assets.doctor.doctor import Examination, side_by_side
-from kdi_assets.doctor.storage import examined
+from kdi_assets.operate.doctor.doctor import Examination, side_by_side
+from kdi_assets.operate.doctor.storage import examined
 
 class Hanging:
     def create(self, name, content):

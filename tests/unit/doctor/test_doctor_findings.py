@@ -14,18 +14,18 @@ from unittest.mock import Mock
 
 import pytest
 
-from kdi_assets.doctor.disk import JAVAS_TEMPORARY, Space, disk, places, space_finding, spark_local_dirs
-from kdi_assets.doctor.doctor import registry as look
-from kdi_assets.doctor.finding import Verdict
-from kdi_assets.doctor.kafka import retention
-from kdi_assets.doctor.machine import driver, jars, java, packages
-from kdi_assets.formats.registry.schemas import Schemas
+from kdi_assets.documents.model.connections.kinesis import KinesisRegion
+from kdi_assets.documents.model.stream import Cluster, Stream, TopicPartition
+from kdi_assets.messages.formats.registry.schemas import Schemas
+from kdi_assets.messages.topic_state import Retention
+from kdi_assets.operate.doctor.disk import JAVAS_TEMPORARY, Space, disk, places, space_finding, spark_local_dirs
+from kdi_assets.operate.doctor.doctor import registry as look
+from kdi_assets.operate.doctor.finding import Verdict
+from kdi_assets.operate.doctor.kafka import retention
+from kdi_assets.operate.doctor.machine import driver, jars, java, packages
 from kdi_assets.runtime.driver.control import ControlServer, DriverAddress
 from kdi_assets.runtime.errors import JarDiffers, JarMissing
 from kdi_assets.settings import Settings
-from kdi_assets.sources.topic_state import Retention
-from kdi_assets.stream.kinesis import KinesisRegion
-from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
 from tests.formats.fake_registry import RunningRegistry
 from tests.unit.monitoring.backlogs import waits
 from tests.unit.runtime.java_homes import told_java

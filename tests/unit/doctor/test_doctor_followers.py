@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kdi_assets.stream.capabilities import TableKind
+from kdi_assets.documents.model.capabilities import TableKind
 from tests.documents import SERVED, refined, written
 from tests.typed import Kdi
 

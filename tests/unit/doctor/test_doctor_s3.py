@@ -11,9 +11,9 @@ import pytest
 
 from kdi_assets.delta.errors import PutIfAbsentMissing, StorageRefused
 from kdi_assets.delta.object_storage import PROOF, prove_conditional_put
-from kdi_assets.doctor.doctor import Examination, side_by_side
-from kdi_assets.doctor.finding import Finding, Verdict
-from kdi_assets.doctor.storage import storage
+from kdi_assets.operate.doctor.doctor import Examination, side_by_side
+from kdi_assets.operate.doctor.finding import Finding, Verdict
+from kdi_assets.operate.doctor.storage import storage
 from tests.storage.object_store import ObjectStore, object_store
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from kdi_assets.delta.errors import PutIfAbsentMissing, StorageRefused, StorageUnanswered
 from kdi_assets.delta.object_storage import object_storage
-from kdi_assets.doctor.finding import Finding, Verdict
-from kdi_assets.doctor.probe import LocalStorage
-from kdi_assets.doctor.storage import Storage, examined, storage
+from kdi_assets.operate.doctor.finding import Finding, Verdict
+from kdi_assets.operate.doctor.probe import LocalStorage
+from kdi_assets.operate.doctor.storage import Storage, examined, storage
 from tests.storage.object_store import ObjectStore, object_store
 
 S3_LAKE = "s3a://bucket/lake"

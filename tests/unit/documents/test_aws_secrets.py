@@ -9,11 +9,11 @@ from pathlib import Path
 import boto3
 import pytest
 
-from kdi_assets.config.loader import load_streams
-from kdi_assets.dev.s3_server import start_s3_server
-from kdi_assets.stream import aws_secrets
-from kdi_assets.stream.aws_secrets import SecretUnanswered, SecretUnreadable
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.documents.loading.loader import load_streams
+from kdi_assets.documents.model.connections import aws_secrets
+from kdi_assets.documents.model.connections.aws_secrets import SecretUnanswered, SecretUnreadable
+from kdi_assets.documents.model.stream import Cluster
+from kdi_assets.tools.local.s3_server import start_s3_server
 
 DOCUMENT = """
 type: kdi_assets.components.KafkaCluster

@@ -9,9 +9,9 @@ import pytest
 from typer.main import get_command
 
 from kdi_assets.cli.main import app
-from kdi_assets.stream.capabilities import CAPABILITIES, KINDS, Has, Lacks, TableKind
-from tests.capability_page import PAGE, updated
+from kdi_assets.documents.model.capabilities import CAPABILITIES, KINDS, Has, Lacks, TableKind
 from tests.documents import refined, stream, written
+from tests.pages.capability_page import PAGE, updated
 from tests.typed import Kdi
 
 TABLES = {

@@ -10,14 +10,14 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 
-from kdi_assets.config.loader import load_streams
-from kdi_assets.sources.kafka.client import client_config
-from kdi_assets.sources.kafka.errors import AwsCredentialsMissing, KeyNotPkcs8
-from kdi_assets.sources.kafka.msk import fresh_token, signing_keys
-from kdi_assets.sources.kafka.reader import java_client_config
-from kdi_assets.sources.kafka.security import client_properties
-from kdi_assets.stream.client_values import EnvironmentVariableMissing
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.documents.loading.loader import load_streams
+from kdi_assets.documents.model.connections.client_values import EnvironmentVariableMissing
+from kdi_assets.documents.model.stream import Cluster
+from kdi_assets.messages.kafka.client import client_config
+from kdi_assets.messages.kafka.errors import AwsCredentialsMissing, KeyNotPkcs8
+from kdi_assets.messages.kafka.msk import fresh_token, signing_keys
+from kdi_assets.messages.kafka.reader import java_client_config
+from kdi_assets.messages.kafka.security import client_properties
 from tests.conftest import CHECKOUT
 from tests.documents import mistakes_of, stream, written
 

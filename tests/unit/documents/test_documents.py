@@ -11,11 +11,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from kdi_assets.cli.check import check
-from kdi_assets.config.errors import AmbiguousStream, Mistakes, UnknownStream
-from kdi_assets.config.loader import load_streams, select_streams
-from kdi_assets.config.yaml_documents import parse
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.cli.documents.check import check
+from kdi_assets.documents.loading.errors import AmbiguousStream, Mistakes, UnknownStream
+from kdi_assets.documents.loading.loader import load_streams, select_streams
+from kdi_assets.documents.loading.yaml_documents import parse
+from kdi_assets.documents.model.stream import Cluster, Stream
 from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, mistakes_of, stream, written
 
 

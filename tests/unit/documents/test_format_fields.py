@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from kdi_assets.config.errors import Mistakes
-from kdi_assets.config.loader import load_streams
-from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors
-from kdi_assets.formats.protobuf.records import record_of
-from kdi_assets.stream.announcement import parse_announcement
-from kdi_assets.stream.connections import Registry
-from kdi_assets.stream.fields import Announce
-from kdi_assets.stream.message_format import (
+from kdi_assets.documents.loading.errors import Mistakes
+from kdi_assets.documents.loading.loader import load_streams
+from kdi_assets.documents.model.announcement import parse_announcement
+from kdi_assets.documents.model.connections.connections import Registry
+from kdi_assets.documents.model.fields import Announce
+from kdi_assets.documents.model.message_format import (
     Avro,
     AvroContainer,
     AvroSingleObject,
@@ -33,7 +31,9 @@ from kdi_assets.stream.message_format import (
     SchemaFile,
     Text,
 )
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.messages.formats.protobuf.descriptors import DescriptorMistake, Descriptors
+from kdi_assets.messages.formats.protobuf.records import record_of
 from tests.conftest import CHECKOUT
 from tests.documents import CLUSTER, ORDERS, REGISTRY, stream
 from tests.formats.protobuf_messages import SHOP, descriptors

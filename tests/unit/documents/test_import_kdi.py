@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.config.loader import read_streams
-from kdi_assets.predecessor.cluster_fields import PropertyValue, cluster_fields
-from kdi_assets.predecessor.command import Given
-from kdi_assets.predecessor.message_fields import ddl_lines
-from kdi_assets.predecessor.transforms import translate_transforms
+from kdi_assets.documents.loading.loader import read_streams
+from kdi_assets.tools.predecessor.cluster_fields import PropertyValue, cluster_fields
+from kdi_assets.tools.predecessor.command import Given
+from kdi_assets.tools.predecessor.message_fields import ddl_lines
+from kdi_assets.tools.predecessor.transforms import translate_transforms
 from tests.predecessor.calls import CALLS, WEB_REQUESTS, Call, columns_type, write_tables
 from tests.typed import Kdi, typed
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from kdi_assets.components.names import topic_key
-from kdi_assets.config.loader import load_folder, load_streams
-from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.stream.kinesis import FanOut, KinesisRegion
-from kdi_assets.stream.kinesis_stream import KinesisStream
-from kdi_assets.stream.stream import Stream
+from kdi_assets.documents.loading.loader import load_folder, load_streams
+from kdi_assets.documents.model.connections.kinesis import FanOut, KinesisRegion
+from kdi_assets.documents.model.kinesis_stream import KinesisStream
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.messages.kinesis.shards import id_of
 from tests.conftest import CHECKOUT
 from tests.documents import CLUSTER, mistakes_of, written
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdi_assets.stream.postgres_address import connection_parameters, host_port_database
+from kdi_assets.documents.model.connections.postgres_address import connection_parameters, host_port_database
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,20 @@ from textwrap import indent
 import jsonschema_rs
 import pytest
 
-from kdi_assets.config.errors import AmbiguousStream, UnknownStream
-from kdi_assets.config.loader import load_folder, select_refined, select_table
-from kdi_assets.config.refined_documents import upstream_first
-from kdi_assets.config.validation import json_schema
+from kdi_assets.documents.loading.errors import AmbiguousStream, UnknownStream
+from kdi_assets.documents.loading.loader import load_folder, select_refined, select_table
+from kdi_assets.documents.loading.refined_documents import upstream_first
+from kdi_assets.documents.loading.validation import json_schema
+from kdi_assets.documents.model.refined_table import (
+    Aggregate,
+    Append,
+    Measure,
+    RefinedTableSpec,
+    ReplaceDates,
+    Upstream,
+)
 from kdi_assets.downstream import dates_of
-from kdi_assets.refine import aggregate
-from kdi_assets.stream.refined_table import Aggregate, Append, Measure, RefinedTableSpec, ReplaceDates, Upstream
+from kdi_assets.follow.refine.modes import aggregate
 from tests.conftest import CHECKOUT
 from tests.documents import CLUSTER, mistakes_of, refined, stream, written
 

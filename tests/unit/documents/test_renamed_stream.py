@@ -10,10 +10,10 @@ import pytest
 from deltalake import write_deltalake
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.plan_errors import TableNotMoved
-from kdi_assets.drain.snapshot import fresh_ledger
-from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
-from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
+from kdi_assets.documents.model.stream import Cluster, Stream, TopicPartition
+from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
+from kdi_assets.streams.drain.plan_errors import TableNotMoved
+from kdi_assets.streams.drain.snapshot import fresh_ledger
 
 
 def test_the_commands_of_the_refusal_move_all_tables_and_the_streams_own_last(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.config.loader import LoadedFolder, load_streams, read_streams
-from kdi_assets.stream.client_values import EnvironmentVariableMissing
-from kdi_assets.stream.connections import Registry, Tls
-from kdi_assets.stream.message_format import JsonRegistry, RegistrySchemas
-from kdi_assets.stream.message_rules import Route, RouteMember
+from kdi_assets.documents.loading.loader import LoadedFolder, load_streams, read_streams
+from kdi_assets.documents.model.connections.client_values import EnvironmentVariableMissing
+from kdi_assets.documents.model.connections.connections import Registry, Tls
+from kdi_assets.documents.model.message_format import JsonRegistry, RegistrySchemas
+from kdi_assets.documents.model.message_rules import Route, RouteMember
 from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, mistakes_of, stream, written
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from kdi_assets.config.errors import Mistakes
-from kdi_assets.config.loader import load_streams
-from kdi_assets.config.validation import json_schema
-from kdi_assets.config.yaml_documents import parse
-from kdi_assets.stream.client_values import EnvironmentVariableMissing
-from kdi_assets.stream.connections import Registry
-from kdi_assets.stream.message_rules import Contract, DeadLetterLimit, Expectation, Explode, Mask
-from kdi_assets.stream.stream import Checks, Cluster, DateWindow, DrainWhen, FreshnessLimits, Stream
+from kdi_assets.documents.loading.errors import Mistakes
+from kdi_assets.documents.loading.loader import load_streams
+from kdi_assets.documents.loading.validation import json_schema
+from kdi_assets.documents.loading.yaml_documents import parse
+from kdi_assets.documents.model.connections.client_values import EnvironmentVariableMissing
+from kdi_assets.documents.model.connections.connections import Registry
+from kdi_assets.documents.model.message_rules import Contract, DeadLetterLimit, Expectation, Explode, Mask
+from kdi_assets.documents.model.stream import Checks, Cluster, DateWindow, DrainWhen, FreshnessLimits, Stream
 from tests.documents import SHORTEST, only_mistake, only_stream, with_attribute
 
 IN_FULL = """

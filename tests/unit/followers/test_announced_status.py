@@ -16,9 +16,25 @@ import pytest
 from dagster import DagsterInstance, build_sensor_context
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.announce import bookmark, status
-from kdi_assets.announce.bookmark import bookmark_to_json
-from kdi_assets.announce.errors import (
+from kdi_assets.documents.loading.loader import LoadedFolder
+from kdi_assets.documents.model.capabilities import TableKind
+from kdi_assets.documents.model.fields import Announce
+from kdi_assets.documents.model.limits import FreshnessLimits
+from kdi_assets.documents.model.stream import Cluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.errors import KdiError
+from kdi_assets.follow.upstream import open_upstream
+from kdi_assets.messages.kafka.errors import BrokerUnreachable, TopicMissing, TopicUnanswered
+from kdi_assets.messages.kafka.messages import VisibleMessage
+from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
+from kdi_assets.operate.doctor import doctor, followers, kafka
+from kdi_assets.operate.doctor.finding import fine, wrong
+from kdi_assets.operate.monitoring.follower_rows import FollowerRow, watched_tables
+from kdi_assets.sensors import downstream_alerts
+from kdi_assets.sensors.downstream_alerts import incidents_of
+from kdi_assets.settings import Settings
+from kdi_assets.streams.announce import bookmark, status
+from kdi_assets.streams.announce.bookmark import bookmark_to_json
+from kdi_assets.streams.announce.errors import (
     AnnouncedTableMissing,
     BookmarkOfNewerRelease,
     BookmarksNotKept,
@@ -26,24 +42,8 @@ from kdi_assets.announce.errors import (
     BookmarkUnreadable,
     NotLookedAtInTime,
 )
-from kdi_assets.announce.status import AnnouncedStatus, is_outage_of_stream, read_announced_statuses
-from kdi_assets.announce.table_changes import LastAnnounced
-from kdi_assets.config.loader import LoadedFolder
-from kdi_assets.doctor import doctor, followers, kafka
-from kdi_assets.doctor.finding import fine, wrong
-from kdi_assets.errors import KdiError
-from kdi_assets.follow.upstream import open_upstream
-from kdi_assets.monitoring.follower_rows import FollowerRow, watched_tables
-from kdi_assets.sensors import downstream_alerts
-from kdi_assets.sensors.downstream_alerts import incidents_of
-from kdi_assets.settings import Settings
-from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing, TopicUnanswered
-from kdi_assets.sources.kafka.messages import VisibleMessage
-from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
-from kdi_assets.stream.capabilities import TableKind
-from kdi_assets.stream.fields import Announce
-from kdi_assets.stream.limits import FreshnessLimits
-from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.streams.announce.status import AnnouncedStatus, is_outage_of_stream, read_announced_statuses
+from kdi_assets.streams.announce.table_changes import LastAnnounced
 from tests.waiting import wait_until
 
 KEPT = TopicPartition("files.announced", 0)

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.announce.announce import Announced
 from kdi_assets.components.names import table_key
 from kdi_assets.delta.versions import LatestVersions
+from kdi_assets.documents.model.fields import Announce
+from kdi_assets.documents.model.stream import Cluster, Stream
 from kdi_assets.sensors.announcements import Announcers
-from kdi_assets.stream.fields import Announce
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.streams.announce.announce import Announced
 
 SILENT = Stream("orders", "bronze/orders", "id bigint", "current_date()", Cluster("main", "localhost:1"))
 ORDERS = Stream(

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from kdi_assets.documents.model.served_table import Postgres, ServedTableSpec
+from kdi_assets.follow.serve.status import ServedStatus
 from kdi_assets.follow.upstream import ChangeKind, UpstreamChanges
-from kdi_assets.serve.status import ServedStatus
-from kdi_assets.stream.served_table import Postgres, ServedTableSpec
 from tests.documents import SERVED, written
 from tests.typed import Kdi
 
@@ -68,7 +68,7 @@ def test_a_plan_of_a_table_in_postgres_names_the_version_that_is_meant(
     of = ServedTableSpec("t", Postgres("t"), ("id",))
     why = "" if changes == "nothing" else "new rows"
     status = ServedStatus(of, consumed, 7, found, why)
-    monkeypatch.setattr("kdi_assets.serve.status.read_served_status", lambda *_, **__: status)
+    monkeypatch.setattr("kdi_assets.follow.serve.status.read_served_status", lambda *_, **__: status)
 
     assert every_kind("plan", "elsewhere_now").out.endswith(f": {said}\n")
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.serve.columns import Column, served_columns
-from kdi_assets.serve.errors import ColumnNotServed, TableAlteredByHand
-from kdi_assets.serve.postgres.target_table import Expected, TargetTable
-from kdi_assets.serve.postgres.types import SCALARS, postgres_types
-from kdi_assets.stream.served_table import Postgres, ServedTableSpec
+from kdi_assets.documents.model.served_table import Postgres, ServedTableSpec
+from kdi_assets.follow.serve.columns import Column, served_columns
+from kdi_assets.follow.serve.errors import ColumnNotServed, TableAlteredByHand
+from kdi_assets.follow.serve.postgres.target_table import Expected, TargetTable
+from kdi_assets.follow.serve.postgres.types import SCALARS, postgres_types
 
 PAGE = Path(__file__).parents[3] / "docs" / "served-tables.md"
 

@@ -8,17 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kdi_assets.formats.avro.container import blocks as module
-from kdi_assets.formats.avro.container.blocks import NoContainer, opened, opening
-from kdi_assets.formats.avro.schema_text import canonical_form, other_meanings, unknown_paths
-from kdi_assets.formats.framing import Frame, MessageIndex, split_frame, split_message_index
-from tests.formats.avro_bytes import COMPRESS, SYNC, container, datum, long
+from kdi_assets.messages.formats.avro.container import blocks as module
+from kdi_assets.messages.formats.avro.container.blocks import NoContainer, opened, opening
+from kdi_assets.messages.formats.avro.schema_text import canonical_form, other_meanings, unknown_paths
+from kdi_assets.messages.formats.framing import Frame, MessageIndex, split_frame, split_message_index
+from tests.formats.avro_bytes import COMPRESS, SYNC, container, datum, long, record
 from tests.formats.framed import FRAMES
-
-
-def record(name: str, **fields: Any) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": [{"name": n, "type": type_} for n, type_ in fields.items()]}
-
 
 NODE = {**record("Node", n="int"), "namespace": "a.b"}
 NODE["fields"] = [*NODE["fields"], {"name": "next", "type": ["null", "Node"]}]

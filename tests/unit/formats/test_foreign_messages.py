@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from kdi_assets.formats.foreign import looks_like
-from kdi_assets.scaffold.recognise_format import recognise
+from kdi_assets.messages.formats.foreign import looks_like
+from kdi_assets.tools.scaffold.recognise_format import recognise
 from tests.formats.foreign import GLUE_FRAMED, VERSION, ZSTD
 
 

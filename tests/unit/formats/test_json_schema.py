@@ -9,16 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kdi_assets.formats.json_schema import violations
-from kdi_assets.formats.json_schema.record import record_of
-from kdi_assets.formats.json_schema.schema import (
+from kdi_assets.messages.formats.json_schema import violations
+from kdi_assets.messages.formats.json_schema.record import record_of
+from kdi_assets.messages.formats.json_schema.schema import (
     JsonSchema,
     SchemaRefused,
     property_names,
     validator,
     validator_parts,
 )
-from kdi_assets.formats.registry.schema import Referenced
+from kdi_assets.messages.formats.registry.schema import Referenced
 from kdi_assets.runtime.worker_code import send_by_value
 from tests.deployment.bare_worker import called_in_bare_worker
 

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as t
 
-from kdi_assets.formats.files.look import LookedAt, changed_files, look_at
-from kdi_assets.stream.message_format import Files, Json, Parquet
+from kdi_assets.documents.model.message_format import Files, Json, Parquet
+from kdi_assets.messages.formats.files.look import LookedAt, changed_files, look_at
 
 ID = t.StructType([t.StructField("id", t.LongType(), nullable=False)])
 
@@ -145,7 +145,7 @@ def test_a_line_or_a_file_that_memory_cannot_hold_is_a_dead_letter(
     """Of 64 KiB lines, and 256 KiB in all."""
     limits = {"MOST_LINE_BYTES": 64 << 10, "MOST_TEXT_BYTES": 256 << 10, "_CHUNK_BYTES": 1000}
     for limit, value in limits.items():
-        monkeypatch.setattr(f"kdi_assets.formats.files.look.{limit}", value)
+        monkeypatch.setattr(f"kdi_assets.messages.formats.files.look.{limit}", value)
     file = tmp_path / name
     file.write_bytes(content)
 
@@ -153,7 +153,7 @@ def test_a_line_or_a_file_that_memory_cannot_hold_is_a_dead_letter(
 
 
 def test_a_column_that_memory_cannot_hold_is_a_dead_letter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdi_assets.formats.files.look.MOST_COLUMN_BYTES", 1000)
+    monkeypatch.setattr("kdi_assets.messages.formats.files.look.MOST_COLUMN_BYTES", 1000)
     small, large = {"id": [1]}, {"id": [1], "text": ["x" * 100_000]}  # 100 bytes compressed
 
     assert looked(written(tmp_path / "small.parquet", small)) == LookedAt(rows=1)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from kdi_assets.scaffold.changes import changes_of
-from kdi_assets.scaffold.document import refined_path
-from kdi_assets.scaffold.propose import Proposal
-from kdi_assets.sources.kafka.sample import SampledMessage
-from kdi_assets.stream.refined_table import Upsert
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.documents.model.refined_table import Upsert
+from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.messages.kafka.sample import SampledMessage
+from kdi_assets.tools.scaffold.changes import changes_of
+from kdi_assets.tools.scaffold.document import refined_path
+from kdi_assets.tools.scaffold.propose import Proposal
 from tests.formats.sampled import NOW, objects, proposed, read_back, text_of
 
 SENT = round(NOW.timestamp() * 1000)

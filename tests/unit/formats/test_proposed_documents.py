@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.dev.generator import Traffic, WebRequests
-from kdi_assets.scaffold.recognise_format import Ask
-from kdi_assets.scaffold.registry_lookup import subject_of
-from kdi_assets.stream.message_format import AvroRegistry, Bytes, JsonRegistry, ProtobufRegistry
-from kdi_assets.stream.message_rules import FieldUse
+from kdi_assets.documents.model.message_format import AvroRegistry, Bytes, JsonRegistry, ProtobufRegistry
+from kdi_assets.documents.model.message_rules import FieldUse
+from kdi_assets.tools.local.generator import Traffic, WebRequests
+from kdi_assets.tools.scaffold.recognise_format import Ask
+from kdi_assets.tools.scaffold.registry_lookup import subject_of
 from tests.formats.fake_registry import RunningRegistry
 from tests.formats.framed import framed
 from tests.formats.sampled import NOW, attributes_of, objects, proposed, read_back, text_of

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.scaffold.document import ddl_lines, left_out
-from kdi_assets.scaffold.errors import NoRecord
-from kdi_assets.scaffold.field_stats import json_object, stats_of
-from kdi_assets.scaffold.infer_types import Struct, misfit, record_of
+from kdi_assets.tools.scaffold.document import ddl_lines, left_out
+from kdi_assets.tools.scaffold.errors import NoRecord
+from kdi_assets.tools.scaffold.field_stats import json_object, stats_of
+from kdi_assets.tools.scaffold.infer_types import Struct, misfit, record_of
 
 ZONED, LOCAL = '"2026-03-01T10:00:00Z"', '"2026-03-01 10:00:00.5"'
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from google.protobuf.message import DecodeError
 
-from kdi_assets.formats import framing, protobuf
-from kdi_assets.formats.protobuf.payloads import Payloads, Reading, decoding
+from kdi_assets.messages.formats import framing, protobuf
+from kdi_assets.messages.formats.protobuf.payloads import Payloads, Reading, decoding
 from kdi_assets.runtime.worker_code import send_by_value
 from tests.deployment.bare_worker import called_in_bare_worker
 from tests.formats.protobuf_messages import (

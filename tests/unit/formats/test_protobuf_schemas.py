@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from kdi_assets.formats.protobuf.compatible import MOST_PATHS, becomes, unknown_paths
-from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors, schema_descriptors
-from kdi_assets.formats.protobuf.payloads import Payloads, decoding
-from kdi_assets.formats.protobuf.records import record_of
-from kdi_assets.formats.registry.schema import Referenced, Schema
+from kdi_assets.messages.formats.protobuf.compatible import MOST_PATHS, becomes, unknown_paths
+from kdi_assets.messages.formats.protobuf.descriptors import DescriptorMistake, Descriptors, schema_descriptors
+from kdi_assets.messages.formats.protobuf.payloads import Payloads, decoding
+from kdi_assets.messages.formats.protobuf.records import record_of
+from kdi_assets.messages.formats.registry.schema import Referenced, Schema
 from tests.formats.protobuf_messages import SHOP, descriptors
 from tests.formats.wire import of, varint
 

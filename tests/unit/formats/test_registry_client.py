@@ -9,25 +9,20 @@ from time import monotonic
 
 import pytest
 
+from kdi_assets.documents.model.connections.connections import Registry, Tls
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.formats.errors import (
+from kdi_assets.messages.formats.errors import (
     RegistryAccessRefused,
     RegistryNotUnderstood,
     RegistrySettingRefused,
     RegistryUnavailable,
 )
-from kdi_assets.formats.registry.client import RegistryClient
-from kdi_assets.formats.registry.schema import Registered
-from kdi_assets.stream.connections import Registry, Tls
+from kdi_assets.messages.formats.registry.client import RegistryClient
+from kdi_assets.messages.formats.registry.schema import Registered
 from tests.formats.fake_registry import Fault, RunningRegistry, fake_registry
-from tests.kafka.certificates import KEY_PASSWORD, Certificates, make_certificates
+from tests.kafka.certificates import KEY_PASSWORD, Certificates
 
 pytestmark = pytest.mark.usefixtures("at_once")
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 HTML = b"<html>Sign in to continue</html>"

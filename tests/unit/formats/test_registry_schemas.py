@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.formats.errors import RegistryUnavailable, SubjectVersionUnknown
-from kdi_assets.formats.registry.schema import Referenced, Schema, Version
-from kdi_assets.formats.registry.schemas import UNKNOWN_SECONDS, Schemas
+from kdi_assets.messages.formats.errors import RegistryUnavailable, SubjectVersionUnknown
+from kdi_assets.messages.formats.registry.schema import Referenced, Schema, Version
+from kdi_assets.messages.formats.registry.schemas import UNKNOWN_SECONDS, Schemas
 from tests.formats.fake_registry import RunningRegistry, fake_registry
 
 pytestmark = pytest.mark.usefixtures("at_once")

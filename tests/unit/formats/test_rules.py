@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from kdi_assets.drain.rules.rules import RULES, MessageRule, rules_of
-from kdi_assets.formats.field_uses import FieldUses
-from kdi_assets.formats.plain import PlainDecoder
-from kdi_assets.formats.stream_decoder import StreamDecoder
-from kdi_assets.stream.message_format import AvroContainer, SchemaFile
-from kdi_assets.stream.message_rules import Expectation, Explode, Mask, Route
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.documents.model.message_format import AvroContainer, SchemaFile
+from kdi_assets.documents.model.message_rules import Expectation, Explode, Mask, Route
+from kdi_assets.documents.model.stream import Cluster, Stream
+from kdi_assets.messages.formats.field_uses import FieldUses
+from kdi_assets.messages.formats.plain import PlainDecoder
+from kdi_assets.messages.formats.stream_decoder import StreamDecoder
+from kdi_assets.streams.rules.rules import RULES, MessageRule, rules_of
 
 PLAIN = Stream("t", "bronze/t", "id bigint", "current_date()", cluster=Cluster("main", "nowhere:1"))
 USED = ["TombstonesRule", "ColumnsRule", "DateWindowRule", "ContractRule"]
@@ -37,7 +37,7 @@ USED = ["TombstonesRule", "ColumnsRule", "DateWindowRule", "ContractRule"]
 def test_a_field_of_the_document_adds_the_rule_of_its_module(fields: dict[str, Any], module: str) -> None:
     added = [rule for rule in _rules(**fields) if type(rule).__name__ not in USED]
 
-    assert [type(rule).__module__ for rule in added] == [f"kdi_assets.drain.rules.{module}"]
+    assert [type(rule).__module__ for rule in added] == [f"kdi_assets.streams.rules.{module}"]
 
 
 def test_a_stream_has_its_rules_in_the_order_of_the_list() -> None:
@@ -61,7 +61,7 @@ def test_a_plain_stream_imports_no_rule_that_it_does_not_use() -> None:
 
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    entered = {name.rpartition(".")[2] for name in ended.stdout.split() if name.startswith("kdi_assets.drain.rules.")}
+    entered = {name.rpartition(".")[2] for name in ended.stdout.split() if name.startswith("kdi_assets.streams.rules.")}
     assert {"tombstones", "date_window", "contract"} < entered
     assert entered.isdisjoint({"route", "filter", "explode", "expectations", "mask", "schema_evolution"})
 

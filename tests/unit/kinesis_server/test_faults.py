@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 from urllib3.exceptions import ProtocolError
 
-from kdi_assets.dev.kinesis.faults import Fault
+from kdi_assets.tools.local.kinesis.faults import Fault
 from tests.kinesis.endpoint import SHARD, KinesisEndpoint, refusal, refused_with
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EventStreamError
 
-from kdi_assets.dev.kinesis.consumers import Subscription, deregister_consumer, register_consumer
-from kdi_assets.dev.kinesis.faults import ApiCall, ServerClock
-from kdi_assets.dev.kinesis.manage_streams import delete_stream
-from kdi_assets.dev.kinesis.state import ApiRequest, KinesisState
+from kdi_assets.tools.local.kinesis.consumers import Subscription, deregister_consumer, register_consumer
+from kdi_assets.tools.local.kinesis.faults import ApiCall, ServerClock
+from kdi_assets.tools.local.kinesis.manage_streams import delete_stream
+from kdi_assets.tools.local.kinesis.state import ApiRequest, KinesisState
 from tests.kinesis.endpoint import HOUR, SHARD, KinesisEndpoint, refusal
 
 

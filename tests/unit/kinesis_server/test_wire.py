@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.dev.kinesis.wire import decode
+from kdi_assets.tools.local.kinesis.server import KinesisServer
+from kdi_assets.tools.local.kinesis.wire import decode
 from tests.kinesis.endpoint import SHARD, KinesisEndpoint, frozen_kinesis
 
 JSON, CBOR = "application/x-amz-json-1.1", "application/x-amz-cbor-1.1"

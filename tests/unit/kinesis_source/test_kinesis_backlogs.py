@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdi_assets.delta.versions import MAX_STEPS, SEEN_SECONDS, LatestVersion, LatestVersions
-from kdi_assets.ledger.entry import Kind
-from kdi_assets.ledger.positions import read_ledger
-from kdi_assets.monitoring.backlog_reader import BacklogReader
-from kdi_assets.monitoring.ledger_cache import LedgerCache
+from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark
+from kdi_assets.messages.kinesis.look import RENEWALS
+from kdi_assets.operate.monitoring.backlog_reader import BacklogReader
+from kdi_assets.operate.monitoring.ledger_cache import LedgerCache
 from kdi_assets.sensors.incidents import current_incidents
 from kdi_assets.sensors.memory import Memory
 from kdi_assets.sensors.policy import progress_digest, streams_to_drain
-from kdi_assets.sources.bookmarks import Bookmark
-from kdi_assets.sources.kinesis.look import RENEWALS
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.streams.ledger.entry import Kind
+from kdi_assets.streams.ledger.positions import read_ledger
 from tests.kinesis.shard import DAY, OneShard
 from tests.table_by_hand import TOPIC, TP, TableByHand, orders
 

@@ -10,19 +10,19 @@ from typing import Any, cast
 import pytest
 from py4j.java_gateway import JavaPackage
 
-from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.dev.s3_server import start_s3_server
-from kdi_assets.sources.kinesis import reader
-from kdi_assets.sources.kinesis.client import reader_access, translated
-from kdi_assets.sources.kinesis.errors import (
+from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.messages.kinesis import reader
+from kdi_assets.messages.kinesis.client import reader_access, translated
+from kdi_assets.messages.kinesis.errors import (
     KinesisReaderMissing,
     KinesisRequestRefused,
     KinesisUnanswered,
     NoSuchKinesisStream,
 )
-from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.sources.kinesis.source import KinesisSource
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.messages.kinesis.source import KinesisSource
+from kdi_assets.tools.local.kinesis.faults import Fault
+from kdi_assets.tools.local.s3_server import start_s3_server
 from tests.kinesis.shard import OneShard
 
 

@@ -9,16 +9,16 @@ import pytest
 import yaml
 from botocore.exceptions import ClientError
 
-from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.sources.kinesis.consumers import active_consumer, name_of
-from kdi_assets.sources.kinesis.errors import (
+from kdi_assets.documents.model.connections.kinesis import FanOut, KinesisRegion
+from kdi_assets.messages.kinesis.consumers import active_consumer, name_of
+from kdi_assets.messages.kinesis.errors import (
     ConsumerNotActive,
     KinesisRequestRefused,
     NoRoomForConsumer,
     NoSuchConsumer,
     NoSuchKinesisStream,
 )
-from kdi_assets.stream.kinesis import FanOut, KinesisRegion
+from kdi_assets.tools.local.kinesis.faults import Fault
 from tests.documents import written
 from tests.kinesis.endpoint import KinesisEndpoint
 from tests.typed import Kdi

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from kdi_assets.cli.peeked_ranges import Wanted, searched
+from kdi_assets.cli.streams.peeked_ranges import Wanted, searched
 from tests.kinesis.drains import described
 from tests.kinesis.shard import OneShard
 

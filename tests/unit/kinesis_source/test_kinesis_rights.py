@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.dev.kinesis.http_server import OPERATIONS
-from kdi_assets.doctor.finding import Finding, Verdict
-from kdi_assets.doctor.kinesis import rights
-from kdi_assets.sources.kinesis.rights import DEREGISTERS, READS, REGISTERS, SUBSCRIBES, rights_of
-from kdi_assets.stream.kinesis import FanOut, KinesisRegion
-from kdi_assets.stream.kinesis_stream import Consumer, KinesisStream
+from kdi_assets.documents.model.connections.kinesis import FanOut, KinesisRegion
+from kdi_assets.documents.model.kinesis_stream import Consumer, KinesisStream
+from kdi_assets.messages.kinesis.rights import DEREGISTERS, READS, REGISTERS, SUBSCRIBES, rights_of
+from kdi_assets.operate.doctor.finding import Finding, Verdict
+from kdi_assets.operate.doctor.kinesis import rights
+from kdi_assets.tools.local.kinesis.faults import Fault
+from kdi_assets.tools.local.kinesis.http_server import OPERATIONS
 from tests.conftest import CHECKOUT
 from tests.kinesis.endpoint import KinesisEndpoint, received, values
 
@@ -83,7 +83,7 @@ def test_a_server_that_would_do_what_is_only_tried_is_not_asked_to_subscribe(
 ) -> None:
     kinesis.consumer("orders", "kdi_orders")
     assert kinesis.server
-    monkeypatch.setattr("kdi_assets.sources.kinesis.rights.ONLY_TRIED", "as another server says it")
+    monkeypatch.setattr("kdi_assets.messages.kinesis.rights.ONLY_TRIED", "as another server says it")
 
     finding = examined(kinesis, EFO)["rights"]
 

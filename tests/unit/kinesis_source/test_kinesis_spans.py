@@ -11,16 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
-from kdi_assets.ledger.positions import RETIRED
-from kdi_assets.replay.report import MessagesGone, Missing
-from kdi_assets.runtime.worker_code import send_by_value
-from kdi_assets.sources.bookmarks import Bookmark, Span
-from kdi_assets.sources.kinesis import aggregates, held_records
-from kdi_assets.sources.kinesis.again import HeldSpans, held_spans
-from kdi_assets.sources.kinesis.errors import (
+from kdi_assets.documents.model.connections.kinesis import KinesisRegion
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark, Span
+from kdi_assets.messages.kinesis import aggregates, held_records
+from kdi_assets.messages.kinesis.again import HeldSpans, held_spans
+from kdi_assets.messages.kinesis.errors import (
     KeysExpired,
     KinesisRequestRefused,
     KinesisUnanswered,
@@ -29,14 +25,18 @@ from kdi_assets.sources.kinesis.errors import (
     SpanForgotten,
     SpanTrimmed,
 )
-from kdi_assets.sources.kinesis.held_records import HeldReading, HeldShard
-from kdi_assets.sources.kinesis.reader import failure_of
-from kdi_assets.sources.kinesis.shards import id_of, list_shards
-from kdi_assets.sources.kinesis.source import KinesisSource
-from kdi_assets.sources.kinesis.spans import NumberedSpan, bookmark_at, spans_back, spans_of
-from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
-from kdi_assets.stream.kinesis import KinesisRegion
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.messages.kinesis.held_records import HeldReading, HeldShard
+from kdi_assets.messages.kinesis.reader import failure_of
+from kdi_assets.messages.kinesis.shards import id_of, list_shards
+from kdi_assets.messages.kinesis.source import KinesisSource
+from kdi_assets.messages.kinesis.spans import NumberedSpan, bookmark_at, spans_back, spans_of
+from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
+from kdi_assets.runtime.worker_code import send_by_value
+from kdi_assets.streams.ledger.entry import LedgerEntry, RangeCounts
+from kdi_assets.streams.ledger.positions import RETIRED
+from kdi_assets.streams.replay.report import MessagesGone, Missing
+from kdi_assets.tools.local.kinesis.faults import Fault
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.deployment.bare_worker import called_in_bare_worker
 from tests.kinesis.endpoint import kinesis_client
 from tests.kinesis.kpl import UserRecord, aggregate_of, sealed

@@ -9,16 +9,13 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.positions import LedgerState
-from kdi_assets.sources.bookmarks import Bookmark
-from kdi_assets.sources.kinesis.client import LATE_MS
-from kdi_assets.sources.kinesis.errors import (
-    BookmarkMissing,
-    NoSuchKinesisStream,
-)
-from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark
+from kdi_assets.messages.kinesis.client import LATE_MS
+from kdi_assets.messages.kinesis.errors import BookmarkMissing, NoSuchKinesisStream
+from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.streams.ledger.positions import LedgerState
 from tests.kinesis.shard import DAY, OneShard, ledger_of
 
 

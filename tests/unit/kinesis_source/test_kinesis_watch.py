@@ -10,31 +10,31 @@ from typing import Any, Literal
 import pytest
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
-from kdi_assets.dev.kinesis.faults import Fault
-from kdi_assets.ledger.entry import Kind
-from kdi_assets.monitoring.backlog import Backlog, State, state_of
-from kdi_assets.monitoring.backlog_reader import BacklogReader, read_backlog
-from kdi_assets.monitoring.checks.backlog_checks import fresh
-from kdi_assets.monitoring.checks.subject import CheckSubject
-from kdi_assets.monitoring.errors import BacklogNotKnownYet
-from kdi_assets.sensors.incidents import CurrentIncidents, IncidentKind, current_incidents
-from kdi_assets.sensors.memory import Memory
-from kdi_assets.sources.bookmarks import Bookmark
-from kdi_assets.sources.kinesis import watch
-from kdi_assets.sources.kinesis.client import kinesis_client, translated
-from kdi_assets.sources.kinesis.errors import (
+from kdi_assets.documents.model.limits import FreshnessLimits
+from kdi_assets.documents.model.stream import Stream, TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark
+from kdi_assets.messages.kinesis import watch
+from kdi_assets.messages.kinesis.client import kinesis_client, translated
+from kdi_assets.messages.kinesis.errors import (
     BookmarkDiffers,
     EndlessAnswers,
     KinesisUnanswered,
     NoSuchKinesisStream,
     ShardTrimmed,
 )
-from kdi_assets.sources.kinesis.look import SHARDS_AT_ONCE
-from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.sources.kinesis.watch import COMMAND_ATTEMPTS, LOOKS, SUMMARIES_A_SECOND, WALKED_PAGES
-from kdi_assets.sources.topic_state import TopicState
-from kdi_assets.stream.limits import FreshnessLimits
-from kdi_assets.stream.stream import Stream, TopicPartition
+from kdi_assets.messages.kinesis.look import SHARDS_AT_ONCE
+from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.messages.kinesis.watch import COMMAND_ATTEMPTS, LOOKS, SUMMARIES_A_SECOND, WALKED_PAGES
+from kdi_assets.messages.topic_state import TopicState
+from kdi_assets.operate.monitoring.backlog import Backlog, State, state_of
+from kdi_assets.operate.monitoring.backlog_reader import BacklogReader, read_backlog
+from kdi_assets.operate.monitoring.checks.backlog_checks import fresh
+from kdi_assets.operate.monitoring.checks.subject import CheckSubject
+from kdi_assets.operate.monitoring.errors import BacklogNotKnownYet
+from kdi_assets.sensors.incidents import CurrentIncidents, IncidentKind, current_incidents
+from kdi_assets.sensors.memory import Memory
+from kdi_assets.streams.ledger.entry import Kind
+from kdi_assets.tools.local.kinesis.faults import Fault
 from tests.kinesis.shard import DAY, OneShard
 from tests.table_by_hand import TOPIC, TableByHand, orders
 
@@ -457,7 +457,7 @@ def test_a_shard_that_ended_before_its_stream_was_made_again_has_not_ended(shard
 def test_a_record_that_comes_after_too_many_empty_answers_waits(
     shard: OneShard, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kdi_assets.sources.kinesis.walk.MOST_PAGES", 3 * WALKED_PAGES)
+    monkeypatch.setattr("kdi_assets.messages.kinesis.walk.MOST_PAGES", 3 * WALKED_PAGES)
     ticks = Ticks(shard, lake)
     for _ in range(3):
         shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a")

@@ -11,24 +11,14 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from kdi_assets.sources.bookmarks import Bookmark, Span
-from kdi_assets.sources.kinesis import client, source
-from kdi_assets.sources.kinesis.capture import Capture, ShardRead
-from kdi_assets.sources.kinesis.errors import (
-    BookmarkDiffers,
-    EndlessAnswers,
-    SeamOpen,
-)
-from kdi_assets.sources.kinesis.look import (
-    SHARDS_AT_ONCE,
-    Ahead,
-    of_each,
-    refuse_hole,
-    refuse_other_last,
-)
-from kdi_assets.sources.kinesis.reader import ShardStart
-from kdi_assets.sources.kinesis.shards import ListedShard, id_of, ready
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark, Span
+from kdi_assets.messages.kinesis import client, source
+from kdi_assets.messages.kinesis.capture import Capture, ShardRead
+from kdi_assets.messages.kinesis.errors import BookmarkDiffers, EndlessAnswers, SeamOpen
+from kdi_assets.messages.kinesis.look import SHARDS_AT_ONCE, Ahead, of_each, refuse_hole, refuse_other_last
+from kdi_assets.messages.kinesis.reader import ShardStart
+from kdi_assets.messages.kinesis.shards import ListedShard, id_of, ready
 from tests.kinesis.shard import OneShard, ledger_of, sequence_of
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from kdi_assets.ledger.positions import LedgerState
-from kdi_assets.sources.bookmarks import Bookmark, Loss
-from kdi_assets.sources.kinesis.errors import BookmarkDiffers, ShardTrimmed
-from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark, Loss
+from kdi_assets.messages.kinesis.errors import BookmarkDiffers, ShardTrimmed
+from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.streams.ledger.positions import LedgerState
 from tests.kinesis.shard import DAY, OneShard, ledger_of, sequence_of
 
 HOUR = 3600

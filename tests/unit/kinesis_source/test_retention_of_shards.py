@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.sources.bookmarks import Bookmark, seen_until
-from kdi_assets.sources.kinesis.errors import (
-    ShardTrimmed,
-)
-from kdi_assets.sources.kinesis.shards import id_of
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark, seen_until
+from kdi_assets.messages.kinesis.errors import ShardTrimmed
+from kdi_assets.messages.kinesis.shards import id_of
 from tests.kinesis.shard import DAY, OneShard, ledger_of, sequence_of
 
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.ledger.positions import read_ledger
-from kdi_assets.recovery.context import ResolveContext
-from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.recovery.rewind import Target
-from kdi_assets.recovery.rewind_to_spans import rewind_to_spans
-from kdi_assets.sources.bookmarks import Bookmark
-from kdi_assets.sources.held import SetBack
-from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark
+from kdi_assets.messages.held import SetBack
+from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
+from kdi_assets.streams.ledger.positions import read_ledger
+from kdi_assets.streams.resolve.context import ResolveContext
+from kdi_assets.streams.resolve.errors import NothingToResolve
+from kdi_assets.streams.resolve.rewind import Target
+from kdi_assets.streams.resolve.rewind_to_spans import rewind_to_spans
 from tests.table_by_hand import TOPIC, TableByHand, orders
 
 EXPIRED, OPEN = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.dev.kinesis.server import KinesisServer
-from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
-from kdi_assets.sources.bookmarks import Bookmark, Span
-from kdi_assets.sources.held import SetBack
-from kdi_assets.sources.kinesis.client import LATE_MS, SeenRecord, digest_of, milliseconds
-from kdi_assets.sources.kinesis.errors import SpanForgotten
-from kdi_assets.sources.kinesis.shards import id_of, list_shards, number_of
-from kdi_assets.sources.kinesis.source import KinesisSource
-from kdi_assets.sources.source import WayBack
-from kdi_assets.stream.kinesis import KinesisRegion
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.documents.model.connections.kinesis import KinesisRegion
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark, Span
+from kdi_assets.messages.held import SetBack
+from kdi_assets.messages.kinesis.client import LATE_MS, SeenRecord, digest_of, milliseconds
+from kdi_assets.messages.kinesis.errors import SpanForgotten
+from kdi_assets.messages.kinesis.shards import id_of, list_shards, number_of
+from kdi_assets.messages.kinesis.source import KinesisSource
+from kdi_assets.messages.source import WayBack
+from kdi_assets.streams.ledger.entry import LedgerEntry, RangeCounts
+from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.endpoint import kinesis_client
 
 HOUR = 3600

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from kdi_assets.drain.plan import Plan, plan_drain
-from kdi_assets.ledger.positions import LedgerState
-from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
-from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
+from kdi_assets.documents.model.stream import Cluster, Stream, TopicPartition
+from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
+from kdi_assets.streams.drain.plan import Plan, plan_drain
+from kdi_assets.streams.ledger.positions import LedgerState
 
 NOW = datetime(2026, 5, 5, tzinfo=UTC)
 P0, P1, P2 = (TopicPartition("orders", n) for n in range(3))

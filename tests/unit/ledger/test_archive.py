@@ -10,7 +10,7 @@ import pytest
 from kdi_assets.runtime import archive
 from kdi_assets.runtime.archive import archive_name, archive_options
 from kdi_assets.settings import Settings
-from kdi_assets.upkeep.rehearsal import make_archive
+from kdi_assets.tools.rehearsal import make_archive
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_java_without_an_archive_of_its_own_goes_without(tmp_path: Path, java_
 def test_an_archive_that_is_there_is_not_made_again(
     tmp_path: Path, java_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kdi_assets.upkeep.rehearsal.find_java", lambda home: java_home)
+    monkeypatch.setattr("kdi_assets.tools.rehearsal.find_java", lambda home: java_home)
     path, lines = written(tmp_path, java_home, b"an archive"), list[str]()
 
     make_archive(at(tmp_path), lines.append)
@@ -117,7 +117,7 @@ def test_an_archive_that_is_there_is_not_made_again(
 def test_what_keeps_an_archive_from_being_made_is_said_and_leaves_the_old_one(
     tmp_path: Path, java_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kdi_assets.upkeep.rehearsal.find_java", lambda home: java_home)
+    monkeypatch.setattr("kdi_assets.tools.rehearsal.find_java", lambda home: java_home)
     monkeypatch.setattr("sys.executable", "/bin/false")
     old, lines = tmp_path / "jars" / "classes-0123456789abcdef-15.jsa", list[str]()
     old.write_bytes(b"of another Java")

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from kdi_assets.audit.coverage import Coverage, RowlessRecord, coverage
-from kdi_assets.audit.rowless_messages import BY_COUNT, AbsentOffsets, match_rowless
-from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts, RowlessCounts
-from kdi_assets.ledger.history import LiveHistory
-from kdi_assets.ledger.superseded_offsets import NO_END, superseded_by_decisions, superseded_by_drains
-from kdi_assets.recovery.rows_past_position import from_positions, of_older_topics
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.streams.audit.coverage import Coverage, RowlessRecord, coverage
+from kdi_assets.streams.audit.rowless_messages import BY_COUNT, AbsentOffsets, match_rowless
+from kdi_assets.streams.ledger.entry import Kind, LedgerEntry, RangeCounts, RowlessCounts
+from kdi_assets.streams.ledger.history import LiveHistory
+from kdi_assets.streams.ledger.superseded_offsets import NO_END, superseded_by_decisions, superseded_by_drains
+from kdi_assets.streams.resolve.rows_past_position import from_positions, of_older_topics
 
 P0, P1 = (TopicPartition("orders", n) for n in range(2))
 

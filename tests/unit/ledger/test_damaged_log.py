@@ -15,12 +15,12 @@ from kdi_assets.components.column_facts import date_facts
 from kdi_assets.delta.column_types import type_text
 from kdi_assets.delta.errors import CommitUnreadable, StorageFailed, TableUnreadable
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.dead_letters import check_letters_intact
-from kdi_assets.drain.errors import DeadLettersReplaced
-from kdi_assets.ledger.archive import Archive, open_archive
-from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.sensors import table_log
 from kdi_assets.sensors.table_log import NewEntries, read_new_entries
+from kdi_assets.streams.drain.dead_letters import check_letters_intact
+from kdi_assets.streams.drain.errors import DeadLettersReplaced
+from kdi_assets.streams.ledger.archive import Archive, open_archive
+from kdi_assets.streams.ledger.entry import DeadLettersAt
 from tests.table_by_hand import TOPIC, TableByHand, data_file, orders
 
 

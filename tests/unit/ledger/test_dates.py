@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from kdi_assets.components.table_run import RunDates, run_dates
-from kdi_assets.config.errors import UnknownStream
+from kdi_assets.documents.loading.errors import UnknownStream
 from kdi_assets.downstream import dates_of
-from kdi_assets.ledger.dates import as_dates
+from kdi_assets.streams.ledger.dates import as_dates
 from tests.conftest import CHECKOUT
 
 OLD, YESTERDAY, TODAY, AHEAD = date(2026, 1, 5), date(2026, 3, 9), date(2026, 3, 10), date(2026, 3, 12)

@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.drain.snapshot import truncation
-from kdi_assets.ledger.commit import may_follow, next_entry, rebase
-from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
-from kdi_assets.ledger.errors import PositionWithoutBookmark
-from kdi_assets.ledger.positions import RETIRED, LedgerState, read_ledger
-from kdi_assets.ledger.routes import Routes
-from kdi_assets.recovery.accept_loss import accept_loss, losses
-from kdi_assets.recovery.adopt import adopt, adopt_dead_letters
-from kdi_assets.recovery.context import Action, ProposedPositions, ResolveContext
-from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.recovery.resolve import new_topic
-from kdi_assets.recovery.rewind import Target, rewind
-from kdi_assets.sources.bookmarks import Bookmark, LastRead
-from kdi_assets.sources.topic_state import AtPosition, BrokerOffsets, TopicState
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark, LastRead
+from kdi_assets.messages.topic_state import AtPosition, BrokerOffsets, TopicState
+from kdi_assets.streams.drain.snapshot import truncation
+from kdi_assets.streams.ledger.commit import may_follow, next_entry, rebase
+from kdi_assets.streams.ledger.entry import DeadLettersAt, LedgerEntry
+from kdi_assets.streams.ledger.errors import PositionWithoutBookmark
+from kdi_assets.streams.ledger.positions import RETIRED, LedgerState, read_ledger
+from kdi_assets.streams.ledger.routes import Routes
+from kdi_assets.streams.resolve.accept_loss import accept_loss, losses
+from kdi_assets.streams.resolve.adopt import adopt, adopt_dead_letters
+from kdi_assets.streams.resolve.context import Action, ProposedPositions, ResolveContext
+from kdi_assets.streams.resolve.errors import NothingToResolve
+from kdi_assets.streams.resolve.resolve import new_topic
+from kdi_assets.streams.resolve.rewind import Target, rewind
 from tests.faults.chaos.decisions import Walk, steps_of
 from tests.faults.chaos.model import Model
 from tests.table_by_hand import TOPIC, TableByHand, orders

@@ -12,13 +12,13 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.delta.log import CommitInfo, TableLog
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.recent_commits import recent_commits
-from kdi_assets.monitoring.commit_history import commit_history
-from kdi_assets.monitoring.ledger_cache import RecentCommits
-from kdi_assets.monitoring.metrics.totals import Totals
-from kdi_assets.monitoring.table_facts import SMALL_BYTES, DataFiles, TableFacts, TableWatch
-from kdi_assets.stream.stream import Cluster, OffsetRange, Stream
+from kdi_assets.documents.model.stream import Cluster, OffsetRange, Stream
+from kdi_assets.operate.monitoring.commit_history import commit_history
+from kdi_assets.operate.monitoring.ledger_cache import RecentCommits
+from kdi_assets.operate.monitoring.metrics.totals import Totals
+from kdi_assets.operate.monitoring.table_facts import SMALL_BYTES, DataFiles, TableFacts, TableWatch
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.streams.ledger.recent_commits import recent_commits
 from tests.table_by_hand import TOPIC, TP, TableByHand, data_file, orders, position
 
 MINUTE = timedelta(minutes=1)

@@ -10,17 +10,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.audit.audit import audited_history
-from kdi_assets.audit.errors import NothingToAudit
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import TableLog
-from kdi_assets.ledger.archive import Archive, copy_to_archive
-from kdi_assets.ledger.entry import REPLAY_PREFIX, DeadLettersAt, LedgerEntry, RangeCounts
-from kdi_assets.ledger.errors import ArchiveBusy
-from kdi_assets.ledger.history import live_history
-from kdi_assets.ledger.letters import remove_orphaned_dead_letters
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
 from kdi_assets.sensors.reconcile import may_have_orphans, remove_orphans
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.streams.audit.audit import audited_history
+from kdi_assets.streams.audit.errors import NothingToAudit
+from kdi_assets.streams.ledger.archive import Archive, copy_to_archive
+from kdi_assets.streams.ledger.entry import REPLAY_PREFIX, DeadLettersAt, LedgerEntry, RangeCounts
+from kdi_assets.streams.ledger.errors import ArchiveBusy
+from kdi_assets.streams.ledger.history import live_history
+from kdi_assets.streams.ledger.letters import remove_orphaned_dead_letters
 from tests.table_by_hand import TP, TableByHand, orders
 
 STREAM = orders()

@@ -8,12 +8,12 @@ from datetime import date
 
 import pytest
 
-from kdi_assets.ledger.entry import DeadLettersAt, Erasure, FieldCounts, LedgerEntry, RangeCounts, RowlessCounts
-from kdi_assets.ledger.entry_json import FORMAT, FORMAT_OF_BOOKMARKS, entry_to_json, parse_entry
-from kdi_assets.ledger.errors import WrittenByNewerRelease
-from kdi_assets.ledger.routes import Routes
-from kdi_assets.sources.bookmarks import Bookmark, LastRead, Span
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark, LastRead, Span
+from kdi_assets.streams.ledger.entry import DeadLettersAt, Erasure, FieldCounts, LedgerEntry, RangeCounts, RowlessCounts
+from kdi_assets.streams.ledger.entry_json import FORMAT, FORMAT_OF_BOOKMARKS, entry_to_json, parse_entry
+from kdi_assets.streams.ledger.errors import WrittenByNewerRelease
+from kdi_assets.streams.ledger.routes import Routes
 
 P3 = TopicPartition("orders", 3)
 ENTRY = LedgerEntry(

@@ -13,9 +13,9 @@ from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.delta.lost_races import COMMIT_ATTEMPTS, WORK_ATTEMPTS, LostRaces, until_won
 from kdi_assets.delta.single_commit import refuse_conflicts
-from kdi_assets.ledger import history
-from kdi_assets.ledger.history import live_history
-from kdi_assets.replay.replay_transaction import ReplayTransaction, run_transaction
+from kdi_assets.streams.ledger import history
+from kdi_assets.streams.ledger.history import live_history
+from kdi_assets.streams.replay.replay_transaction import ReplayTransaction, run_transaction
 from tests.memory_source import Memory, MemorySource
 from tests.table_by_hand import TP, TableByHand, orders
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 
-from kdi_assets.audit.audit import AuditReport, audit
-from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
-from kdi_assets.ledger.entry_json import entry_to_json
-from kdi_assets.sources.coordinates import digest_of
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.messages.coordinates import digest_of
+from kdi_assets.streams.audit.audit import AuditReport, audit
+from kdi_assets.streams.ledger.entry import LedgerEntry, RangeCounts
+from kdi_assets.streams.ledger.entry_json import entry_to_json
 from tests.table_by_hand import TOPIC, orders
 
 if TYPE_CHECKING:

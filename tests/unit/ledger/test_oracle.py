@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
 from tests.kafka_log import Produced
 from tests.oracle import Found, Reading, assert_each_offset_once
 from tests.slices import Slice

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.plan import needed_position_commit
-from kdi_assets.drain.plan_errors import (
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.messages.bookmarks import Bookmark
+from kdi_assets.streams.drain.plan import needed_position_commit
+from kdi_assets.streams.drain.plan_errors import (
     BrokerEndBelowPosition,
     PositionBelowStart,
     RetentionPassedPosition,
@@ -18,11 +20,9 @@ from kdi_assets.drain.plan_errors import (
     TopicPartitionVanished,
     TopicRecreated,
 )
-from kdi_assets.ledger.commit import next_entry
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.positions import LedgerState
-from kdi_assets.sources.bookmarks import Bookmark
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
+from kdi_assets.streams.ledger.commit import next_entry
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.streams.ledger.positions import LedgerState
 from tests.unit.ledger.plans import NOW, P0, P1, P2, ledger, orders, plan, topic
 
 

@@ -13,16 +13,16 @@ import pytest
 from deltalake import write_deltalake
 
 from kdi_assets.delta.log import CommitInfo, TableLog
-from kdi_assets.drain.plan import PositionCommit
-from kdi_assets.drain.plan_errors import RowsWithoutPositions, TableMissing
-from kdi_assets.drain.snapshot import take_snapshot
-from kdi_assets.ledger.entry import Kind
-from kdi_assets.ledger.errors import LedgerGap
-from kdi_assets.ledger.history import live_history
-from kdi_assets.ledger.positions import LedgerState, read_ledger
-from kdi_assets.monitoring.table_facts import TableWatch
-from kdi_assets.sources.topic_state import BrokerOffsets, TopicState
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
+from kdi_assets.operate.monitoring.table_facts import TableWatch
+from kdi_assets.streams.drain.plan import PositionCommit
+from kdi_assets.streams.drain.plan_errors import RowsWithoutPositions, TableMissing
+from kdi_assets.streams.drain.snapshot import take_snapshot
+from kdi_assets.streams.ledger.entry import Kind
+from kdi_assets.streams.ledger.errors import LedgerGap
+from kdi_assets.streams.ledger.history import live_history
+from kdi_assets.streams.ledger.positions import LedgerState, read_ledger
 from tests.table_by_hand import TOPIC, TableByHand, data_file, orders, position
 
 P0 = TopicPartition(TOPIC, 0)

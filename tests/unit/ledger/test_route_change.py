@@ -11,15 +11,15 @@ from itertools import zip_longest
 
 import pytest
 
-from kdi_assets.drain.errors import RoutesChanged
-from kdi_assets.drain.route_change import routes_to_drain_by, why_refused
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.positions import LedgerState
-from kdi_assets.ledger.routes import Routes
-from kdi_assets.recovery.accept_routes import AcceptedRoutes, RoutedTable, accept
-from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.stream.message_rules import Route, RouteMember
-from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
+from kdi_assets.documents.model.message_rules import Route, RouteMember
+from kdi_assets.documents.model.stream import Cluster, Stream, TopicPartition
+from kdi_assets.streams.drain.errors import RoutesChanged
+from kdi_assets.streams.drain.route_change import routes_to_drain_by, why_refused
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.streams.ledger.positions import LedgerState
+from kdi_assets.streams.ledger.routes import Routes
+from kdi_assets.streams.resolve.accept_routes import AcceptedRoutes, RoutedTable, accept
+from kdi_assets.streams.resolve.errors import NothingToResolve
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OLD, NEW = {"a": "x < 1", "b": ""}, {"a": "x < 2", "b": ""}

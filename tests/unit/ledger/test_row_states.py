@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from kdi_assets.announce.errors import FilesAreNotRows
 from kdi_assets.delta.errors import OvertakenCommit, StorageFailed, StorageUnanswered
-from kdi_assets.drain.plan_errors import TableNotMoved
+from kdi_assets.documents.model.capabilities import TableKind
+from kdi_assets.documents.model.limits import FreshnessLimits
+from kdi_assets.documents.model.stream import Cluster, Stream, TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
-from kdi_assets.monitoring.follower_rows import FollowerRow
-from kdi_assets.monitoring.status_row import freshness_level
-from kdi_assets.monitoring.stream_row import StreamRow
-from kdi_assets.refine.errors import UpstreamMissing
+from kdi_assets.follow.refine.errors import UpstreamMissing
+from kdi_assets.follow.serve.errors import SourceGone, SourceMissing, TableAlteredByHand
+from kdi_assets.messages.kafka.errors import TopicMissing
+from kdi_assets.operate.monitoring.backlog import Backlog, PartitionBacklog
+from kdi_assets.operate.monitoring.follower_rows import FollowerRow
+from kdi_assets.operate.monitoring.status_row import freshness_level
+from kdi_assets.operate.monitoring.stream_row import StreamRow
 from kdi_assets.runtime.errors import DriverDiffers
-from kdi_assets.serve.errors import SourceGone, SourceMissing, TableAlteredByHand
-from kdi_assets.sources.kafka.errors import TopicMissing
-from kdi_assets.stream.capabilities import TableKind
-from kdi_assets.stream.limits import FreshnessLimits
-from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
+from kdi_assets.streams.announce.errors import FilesAreNotRows
+from kdi_assets.streams.drain.plan_errors import TableNotMoved
 
 
 @pytest.mark.parametrize(

@@ -10,20 +10,20 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
 from kdi_assets.delta.transaction import ONE_FILE_PER_TASK, FileSize
-from kdi_assets.drain import stage
-from kdi_assets.drain.accounting import account_for
-from kdi_assets.drain.dead_letters import AppendedLetters
-from kdi_assets.drain.errors import AccountingMismatch
-from kdi_assets.drain.plan import Plan, plan_drain
-from kdi_assets.drain.rules.mask import letters_hold, unlocated
-from kdi_assets.drain.rules.tally import Counts
-from kdi_assets.drain.rules.verdict import DEAD_LETTER
-from kdi_assets.drain.stage import file_size, largest_drain
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.recent_commits import LedgerCommit
-from kdi_assets.stream.message_format import Bytes, Csv
-from kdi_assets.stream.message_rules import Mask
-from kdi_assets.stream.stream import Cluster, Stream
+from kdi_assets.documents.model.message_format import Bytes, Csv
+from kdi_assets.documents.model.message_rules import Mask
+from kdi_assets.documents.model.stream import Cluster, Stream
+from kdi_assets.streams.drain import stage
+from kdi_assets.streams.drain.accounting import account_for
+from kdi_assets.streams.drain.dead_letters import AppendedLetters
+from kdi_assets.streams.drain.errors import AccountingMismatch
+from kdi_assets.streams.drain.plan import Plan, plan_drain
+from kdi_assets.streams.drain.stage import file_size, largest_drain
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.streams.ledger.recent_commits import LedgerCommit
+from kdi_assets.streams.rules.mask import letters_hold, unlocated
+from kdi_assets.streams.rules.tally import Counts
+from kdi_assets.streams.rules.verdict import DEAD_LETTER
 from tests.unit.ledger.plans import P0, ledger, orders, plan, topic
 
 NOW = datetime(2026, 5, 5, tzinfo=UTC)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kdi_assets.documents.model.stream import TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.operate.monitoring.backlog import Backlog, PartitionBacklog, State
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State
-from kdi_assets.stream.stream import Stream, TopicPartition
+from kdi_assets.operate.monitoring.backlog import Backlog, PartitionBacklog, State
 
 
 @dataclass

@@ -7,14 +7,29 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
-from kdi_assets.ledger.recent_commits import DEFAULT_PACE, LedgerCommit, Pace, bytes_per_offset, bytes_to_expect, pace
-from kdi_assets.monitoring.backlog import PATIENCE, Backlog, PartitionBacklog, PositionSample, State, status_word, worst
-from kdi_assets.monitoring.partition_backlog import time_to_loss
-from kdi_assets.sources.kafka.errors import TopicMissing
-from kdi_assets.sources.kafka.topic_config import retention_of
-from kdi_assets.sources.topic_state import Retention
-from kdi_assets.stream.stream import DrainWhen, OffsetRange
+from kdi_assets.documents.model.stream import DrainWhen, OffsetRange
+from kdi_assets.messages.kafka.errors import TopicMissing
+from kdi_assets.messages.kafka.topic_config import retention_of
+from kdi_assets.messages.topic_state import Retention
+from kdi_assets.operate.monitoring.backlog import (
+    PATIENCE,
+    Backlog,
+    PartitionBacklog,
+    PositionSample,
+    State,
+    status_word,
+    worst,
+)
+from kdi_assets.operate.monitoring.partition_backlog import time_to_loss
+from kdi_assets.streams.ledger.entry import LedgerEntry, RangeCounts
+from kdi_assets.streams.ledger.recent_commits import (
+    DEFAULT_PACE,
+    LedgerCommit,
+    Pace,
+    bytes_per_offset,
+    bytes_to_expect,
+    pace,
+)
 from tests.unit.monitoring.backlogs import P0, P1
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)

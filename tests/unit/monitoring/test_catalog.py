@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.dev.s3_server import S3Server, start_s3_server
-from kdi_assets.doctor.catalog import catalog
-from kdi_assets.doctor.finding import Verdict
-from kdi_assets.drain.report import heard_by_listeners
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.listeners import run_listener
-from kdi_assets.listeners.catalog import catalog_table
-from kdi_assets.listeners.glue import glue_client, glue_type
-from kdi_assets.listeners.heard import FollowerWrite
-from kdi_assets.listeners.listening import listening
+from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upstream
+from kdi_assets.documents.model.served_table import DuckDb, ServedTableSpec
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.follow.listeners import run_listener
+from kdi_assets.follow.listeners.catalog import catalog_table
+from kdi_assets.follow.listeners.glue import glue_client, glue_type
+from kdi_assets.follow.listeners.heard import FollowerWrite
+from kdi_assets.follow.listeners.listening import listening
+from kdi_assets.operate.doctor.catalog import catalog
+from kdi_assets.operate.doctor.finding import Verdict
 from kdi_assets.settings import Settings
-from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
-from kdi_assets.stream.served_table import DuckDb, ServedTableSpec
-from kdi_assets.stream.stream import Stream
+from kdi_assets.streams.drain.report import heard_by_listeners
+from kdi_assets.streams.ledger.entry import LedgerEntry
+from kdi_assets.tools.local.s3_server import S3Server, start_s3_server
 from tests.table_by_hand import TableByHand, orders
 
 ENTRY = LedgerEntry(1, "drain", "orders", "a", "orders", "t", "t", {})

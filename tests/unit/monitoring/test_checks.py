@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.drain.plan_errors import RetentionPassedPosition
+from kdi_assets.documents.model.message_rules import Expectation
+from kdi_assets.documents.model.stream import CheckName, Checks, FreshnessLimits, OffsetRange, Stream, TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import RangeCounts
-from kdi_assets.monitoring.backlog import Backlog, State
-from kdi_assets.monitoring.checks import backlog_checks, table_checks
-from kdi_assets.monitoring.checks.all_checks import run_check
-from kdi_assets.monitoring.checks.finding import CheckResult
-from kdi_assets.monitoring.checks.subject import CheckSubject
-from kdi_assets.sources.kafka.errors import BrokerUnreachable
-from kdi_assets.stream.message_rules import Expectation
-from kdi_assets.stream.stream import CheckName, Checks, FreshnessLimits, OffsetRange, Stream, TopicPartition
+from kdi_assets.messages.kafka.errors import BrokerUnreachable
+from kdi_assets.operate.monitoring.backlog import Backlog, State
+from kdi_assets.operate.monitoring.checks import backlog_checks, table_checks
+from kdi_assets.operate.monitoring.checks.all_checks import run_check
+from kdi_assets.operate.monitoring.checks.finding import CheckResult
+from kdi_assets.operate.monitoring.checks.subject import CheckSubject
+from kdi_assets.streams.drain.plan_errors import RetentionPassedPosition
+from kdi_assets.streams.ledger.entry import RangeCounts
 from tests.table_by_hand import TOPIC, TP, TableByHand, data_file, orders, position
 from tests.unit.monitoring.backlogs import waits
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.plan_errors import RetentionPassedPosition
-from kdi_assets.monitoring.backlog import Backlog, State
-from kdi_assets.monitoring.table_facts import TableFacts
+from kdi_assets.documents.model.stream import Cluster, Status, Stream, TopicPartition
+from kdi_assets.messages.kafka.errors import BrokerUnreachable
+from kdi_assets.operate.monitoring.backlog import Backlog, State
+from kdi_assets.operate.monitoring.table_facts import TableFacts
 from kdi_assets.sensors.incidents import MOMENT_SECONDS, IncidentKind, after_delivery, current_incidents, notices, track
 from kdi_assets.sensors.memory import Memory, TrackedIncident
 from kdi_assets.sensors.policy import progress_digest
-from kdi_assets.sources.kafka.errors import BrokerUnreachable
-from kdi_assets.stream.stream import Cluster, Status, Stream, TopicPartition
+from kdi_assets.streams.drain.plan_errors import RetentionPassedPosition
 from tests.unit.monitoring.backlogs import waits
 
 NAME, TP = "bronze/orders", TopicPartition("orders", 0)

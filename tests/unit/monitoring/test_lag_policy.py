@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.ledger.recent_commits import Pace
-from kdi_assets.monitoring.backlog import Backlog
+from kdi_assets.documents.model.message_rules import Route
+from kdi_assets.documents.model.stream import Cluster, DrainWhen, Status, Stream
+from kdi_assets.messages.kafka.errors import TopicMissing
+from kdi_assets.operate.monitoring.backlog import Backlog
 from kdi_assets.sensors.memory import Memories, Memory, read_cursor, write_cursor
 from kdi_assets.sensors.policy import Due, TickDecision, backoff_seconds, explain, progress_digest, streams_to_drain
 from kdi_assets.sensors.requests import LANES, ONE_RUN_SECONDS, packs, run_requests
-from kdi_assets.sources.kafka.errors import TopicMissing
-from kdi_assets.stream.message_rules import Route
-from kdi_assets.stream.stream import Cluster, DrainWhen, Status, Stream
+from kdi_assets.streams.ledger.recent_commits import Pace
 from tests.unit.monitoring.backlogs import waits
 
 NOW = 1_800_000_000.0

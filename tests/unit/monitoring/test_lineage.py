@@ -17,23 +17,23 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from kdi_assets.drain.errors import AnotherDrainActive
-from kdi_assets.drain.report import heard_by_listeners
-from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry, RangeCounts
-from kdi_assets.listeners import lineage
-from kdi_assets.listeners.column_lineage import InputFields, column_lineage
-from kdi_assets.listeners.heard import FollowerWrite
-from kdi_assets.listeners.listening import listening
-from kdi_assets.refine.errors import NoDates, QueryMistake
-from kdi_assets.refine.refine import refine
-from kdi_assets.serve.serve import serve
+from kdi_assets.documents.model.connections.client_values import FromEnvironment
+from kdi_assets.documents.model.message_rules import Explode, FieldUse, Mask
+from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upstream
+from kdi_assets.documents.model.served_table import DuckDb, Postgres, ServedTableSpec
+from kdi_assets.documents.model.stream import OffsetRange
+from kdi_assets.follow.listeners import lineage
+from kdi_assets.follow.listeners.column_lineage import InputFields, column_lineage
+from kdi_assets.follow.listeners.heard import FollowerWrite
+from kdi_assets.follow.listeners.listening import listening
+from kdi_assets.follow.refine.errors import NoDates, QueryMistake
+from kdi_assets.follow.refine.refine import refine
+from kdi_assets.follow.serve.serve import serve
+from kdi_assets.operate.erase.downstream import Downstream, follow_erasure
 from kdi_assets.settings import Settings
-from kdi_assets.stream.client_values import FromEnvironment
-from kdi_assets.stream.message_rules import Explode, FieldUse, Mask
-from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
-from kdi_assets.stream.served_table import DuckDb, Postgres, ServedTableSpec
-from kdi_assets.stream.stream import OffsetRange
-from kdi_assets.upkeep.erase_downstream import Downstream, follow_erasure
+from kdi_assets.streams.drain.errors import AnotherDrainActive
+from kdi_assets.streams.drain.report import heard_by_listeners
+from kdi_assets.streams.ledger.entry import DeadLettersAt, LedgerEntry, RangeCounts
 from tests.receivers.lineage_receiver import LineageReceiver, receiving
 from tests.table_by_hand import TP, TableByHand, orders
 
@@ -160,7 +160,7 @@ def test_a_receiver_that_is_silent_holds_the_end_of_a_run_for_a_limited_time(
 def test_without_openlineages_variables_nothing_is_imported_and_nothing_is_sent(tmp_path: Path) -> None:
     script = (
         "import sys\n"
-        "from kdi_assets.drain.report import heard_by_listeners\n"
+        "from kdi_assets.streams.drain.report import heard_by_listeners\n"
         "from tests.table_by_hand import orders\n"
         "with heard_by_listeners('drain', orders(), '/lake', None) as heard: heard(None)\n"
         "print([name for name in sys.modules if 'openlineage' in name or 'boto' in name or 'run_listener' in name])\n"

@@ -18,19 +18,19 @@ import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State
-from kdi_assets.monitoring.follower_rows import FollowerRow
-from kdi_assets.monitoring.metrics import collector, downstream
-from kdi_assets.monitoring.metrics.collector import stream_collector
-from kdi_assets.monitoring.metrics.downstream import DownstreamReader, downstream_samples
-from kdi_assets.monitoring.metrics.names import DOWNSTREAM_UP
-from kdi_assets.monitoring.metrics.totals import LedgerTotals
-from kdi_assets.refine.errors import UpstreamGone, UpstreamMissing
-from kdi_assets.serve.errors import SourceGone
-from kdi_assets.sources.kafka.errors import BrokerUnreachable
-from kdi_assets.stream.capabilities import TableKind
-from kdi_assets.stream.refined_table import RefinedTableSpec, Upstream
-from kdi_assets.stream.stream import Cluster, FreshnessLimits, OffsetRange, Stream
+from kdi_assets.documents.model.capabilities import TableKind
+from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upstream
+from kdi_assets.documents.model.stream import Cluster, FreshnessLimits, OffsetRange, Stream
+from kdi_assets.follow.refine.errors import UpstreamGone, UpstreamMissing
+from kdi_assets.follow.serve.errors import SourceGone
+from kdi_assets.messages.kafka.errors import BrokerUnreachable
+from kdi_assets.operate.monitoring.backlog import Backlog, PartitionBacklog, State
+from kdi_assets.operate.monitoring.follower_rows import FollowerRow
+from kdi_assets.operate.monitoring.metrics import collector, downstream
+from kdi_assets.operate.monitoring.metrics.collector import stream_collector
+from kdi_assets.operate.monitoring.metrics.downstream import DownstreamReader, downstream_samples
+from kdi_assets.operate.monitoring.metrics.names import DOWNSTREAM_UP
+from kdi_assets.operate.monitoring.metrics.totals import LedgerTotals
 from tests.table_by_hand import TP, TableByHand
 from tests.unit.monitoring.scripted_look import Seen
 

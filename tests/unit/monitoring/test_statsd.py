@@ -12,10 +12,10 @@ import pytest
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kdi_assets.monitoring.backlog import PartitionBacklog, State
-from kdi_assets.monitoring.metrics.collector import stream_collector
-from kdi_assets.monitoring.metrics.statsd import LINES, PACKET_BYTES, PREFIXES, StatsdNames, StatsdSender
-from kdi_assets.stream.stream import FreshnessLimits
+from kdi_assets.documents.model.stream import FreshnessLimits
+from kdi_assets.operate.monitoring.backlog import PartitionBacklog, State
+from kdi_assets.operate.monitoring.metrics.collector import stream_collector
+from kdi_assets.operate.monitoring.metrics.statsd import LINES, PACKET_BYTES, PREFIXES, StatsdNames, StatsdSender
 from tests.table_by_hand import TableByHand, orders
 from tests.unit.monitoring.scripted_look import Seen
 

@@ -13,10 +13,10 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.monitoring.backlog import Backlog
-from kdi_assets.monitoring.stream_row import StreamRow
-from kdi_assets.refine.bookmarks import bookmark_transactions
-from kdi_assets.sources.kafka.errors import BrokerUnreachable
+from kdi_assets.follow.refine.bookmarks import bookmark_transactions
+from kdi_assets.messages.kafka.errors import BrokerUnreachable
+from kdi_assets.operate.monitoring.backlog import Backlog
+from kdi_assets.operate.monitoring.stream_row import StreamRow
 from tests.documents import SERVED, refined, stream, written
 from tests.typed import Kdi
 
@@ -238,11 +238,13 @@ def test_brokers_that_did_not_answer_for_streams_are_not_asked_for_announcements
     monkeypatch.setenv("KDI_HOME", str(tmp_path))
     written(tmp_path, orders=stream("bronze/orders", more=", announce: {topic: files}"))
     monkeypatch.setattr(
-        "kdi_assets.cli.status.stream_row_reader",
+        "kdi_assets.cli.operate.status.stream_row_reader",
         lambda streams, lake: lambda: [StreamRow(s, Backlog(s.name, {}, 0, None, silent, 0), None) for s in streams],
     )
     asked: list[str] = []
-    monkeypatch.setattr("kdi_assets.announce.status.read_topics", lambda cluster, topics: asked.append(cluster.name))
+    monkeypatch.setattr(
+        "kdi_assets.streams.announce.status.read_topics", lambda cluster, topics: asked.append(cluster.name)
+    )
 
     found = kdi("status", "--json").objects
 

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.audit.coverage import coverage
 from kdi_assets.delta.errors import TableUnreadable
 from kdi_assets.delta.log import TableLog
-from kdi_assets.ledger.entry import Erasure, LedgerEntry, RangeCounts
-from kdi_assets.ledger.entry_json import entry_to_json, parse_entry
-from kdi_assets.refine.entry import parse_refine_entry
-from kdi_assets.stream.stream import OffsetRange, TopicPartition
-from kdi_assets.stream.upkeep import Upkeep
-from kdi_assets.upkeep.clustering import last_clustered
-from kdi_assets.upkeep.compaction import Why, clustered_metadata, due_compactions
-from kdi_assets.upkeep.document_upkeep import plan_upkeep
-from kdi_assets.upkeep.errors import RetentionTooShort, RetentionUnclear
-from kdi_assets.upkeep.table_files import FileFacts, PartFiles, parts_of
-from kdi_assets.upkeep.vacuum import checked_retention, interval_of
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.documents.model.upkeep import Upkeep
+from kdi_assets.follow.refine.entry import parse_refine_entry
+from kdi_assets.operate.upkeep.clustering import last_clustered
+from kdi_assets.operate.upkeep.compaction import Why, clustered_metadata, due_compactions
+from kdi_assets.operate.upkeep.document_upkeep import plan_upkeep
+from kdi_assets.operate.upkeep.errors import RetentionTooShort, RetentionUnclear
+from kdi_assets.operate.upkeep.table_files import FileFacts, PartFiles, parts_of
+from kdi_assets.operate.upkeep.vacuum import checked_retention, interval_of
+from kdi_assets.streams.audit.coverage import coverage
+from kdi_assets.streams.ledger.entry import Erasure, LedgerEntry, RangeCounts
+from kdi_assets.streams.ledger.entry_json import entry_to_json, parse_entry
 from tests.refined import refined_table
 from tests.table_by_hand import TableByHand, data_file
 

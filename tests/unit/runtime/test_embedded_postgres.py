@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kdi_assets.serve.postgres.embedded import postgres_runs
+from kdi_assets.follow.serve.postgres.embedded import postgres_runs
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def kdi_sql(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     def session(of: str) -> Iterator[Session]:
         yield Session()
 
-    monkeypatch.setattr("kdi_assets.cli.sql.lazy_session", session)
+    monkeypatch.setattr("kdi_assets.cli.operate.sql.lazy_session", session)
     return typed(monkeypatch, capsys, "sql", "--json")
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kdi_assets.dev.broker import free_port, is_free
 from kdi_assets.runtime.processes import Child
+from kdi_assets.tools.local.broker import free_port, is_free
 from tests.waiting import wait_until
 
 FOREVER = [sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"]

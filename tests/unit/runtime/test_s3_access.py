@@ -20,9 +20,9 @@ from kdi_assets.delta.single_commit import CommitRequest
 from kdi_assets.delta.storage import table_folder
 from kdi_assets.delta.transaction import Staged
 from kdi_assets.delta.versions import LatestVersions
-from kdi_assets.dev.s3_server import REGION, S3Server
 from kdi_assets.runtime.errors import CredentialsMissing, CredentialsRefused, OtherLock
 from kdi_assets.runtime.s3_access import delta_rs_options, s3_client
+from kdi_assets.tools.local.s3_server import REGION, S3Server
 
 TABLE = "s3://bucket/lake/table"
 # Opens a table and shows the options of two openings in a row; the second one comes later.

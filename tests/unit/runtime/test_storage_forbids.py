@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from kdi_assets.drain.spark_errors import spark_failures as of_drain
 from kdi_assets.errors import Terminal, Transient
-from kdi_assets.refine.spark_errors import spark_failures as of_refinement
-from kdi_assets.serve.postgres.staging import reading_failures as of_serving
-from kdi_assets.upkeep.errors import spark_failures as of_upkeep
+from kdi_assets.follow.refine.spark_errors import spark_failures as of_refinement
+from kdi_assets.follow.serve.postgres.staging import reading_failures as of_serving
+from kdi_assets.operate.upkeep.errors import spark_failures as of_upkeep
+from kdi_assets.streams.spark_errors import spark_failures as of_drain
 from tests.judged import stream_of
 
 FAILURES: tuple[Callable[[], AbstractContextManager[None]], ...] = (

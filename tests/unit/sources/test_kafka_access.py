@@ -18,8 +18,9 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka import KafkaError
 
-from kdi_assets.sources.kafka import client, messages
-from kdi_assets.sources.kafka.errors import (
+from kdi_assets.documents.model.stream import Cluster, OffsetRange, TopicPartition
+from kdi_assets.messages.kafka import client, messages
+from kdi_assets.messages.kafka.errors import (
     AccessRefused,
     BrokerUnreachable,
     CertificateNotTrusted,
@@ -31,10 +32,9 @@ from kdi_assets.sources.kafka.errors import (
     SecurityProtocolDiffers,
     TokenRefused,
 )
-from kdi_assets.sources.kafka.topic import read_topics
-from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
-from tests.http_server import QuietHandler, serving
-from tests.kafka.certificates import Certificates, make_certificates
+from kdi_assets.messages.kafka.topic import read_topics
+from tests.kafka.certificates import Certificates
+from tests.receivers.http_server import QuietHandler, serving
 
 API_VERSIONS, HANDSHAKE, AUTHENTICATE = 18, 17, 36
 KNOWN = [(API_VERSIONS, 0, 0), (HANDSHAKE, 0, 1), (AUTHENTICATE, 0, 1), (3, 0, 5)]
@@ -89,11 +89,6 @@ def listening(tls: ssl.SSLContext | None = None) -> Iterator[int]:
         Thread(target=port.serve_forever, args=(0.01,), daemon=True).start()
         yield port.server_address[1]
         port.shutdown()
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def refusal(port: int, properties: Mapping[str, str], *, host: str = "localhost") -> AccessRefused:

@@ -13,13 +13,13 @@ import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from kdi_assets.dev.generator import Traffic, WebRequests
-from kdi_assets.dev.publisher import BATCH, batch_sizes
+from kdi_assets.documents.model.stream import Cluster
 from kdi_assets.errors import Transient
-from kdi_assets.sources.kafka import client
-from kdi_assets.sources.kafka.reader import java_client_config
-from kdi_assets.sources.kafka.topic import read_topics
-from kdi_assets.stream.stream import Cluster
+from kdi_assets.messages.kafka import client
+from kdi_assets.messages.kafka.reader import java_client_config
+from kdi_assets.messages.kafka.topic import read_topics
+from kdi_assets.tools.local.generator import Traffic, WebRequests
+from kdi_assets.tools.local.publisher import BATCH, batch_sizes
 
 
 def test_nobody_waits_behind_the_end_of_a_range_unless_the_document_says_so() -> None:

@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.plan_errors import BrokerEndBelowPosition, RetentionPassedPosition, TopicRecreated, TopicTruncated
-from kdi_assets.drain.snapshot import check_last_read, expected_offset_bytes, take_snapshot
-from kdi_assets.monitoring.backlog_reader import read_backlog
-from kdi_assets.sources.bookmarks import LastRead
-from kdi_assets.stream.stream import OffsetRange, Stream
+from kdi_assets.documents.model.stream import OffsetRange, Stream
+from kdi_assets.messages.bookmarks import LastRead
+from kdi_assets.operate.monitoring.backlog_reader import read_backlog
+from kdi_assets.streams.drain.plan_errors import (
+    BrokerEndBelowPosition,
+    RetentionPassedPosition,
+    TopicRecreated,
+    TopicTruncated,
+)
+from kdi_assets.streams.drain.snapshot import check_last_read, expected_offset_bytes, take_snapshot
 from tests.memory_source import Memory, MemoryMessage, MemorySource, MemoryUnanswered
 from tests.table_by_hand import TP, TableByHand
 

@@ -6,8 +6,8 @@ import inspect
 
 import pytest
 
-from kdi_assets.sources.kafka.source import KafkaSource
-from kdi_assets.sources.source import Source
+from kdi_assets.messages.kafka.source import KafkaSource
+from kdi_assets.messages.source import Source
 from tests.memory_source import MemorySource
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import kdi_assets
-from kdi_assets.stream.source_struct import KAFKA, KINESIS, SOURCE_STRUCTS, SourceStruct
+from kdi_assets.documents.model.source_struct import KAFKA, KINESIS, SOURCE_STRUCTS, SourceStruct
 
 PACKAGE = Path(kdi_assets.__file__).parent
-ENGINE = ("announce", "audit", "drain", "formats", "ledger", "listeners", "monitoring", "recovery", "replay", "upkeep")
+ENGINE = ("streams", "messages/formats", "follow/listeners", "operate/monitoring", "operate/upkeep", "operate/erase")
 """They work for streams of every source."""
 NAMED = re.compile(
     rf"[\"'({{=\s]({'|'.join(s.name for s in SOURCE_STRUCTS)})\.({'|'.join(KAFKA.known)}|index|count|\{{)"

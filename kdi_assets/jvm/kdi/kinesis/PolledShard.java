@@ -1,6 +1,5 @@
 package kdi.kinesis;
 
-import java.math.BigInteger;
 import java.time.Instant;
 import java.time.ZonedDateTime;
 import java.time.format.DateTimeFormatter;
@@ -23,7 +22,7 @@ final class PolledShard implements ShardPages {
   private final String stream;
   private final ShardRange range;
   private String iterator;
-  private BigInteger last;
+  private String last;
   private boolean resumed;
   /** By System.nanoTime; null before the first answer. */
   private Long mayAskAt;
@@ -35,7 +34,7 @@ final class PolledShard implements ShardPages {
   }
 
   @Override
-  public Page next(BigInteger last, int most) {
+  public Page next(String last, int most) {
     this.last = last;
     resumed = false;
     if (mayAskAt == null) {
@@ -80,7 +79,7 @@ final class PolledShard implements ShardPages {
   private String startingIterator() {
     GetShardIteratorRequest.Builder request =
         GetShardIteratorRequest.builder().streamName(stream).shardId(range.shard());
-    String after = last == null ? range.startsAfter() : last.toString();
+    String after = last == null ? range.startsAfter() : last;
     if (range.inclusive() && last == null) {
       request.shardIteratorType(ShardIteratorType.AT_SEQUENCE_NUMBER).startingSequenceNumber(range.after());
     } else if (!after.isEmpty()) {

@@ -1,7 +1,7 @@
 package kdi.kinesis;
 
-import java.nio.ByteBuffer;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
 import org.apache.spark.api.java.JavaRDD;
@@ -13,14 +13,17 @@ import org.apache.spark.storage.StorageLevel;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * Rows on the disks of the executors, as Spark has them in memory: those of each task as one stream of bytes.
+ * Rows of {@link ShardRecords} on the disks of the executors, as Spark has them in memory: those of each task as one
+ * stream of bytes.
  *
  * <p>Spark's cache of a DataFrame holds them by columns, and tries for each column how it could be compressed: that took
  * a quarter of a drain. Java's serializer holds on to the last hundred objects that it wrote, so the stream is cut into
- * small pieces, whatever the length of a row.
+ * small pieces, whatever the length of a row. The lengths of pieces and rows are multiples of eight, so no piece ends
+ * inside the length of a row.
  */
 public final class RowsOnDisk {
   private static final int PIECE = 1 << 16;
+  private static final int BEGIN = Platform.BYTE_ARRAY_OFFSET;
 
   private final JavaRDD<byte[]> pieces;
   private final int columns;
@@ -32,10 +35,31 @@ public final class RowsOnDisk {
     this.columns = columns;
   }
 
-  /** The same rows; those of a task whose pieces were lost are read again. */
-  public RDD<InternalRow> rows() {
+  /** The rows of {@link RecordCount.Wholes}: of each shard, what the reader says, and what is on disk. */
+  public RDD<InternalRow> counted() {
     int width = columns;
-    FlatMapFunction<Iterator<byte[]>, InternalRow> join = read -> new Joined(read, width);
+    FlatMapFunction<Iterator<byte[]>, InternalRow> count = read -> new RecordCount.Wholes(new Joined(read, width));
+    return pieces.mapPartitions(count).rdd();
+  }
+
+  /**
+   * The same rows; those of a task whose pieces were lost are read again, and must be the same.
+   *
+   * @param shards numbers of all shards, with blanks between
+   * @param ends of each, the number after its last record: after it, there may be more when it is read again
+   * @param digests of each, as {@link RecordCount} has it
+   */
+  public RDD<InternalRow> rows(String shards, String ends, String digests) {
+    int width = columns;
+    long[] numbers = Spans.numbers(shards);
+    long[] after = Spans.numbers(ends);
+    long[] of = Spans.numbers(digests);
+    HashMap<Integer, RecordCount.Read> expected = new HashMap<>();
+    for (int each = 0; each < numbers.length; each++) {
+      expected.put((int) numbers[each], new RecordCount.Read(after[each], of[each]));
+    }
+    FlatMapFunction<Iterator<byte[]>, InternalRow> join =
+        read -> new RecordCount.Checked(new Joined(read, width), expected);
     return pieces.mapPartitions(join).rdd();
   }
 
@@ -47,8 +71,8 @@ public final class RowsOnDisk {
   /** The pieces of rows: of each row its length and its bytes. */
   private static final class Cut implements Iterator<byte[]> {
     private final Iterator<InternalRow> rows;
-    private byte[] row = {};
-    private int written;
+    private UnsafeRow row;
+    private int left;
 
     Cut(Iterator<InternalRow> rows) {
       this.rows = rows;
@@ -56,7 +80,7 @@ public final class RowsOnDisk {
 
     @Override
     public boolean hasNext() {
-      return written < row.length || rows.hasNext();
+      return left > 0 || rows.hasNext();
     }
 
     @Override
@@ -64,35 +88,32 @@ public final class RowsOnDisk {
       byte[] piece = new byte[PIECE];
       int filled = 0;
       while (filled < PIECE && hasNext()) {
-        if (written == row.length) {
-          row = bytes((UnsafeRow) rows.next());
-          written = 0;
+        if (left == 0) {
+          row = (UnsafeRow) rows.next();
+          left = row.getSizeInBytes();
+          Platform.putLong(piece, BEGIN + filled, left);
+          filled += Long.BYTES;
         }
-        int part = Math.min(PIECE - filled, row.length - written);
-        System.arraycopy(row, written, piece, filled, part);
-        written += part;
+        int part = Math.min(PIECE - filled, left);
+        long from = row.getBaseOffset() + row.getSizeInBytes() - left;
+        Platform.copyMemory(row.getBaseObject(), from, piece, BEGIN + filled, part);
+        left -= part;
         filled += part;
       }
       return filled == PIECE ? piece : Arrays.copyOf(piece, filled);
     }
-
-    private static byte[] bytes(UnsafeRow row) {
-      byte[] bytes = ByteBuffer.allocate(Integer.BYTES + row.getSizeInBytes()).putInt(row.getSizeInBytes()).array();
-      row.writeToMemory(bytes, Platform.BYTE_ARRAY_OFFSET + Integer.BYTES);
-      return bytes;
-    }
   }
 
-  /** The rows of pieces. */
+  /** The rows of pieces; each is used until the next one comes. */
   private static final class Joined implements Iterator<InternalRow> {
     private final Iterator<byte[]> pieces;
-    private final int columns;
+    private final UnsafeRow row;
     private byte[] piece = {};
     private int read;
 
     Joined(Iterator<byte[]> pieces, int columns) {
       this.pieces = pieces;
-      this.columns = columns;
+      this.row = new UnsafeRow(columns);
     }
 
     @Override
@@ -105,25 +126,34 @@ public final class RowsOnDisk {
       if (!hasNext()) {
         throw new NoSuchElementException();
       }
-      byte[] bytes = take(ByteBuffer.wrap(take(Integer.BYTES)).getInt());
-      UnsafeRow row = new UnsafeRow(columns);
-      row.pointTo(bytes, bytes.length);
+      int size = (int) Platform.getLong(piece(), BEGIN + read);
+      read += Long.BYTES;
+      if (read + size <= piece.length) {
+        row.pointTo(piece, BEGIN + read, size);
+        read += size;
+      } else {
+        row.pointTo(take(size), size);
+      }
       return row;
     }
 
     private byte[] take(int size) {
       byte[] taken = new byte[size];
       for (int filled = 0; filled < size; ) {
-        if (read == piece.length) {
-          piece = pieces.next();
-          read = 0;
-        }
-        int part = Math.min(size - filled, piece.length - read);
+        int part = Math.min(size - filled, piece().length - read);
         System.arraycopy(piece, read, taken, filled, part);
         read += part;
         filled += part;
       }
       return taken;
+    }
+
+    private byte[] piece() {
+      if (read == piece.length) {
+        piece = pieces.next();
+        read = 0;
+      }
+      return piece;
     }
   }
 }

@@ -1,6 +1,5 @@
 package kdi.kinesis;
 
-import java.math.BigInteger;
 import java.util.List;
 import software.amazon.awssdk.services.kinesis.model.Record;
 
@@ -12,7 +11,7 @@ interface ShardPages extends AutoCloseable {
    * @param last the number of the last record taken from the answers before; null without one
    * @param most the records that are still wanted
    */
-  Page next(BigInteger last, int most);
+  Page next(String last, int most);
 
   @Override
   void close();

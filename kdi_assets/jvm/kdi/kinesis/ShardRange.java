@@ -37,8 +37,11 @@ public record ShardRange(
   }
 
   /** The sequence number of the record before the first that is read; null without one. */
-  BigInteger lastBefore() {
-    BigInteger number = after.isEmpty() ? null : new BigInteger(after);
-    return inclusive ? number.subtract(BigInteger.ONE) : number;
+  String lastBefore() {
+    if (after.isEmpty()) {
+      return null;
+    }
+    BigInteger number = new BigInteger(after);
+    return (inclusive ? number.subtract(BigInteger.ONE) : number).toString();
   }
 }

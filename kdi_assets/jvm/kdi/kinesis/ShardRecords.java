@@ -1,6 +1,5 @@
 package kdi.kinesis;
 
-import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
@@ -42,8 +41,8 @@ final class ShardRecords implements Iterator<InternalRow> {
   private final ShardRange range;
   private final List<UTF8String> resumed = new ArrayList<>();
   /** Where the reader began again, until the next record comes. */
-  private BigInteger resumedAfter;
-  private BigInteger last;
+  private String resumedAfter;
+  private String last;
   private Record first;
   private Record read;
   private Record next;
@@ -105,8 +104,8 @@ final class ShardRecords implements Iterator<InternalRow> {
   }
 
   private void take(Record record) {
-    BigInteger number = new BigInteger(record.sequenceNumber());
-    if (last != null && number.compareTo(last) <= 0) {
+    String number = record.sequenceNumber();
+    if (last != null && !isAfter(number, last)) {
       return; // an answer may come twice, and from the horizon on, reading begins before the last record
     }
     if (record.approximateArrivalTimestamp().toEpochMilli() > range.until()) {
@@ -122,6 +121,12 @@ final class ShardRecords implements Iterator<InternalRow> {
     user = 0;
     first = first == null ? record : first;
     last = number;
+  }
+
+  /** Numbers have no leading zeros: of two, the longer text is the larger one. */
+  private static boolean isAfter(String number, String other) {
+    int longer = number.length() - other.length();
+    return longer > 0 || longer == 0 && number.compareTo(other) > 0;
   }
 
   private void fetch() {

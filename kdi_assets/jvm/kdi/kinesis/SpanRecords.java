@@ -3,7 +3,6 @@ package kdi.kinesis;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.XXH64;
 import org.apache.spark.unsafe.types.UTF8String;
 import software.amazon.awssdk.services.kinesis.model.InvalidArgumentException;
 
@@ -15,11 +14,6 @@ import software.amazon.awssdk.services.kinesis.model.InvalidArgumentException;
  * with a later one, refuses, or gives empty answers without end.
  */
 final class SpanRecords implements Iterator<InternalRow> {
-  private static final int OFFSET = 4;
-  private static final int SEQUENCE = 8;
-  private static final int STOP = 10;
-  private static final long SEED = 42;
-
   private final Iterator<InternalRow> rows;
   private final String stream;
   private final ShardRange range;
@@ -28,7 +22,7 @@ final class SpanRecords implements Iterator<InternalRow> {
   private int span;
   private long start;
   private UTF8String last;
-  private long digest;
+  private RecordCount count = new RecordCount();
   private InternalRow next;
 
   /** @param rows of the spans together, from the first record of the first one on */
@@ -56,7 +50,7 @@ final class SpanRecords implements Iterator<InternalRow> {
     }
     InternalRow row = next;
     next = null;
-    if (row.getLong(OFFSET) + 1 >= ends[span]) {
+    if (row.getLong(RecordCount.OFFSET) + 1 >= ends[span]) {
       refuseOther();
     }
     return row;
@@ -71,24 +65,20 @@ final class SpanRecords implements Iterator<InternalRow> {
   }
 
   private InternalRow checked(InternalRow row) {
-    if (!row.isNullAt(STOP)) {
-      throw differs("the shard has no more records after number " + (row.getLong(OFFSET) - 1));
+    if (!row.isNullAt(RecordCount.STOP)) {
+      throw differs("the shard has no more records after number " + (row.getLong(RecordCount.OFFSET) - 1));
     }
-    UTF8String sequence = row.getUTF8String(SEQUENCE);
-    if (!sequence.equals(last)) { // user records of an aggregate have one sequence number
-      Object bytes = sequence.getBaseObject();
-      digest ^= XXH64.hashUnsafeBytes(bytes, sequence.getBaseOffset(), sequence.numBytes(), SEED);
-      last = sequence;
-    }
+    count.add(row);
+    last = row.getUTF8String(RecordCount.SEQUENCE);
     return row;
   }
 
   private void refuseOther() {
-    if (digest != digests[span]) {
+    if (count.digest() != digests[span]) {
       throw differs("their sequence numbers are others; the last one is " + last);
     }
     start = ends[span++];
-    digest = 0;
+    count = new RecordCount();
   }
 
   private SpanDiffers differs(String detail) {

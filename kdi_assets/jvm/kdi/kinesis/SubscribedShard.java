@@ -1,6 +1,5 @@
 package kdi.kinesis;
 
-import java.math.BigInteger;
 import java.time.Instant;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
@@ -46,7 +45,7 @@ final class SubscribedShard implements ShardPages {
   }
 
   @Override
-  public Page next(BigInteger last, int most) {
+  public Page next(String last, int most) {
     boolean resumed = false;
     boolean refused = false;
     int failures = 0;

@@ -1,0 +1,224 @@
+"""`kdi check`: are the documents right, and does Spark understand their schemas and expressions?"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from kdi_assets.cli.documents.check_refined import check_refined
+from kdi_assets.cli.documents.spark_findings import SparkFindings
+from kdi_assets.cli.options import AsJson, Defs
+from kdi_assets.cli.output import EXIT_DECIDE, exit_code, print_json, print_refusal
+from kdi_assets.cli.session import lazy_session
+from kdi_assets.documents.model.message_rules import ROUTE, FieldUse
+from kdi_assets.errors import KdiError, Terminal, Transient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from kdi_assets.documents.loading.errors import DocumentMistake
+    from kdi_assets.documents.loading.loader import LoadedFolder
+    from kdi_assets.documents.loading.yaml_documents import YamlDocument
+    from kdi_assets.documents.model.stream import Stream
+    from kdi_assets.messages.formats.errors import SubjectVersionUnknown
+    from kdi_assets.streams.rules.errors import ShapeMistake
+
+EXPECTED = {
+    "schema": "Spark DDL, e.g. id bigint, at timestamp",
+    "coordinates": "e.g. {struct}",
+    "tombstones": "skip or dead_letter",
+    "dead_letter_payload": "withhold, or keep if dead letters may hold what is masked",
+    "explode.": "a new name, and an array in Spark SQL over the fields of `schema` and the struct {struct}",
+    "fields.": "a field of the messages: drop, text, or {rename: name}",
+    "format.avro": "an Avro schema of a record",
+    "format.json": "a JSON Schema of an object, or `schema` in the document, which replaces it",
+    "format.protobuf": "a message that a table can hold",
+    "mask.": "the path of a column of the table",
+}
+"""What a field takes, by the beginning of its path."""
+EXPECTED_OTHERWISE = "Spark SQL over the fields of `schema` and the struct {struct}"
+PLAIN_DATE = "current_date()"
+
+
+def check(defs: Defs = None, as_json: AsJson = False) -> None:
+    """Check every document: fields, clusters and tables; with Spark also schemas, expressions and SQL.
+
+    The SQL of a refined table is checked over its upstream tables, or over the
+    columns that their documents describe.
+
+    A table that exists is compared with its document. Prints every mistake with
+    file, line, field, and what the field takes.
+
+    Exit codes: 0 no mistakes; 1 mistakes; 75 no mistakes, but a registry or
+    the lake did not answer, and a retry helps.
+    """
+    from kdi_assets.documents.loading.loader import defs_folder, read_streams
+    from kdi_assets.documents.loading.yaml_documents import sorted_mistakes
+
+    loaded = read_streams(defs or defs_folder())
+    if not as_json:
+        _print_mistakes(sorted_mistakes(loaded.mistakes))  # before Spark starts: it may not start
+    found = check_with_spark(loaded) if loaded.streams or loaded.refined else SparkFindings()
+    if as_json:
+        _print_json(loaded, sorted_mistakes([*loaded.mistakes, *found.mistakes]), found)
+    else:
+        _print_mistakes(sorted_mistakes(found.mistakes))
+        _print_summary(loaded, mistakes=len(loaded.mistakes) + len(found.mistakes), unchecked=len(found.unchecked))
+    for refusal in found.refusals.values():
+        print_refusal(refusal)
+    if code := EXIT_DECIDE if loaded.mistakes or found.mistakes else exit_code(found.refusals.values()):
+        raise typer.Exit(code)
+
+
+def check_with_spark(loaded: LoadedFolder) -> SparkFindings:
+    """What Spark and the schema registries do not understand in the streams and refined tables.
+
+    A registry that did not answer is not asked again: each attempt takes seconds.
+
+    Raises:
+        JavaMissing, JarMissing, DriverGone: Spark cannot be used.
+    """
+    findings = SparkFindings()
+    with lazy_session("check") as session:
+        for name, stream in loaded.streams.items():
+            _check_stream(stream, loaded.documents[name], session(), findings)
+        if loaded.refined:
+            check_refined(loaded, session(), findings)
+    return findings
+
+
+def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession, findings: SparkFindings) -> None:
+    from kdi_assets.messages.formats.errors import SubjectVersionUnknown
+    from kdi_assets.streams.rules.errors import ShapeMistake
+
+    registry = stream.registry.name if stream.registry else ""
+    if registry in findings.refusals:
+        findings.unchecked.append(stream.name)
+        return
+    if stream.route and stream.route.others:  # each is checked with its own document
+        stream = replace(stream, route=replace(stream.route, others={}))
+    known = len(findings.mistakes)
+    try:
+        for wrong in _shape_mistakes(stream, session):
+            takes = next((t for path, t in EXPECTED.items() if wrong.field.startswith(path)), EXPECTED_OTHERWISE)
+            takes = takes.replace("{struct}", stream.source_struct.name)
+            if wrong.change != ShapeMistake.change:
+                takes = wrong.change
+            findings.mistakes.append(document.mistake(wrong.field, wrong.message.rstrip("; "), takes))
+        if len(findings.mistakes) == known:
+            _check_table(stream, document, session, findings)
+    except SubjectVersionUnknown as unknown:
+        findings.mistakes.append(_unknown_schema(unknown, document))
+    except KdiError as refusal:
+        if not registry:
+            raise
+        findings.refusals[registry] = refusal
+        findings.unchecked.append(stream.name)
+
+
+def _check_table(stream: Stream, document: YamlDocument, session: SparkSession, findings: SparkFindings) -> None:
+    """Compare the stream's table with the document, if there is one and the stream is still drained."""
+    from kdi_assets.delta.log import TableLog
+    from kdi_assets.settings import Settings
+    from kdi_assets.streams.drain.takeover import refuse_unsuitable
+
+    if stream.status == "retired":
+        return
+
+    lake = Settings.from_environment().lake
+    try:
+        if log := TableLog.open(stream.table_uri(lake)):
+            refuse_unsuitable(stream, lake, log, session)
+    except Terminal as refusal:
+        happened, _, run = refusal.message_parts()
+        findings.mistakes.append(document.mistake("table", happened.rstrip("."), run))
+    except Transient as refusal:
+        findings.refusals[lake] = refusal
+        findings.unchecked.append(stream.name)
+
+
+def _unknown_schema(unknown: SubjectVersionUnknown, document: YamlDocument) -> DocumentMistake:
+    """The mistake of a document that names a subject or version that its registry does not have."""
+    matches = (re.fullmatch(r"attributes\.(format\.\w+)\.registry", path) for path in document.lines)
+    format_ = next((found[1] for found in matches if found), "format")
+    has_no = f"registry {unknown.registry} has no"
+    if unknown.knows_subject:
+        message = f"{has_no} version {unknown.version} of {unknown.subject}"
+        return document.mistake(f"{format_}.version", message, "an existing version, or none for the latest")
+    return document.mistake(f"{format_}.subject", f"{has_no} subject {unknown.subject}", "the subject of the schemas")
+
+
+def _shape_mistakes(stream: Stream, session: SparkSession) -> Iterator[ShapeMistake]:
+    """All mistakes of a stream: ``analyse`` stops at the first, so its field is removed and the rest analysed."""
+    from kdi_assets.streams.rules.errors import ShapeMistake
+    from kdi_assets.streams.rules.shape import analyse
+
+    rest: Stream | None = stream
+    found: set[str] = set()
+    while rest is not None:
+        try:
+            analyse(rest, session)
+            return
+        except ShapeMistake as refusal:
+            if refusal.field in found:
+                return  # to leave the field out does not help
+            yield refusal
+            found.add(refusal.field)
+            rest = _without(rest, refusal.field)
+
+
+def _without(stream: Stream, field: str) -> Stream | None:
+    """The stream without one expression; ``None`` if all other expressions depend on the field."""
+    group, _, name = field.partition(".")
+    if group in ("columns", "expectations", "fields", "mask") and name in getattr(stream, group):
+        rest: dict[str, Any] = {group: {key: value for key, value in getattr(stream, group).items() if key != name}}
+        return replace(stream, **rest)
+    if group == "fields":
+        return replace(stream, fields={**stream.fields, name: FieldUse("drop")})
+    if field == "date" and stream.date_expression == PLAIN_DATE:
+        return None
+    defaults: dict[str, dict[str, Any]] = {
+        ROUTE: {"route": None},
+        "filter": {"filter": ""},
+        "tombstones": {"tombstones": "skip"},
+        "dead_letter_payload": {"dead_letter_payload": None},
+        "date": {"date_expression": PLAIN_DATE},
+    }
+    return replace(stream, **defaults[field]) if field in defaults else None
+
+
+def _print_mistakes(mistakes: Iterable[DocumentMistake]) -> None:
+    for mistake in mistakes:
+        typer.echo(mistake.text())
+
+
+def _print_summary(loaded: LoadedFolder, *, mistakes: int, unchecked: int) -> None:
+    if not (loaded.streams or loaded.refined or loaded.served or mistakes):
+        typer.echo("no document describes a table")
+        return
+    skipped = f", not checked, a registry or the lake did not answer: {unchecked}" if unchecked else ""
+    refined = f", refined tables: {len(loaded.refined)}" if loaded.refined else ""
+    served = f", served tables: {len(loaded.served)}" if loaded.served else ""
+    typer.echo(f"streams: {len(loaded.streams)}{refined}{served}, mistakes: {mistakes}{skipped}")
+
+
+def _print_json(loaded: LoadedFolder, mistakes: Iterable[DocumentMistake], found: SparkFindings) -> None:
+    from dataclasses import asdict
+
+    streams = [{"stream": name, "file": d.file, "line": d.line} for name, d in sorted(loaded.documents.items())]
+    refined = [{"table": n, "file": d.file, "line": d.line} for n, d in sorted(loaded.refined_documents.items())]
+    skipped = {"unchecked": found.unchecked, "errors": list(found.refusals.values())} if found.refusals else {}
+    print_json(
+        {
+            "streams": streams,
+            "refined_tables": refined,
+            "served_tables": [{"table": name} for name in loaded.served],
+            "mistakes": [asdict(mistake) for mistake in mistakes],
+            **skipped,
+        }
+    )

@@ -1,0 +1,1 @@
+"""Commands of tables that are made of tables."""

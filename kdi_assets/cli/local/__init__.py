@@ -1,0 +1,1 @@
+"""Servers and messages on this machine."""

@@ -1,0 +1,181 @@
+"""`kdi plan`: what a drain would do first, without doing it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdi_assets.cli.followers.refined_output import print_refined_plan
+from kdi_assets.cli.followers.served_output import print_served_plan
+from kdi_assets.cli.options import AsJson, Defs, NameOfAnyKind, selected_of_all_kinds
+from kdi_assets.cli.output import exit_if_refused, print_refusal, print_result, refusal_in_json, table_text, utc_text
+from kdi_assets.cli.place import print_place
+from kdi_assets.cli.session import lazy_session
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.served_table import ServedTableSpec
+from kdi_assets.errors import KdiError
+from kdi_assets.settings import Settings
+from kdi_assets.wording import byte_size, counted
+
+if TYPE_CHECKING:
+    from kdi_assets.delta.log import TableLog
+    from kdi_assets.documents.model.stream import Stream
+    from kdi_assets.messages.topic_state import Waiting
+    from kdi_assets.streams.drain.plan import Plan, PositionCommit
+    from kdi_assets.streams.drain.snapshot import Snapshot
+
+
+def plan(table: NameOfAnyKind, defs: Defs = None, as_json: AsJson = False) -> None:
+    """Show what `kdi drain`, `kdi refine` or `kdi serve` would do first, or why it refuses. Changes nothing.
+
+    Spark is needed only if there is a backlog and a table: its columns are
+    compared with the document.
+
+    Exit codes: 0 there is a plan, or nothing to drain; 1 the drain would be
+    refused, and someone must decide; 75 it would be refused, and a retry helps.
+    """
+    from kdi_assets.streams.drain.snapshot import take_snapshot
+
+    chosen, *others = selected_of_all_kinds([table], defs)
+    if not as_json:
+        print_place(defs, [chosen])
+    if isinstance(chosen, RefinedTableSpec):
+        print_refined_plan(chosen, as_json=as_json)
+        return
+    if isinstance(chosen, ServedTableSpec):
+        refusals: list[KdiError] = []
+        for served in (chosen, *(other for other in others if isinstance(other, ServedTableSpec))):
+            try:
+                print_served_plan(served, as_json=as_json)
+            except KdiError as refused:
+                print_refusal(refused)
+                refusals.append(refused)
+        exit_if_refused(refusals)
+        return
+    lake = Settings.from_environment().lake
+    with refusal_in_json(stream=chosen.name, as_json=as_json):
+        snapshot = take_snapshot(chosen, lake)
+        plan = None if snapshot.position_commit else _plan(chosen, snapshot)
+        waiting = _waiting(chosen, snapshot) if plan else None
+        if snapshot.ledger and (plan is None or plan.ranges or (waiting and waiting.first_at)):
+            _refuse_unsuitable(chosen, lake, snapshot.ledger.table)
+        if snapshot.topic.as_of and snapshot.position_commit and snapshot.position_commit.kind == "start":
+            waiting = _waiting_before_start(chosen, lake)
+    print_result(_text(chosen, snapshot, plan, waiting), _fields(chosen, snapshot, plan, waiting), as_json=as_json)
+
+
+def _refuse_unsuitable(stream: Stream, lake: str, log: TableLog) -> None:
+    from kdi_assets.streams.drain.takeover import refuse_unsuitable
+
+    with lazy_session("plan") as session, session.watched():
+        refuse_unsuitable(stream, lake, log, session())
+
+
+def _plan(stream: Stream, snapshot: Snapshot) -> Plan:
+    from kdi_assets.streams.drain.snapshot import check_last_read, expected_offset_bytes
+
+    plan = snapshot.plan(stream, offset_bytes=expected_offset_bytes(stream, snapshot))
+    if plan is None:
+        raise AssertionError(f"{stream.name}: neither a position commit nor a plan")
+    check_last_read(stream, snapshot)
+    return plan
+
+
+def _waiting(stream: Stream, snapshot: Snapshot) -> Waiting | None:
+    """What waits, where a drain must read before it can plan; ``None`` where the plan has all."""
+    from kdi_assets.messages.of_stream import source_of
+
+    if snapshot.topic.as_of is None or snapshot.ledger is None:
+        return None
+    return source_of(stream).waiting(snapshot.topic, snapshot.ledger)
+
+
+def _waiting_before_start(stream: Stream, lake: str) -> Waiting:
+    """What waits of a stream that has no positions yet."""
+    from kdi_assets.messages.topic_state import Waiting
+    from kdi_assets.operate.monitoring.backlog_reader import read_backlog
+
+    held = read_backlog(stream, lake).topic_partitions
+    return Waiting({tp: one.next_at for tp, one in held.items() if one.next_at})
+
+
+def _text(stream: Stream, snapshot: Snapshot, plan: Plan | None, waiting: Waiting | None) -> str:
+    lines = _plan_lines(stream, snapshot, plan) if plan else []
+    if waiting and (waiting.first_at or waiting.renews is not None):
+        lines = _waiting_lines(stream, waiting)
+    if commit := snapshot.position_commit:
+        lines = [*_position_commit_lines(stream, snapshot, commit), *(_first_records(waiting) if waiting else ())]
+    if held := _open_transaction_offsets(snapshot):
+        lines.append(f"An open transaction holds back {counted(held, 'offset')} after the last stable offset.")
+    return "\n".join(lines)
+
+
+def _position_commit_lines(stream: Stream, snapshot: Snapshot, first: PositionCommit) -> list[str]:
+    ends, backlog = snapshot.topic.partitions, snapshot.backlog()
+    then = f"Then it would drain a backlog of {counted(backlog, 'offset')}." if backlog else "Then there is no backlog."
+    rows = [(tp, at, ends[tp].end if tp in ends else None) for tp, at in sorted(first.positions.items())]
+    return [
+        f"{stream.name}: would commit positions first: {first.reason}",
+        table_text(("TOPIC PARTITION", "POSITION", "END"), rows, align="<>>"),
+        "Then it would drain what it finds." if snapshot.topic.as_of else then,
+        *([_earlier_topic(stream, first)] if first.kind == "takeover" else ()),
+    ]
+
+
+def _earlier_topic(stream: Stream, takeover: PositionCommit) -> str:
+    """What nobody can tell from the other writer's offsets: it recorded no topic id."""
+    tp, at = max(takeover.positions.items(), key=lambda item: item[1])
+    return (
+        "The other writer did not record which topic its offsets are of. If the topic was made again since, and has\n"
+        "grown past these positions, its messages below them would be skipped: compare the last row of each topic\n"
+        f"partition with the message at its offset (kdi peek {stream.name} --topic-partition {tp} --offset {at - 1})."
+    )
+
+
+def _waiting_lines(stream: Stream, waiting: Waiting) -> list[str]:
+    if not waiting.first_at:
+        return [
+            f"{stream.name}: nothing to drain; it would commit that it has seen the shards, before retention passes"
+        ]
+    head = f"{stream.name}: would drain what follows the positions; only reading tells how many records that are"
+    return [head, *_first_records(waiting)]
+
+
+def _first_records(waiting: Waiting) -> list[str]:
+    rows = [(tp, utc_text(at, date=True)) for tp, at in sorted(waiting.first_at.items())]
+    return [table_text(("TOPIC PARTITION", "FIRST RECORD ARRIVED"), rows, align="<>")] if rows else []
+
+
+def _plan_lines(stream: Stream, snapshot: Snapshot, plan: Plan) -> list[str]:
+    if not plan.ranges:
+        return [f"{stream.name}: nothing to drain; v{plan.version} has every offset"]
+    backlog = snapshot.backlog()
+    limits = "`max_records`" if stream.max_bytes is None else "`max_records` and `max_bytes`"
+    of_all = "" if plan.offset_count == backlog else f" of {backlog:,}, limited by {limits}"
+    size = "" if plan.expected_bytes is None else f", some {byte_size(plan.expected_bytes)}"
+    head = f"{stream.name}: would drain {counted(plan.offset_count, 'offset')}{of_all}{size}, "
+    head += f"directly after v{plan.version}"
+    rows = [(r.topic_partition, r.start, r.end, r.offset_count) for r in plan.ranges]
+    return [head, table_text(("TOPIC PARTITION", "FROM", "UP TO", "OFFSETS"), rows, align="<>>>")]
+
+
+def _fields(stream: Stream, snapshot: Snapshot, plan: Plan | None, waiting: Waiting | None) -> dict[str, object]:
+    commit, ranges = snapshot.position_commit, plan.ranges if plan else ()
+    first_at = waiting.first_at if waiting else {}
+    return {
+        "stream": stream.name,
+        "step": "position_commit" if commit else "drain" if ranges or first_at else "nothing",
+        "position_commit": commit.kind if commit else None,
+        "reason": commit.reason if commit else None,
+        "positions": snapshot.positions(),
+        "ranges": ranges,
+        "offsets": sum(r.offset_count for r in ranges),
+        "expected_bytes": plan.expected_bytes if plan else None,
+        "backlog_offsets": None if first_at else snapshot.backlog(),
+        "waiting_since": min(first_at.values(), default=None),
+        "open_transaction_offsets": _open_transaction_offsets(snapshot),
+        "table_version": snapshot.ledger.version if snapshot.ledger else None,
+    }
+
+
+def _open_transaction_offsets(snapshot: Snapshot) -> int:
+    return sum(offsets.high_watermark - offsets.end for offsets in snapshot.topic.partitions.values())

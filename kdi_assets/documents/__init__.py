@@ -1,0 +1,1 @@
+"""Documents: what they declare, and how they are loaded."""

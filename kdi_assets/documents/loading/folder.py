@@ -1,0 +1,100 @@
+"""Find and read the documents of a folder as Dagster does. A YAML file that Dagster would not load is a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from kdi_assets.documents.loading.errors import DefsFolderMissing, DocumentMistake
+from kdi_assets.documents.loading.yaml_documents import Documents, file_mistake, parse
+
+DOCUMENT_NAMES = ("defs.yaml", "defs.yml", "component.yaml")
+"""Dagster loads the first of these that a folder holds, and then nothing below the folder."""
+
+FOLDER_TYPE = "dagster.DefsFolderComponent"  # the exception: Dagster does search below it
+
+
+def read_folder(folder: Path) -> Documents:
+    """Read every document below ``folder``.
+
+    Raises:
+        DefsFolderMissing: The folder does not exist.
+    """
+    if not folder.is_dir():
+        raise DefsFolderMissing(folder=str(folder))
+    found = Documents()
+    _read_below(folder, found)
+    return found
+
+
+def document_in(folder: Path) -> Path | None:
+    """The file that Dagster takes as the folder's document, if it has one."""
+    return next((folder / name for name in DOCUMENT_NAMES if (folder / name).is_file()), None)
+
+
+def _read_below(folder: Path, found: Documents) -> None:
+    document = document_in(folder)
+    types = _read_file(document, found) if document else {FOLDER_TYPE}
+    only_ours = all(type_ == FOLDER_TYPE or type_.startswith("kdi_assets.") for type_ in types)
+    for path in _visible(folder):
+        if path.is_dir() and FOLDER_TYPE in types:
+            _read_below(path, found)
+        elif not only_ours:
+            continue  # another component may read YAML files of its own beside and below its document
+        elif path.is_dir():
+            found.mistakes += [_below_document(file, document) for file in _yaml_files(path)]
+        elif _is_yaml(path) and path != document:
+            found.mistakes.append(_wrong_name(path))
+
+
+def _read_file(path: Path, found: Documents) -> set[str]:
+    """Read one file; return the types of its documents."""
+    try:
+        parsed = parse(path.read_text(encoding="utf-8"), display_path(path))
+    except UnicodeDecodeError as error:
+        mistake = file_mistake(display_path(path), 1, "document", f"is not UTF-8: {error}", "save it as UTF-8")
+        parsed = Documents(mistakes=[mistake])
+    except OSError as error:
+        mistake = file_mistake(
+            display_path(path), 1, "document", f"cannot be read: {error.strerror}", "make it readable"
+        )
+        parsed = Documents(mistakes=[mistake])
+    found.documents += parsed.documents
+    found.mistakes += parsed.mistakes
+    return {document.type for document in parsed.documents}
+
+
+def _visible(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".") and path.name != "__pycache__"]
+
+
+def _is_yaml(path: Path) -> bool:
+    return path.suffix in (".yaml", ".yml")
+
+
+def _yaml_files(folder: Path) -> Iterator[Path]:
+    for path in _visible(folder):
+        if path.is_dir():
+            yield from _yaml_files(path)
+        elif _is_yaml(path):
+            yield path
+
+
+def _wrong_name(path: Path) -> DocumentMistake:
+    right = f"move it to {display_path(path.parent / path.stem / 'defs.yaml')}"
+    if path.parent.joinpath("defs.yaml").exists():
+        right = f"add it to {display_path(path.parent / 'defs.yaml')}, after a line ---"
+    message = "nothing loads this file: Dagster reads defs.yaml only"
+    return file_mistake(display_path(path), 1, "document", message, right)
+
+
+def _below_document(path: Path, document: Path | None) -> DocumentMistake:
+    stop = display_path(document) if document else "a file above"
+    message = f"nothing loads this file: {stop} ends Dagster's search in its folder"
+    return file_mistake(display_path(path), 1, "document", message, "move the two into folders side by side")
+
+
+def display_path(path: Path) -> str:
+    """The path for messages: relative to the working directory if it lies below that."""
+    absolute, here = path.absolute(), Path.cwd()
+    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else path)

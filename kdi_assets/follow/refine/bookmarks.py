@@ -1,0 +1,190 @@
+"""Bookmarks: up to which version each upstream table is consumed, in the log of the table that consumes.
+
+A bookmark is a transaction id, set by the commit that has the rows: rows and bookmark are one version. Every commit
+sets the bookmarks of all upstream tables; those that it does not set are not valid any more. After a RESTORE of the
+consuming table, ``delta.markers`` finds the version at which they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from kdi_assets.delta.errors import CommitUnreadable, RestoredToBefore
+from kdi_assets.delta.log import CommitInfo, TableLog, row_actions
+from kdi_assets.delta.markers import Markers, live_markers, version_id
+from kdi_assets.delta.single_commit import CommitRequest, refuse_conflicts
+from kdi_assets.follow.refine.entry import FORMAT
+from kdi_assets.follow.refine.errors import (
+    BookmarksUnreadable,
+    ChangedByOthers,
+    RefinedByNewerRelease,
+    UpstreamGone,
+    UpstreamMissing,
+)
+from kdi_assets.follow.upstream import OpenedUpstream, open_upstream
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmarks:
+    """What a table says of its consumption.
+
+    Attributes:
+        version: The newest version of the consuming table.
+        markers: Of the consumer (the refined table's path, or the name that a hand-written asset chose), at the version
+            whose rows the table has: an older one only after a RESTORE that no commit of ours followed.
+        altered: Whether others changed columns, properties or protocol since the consumer's newest commit.
+    """
+
+    version: int
+    markers: Markers
+    altered: bool
+
+    @property
+    def log(self) -> TableLog:
+        """The table at the version whose rows it has."""
+        return self.markers.log
+
+    @property
+    def consumer(self) -> str:
+        return self.markers.writer
+
+    @property
+    def committed(self) -> int | None:
+        """The version of the newest commit of ours that the rows come from; ``None``: there is none."""
+        return self.markers.committed
+
+    def consumed(self, table_id: str) -> int | None:
+        """The version up to which the upstream table with this id is consumed, inclusive; ``None``: it is not."""
+        if not self.markers.holds(marker_id(self.consumer, table_id)):
+            return None
+        return self.markers.version_of(bookmark_id(self.consumer, table_id))
+
+    def has_definition(self, definition: str) -> bool:
+        """Whether the newest commit of ours was made by this definition."""
+        return self.markers.holds(definition_id(self.consumer, definition))
+
+    @property
+    def deletes(self) -> int | None:
+        """The version of the table of deletes that belongs to the rows; ``None``: there is none."""
+        found = self.markers.version_of(deletes_id(self.consumer))
+        return None if found is None or found < 0 else found
+
+
+def bookmark_id(consumer: str, table_id: str) -> str:
+    """Transaction id whose version is the version of the upstream table up to which it is consumed, inclusive."""
+    return f"{consumer}|from|{table_id}"
+
+
+def marker_id(consumer: str, table_id: str) -> str:
+    """Transaction id that makes a bookmark valid while it holds (``Markers.holds``)."""
+    return f"{consumer}|upstream|{table_id}"
+
+
+def definition_id(consumer: str, definition: str) -> str:
+    """Transaction id that names the definition, valid while it holds."""
+    return f"{consumer}|definition|{definition}"
+
+
+def deletes_id(consumer: str) -> str:
+    """Transaction id whose version is that of the table of deletes which belongs to the rows; -1: there is none."""
+    return f"{consumer}|deletes"
+
+
+def format_id(consumer: str) -> str:
+    """Transaction id whose version is the format of bookmarks and entries; absent before there were several."""
+    return f"{consumer}|format"
+
+
+def bookmark_transactions(
+    consumer: str, consumed: Mapping[str, int], version: int, *, definition: str = "", deletes: int | None = None
+) -> dict[str, int]:
+    """All transaction ids of a commit.
+
+    Args:
+        consumed: By the id of each upstream table, the version up to which it is consumed, inclusive.
+        version: The version of the commit.
+        deletes: The version of the table of deletes, if there is one.
+    """
+    names = [version_id(consumer), *(marker_id(consumer, table_id) for table_id in consumed)]
+    names += [definition_id(consumer, definition)] if definition else []
+    bookmarks = {bookmark_id(consumer, table_id): upto for table_id, upto in consumed.items()}
+    of_commit = {deletes_id(consumer): -1 if deletes is None else deletes, format_id(consumer): FORMAT}
+    return {**bookmarks, **dict.fromkeys(names, version), **of_commit}
+
+
+def read_bookmarks(log: TableLog, consumer: str, *, alone: bool = True) -> Bookmarks:
+    """Read the bookmarks of a table without a JVM.
+
+    Args:
+        log: The table at its newest version.
+        alone: Whether only the consumer may change the table's rows.
+
+    Raises:
+        RefinedByNewerRelease: This release does not know the format of the bookmarks.
+        BookmarksUnreadable: Commits since the newest one of ours cannot be read.
+        ChangedByOthers: Another writer changed rows of the table since.
+    """
+    if (found := log.transaction_version(format_id(consumer))) not in (None, FORMAT):
+        raise RefinedByNewerRelease(table=consumer, found=found)
+
+    altered: list[int] = []
+
+    def check(commit: CommitInfo) -> None:
+        altered.extend([commit.version] if commit.changes_metadata else [])
+        if alone and changes_rows(log, commit):
+            raise ChangedByOthers(table=consumer, uri=log.uri, version=commit.version, operation=commit.operation)
+
+    try:
+        live = live_markers(log, consumer, first=f"the first commit of {consumer}", check=check)
+    except CommitUnreadable as gone:
+        undone = log.transaction_version(version_id(consumer)) if isinstance(gone, RestoredToBefore) else None
+        raise BookmarksUnreadable(
+            table=consumer, uri=log.uri, version=gone.version, why=gone.why, undone=undone
+        ) from gone
+    return Bookmarks(log.version, live, bool(altered))
+
+
+def open_consumed(uri: str, bookmarks: Bookmarks | None, *, consumer: str, upstream: str) -> OpenedUpstream:
+    """Open an upstream table, and find up to which version the consumer has consumed it.
+
+    Args:
+        bookmarks: Read before this call; ``None``: the consumer has none.
+        upstream: The upstream table's name, for messages.
+
+    Raises:
+        UpstreamMissing: It does not exist yet.
+        UpstreamGone: It does not exist, and rows were made of it before.
+        KdiError: Its log cannot be read.
+    """
+    found = open_upstream(uri, bookmarks.consumed if bookmarks else lambda table_id: None)
+    if found is None:
+        missing = UpstreamMissing if bookmarks is None or bookmarks.committed is None else UpstreamGone
+        raise missing(table=consumer, upstream=upstream, uri=uri)
+    return found
+
+
+def follow_harmless(
+    request: CommitRequest, newest: TableLog, after: int, *, consumer: str, replaces: Collection[str]
+) -> CommitRequest:
+    """For ``commit_behind``: a commit that was planned on version ``after`` follows those after it, if it may.
+
+    Args:
+        newest: The consuming table at its newest version.
+        replaces: Files that the commit replaces.
+
+    Raises:
+        OvertakenCommit: One of them changed rows, columns or bookmarks, moved rows out of these files, or cannot be
+            read.
+    """
+
+    def conflicts(commit: CommitInfo) -> bool:
+        return changes_rows(newest, commit) or version_id(consumer) in commit.transactions
+
+    refuse_conflicts(newest, after=after, replaces=replaces, conflicts=conflicts)
+    return request
+
+
+def changes_rows(log: TableLog, commit: CommitInfo) -> bool:
+    """Whether a commit adds or removes rows; OPTIMIZE only moves them to other files."""
+    return bool(row_actions(log.actions(commit.version)))

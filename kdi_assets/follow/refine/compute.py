@@ -1,0 +1,120 @@
+"""Compute: the change of a plan, as the table's mode says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kdi_assets.delta.files import TableAt
+from kdi_assets.delta.markers import topics_of
+from kdi_assets.documents.model.refined_table import OFFSETS, Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
+from kdi_assets.follow.refine.columns import SEQUENCE
+from kdi_assets.follow.refine.deletes import record_deletes, recorded_deletes
+from kdi_assets.follow.refine.errors import DatesMoved, NullKeys, SequenceOfTwoTopics
+from kdi_assets.follow.refine.inputs import Inputs, in_dates
+from kdi_assets.follow.refine.modes.aggregate import aggregate_change
+from kdi_assets.follow.refine.modes.deduplicate import deduplicate_change
+from kdi_assets.follow.refine.modes.upsert import DELETES, deletes_of, upsert_change
+from kdi_assets.follow.refine.table_change import Everything, Nothing, OfDates, OfKeys, TableChange
+from kdi_assets.follow.refine.transform import refuse_clock
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The change of a plan, and the version of the table of deletes that belongs to it."""
+
+    change: TableChange
+    deletes: int | None = None
+
+
+def compute(inputs: Inputs, lake: str) -> Computed:
+    """The change that brings the table to the plan's upstream versions; lazy, except for the deletes of upserts.
+
+    Raises:
+        DatesMoved: Of mode replace_dates, rows of the dates that changed have other dates.
+        NullKeys: Changes have no keys or no sequence.
+        SequenceOfTwoTopics: Offsets are the sequence, and the upstream stream's topic was made again.
+        QueryMistake: An expression of the mode asks the clock.
+        KdiError: As ``transform``.
+    """
+    computed = _computed(inputs, inputs.table.mode, lake)
+    refuse_clock(inputs.table, computed.change.rows, "mode")
+    return replace(computed, change=replace(computed.change, few=inputs.few))
+
+
+def _computed(inputs: Inputs, mode: Mode, lake: str) -> Computed:
+    match mode:
+        case Append() | ReplaceDates():
+            return Computed(_rows_as_they_are(inputs))
+        case Deduplicate():
+            return Computed(deduplicate_change(inputs, mode))
+        case Aggregate():
+            return Computed(aggregate_change(inputs, mode))
+        case Upsert():
+            return _upserted(inputs, mode, lake)
+
+
+def _rows_as_they_are(inputs: Inputs) -> TableChange:
+    if inputs.plan.kind == "rebuild":
+        return TableChange(inputs.all_rows(), Everything())
+    if inputs.plan.kind == "dates":
+        if isinstance(inputs.table.mode, ReplaceDates):
+            _refuse_moved_dates(inputs)
+        return TableChange(inputs.rows_of(inputs.plan.dates), OfDates(inputs.plan.dates))
+    return TableChange(inputs.new_rows(), Nothing())
+
+
+def _refuse_moved_dates(inputs: Inputs) -> None:
+    """Each row that what changed upstream has become lies on a date that is computed."""
+    for rows in inputs.rows_of_changed_dates():
+        moved = rows.where(f"NOT coalesce({in_dates(inputs.plan.dates)}, false)")
+        (found,) = moved.selectExpr("count(*) AS rows", "CAST(min(date) AS STRING) AS example").collect()
+        if found["rows"]:
+            raise DatesMoved(table=inputs.table.name, rows=found["rows"], example=found["example"] or "none at all")
+
+
+def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:
+    plan, uri = inputs.plan, inputs.table.deletes_uri(lake)
+    if mode.sequence_by in OFFSETS:
+        _refuse_two_topics(inputs)
+    known = recorded_deletes(inputs.spark, uri, plan.deletes, remember_days=mode.remember_deletes)
+    change, changes = upsert_change(inputs, mode, known)
+    again = change.replaces.keys if isinstance(change.replaces, OfKeys) and not inputs.only_added else None
+    version = record_deletes(
+        uri,
+        deletes_of(changes, mode),
+        count=_counted_deletes(inputs, mode, changes),
+        pinned=plan.deletes,
+        attempt_id=plan.attempt_id,
+        again=again,
+        remember_days=mode.remember_deletes,
+    )
+    return Computed(change, version)
+
+
+def _refuse_two_topics(inputs: Inputs) -> None:
+    """Rows do not show of which topic they are, so no key can be named."""
+    (upstream,) = inputs.plan.upstreams
+    known = TableAt.open(inputs.spark, upstream.uri, upstream.version).transaction_ids
+    if any(len(topics) > 1 for topics in topics_of(known).values()):
+        raise SequenceOfTwoTopics(table=inputs.table.name, upstream=upstream.table)
+
+
+def _counted_deletes(inputs: Inputs, mode: Upsert, changes: DataFrame) -> int:
+    """How many of the changes are deletes.
+
+    Raises:
+        NullKeys: Changes have a null key or sequence.
+    """
+    columns = {*mode.keys, SEQUENCE}
+    nullable = [f.name for f in changes.schema.fields if f.nullable and f.name in columns]
+    null = " OR ".join(f"`{column}` IS NULL" for column in nullable) or "false"
+    if not nullable and not mode.apply_as_deletes:
+        return 0
+    (found,) = changes.selectExpr(f"count_if({null}) AS unknown", f"count_if({DELETES}) AS deletes").collect()
+    if found["unknown"]:
+        raise NullKeys(table=inputs.table.name, rows=found["unknown"])
+    return int(found["deletes"])

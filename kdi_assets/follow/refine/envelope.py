@@ -1,0 +1,208 @@
+"""Envelopes of changes, such as Debezium's: rows of messages become rows of changes, and refining knows no envelope.
+
+The columns of a change: those of the row, then ``_kdi_sequence``, ``_kdi_deletes`` and ``_kdi_at``; of Debezium also
+``_kdi_unchanged``, the names of the columns whose values the message does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kdi_assets.documents.model.refined_table import OFFSET, RefinedTableSpec, Upsert
+from kdi_assets.documents.model.source_struct import KAFKA, SOURCE_STRUCTS
+from kdi_assets.follow.refine.columns import AT
+from kdi_assets.follow.refine.errors import QueryMistake
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+CHANGE_SEQUENCE, CHANGE_DELETES, CHANGE_AT = "_kdi_sequence", "_kdi_deletes", "_kdi_at"
+UNCHANGED = "_kdi_unchanged"
+PLACE = "struct<partition: int, offset: bigint>"
+MESSAGE_KEY = "message_key"
+"""A column with the message's key as JSON text: keys of deletes whose ``before`` lacks them."""
+_ENDS = "_kdi_ends"
+
+
+def coordinates_of(rows: DataFrame) -> Column:
+    """Partition and offset of each row's message, ``struct<partition: int, offset: bigint>``; null if not kept.
+
+    Of the struct of a source; or of ``sequence_at``, if the rows are those of an upserted table.
+    """
+    from pyspark.sql import functions as F
+
+    for column in (*(struct.name for struct in SOURCE_STRUCTS), AT):
+        if has_coordinates(rows, column):
+            fields = (F.col(column)["partition"].alias("partition"), F.col(column)["offset"].alias("offset"))
+            return F.when(F.col(column).isNotNull(), F.struct(*fields)).cast(PLACE)
+    return F.lit(None).cast(PLACE)
+
+
+def ordering(rows: DataFrame, sql: str) -> str:
+    """What a document orders rows by: the default, the offset, is in the struct of the source that the rows have."""
+    if sql != OFFSET or has_coordinates(rows, KAFKA.name):
+        return sql
+    return next((struct.path("offset") for struct in SOURCE_STRUCTS if has_coordinates(rows, struct.name)), sql)
+
+
+def has_coordinates(rows: DataFrame, column: str) -> bool:
+    """Whether a column is a struct with ``partition`` and ``offset``."""
+    struct = _struct(rows, column)
+    return struct is not None and {"partition", "offset"} <= set(struct.names)
+
+
+def without_envelope(rows: DataFrame, table: RefinedTableSpec, mode: Upsert) -> DataFrame:
+    """The changes in some rows, of a document with an envelope.
+
+    Raises:
+        QueryMistake: The rows do not have the envelope's columns.
+    """
+    from pyspark.sql import functions as F
+
+    if mode.envelope == "debezium":
+        return _debezium(rows, table, mode)
+    changes = rows.withColumns(
+        {
+            CHANGE_SEQUENCE: F.expr(ordering(rows, mode.sequence_by)),
+            CHANGE_DELETES: F.expr("coalesce(tombstone, false)"),
+            CHANGE_AT: coordinates_of(rows),
+        }
+    )
+    return changes.drop("tombstone")
+
+
+def _debezium(rows: DataFrame, table: RefinedTableSpec, mode: Upsert) -> DataFrame:
+    """The rows of ``after``, and the keys that a change deletes.
+
+    An update that changes the keys ends the old ones.
+
+    Source: Debezium, "Change event values": ``op`` says what happened; ``before`` may have the keys alone, other
+    columns than ``after`` or nothing, as the database's settings are.
+    """
+    from pyspark.sql import functions as F
+
+    rows = _unwrapped(rows)
+    after = _struct(rows, "after")
+    if after is None or "op" not in rows.columns:
+        detail = f"mode has envelope debezium, and the rows have no columns after and op: {', '.join(rows.columns)}"
+        raise QueryMistake(table=table.name, field="mode.upsert.envelope", detail=detail)
+    old = {f.name: _field_of(rows, "before", f.name, f.dataType) for f in after.fields}
+    old_keys = {key: _old_key(rows, after, key, old.get(key)) for key in mode.keys}
+    deletes = F.expr("coalesce(op = 'd', false)")  # by null, the row would be neither there nor deleted
+    changes, ends = _with_ended_keys(rows, old_keys)
+    columns = {
+        CHANGE_SEQUENCE: F.expr(ordering(rows, mode.sequence_by)),
+        CHANGE_DELETES: deletes | ends,
+        CHANGE_AT: coordinates_of(rows),
+    }
+    unchanged = {
+        f.name: same
+        for f in after.fields
+        if f.name not in mode.keys and (same := _is_placeholder(f.name, f.dataType, mode))
+    }
+    if unchanged:
+        columns[UNCHANGED] = _unchanged_names(unchanged, old)
+    values = []
+    for f in after.fields:
+        value = F.col(f"after.`{f.name}`")
+        if f.name in old_keys:
+            value = F.when(deletes | ends, old_keys[f.name]).otherwise(value)
+        elif f.name in unchanged:
+            value = F.when(F.expr(unchanged[f.name]), old[f.name]).otherwise(value)
+        values.append(value.alias(f.name))
+    return changes.select(*values, *(column.alias(name) for name, column in columns.items()))
+
+
+def _unwrapped(rows: DataFrame) -> DataFrame:
+    """Without Kafka Connect's ``schema`` and ``payload``."""
+    if "op" in rows.columns or _struct(rows, "payload") is None:
+        return rows
+    return rows.select("payload.*", *(f"`{name}`" for name in rows.columns if name not in ("payload", "schema")))
+
+
+def _struct(rows: DataFrame, column: str) -> StructType | None:
+    from pyspark.sql.types import StructType
+
+    kind = next((f.dataType for f in rows.schema.fields if f.name == column), None)
+    return kind if isinstance(kind, StructType) else None
+
+
+def _field_of(rows: DataFrame, column: str, field: str, kind: DataType) -> Column:
+    """A field of a struct in the type of ``after``; null if the struct does not have it."""
+    from pyspark.sql import functions as F
+
+    struct = _struct(rows, column)
+    if struct is None or field not in struct.names:
+        return F.lit(None).cast(kind)
+    return F.col(f"{column}.`{field}`").cast(kind)
+
+
+def _old_key(rows: DataFrame, after: StructType, key: str, of_before: Column | None) -> Column:
+    from pyspark.sql import functions as F
+
+    if of_before is None or MESSAGE_KEY not in rows.columns:
+        return F.lit(None) if of_before is None else of_before
+    kind = after[key].dataType
+    ddl = f"`{key}` {kind.simpleString()}, payload struct<`{key}`: {kind.simpleString()}>"
+    parsed = F.from_json(F.col(MESSAGE_KEY).cast("string"), ddl)
+    return F.coalesce(of_before, parsed[key], parsed["payload"][key])
+
+
+def _with_ended_keys(rows: DataFrame, old_keys: Mapping[str, Column]) -> tuple[DataFrame, Column]:
+    """The rows, those of updates that change keys twice; and which are the second ones, which end the old keys."""
+    from pyspark.sql import functions as F
+
+    before = _struct(rows, "before")
+    if before is None or not set(old_keys) <= set(before.names):
+        return rows, F.lit(False)
+    known = [old.isNotNull() for old in old_keys.values()]
+    other = [~old.eqNullSafe(F.col(f"after.`{key}`")) for key, old in old_keys.items()]
+    moved = F.expr("op NOT IN ('d', 't', 'm') AND after IS NOT NULL") & _all(known) & ~_all([~o for o in other])
+    twice = F.when(moved, F.array(F.lit(False), F.lit(True))).otherwise(F.array(F.lit(False)))
+    return rows.withColumn(_ENDS, F.explode(twice)), F.col(_ENDS)
+
+
+def _all(conditions: list[Column]) -> Column:
+    found = conditions[0]
+    for condition in conditions[1:]:
+        found = found & condition
+    return found
+
+
+def _unchanged_names(unchanged: Mapping[str, str], old: Mapping[str, Column]) -> Column:
+    """The columns whose values neither ``after`` nor ``before`` has; null if there are none, as in most changes."""
+    from pyspark.sql import functions as F
+
+    names = [F.when(F.expr(same) & old[name].isNull(), F.lit(name)) for name, same in unchanged.items()]
+    listed = F.array_compact(F.array(*names))
+    return F.when(F.expr(" OR ".join(f"({same})" for same in unchanged.values())) & (F.size(listed) > 0), listed)
+
+
+def _is_placeholder(column: str, kind: DataType, mode: Upsert) -> str:
+    """SQL: whether ``after`` has Debezium's placeholder in the place of a value; empty for types that have none.
+
+    Source: Debezium, PostgreSQL connector, ``unavailable.value.placeholder``: the word itself; its bytes for binary
+    values, which Connect's JSON has as base64; for arrays and maps, one element of it.
+    """
+    from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, MapType, StringType
+
+    value, word = f"after.`{column}`", mode.unavailable_value
+    text = "'" + word.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    in_bytes = f"encode({text}, 'UTF-8')"
+    numbers = ", ".join(map(str, word.encode()))
+    match kind:
+        case StringType():
+            return f"coalesce({value} IN ({text}, base64({in_bytes})), false)"
+        case BinaryType():
+            return f"coalesce({value} = {in_bytes}, false)"
+        case ArrayType(elementType=StringType()):
+            return f"coalesce({value} = array({text}) OR {value} = array(base64({in_bytes})), false)"
+        case ArrayType(elementType=BinaryType()):
+            return f"coalesce({value} = array({in_bytes}), false)"
+        case ArrayType(elementType=IntegerType()) | ArrayType(elementType=LongType()):
+            return f"coalesce({value} = array({numbers}), false)"
+        case MapType(keyType=StringType(), valueType=StringType()):
+            return f"coalesce(size({value}) = 1 AND {value}[{text}] = {text}, false)"
+    return ""

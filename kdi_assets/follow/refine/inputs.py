@@ -1,0 +1,153 @@
+"""Inputs: the rows of a plan, through the document's SQL, as each mode needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.delta.files import TableAt, rows_at
+from kdi_assets.delta.internals import bytes_of
+from kdi_assets.documents.model.refined_table import RefinedTableSpec, ReplaceDates
+from kdi_assets.follow.refine.plan import RefinePlan
+from kdi_assets.follow.refine.read import FEED_COLUMNS, appended_rows, change_rows, with_keys
+from kdi_assets.follow.refine.transform import keeps_date, transform
+from kdi_assets.follow.upstream import UpstreamChanges
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SMALL_BYTES = 8 << 20
+"""Files that are together at most this large are all written again: finding those with the keys would cost more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The rows that one plan computes with; every frame went through the document's SQL or function."""
+
+    spark: SparkSession
+    table: RefinedTableSpec
+    plan: RefinePlan
+    uri: str
+
+    def all_rows(self) -> DataFrame:
+        """The result over all upstream rows, at the versions of the plan."""
+        frames = {u.view: rows_at(self.spark, u.uri, u.version) for u in self.plan.upstreams}
+        return transform(self.spark, self.table, frames)
+
+    def rows_of(self, dates: Collection[date]) -> DataFrame:
+        """The rows of some dates, of ``all_rows``."""
+        if isinstance(self.table.mode, ReplaceDates):  # a row may come from rows of other dates
+            return self.all_rows().where(in_dates(dates))
+        frames = {u.view: self._upstream_rows_of(u, dates) for u in self.plan.upstreams}
+        return transform(self.spark, self.table, frames).where(in_dates(dates))
+
+    def rows_of_changed_dates(self) -> Iterator[DataFrame]:
+        """The result over the dates that changed upstream alone; none if its dates are theirs by analysis.
+
+        For each upstream table that changed, with all rows of the others: a row may be made of a row that changed and
+        of one that did not.
+        """
+        for changed in self.plan.upstreams:
+            if not changed.dates or changed.kind == "nothing":
+                continue
+            frames = {
+                u.view: self._upstream_rows_of(u, changed.dates)
+                if u is changed
+                else rows_at(self.spark, u.uri, u.version)
+                for u in self.plan.upstreams
+            }
+            rows = transform(self.spark, self.table, frames)
+            if len(frames) > 1 or not keeps_date(rows, next(iter(frames.values()))):
+                yield rows
+
+    def new_rows(self) -> DataFrame:
+        """The result over the rows that were added, if upstream rows were only added."""
+        (changes,) = self.plan.upstreams
+        return transform(self.spark, self.table, {changes.view: appended_rows(self.spark, changes)})
+
+    def touched_rows(self) -> DataFrame:
+        """The result over all rows that were added, changed or removed, in their old and their new form."""
+        (changes,) = self.plan.upstreams
+        if changes.kind == "appended":
+            return self.new_rows()
+        rows = change_rows(self.spark, changes).drop(*FEED_COLUMNS)
+        return transform(self.spark, self.table, {changes.view: rows})
+
+    @property
+    def only_added(self) -> bool:
+        """Whether upstream rows were only added."""
+        return all(u.kind in ("appended", "nothing") for u in self.plan.upstreams)
+
+    @property
+    def few(self) -> bool:
+        """Whether so few rows were added that one task computes the whole change."""
+        added = [add for upstream in self.plan.upstreams for add in upstream.files]
+        return self.plan.kind == "changes" and self.only_added and is_small(add["size"] for add in added)
+
+    @property
+    def dates(self) -> frozenset[date] | None:
+        """The dates of what is new upstream; ``None`` if unknown."""
+        found: set[date] = set()
+        for upstream in self.plan.upstreams:
+            if upstream.dates is None:
+                return None
+            found |= upstream.dates
+        return frozenset(found)
+
+    def files_with(self, keys: DataFrame, dates: Collection[date] | None = None) -> tuple[Any, ...]:
+        """Delta's actions of all files of the refined table that hold rows with one of the keys, and perhaps others.
+
+        Args:
+            keys: Named as in the table.
+            dates: The rows are on these dates only; ``None``: on any.
+        """
+        table = self._refined_table
+        files = table.files() if dates is None else table.files_of_dates(dates)
+        if is_small(map(bytes_of, files)):
+            return files
+        by = tuple(keys.columns)
+        placed = table.rows_of(files).select(*by, "_metadata.file_name")
+        found = with_keys(placed, keys, by).select("file_name").distinct().collect()
+        return table.files_named([row["file_name"] for row in found])
+
+    def rows_in(self, files: Collection[Any]) -> DataFrame:
+        """The rows of some files of the refined table."""
+        return self._refined_table.rows_of(files)
+
+    def _upstream_rows_of(self, upstream: UpstreamChanges, dates: Collection[date]) -> DataFrame:
+        table = TableAt.open(self.spark, upstream.uri, upstream.version)
+        if table.is_partitioned_by_date:
+            return table.rows_of(table.files_of_dates(dates))
+        return rows_at(self.spark, upstream.uri, upstream.version)
+
+    @property
+    def _refined_table(self) -> TableAt:
+        return TableAt.open(self.spark, self.uri, self.plan.version)
+
+
+def is_small(sizes: Iterable[int]) -> bool:
+    """Whether files of these sizes are together so small that any more tasks or jobs cost more than their rows."""
+    return sum(sizes) <= SMALL_BYTES
+
+
+def in_dates(dates: Collection[date]) -> str:
+    """A condition on the column ``date``."""
+    listed = ", ".join(f"DATE'{day}'" for day in sorted(dates))
+    return f"date IN ({listed})" if dates else "false"
+
+
+def days_between(first: date, last: date) -> list[date]:
+    """The dates from the first to the last, both inclusive."""
+    return [first + timedelta(days=n) for n in range((last - first).days + 1)]
+
+
+def with_days_before(dates: Collection[date], days: int) -> frozenset[date]:
+    """The dates and the days before each of them."""
+    return frozenset(day - timedelta(days=back) for day in dates for back in range(days + 1))
+
+
+def with_days_after(dates: Collection[date], days: int) -> frozenset[date]:
+    """The dates and the days after each of them."""
+    return frozenset(day + timedelta(days=ahead) for day in dates for ahead in range(days + 1))

@@ -1,0 +1,220 @@
+"""Plan: what is new upstream since the bookmarks, and how it is to be computed. No JVM, no side effects."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+
+from kdi_assets.delta.errors import CommitUnreadable
+from kdi_assets.delta.log import TableLog
+from kdi_assets.documents.model.refined_table import (
+    Aggregate,
+    Append,
+    Deduplicate,
+    RefinedTableSpec,
+    ReplaceDates,
+    Upsert,
+)
+from kdi_assets.follow.refine.bookmarks import Bookmarks, open_consumed, read_bookmarks
+from kdi_assets.follow.refine.deletes import deletes_are_lost
+from kdi_assets.follow.refine.entry import Consumed, RefineKind
+from kdi_assets.follow.refine.errors import BookmarksUnreadable, ChangedByOthers, TableNotRefined
+from kdi_assets.follow.refine.transform import function_source
+from kdi_assets.follow.upstream import (
+    OpenedUpstream,
+    UpstreamChanges,
+    changed_column,
+    changes_since,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RefinePlan:
+    """One refinement.
+
+    Attributes:
+        attempt_id: New for every plan: what no commit names did not happen.
+        version: The table version that the commit must directly follow; -1: there is no table.
+        table_id: Delta's id of the table; empty if there is none.
+        upstreams: What is new in each upstream table, in the document's order.
+        kind: What is computed.
+        why: For ``dates`` and ``rebuild``: why.
+        dates: For ``dates``: which.
+        deletes: The version of the table of deletes that belongs to the rows; ``None``: there is none.
+        committed: The version of the newest refinement that the rows come from; ``None``: none, or it is unknown.
+        definition: A digest of the document and of its function. Another one than that of the rows computes all again.
+    """
+
+    attempt_id: str
+    version: int
+    table_id: str
+    upstreams: tuple[UpstreamChanges, ...]
+    kind: RefineKind
+    why: str = ""
+    dates: frozenset[date] = frozenset()
+    deletes: int | None = None
+    committed: int | None = None
+    definition: str = ""
+
+    @property
+    def consumed(self) -> Mapping[str, int]:
+        """By the id of each upstream table, the version up to which it is consumed after the commit."""
+        return {upstream.table_id: upstream.version for upstream in self.upstreams}
+
+    @property
+    def stretches(self) -> tuple[Consumed, ...]:
+        """The same for the report."""
+        everything = self.kind == "rebuild"
+        return tuple(Consumed(u.table, u.table_id, None if everything else u.since, u.version) for u in self.upstreams)
+
+    def with_dates(self, dates: Collection[date]) -> RefinePlan:
+        """The plan with some dates computed again, besides all that is new."""
+        if self.kind == "rebuild":
+            return self
+        if any(upstream.dates is None for upstream in self.upstreams):
+            why = "dates were requested, and it is unknown which other dates changed"
+            return replace(self, kind="rebuild", why=why)
+        new = {day for upstream in self.upstreams for day in upstream.dates or ()}
+        return replace(self, kind="dates", why="requested", dates=frozenset({*dates, *new}))
+
+    def with_all_rows(self, other_columns: str) -> RefinePlan:
+        """The plan with all rows computed again, because they have columns that the table has not."""
+        if self.kind == "rebuild":
+            return self
+        why = f"the rows have other columns: {other_columns}"
+        return replace(self, kind="rebuild", why=why, dates=frozenset(), deletes=None)
+
+
+def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False) -> RefinePlan:
+    """Plan the next refinement, or refuse.
+
+    Args:
+        rebuild: Compute all rows again, whatever is new, and whatever others did to the table.
+
+    Raises:
+        UpstreamMissing: An upstream table does not exist yet.
+        UpstreamGone: An upstream table does not exist, and there are rows that were refined before.
+        TableNotRefined: The table's path holds rows of another writer.
+        BookmarksUnreadable, ChangedByOthers: The table is not as our last commit left it.
+        QueryMistake: Nobody knows the source of the document's function.
+        KdiError: A log cannot be read.
+    """
+    definition = table.definition(function_source(table))
+    log = TableLog.open(table.table_uri(lake))
+    bookmarks = _bookmarks(table, log, rebuild=rebuild) if log else None
+    changes = _upstream_changes(table, lake, bookmarks)
+    kind, why, dates = _how(table, bookmarks, changes, definition=definition, rebuild=rebuild)
+    if kind != "rebuild" and log and bookmarks and (altered := _other_columns(log, bookmarks)):
+        kind, why, dates = "rebuild", altered, frozenset()
+    if kind != "rebuild" and log and ("date" in log.partition_columns) != table.by_date:
+        kind, why, dates = "rebuild", "the table has other partitions than the document", frozenset()
+    deletes = bookmarks.deletes if bookmarks and kind in ("changes", "dates") else None
+    if deletes is not None and deletes_are_lost(table.deletes_uri(lake), deletes):
+        kind, why, deletes = "rebuild", f"version {deletes} of {table.name}_deletes is gone", None
+    version, table_id = (log.version, log.table_id) if log else (-1, "")
+    committed = bookmarks.committed if bookmarks else None
+    attempt_id = str(uuid.uuid4())
+    return RefinePlan(attempt_id, version, table_id, changes, kind, why, dates, deletes, committed, definition)
+
+
+def _upstream_changes(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks | None) -> tuple[UpstreamChanges, ...]:
+    """What is new in each upstream table, in the document's order; a table that is named twice is opened once.
+
+    Raises:
+        UpstreamMissing, UpstreamGone: One does not exist.
+    """
+    opened: dict[str, OpenedUpstream] = {}
+    for upstream in table.upstreams:
+        uri = upstream.uri(lake)
+        if uri not in opened:
+            opened[uri] = open_consumed(uri, bookmarks, consumer=table.name, upstream=upstream.table)
+    pairs = [(upstream, opened[upstream.uri(lake)]) for upstream in table.upstreams]
+    return tuple(changes_since(found.log, found.since, view=u.view, table=u.table) for u, found in pairs)
+
+
+def _bookmarks(table: RefinedTableSpec, log: TableLog, *, rebuild: bool) -> Bookmarks | None:
+    """The bookmarks; ``None`` if they do not matter, because all rows are computed again."""
+    try:
+        found = read_bookmarks(log, table.name)
+    except (BookmarksUnreadable, ChangedByOthers):
+        if rebuild:
+            return None
+        raise
+    if found.committed is None and log.data_files.num_rows:
+        raise TableNotRefined(table=table.name, uri=log.uri)
+    return found
+
+
+def _other_columns(log: TableLog, bookmarks: Bookmarks) -> str:
+    """Why the table's columns do not have the values of our newest commit; empty if they have.
+
+    Under column mapping, a column that was dropped can be added again with its name and type, and without its values.
+
+    Args:
+        log: The table at its newest version: after a RESTORE, the one of the bookmarks is an older one.
+    """
+    if not bookmarks.altered or bookmarks.committed is None:
+        return ""
+    try:
+        before = TableLog.existing(log.uri, bookmarks.committed)
+    except CommitUnreadable:
+        return f"its own columns changed, and those of version {bookmarks.committed} are no longer in its log"
+    column = changed_column(before.schema, log.schema)
+    return f"its own column {column} was dropped, renamed or changed its type" if column else ""
+
+
+def _how(
+    table: RefinedTableSpec,
+    bookmarks: Bookmarks | None,
+    changes: Sequence[UpstreamChanges],
+    *,
+    definition: str,
+    rebuild: bool,
+) -> tuple[RefineKind, str, frozenset[date]]:
+    if rebuild:
+        return "rebuild", "requested", frozenset()
+    if bookmarks is None or bookmarks.committed is None:
+        return "rebuild", "the table is new", frozenset()
+    if not bookmarks.has_definition(definition):
+        return "rebuild", "the document computes other rows than before", frozenset()
+    fresh = [c for c in changes if c.kind != "nothing"]
+    if not fresh:
+        return "nothing", "", frozenset()
+    if lost := next((c for c in fresh if c.kind == "lost" and c.dates is None), None):
+        return "rebuild", f"{lost.table}: {lost.why}", frozenset()
+    return _by_mode(table, fresh)
+
+
+def _by_mode(table: RefinedTableSpec, fresh: Sequence[UpstreamChanges]) -> tuple[RefineKind, str, frozenset[date]]:
+    """Whether changes alone, whole dates, or the whole table must be computed."""
+    lost = next((c for c in fresh if c.kind == "lost"), None)
+    appended = all(c.kind == "appended" for c in fresh)
+    feed = lost is None and all(c.kind == "appended" or c.has_feed for c in fresh)
+    match table.mode:
+        case Append():
+            changes = appended
+        case Upsert() | Aggregate():
+            changes = feed
+        case ReplaceDates() | Deduplicate():
+            changes = False
+    if changes:
+        return "changes", "", frozenset()
+    why = f"{lost.table}: {lost.why}" if lost else _why_dates(fresh)
+    if not date_by_date(table) or any(c.dates is None for c in fresh):
+        return "rebuild", f"{why}, and it is not computed date by date", frozenset()
+    return "dates", why, frozenset(day for c in fresh for day in c.dates or ())
+
+
+def date_by_date(table: RefinedTableSpec) -> bool:
+    """Whether the rows of a date can be computed again on their own."""
+    grouped = not isinstance(table.mode, Aggregate) or "date" in table.mode.by
+    return table.by_date and grouped and not isinstance(table.mode, Upsert)
+
+
+def _why_dates(fresh: Sequence[UpstreamChanges]) -> str:
+    changed = next((c for c in fresh if c.kind == "changed"), None)
+    if changed is None:
+        return "its mode computes whole dates"
+    return f"{changed.table}: rows were changed or removed" + ("" if changed.has_feed else ", without a change feed")

@@ -1,0 +1,208 @@
+"""Refine: plan, compute, write, commit rows and bookmarks in one version; plan again if another commit came first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kdi_assets.delta.errors import OvertakenCommit, PlannedTableGone, StagedFilesGone, TableBusy
+from kdi_assets.delta.files import TableAt
+from kdi_assets.delta.lost_races import until_won
+from kdi_assets.delta.single_commit import CommitRequest, commit_behind
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.follow.listeners.heard import FollowerWrite
+from kdi_assets.follow.listeners.listening import listening
+from kdi_assets.follow.refine.bookmarks import bookmark_transactions, follow_harmless
+from kdi_assets.follow.refine.columns import HasOtherColumns, other_columns, refuse_frozen_columns
+from kdi_assets.follow.refine.compute import Computed, compute
+from kdi_assets.follow.refine.entry import RefineEntry, metadata_of
+from kdi_assets.follow.refine.errors import NoDates, RowsUnmet, another_active
+from kdi_assets.follow.refine.inputs import Inputs, days_between
+from kdi_assets.follow.refine.modes.upsert import counts_of
+from kdi_assets.follow.refine.plan import RefinePlan, date_by_date, plan_refinement
+from kdi_assets.follow.refine.read import one_task
+from kdi_assets.follow.refine.report import RefineReport
+from kdi_assets.follow.refine.spark_errors import spark_failures
+from kdi_assets.follow.refine.stage import create_table, same_columns, stage_change
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefineContext:
+    """What all steps of a refinement share.
+
+    Attributes:
+        lake: Root of the tables.
+        session: Gives the Spark session; called only if there is something to do.
+        run_id: Recorded in the commit: Dagster's run, if there is one.
+        report: Called with a line about each step, for a log.
+        at: Called with the name of each point that is reached; tests stop there.
+    """
+
+    table: RefinedTableSpec
+    lake: str
+    session: Callable[[], SparkSession]
+    run_id: str = ""
+    report: Callable[[str], None] = lambda line: None
+    at: Callable[[str], None] = lambda point: None
+
+    @property
+    def uri(self) -> str:
+        return self.table.table_uri(self.lake)
+
+
+def refine(
+    table: RefinedTableSpec,
+    *,
+    lake: str,
+    session: Callable[[], SparkSession],
+    run_id: str = "",
+    dates: tuple[date, date] | None = None,
+    rebuild: bool = False,
+    report: Callable[[str], None] = lambda line: None,
+    at: Callable[[str], None] = lambda point: None,
+) -> RefineReport:
+    """Bring a refined table to the newest versions of its upstream tables, exactly once.
+
+    Args:
+        dates: First and last date, inclusive: these are computed again, with all that is new.
+        rebuild: Compute all rows again.
+
+    Raises:
+        AnotherRefinementActive: Other commits came first, too often in a row.
+        NoDates: ``dates`` are given, and the table is not computed date by date.
+        KdiError: Every refusal of plan and computation.
+    """
+    context = RefineContext(table=table, lake=lake, session=session, run_id=run_id, report=report, at=at)
+    started = time.monotonic()
+    with listening("refine", table, lake, session, run_id=run_id) as heard:
+        done = _refined(context, dates, rebuild=rebuild)
+        if done.version >= 0:
+            heard(FollowerWrite(done.version, done.rows_added))
+    return RefineReport(done, time.monotonic() - started)
+
+
+def _refined(context: RefineContext, dates: tuple[date, date] | None, *, rebuild: bool) -> RefineEntry:
+    table, other_columns = context.table, ""
+    if dates and not date_by_date(table):
+        raise NoDates(table=table.name)
+
+    def attempt() -> RefineEntry:
+        nonlocal other_columns
+        plan = plan_refinement(table, context.lake, rebuild=rebuild)
+        plan = plan.with_dates(days_between(*dates)) if dates else plan
+        if plan.kind == "nothing":
+            return _entry(plan, context)
+        plan = plan.with_all_rows(other_columns) if other_columns else plan
+        try:
+            return _execute(plan, context)
+        except HasOtherColumns as found:
+            # The definition's text alone does not show it. This plan, and each after a lost race, computes all rows.
+            other_columns = str(found)
+            return attempt()
+
+    lost = (OvertakenCommit, StagedFilesGone, PlannedTableGone, TableBusy)
+    return until_won(attempt, lost=lost, gives_up=partial(another_active, table.name))
+
+
+def _execute(plan: RefinePlan, context: RefineContext) -> RefineEntry:
+    table, spark = context.table, context.session()
+    context.report(_log_line(table, plan))
+    inputs = Inputs(spark, table, plan, context.uri)
+    with one_task(spark, wanted=inputs.few):
+        return _execute_planned(plan, context, inputs)
+
+
+def _execute_planned(plan: RefinePlan, context: RefineContext, inputs: Inputs) -> RefineEntry:
+    table, spark = context.table, inputs.spark
+    with spark_failures(table.name, "computing rows"):
+        computed = compute(inputs, context.lake)
+    context.at("deletes recorded")
+    if plan.version < 0:
+        plan = _created(plan, context, computed)
+    with spark_failures(table.name, "opening the table"):
+        at_plan = TableAt.open(spark, context.uri, plan.version)
+    _refuse_other_columns(plan, table, computed.change.rows, at_plan)
+    unmet = _unmet(table, computed.change.rows)
+    with spark_failures(table.name, "writing rows"):
+        staged = stage_change(computed.change, at_plan, by_date=table.by_date)
+    context.at("files written")
+    counts = counts_of(computed.change)
+    entry = replace(
+        _entry(plan, context),
+        dates=staged.dates,
+        rows_added=staged.rows_added,
+        rows_removed=staged.rows_removed,
+        rows_by_date=staged.rows_by_date,
+        removed_by_date=staged.removed_by_date,
+        unmet=unmet,
+        **asdict(counts),
+    )
+    transactions = partial(
+        bookmark_transactions, table.name, plan.consumed, definition=plan.definition, deletes=computed.deletes
+    )
+    request = CommitRequest(
+        context.uri, plan.table_id, plan.attempt_id, lambda version: transactions(version=version), metadata_of(entry)
+    )
+    follow = partial(follow_harmless, request, consumer=table.name, replaces=staged.staged.replaces)
+    with spark_failures(table.name, "committing"):
+        version = commit_behind(plan.version, spark, staged.staged, request, follow=follow)
+    context.at("committed")
+    return replace(entry, version=version)
+
+
+def _refuse_other_columns(plan: RefinePlan, table: RefinedTableSpec, rows: DataFrame, at_plan: TableAt) -> None:
+    """Only a rebuild may change the columns, and not those that are frozen."""
+    if same_columns(rows, at_plan):
+        return
+    refuse_frozen_columns(table, rows.schema, at_plan.schema)
+    if plan.kind != "rebuild":
+        raise HasOtherColumns(", ".join(other_columns(rows.schema, at_plan.schema)) or "in another order")
+
+
+def _created(plan: RefinePlan, context: RefineContext, computed: Computed) -> RefinePlan:
+    """The plan for the table, which is created without rows first."""
+    entry = RefineEntry(context.table.name, plan.attempt_id, "nothing", run_id=context.run_id)
+    request = CommitRequest(context.uri, "", plan.attempt_id, lambda version: {}, metadata_of(entry))
+    properties, schema = context.table.properties, computed.change.rows.schema
+    with spark_failures(context.table.name, "creating the table"):
+        table_id = create_table(context.session(), request, schema, properties, by_date=context.table.by_date)
+    context.at("table created")
+    return replace(plan, version=0, table_id=table_id)
+
+
+def _entry(plan: RefinePlan, context: RefineContext) -> RefineEntry:
+    """The entry before anything is written."""
+    return RefineEntry(
+        context.table.name, plan.attempt_id, plan.kind, plan.stretches, run_id=context.run_id, why=plan.why
+    )
+
+
+def _unmet(table: RefinedTableSpec, rows: DataFrame) -> dict[str, int]:
+    """How many new rows do not meet each expectation, of those that some do not meet.
+
+    Raises:
+        RowsUnmet: One of them stops the run.
+    """
+    if not table.expectations:
+        return {}
+    counts = [f"count_if(NOT coalesce({e.sql}, false)) AS {name}" for name, e in table.expectations.items()]
+    with spark_failures(table.name, "counting rows that do not meet expectations"):
+        (found,) = rows.selectExpr(*counts).collect()
+    unmet = {name: int(n) for name, n in found.asDict().items() if n}
+    for name, count in unmet.items():
+        if table.expectations[name].then == "fail":
+            raise RowsUnmet(table=table.name, expectation=name, rows=count)
+    return unmet
+
+
+def _log_line(table: RefinedTableSpec, plan: RefinePlan) -> str:
+    stretches = ", ".join(f"{s.table} {s.versions}" for s in plan.stretches)
+    what = {"changes": "what is new", "dates": f"{len(plan.dates):,} dates", "rebuild": "all rows"}[plan.kind]
+    return f"{table.name}: refining {what} of {stretches}" + (f": {plan.why}" if plan.why else "")

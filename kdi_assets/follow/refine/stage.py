@@ -1,0 +1,198 @@
+"""Stage: write a change into files that no version of the table names yet, and name the files that it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.delta.errors import OvertakenCommit
+from kdi_assets.delta.files import CHANGE, TableAt, replace_files
+from kdi_assets.delta.internals import bytes_of
+from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_once
+from kdi_assets.delta.transaction import CHECKPOINT_INTERVAL, Staged, metadata_with_schema, start_table
+from kdi_assets.follow.refine.columns import comparable
+from kdi_assets.follow.refine.inputs import is_small
+from kdi_assets.follow.refine.read import with_keys
+from kdi_assets.follow.refine.spark_errors import OUT_OF_YEARS
+from kdi_assets.follow.refine.table_change import NEW, OLD, Everything, Nothing, OfDates, OfFiles, OfKeys, TableChange
+from kdi_assets.messages.formats.rules import literal, name
+from kdi_assets.messages.formats.year_bounds import is_out_of_years
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+TABLE_PROPERTIES = {"delta.enableChangeDataFeed": "true", **CHECKPOINT_INTERVAL}
+"""Of tables that we create: what reads them takes changed rows from their change feed."""
+
+_EPOCH = date(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedChange:
+    """A change that is written and not committed.
+
+    Attributes:
+        rows_added: Rows of the new files that are no copies of rows that stay.
+        rows_removed: Rows of the table that the commit removes; copies of rows that stay do not count.
+        dates: Dates whose rows change, ascending; empty for a table without date partitions.
+        rows_by_date, removed_by_date: Rows added and removed, by date.
+    """
+
+    staged: Staged
+    rows_added: int
+    rows_removed: int
+    dates: tuple[date, ...]
+    rows_by_date: Mapping[date, int]
+    removed_by_date: Mapping[date, int]
+
+
+def same_columns(rows: DataFrame, table: TableAt) -> bool:
+    """Whether rows have the table's columns and types; whether a value may be null makes no difference."""
+    return _columns(rows.schema) == _columns(table.schema)
+
+
+def _columns(schema: StructType) -> list[tuple[str, str]]:
+    return [(f.name, f.dataType.simpleString()) for f in schema.fields]
+
+
+def create_table(
+    spark: SparkSession, request: CommitRequest, schema: StructType, properties: Mapping[str, str], *, by_date: bool
+) -> str:
+    """Create the table without rows, as version 0, and return its id.
+
+    Raises:
+        OvertakenCommit: Another process created it first.
+    """
+    created_first = OvertakenCommit(uri=request.uri, version=0, operation="CREATE TABLE")
+    partitions = ("date",) if by_date else ()
+    started = start_table(spark, request.uri, schema, {**TABLE_PROPERTIES, **properties}, partition_by=partitions)
+    if started is None:
+        raise created_first
+    transaction, table_id = started
+    try:
+        commit_once(spark, transaction, Staged(), request, 0)
+    except VersionTaken as taken:
+        raise created_first from taken
+    return table_id
+
+
+def stage_change(change: TableChange, table: TableAt, *, by_date: bool | None = None) -> StagedChange:
+    """Write a change's rows.
+
+    Args:
+        change: Its rows have the table's columns, unless it replaces everything.
+        table: At the version of the plan.
+        by_date: Whether the table is partitioned by date once everything is replaced; ``None``: as before.
+    """
+    match change.replaces:
+        case Nothing():
+            staged, counted = replace_files(table, _within_years(change.rows), few=change.few)
+            return StagedChange(staged, counted.rows or 0, 0, tuple(counted.by_date), counted.by_date, {})
+        case OfDates(dates):
+            return _whole_files(change, table, table.files_of_dates(dates))
+        case Everything():
+            return _whole_files(change, table, table.files(), metadata=_other_metadata(change.rows, table, by_date))
+        case OfKeys(files=files):
+            return _counted_files(_rows_of_keys(change.rows, change.replaces, table), files, table, few=change.few)
+        case OfFiles(forms, files):
+            return _counted_files(_with_feed(forms), files, table, few=change.few)
+
+
+def _other_metadata(rows: DataFrame, table: TableAt, by_date: bool | None) -> Any:
+    """The table's new metadata; ``None`` if columns and partitions stay."""
+    old = table.partition_columns
+    partitions = [column for column in old if column in rows.columns]
+    if by_date is not None and by_date != table.is_partitioned_by_date:
+        partitions = ["date"] if by_date else []
+    if partitions == old and same_columns(rows, table):
+        return None
+    return metadata_with_schema(table.spark, table.snapshot, rows.schema, partition_by=partitions)
+
+
+def _whole_files(
+    change: TableChange, table: TableAt, removed: tuple[Any, ...], *, metadata: Any = None
+) -> StagedChange:
+    staged, counted = replace_files(table, _within_years(change.rows), removed=removed, metadata=metadata)
+    old = table.counted(removed)
+    dates = tuple(sorted({*old.by_date, *counted.by_date}))
+    return StagedChange(staged, counted.rows or 0, old.rows or 0, dates, counted.by_date, old.by_date)
+
+
+def _rows_of_keys(rows: DataFrame, replaces: OfKeys, table: TableAt) -> DataFrame:
+    """All rows of the files with new rows in place of those with the keys, and rows for the change feed."""
+    from pyspark.sql import functions as F
+
+    by, held = tuple(replaces.keys.columns), table.rows_of(replaces.files)
+    old, kept = with_keys(held, replaces.keys, by), with_keys(held, replaces.keys, by, others=True)
+    unique = list(enumerate(replaces.unique))
+    left, right = (
+        form.selectExpr(*(f"`{column}` AS {side}_{i}" for i, column in unique), f"struct(*) AS {side}")
+        for side, form in ((OLD, old), (NEW, rows.select(*table.schema.names)))
+    )
+    forms = left.join(right, F.expr(" AND ".join(f"{OLD}_{i} <=> {NEW}_{i}" for i, _ in unique)), "full_outer")
+    return kept.withColumn(CHANGE, F.lit(None).cast("string")).unionByName(_with_feed(forms))
+
+
+def _with_feed(forms: DataFrame) -> DataFrame:
+    """The new forms; and, with ``_change_type: string``, the old and the new form of those that differ.
+
+    Rows that come out as they were stay out of the change feed: what reads it shall not compute their dates again.
+    """
+    old, new = (comparable(form, forms.schema[form].dataType) for form in (OLD, NEW))
+    differs = f"NOT ({old} <=> {new})"
+    kinds = {
+        "CAST(NULL AS STRING)": NEW,
+        "'delete'": f"IF({differs}, {OLD}, NULL)",
+        "'insert'": f"IF({differs}, {NEW}, NULL)",
+    }
+    listed = ", ".join(f"struct({form} AS row, {kind} AS kind)" for kind, form in kinds.items())
+    rows = forms.selectExpr(f"inline(array({listed}))").where("row IS NOT NULL")
+    return rows.selectExpr("row.*", f"kind AS {CHANGE}")
+
+
+def _counted_files(rows: DataFrame, files: tuple[Any, ...], table: TableAt, *, few: bool) -> StagedChange:
+    """Write files again, and count the rows of the change feed meanwhile."""
+    from pyspark.sql import Observation
+
+    counted = Observation()
+    few = few and is_small(map(bytes_of, files))
+    rows = _within_years(rows).observe(counted, *_counts(table))
+    staged, _ = replace_files(table, rows, removed=files, few=few)
+    return _staged_rows(staged, counted.get)
+
+
+def _within_years(rows: DataFrame) -> DataFrame:
+    """The rows, whose job ends with ``OUT_OF_YEARS`` at the first time that other readers of a table fail at."""
+    for field in rows.schema.fields:
+        if outside := is_out_of_years(name(field.name), field.dataType):
+            rows = rows.where(f"IF({outside}, raise_error({literal(OUT_OF_YEARS + name(field.name))}), true)")
+    return rows
+
+
+def _counts(table: TableAt) -> list[Column]:
+    """Rows of the change feed by kind; and by date, as a histogram of twice the date's number, one more for inserts."""
+    from pyspark.sql import functions as F
+
+    day = "unix_date(date)" if table.is_partitioned_by_date else "NULL"
+    place = f"CASE {CHANGE} WHEN 'insert' THEN 2 * {day} + 1 WHEN 'delete' THEN 2 * {day} END"
+    return [
+        F.expr(f"count_if({CHANGE} = 'insert')").alias("insert"),
+        F.expr(f"count_if({CHANGE} = 'delete')").alias("delete"),
+        # Exact, because there are twice as many bins as dates in two kinds within a hundred years.
+        F.expr(f"histogram_numeric(CAST({place} AS BIGINT), {4 * 36_525})").alias("days"),
+    ]
+
+
+def _staged_rows(staged: Staged, counted: Mapping[str, Any]) -> StagedChange:
+    """Without a changed row, what was written stays in no version."""
+    if not counted["insert"] and not counted["delete"]:
+        return StagedChange(Staged(), 0, 0, (), {}, {})
+    days = {int(bin["x"]): int(bin["y"]) for bin in counted["days"] or ()}
+    removed, added = (
+        {_EPOCH + timedelta(days=x // 2): rows for x, rows in sorted(days.items()) if x % 2 == kind} for kind in (0, 1)
+    )
+    dates = tuple(sorted({*removed, *added}))
+    return StagedChange(staged, counted["insert"], counted["delete"], dates, added, removed)

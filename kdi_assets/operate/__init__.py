@@ -1,0 +1,1 @@
+"""Looking at tables, keeping them in shape, erasing from them."""

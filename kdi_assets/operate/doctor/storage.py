@@ -1,0 +1,107 @@
+"""Tries the lake's storage with a probe: put-if-absent must work, and its clock must be about right."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from time import time
+
+from kdi_assets.delta.errors import PutIfAbsentMissing
+from kdi_assets.delta.object_storage import ObjectStorage, object_storage, race
+from kdi_assets.errors import KdiError
+from kdi_assets.operate.doctor.disk import local_path
+from kdi_assets.operate.doctor.finding import Finding, Trouble, fine, warning, wrong
+from kdi_assets.operate.doctor.probe import LocalStorage
+from kdi_assets.wording import duration
+
+LARGEST_SKEW_SECONDS = 60.0
+Storage = LocalStorage | ObjectStorage
+
+
+def storage(lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding]:
+    """Try the lake's storage with a probe, and remove the probe.
+
+    Args:
+        clock: This machine's: seconds since 1970.
+
+    Raises:
+        StorageRefused, StorageUnanswered: The storage refuses to write or to read, or does not answer.
+        Trouble: The bucket is in another region.
+        OtherLock: The environment asks for a lock beside conditional put.
+    """
+    path = local_path(lake)
+    tried = LocalStorage(path) if path else object_storage(lake)
+    if tried is None:
+        unknown = Trouble(
+            kind="storage unknown",
+            happened=f"{lake}: put-if-absent and the clock of this kind of storage cannot be examined.",
+            safe="nothing was written there.",
+            run="kdi check    (first look whether the storage's documentation has put-if-absent, or conditional put)",
+        )
+        yield warning("storage", lake, unknown)
+        return
+    if isinstance(tried, ObjectStorage):
+        yield from _region(tried)
+    yield from examined(tried, lake, clock=clock)
+
+
+def examined(tried: Storage, lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding]:
+    """Both examinations, with one probe."""
+    name = f"kdi-doctor-{uuid.uuid4().hex}"
+    try:
+        before, created, after = clock(), race(tried.create, name), clock()
+        yield _put_if_absent(lake, created, held=tried.read(name))
+        yield _clock(lake, before, after, written=tried.written_at(name))
+    finally:
+        removal = _removed(tried, lake, name)
+    if removal:
+        yield removal
+
+
+def _region(bucket: ObjectStorage) -> Iterator[Finding]:
+    there, ours = bucket.regions()
+    if there and there != ours:
+        raise Trouble(
+            kind="wrong region",
+            happened=f"{bucket.lake}: the bucket is in {there}, and our settings name {ours}.",
+            safe="nothing was written; delta-rs and Spark do not follow a bucket into its region.",
+            run=f"export AWS_REGION={there}    (or correct `region` in the profile); then kdi doctor",
+        )
+    if there:
+        yield fine("region", bucket.lake, there)
+
+
+def _put_if_absent(lake: str, created: Sequence[bytes], *, held: bytes) -> Finding:
+    if list(created) != [held]:
+        return wrong("storage", lake, PutIfAbsentMissing(lake=lake, created=len(created)))
+    return fine("storage", lake, "put-if-absent: of two writers at once, one created the object")
+
+
+def _clock(lake: str, before: float, after: float, *, written: float) -> Finding:
+    # The storage wrote between the two times; a difference within them, or by rounding to seconds, is no skew.
+    skew = written - after if written > after else min(0.0, written + 1 - before)
+    if abs(skew) <= LARGEST_SKEW_SECONDS:
+        return fine("clock", lake, f"the storage's is {abs(skew):.1f} s from ours", skew_seconds=skew)
+    ahead = "ahead of" if skew > 0 else "behind"
+    trouble = Trouble(
+        kind="clock skewed",
+        happened=f"{lake}: the storage's clock is {duration(abs(skew))} {ahead} this machine's.",
+        safe="positions do not depend on clocks; lag, the window of dates, retention of the log and signed "
+        "requests do.",
+        run="timedatectl    (on this machine and on the storage's: is NTP on?)",
+    )
+    return warning("clock", lake, trouble, skew_seconds=skew)
+
+
+def _removed(tried: Storage, lake: str, name: str) -> Finding | None:
+    try:
+        tried.remove(name)
+    except KdiError as refused:
+        left = Trouble(
+            kind="probe left",
+            happened=f"{lake}: the probe {name} could not be removed: {refused.message_parts()[0]}",
+            safe="no table was changed; upkeep will not be able to remove expired files either.",
+            run=f"kdi doctor    (first remove {lake.rstrip('/')}/{name}, and grant the right to delete)",
+        )
+        return warning("storage", lake, left, probe=name)
+    return None

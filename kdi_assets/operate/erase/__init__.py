@@ -1,0 +1,1 @@
+"""Erasing messages from all tables that hold them."""
