@@ -1,1 +1,1 @@
-"""What a source holds, and a DataFrame of exact ranges of it: one folder for each source."""
+"""Messages: the protocol of a source, a folder for each source, and the formats that turn bytes into records."""

@@ -1,1 +1,1 @@
-"""Looking at tables, keeping them in shape, erasing from them."""
+"""Operating: looking at tables, keeping them in shape, erasing from them, and `kdi doctor`."""

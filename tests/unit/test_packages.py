@@ -21,7 +21,7 @@ from kdi_assets.documents.loading.loader import defs_folder
 
 ROOT = Path(__file__).parents[2]
 LINKED = ("resources", "sensors")
-OURS = ("kdi_assets", *LINKED, "examples", "benchmarks", "supply_chain", "tests", "docs", "deploy")
+OURS = ("kdi_assets", *LINKED, "demo", "examples", "benchmarks", "supply_chain", "tests", "docs", "deploy")
 TEXTS = {".py", ".md", ".yaml", ".toml", ".service", ".tf"}
 PROJECT_OF_ITS_OWN = ROOT / "examples" / "two_locations"
 """It has folders with these names."""
@@ -46,6 +46,15 @@ def test_nothing_names_the_linked_folders_as_packages_of_their_own() -> None:
     }
 
     assert found == set()
+
+
+def test_a_project_of_its_own_imports_nothing_of_ours() -> None:
+    modules = [ast.parse(path.read_text(encoding="utf-8")) for path in PROJECT_OF_ITS_OWN.rglob("*.py")]
+
+    imported = {name for module in modules for name in _modules(module)}
+
+    assert {"resources.lake", "sensors.new_requests"} <= imported
+    assert {name for name in imported if name.partition(".")[0] == "kdi_assets"} == set()
 
 
 def test_the_code_location_loads_beside_packages_of_the_same_names(tmp_path: Path) -> None:
@@ -83,9 +92,8 @@ def test_an_installed_package_has_no_documents_of_its_own(tmp_path: Path, monkey
     monkeypatch.delenv("KDI_DEFS", raising=False)
     assert defs_folder() == ROOT / "kdi_assets" / "defs", "a checkout has those of the demo"
 
-    monkeypatch.setattr(
-        "kdi_assets.documents.loading.loader.__file__", str(tmp_path / "kdi_assets" / "config" / "loader.py")
-    )
+    installed = tmp_path / "kdi_assets" / "documents" / "loading" / "loader.py"
+    monkeypatch.setattr("kdi_assets.documents.loading.loader.__file__", str(installed))
 
     with pytest.raises(DefsFolderNotNamed, match="KDI_DEFS is not set"):
         defs_folder()

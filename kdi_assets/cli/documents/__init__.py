@@ -1,1 +1,1 @@
-"""Commands of documents."""
+"""Commands of documents: `kdi new`, `import-kdi`, `check`, `check-assets`."""

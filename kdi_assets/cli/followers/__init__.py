@@ -1,1 +1,1 @@
-"""Commands of tables that are made of tables."""
+"""Commands of tables that are made of tables: `kdi refine`, `serve`, `psql`."""

@@ -1,1 +1,1 @@
-"""Servers and messages on this machine."""
+"""Servers and messages on this machine: `kdi broker`, `kinesis`, `generate`."""

@@ -1,1 +1,1 @@
-"""Commands for whoever runs it."""
+"""For operating: `kdi status`, `freshness`, `doctor`, `metrics`, `upkeep`, `erase`, `sql`, `driver`, `jars`."""

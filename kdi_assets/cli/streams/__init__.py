@@ -1,1 +1,1 @@
-"""Commands of streams."""
+"""Commands of streams: `kdi plan`, `drain`, `peek`, `audit`, `history`, `replay`, `dead-letters`, `resolve`."""

@@ -69,7 +69,7 @@ def held_spans(
 
     Args:
         shards: Those that Kinesis lists.
-        spans: Of the ranges, as ``streams.ledger.spans`` finds them.
+        spans: Of the ranges, as ``messages.kinesis.spans`` finds them.
         bookmarks: The newest ones.
         table: For the error.
 

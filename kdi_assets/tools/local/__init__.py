@@ -1,1 +1,1 @@
-"""For demo and tests: an embedded broker, and generated messages."""
+"""For demo and tests: servers of Kafka, Kinesis and S3 on this machine, and generated messages."""

@@ -109,7 +109,7 @@ def test_a_document_that_a_page_shows_has_no_mistake(page: Path, block: str, tmp
 
 
 def test_every_page_and_section_that_texts_of_the_code_name_exists() -> None:
-    folders = ("kdi_assets", "resources", "sensors", "examples", "deploy")
+    folders = ("kdi_assets", "resources", "sensors", "demo", "examples", "deploy")
     files = [path for folder in folders for path in (CHECKOUT / folder).rglob("*") if path.is_file()]
     named = [found for path in files for found in NAMED_PAGE.findall(path.read_text(errors="ignore"))]
 
