@@ -403,7 +403,7 @@ def test_a_bookmark_that_retention_has_passed_is_a_loss_unless_it_was_seen_since
 
     looks = [ticks.tick()[0][0] for _ in range(3)]
 
-    expected = (None, True) if seen else (ShardTrimmed, True)
+    expected = (None, True) if seen else (ShardTrimmed, False)
     assert (looks[-1].refusal and type(looks[-1].refusal), looks[-1].known) == expected
 
 
@@ -501,9 +501,8 @@ def test_a_bookmark_whose_iterator_is_refused_is_gone(
 
     looks = [ticks.tick()[0][0] for _ in range(3)]
 
-    expected = None if seen else ShardTrimmed
-    assert looks[-1].known
-    assert (looks[-1].refusal and type(looks[-1].refusal)) == expected
+    expected = (None, True) if seen else (ShardTrimmed, False)
+    assert (looks[-1].refusal and type(looks[-1].refusal), looks[-1].known) == expected
 
 
 def test_iterators_that_expire_at_once_are_no_answer(shard: OneShard, lake: str) -> None:
@@ -587,7 +586,13 @@ def test_a_connection_that_no_call_can_make_is_down(
     assert [(type(one.refusal), one.known) for one in found] == [(KinesisUnanswered, False)] * 2
 
 
-def test_a_loss_that_is_near_is_not_over_while_nothing_answers(shard: OneShard, lake: str) -> None:
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [("ExpiredTokenException", IncidentKind.UNREACHABLE), ("UnrecognizedClientException", IncidentKind.REFUSED)],
+)
+def test_a_loss_that_is_near_is_not_over_while_nothing_answers(
+    shard: OneShard, lake: str, code: str, kind: IncidentKind
+) -> None:
     """Procedure: retention is near a record that waits; the call about the other shard is refused with the keys."""
     ticks = Ticks(shard, lake, shards=2)
     (stream,) = ticks.streams
@@ -600,13 +605,13 @@ def test_a_loss_that_is_near_is_not_over_while_nothing_answers(shard: OneShard, 
         return current_incidents(found, streams=names, in_flight=(), memories={stream.name: Memory()}, tables={})
 
     near = incidents()
-    ticks.server.order(Fault("GetRecords", code="ExpiredTokenException", times=1000))
+    ticks.server.order(Fault("GetRecords", code=code, times=1000))
     down = incidents()
     ticks.server.unmet_faults()
 
     key = f"{IncidentKind.LOSS_NEAR}:{stream.name}"
     assert near[key]
-    assert down[f"{IncidentKind.UNREACHABLE}:{stream.name}"]
+    assert down[f"{kind}:{stream.name}"]
     assert key not in down, "nobody knows, so that the incident goes on"
 
 
