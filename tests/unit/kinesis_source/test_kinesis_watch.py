@@ -11,6 +11,7 @@ import pytest
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from kdi_assets.documents.model.limits import FreshnessLimits
+from kdi_assets.documents.model.message_rules import Route, RouteMember
 from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.kinesis import watch
@@ -33,6 +34,7 @@ from kdi_assets.operate.monitoring.checks.subject import CheckSubject
 from kdi_assets.operate.monitoring.errors import BacklogNotKnownYet
 from kdi_assets.sensors.incidents import CurrentIncidents, IncidentKind, current_incidents
 from kdi_assets.sensors.memory import Memory
+from kdi_assets.streams.drain.errors import RoutesChanged
 from kdi_assets.streams.ledger.entry import Kind
 from kdi_assets.tools.local.kinesis.faults import Fault
 from tests.kinesis.shard import DAY, OneShard
@@ -708,3 +710,18 @@ def test_a_shard_that_was_not_asked_for_minutes_is_not_known(
     looks = [ticks.tick()[0][0] for _ in range(2)]
 
     assert [one.known for one in looks] == [False, True]
+
+
+def test_what_waits_is_unknown_while_a_decision_is_due(shard: OneShard, lake: str) -> None:
+    """Procedure: a record waits; somebody changes the document's route conditions."""
+    ticks = Ticks(shard, lake)
+    shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a")
+    ((before,), _) = ticks.tick()
+    (stream,) = ticks.streams
+    ticks.streams = [replace(stream, route=Route("id < 1", group={stream.name: RouteMember("id < 1", False, TOPIC)}))]
+
+    ((found,), _) = ticks.tick()
+
+    assert (before.refusal, before.known, before.offsets) == (None, True, 1)
+    assert isinstance(found.refusal, RoutesChanged)
+    assert not found.known
