@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.documents.model.stream import Stream, TopicPartition
-from kdi_assets.errors import KdiError, Transient
+from kdi_assets.errors import KdiError
 from kdi_assets.messages.bookmarks import LastRead
 from kdi_assets.messages.of_stream import source_of
 from kdi_assets.messages.source import LEADER_SECONDS, Source
@@ -184,11 +184,13 @@ class BacklogReader:
         found = {tp: self._next[place].message for tp, place in seen.places.items() if place in self._next}
         found |= {tp: AtPosition(next_at=at) for tp, at in seen.first.first_at.items()}
         positions = seen.snapshot.positions() if seen.snapshot else {}
+        # A refused look does not see what waits: that is unknown, and not nothing.
+        unknown = held.keys() if seen.refusal and not counts else seen.first.unknown
         partitions = {}
         for tp, offsets in held.items():
             next_at = found.get(tp, AtPosition()).next_at
             found_here = partition_backlog(tp, offsets, positions.get(tp), next_at, recent, retention, patience, now)
-            if tp in seen.first.unknown:
+            if tp in unknown:
                 found_here = replace(found_here, word=None, unknown=True)
             partitions[tp] = found_here if counts else replace(found_here, arrival_rate=None)
         waiting = sum(b.offsets for b in partitions.values())
@@ -251,9 +253,6 @@ class _StreamNow:
 
     def with_first_messages(self, found: Watched | KdiError) -> _StreamNow:
         """Of a topic whose source knows no offsets."""
-        if isinstance(found, Transient):  # what waits is unknown, and not nothing
-            unknown = frozenset(self.topic.partitions if self.topic else ())
-            return replace(self, refusal=found, first=Waiting(unknown=unknown))
         if isinstance(found, KdiError):
             return replace(self, refusal=found)
         return replace(self, topic=found.snapshot.topic, snapshot=found.snapshot, first=found.first)

@@ -11,6 +11,7 @@ import pytest
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from kdi_assets.documents.model.limits import FreshnessLimits
+from kdi_assets.documents.model.message_rules import Route, RouteMember
 from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.kinesis import watch
@@ -33,6 +34,7 @@ from kdi_assets.operate.monitoring.checks.subject import CheckSubject
 from kdi_assets.operate.monitoring.errors import BacklogNotKnownYet
 from kdi_assets.sensors.incidents import CurrentIncidents, IncidentKind, current_incidents
 from kdi_assets.sensors.memory import Memory
+from kdi_assets.streams.drain.errors import RoutesChanged
 from kdi_assets.streams.ledger.entry import Kind
 from kdi_assets.tools.local.kinesis.faults import Fault
 from tests.kinesis.shard import DAY, OneShard
@@ -403,7 +405,7 @@ def test_a_bookmark_that_retention_has_passed_is_a_loss_unless_it_was_seen_since
 
     looks = [ticks.tick()[0][0] for _ in range(3)]
 
-    expected = (None, True) if seen else (ShardTrimmed, True)
+    expected = (None, True) if seen else (ShardTrimmed, False)
     assert (looks[-1].refusal and type(looks[-1].refusal), looks[-1].known) == expected
 
 
@@ -501,9 +503,8 @@ def test_a_bookmark_whose_iterator_is_refused_is_gone(
 
     looks = [ticks.tick()[0][0] for _ in range(3)]
 
-    expected = None if seen else ShardTrimmed
-    assert looks[-1].known
-    assert (looks[-1].refusal and type(looks[-1].refusal)) == expected
+    expected = (None, True) if seen else (ShardTrimmed, False)
+    assert (looks[-1].refusal and type(looks[-1].refusal), looks[-1].known) == expected
 
 
 def test_iterators_that_expire_at_once_are_no_answer(shard: OneShard, lake: str) -> None:
@@ -587,7 +588,13 @@ def test_a_connection_that_no_call_can_make_is_down(
     assert [(type(one.refusal), one.known) for one in found] == [(KinesisUnanswered, False)] * 2
 
 
-def test_a_loss_that_is_near_is_not_over_while_nothing_answers(shard: OneShard, lake: str) -> None:
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [("ExpiredTokenException", IncidentKind.UNREACHABLE), ("UnrecognizedClientException", IncidentKind.REFUSED)],
+)
+def test_a_loss_that_is_near_is_not_over_while_nothing_answers(
+    shard: OneShard, lake: str, code: str, kind: IncidentKind
+) -> None:
     """Procedure: retention is near a record that waits; the call about the other shard is refused with the keys."""
     ticks = Ticks(shard, lake, shards=2)
     (stream,) = ticks.streams
@@ -600,13 +607,13 @@ def test_a_loss_that_is_near_is_not_over_while_nothing_answers(shard: OneShard, 
         return current_incidents(found, streams=names, in_flight=(), memories={stream.name: Memory()}, tables={})
 
     near = incidents()
-    ticks.server.order(Fault("GetRecords", code="ExpiredTokenException", times=1000))
+    ticks.server.order(Fault("GetRecords", code=code, times=1000))
     down = incidents()
     ticks.server.unmet_faults()
 
     key = f"{IncidentKind.LOSS_NEAR}:{stream.name}"
     assert near[key]
-    assert down[f"{IncidentKind.UNREACHABLE}:{stream.name}"]
+    assert down[f"{kind}:{stream.name}"]
     assert key not in down, "nobody knows, so that the incident goes on"
 
 
@@ -703,3 +710,18 @@ def test_a_shard_that_was_not_asked_for_minutes_is_not_known(
     looks = [ticks.tick()[0][0] for _ in range(2)]
 
     assert [one.known for one in looks] == [False, True]
+
+
+def test_what_waits_is_unknown_while_a_decision_is_due(shard: OneShard, lake: str) -> None:
+    """Procedure: a record waits; somebody changes the document's route conditions."""
+    ticks = Ticks(shard, lake)
+    shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a")
+    ((before,), _) = ticks.tick()
+    (stream,) = ticks.streams
+    ticks.streams = [replace(stream, route=Route("id < 1", group={stream.name: RouteMember("id < 1", False, TOPIC)}))]
+
+    ((found,), _) = ticks.tick()
+
+    assert (before.refusal, before.known, before.offsets) == (None, True, 1)
+    assert isinstance(found.refusal, RoutesChanged)
+    assert not found.known
