@@ -2,8 +2,8 @@
 
 import dagster as dg
 
-from kdi_assets.resources.lake import Lake
-from kdi_assets.sensors.new_requests import new_requests
+from resources.lake import Lake
+from sensors.new_requests import new_requests
 
 
 @dg.asset(deps=[dg.AssetKey(["bronze", "web_requests"])])
