@@ -32,6 +32,7 @@ from kdi_assets.sources.kinesis.client import (
 from kdi_assets.sources.kinesis.consumers import active_consumer, deregister
 from kdi_assets.sources.kinesis.errors import KinesisUnanswered, OffsetsUnknown, SeamOpen, SpanDiffers, SpanTrimmed
 from kdi_assets.sources.kinesis.look import (
+    LEAST_RETENTION_SECONDS,
     RENEWALS,
     Ahead,
     HeldRecords,
@@ -173,6 +174,12 @@ class KinesisSource:
         if isinstance(start, datetime) and milliseconds(start) >= held.since:
             oldest = Bookmark(at=milliseconds(start), held_seconds=held.seconds)
         return dict.fromkeys(topic.partitions, oldest)
+
+    def bookmarks_at_creation(self, topic: TopicState) -> Mapping[TopicPartition, Bookmark]:
+        # A stream is created with the shortest retention; a longer one that it has now brings nothing back.
+        _, _, created = topic.topic_id.rpartition("@")
+        mark = Bookmark(seen_at=int(created), held_seconds=LEAST_RETENTION_SECONDS)
+        return dict.fromkeys(topic.partitions, mark)
 
     def waiting(self, topic: TopicState, ledger: LedgerState) -> Waiting:
         look = self._look(topic, ledger)
