@@ -39,7 +39,7 @@ from tests.kpl import MAGIC, UserRecord, aggregate_of, aggregated, hash_key, par
 from tests.oracle import read_back
 
 ALL = (date(2020, 1, 1), date(2040, 1, 1))
-KEY = {"columns": {"key": "kinesis.partition_key"}}
+KEY: dict[str, Any] = {"columns": {"key": "kinesis.partition_key"}}
 
 
 class Producer(Put):
@@ -120,7 +120,7 @@ def test_each_user_record_is_a_row_once_with_its_own_key(spark: SparkSession, la
     ],
 )
 def test_a_plan_ends_behind_an_aggregate(
-    spark: SparkSession, lake: str, server: KinesisServer, limit: dict[str, int], messages: list[int]
+    spark: SparkSession, lake: str, server: KinesisServer, limit: dict[str, Any], messages: list[int]
 ) -> None:
     """Procedure: five aggregates of three; 10 kB are expected of each message of a stream without drains."""
     orders = Producer(spark, lake, server, shards=1, **limit)
