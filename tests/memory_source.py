@@ -93,6 +93,9 @@ class MemorySource:
     def first_bookmarks(self, topic: TopicState, start: StartPolicy) -> Mapping[TopicPartition, Bookmark]:
         return {}
 
+    def bookmarks_at_creation(self, topic: TopicState) -> Mapping[TopicPartition, Bookmark]:
+        return {}
+
     def waiting(self, topic: TopicState, ledger: RecordedState) -> Waiting:
         return Waiting()
 

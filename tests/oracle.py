@@ -76,22 +76,34 @@ def drained_again(stream: Stream, lake: str) -> Callable[[Row], bool]:
     """
     history = live_history(stream.table_uri(lake), stream.app_id, archive_uri=stream.archive_uri(lake))
     entries = history.entries if history else ()
-    by_attempt = {e.attempt_id: e for e in entries}
 
     def later(letter: Row) -> bool:
-        of = by_attempt.get(letter["attempt_id"])
         tp, offset = TopicPartition(stream.topic, letter["partition"]), letter["offset"]
-        since = [e for e in entries if of and e.version > of.version and e.topic_id == of.topic_id]
-        back = (e.version for e in since if e.kind == "resolve" and e.positions.get(tp, offset + 1) <= offset)
-        decided = min(back, default=None)
-        return decided is not None and any(
+        return any(
             r.range.topic_partition == tp and r.range.start <= offset < r.range.end
-            for e in since
-            if e.version > decided
+            for e in _since_set_back(letter, entries, tp)
             for r in e.ranges
         )
 
     return later
+
+
+def is_set_back(letter: Row, stream: Stream, entries: Sequence[LedgerEntry]) -> bool:
+    """Whether someone set the position back before a letter's message, since it was drained: a drain reads it again.
+
+    Args:
+        entries: The live ones.
+    """
+    return bool(_since_set_back(letter, entries, TopicPartition(stream.topic, letter["partition"])))
+
+
+def _since_set_back(letter: Row, entries: Sequence[LedgerEntry], tp: TopicPartition) -> Sequence[LedgerEntry]:
+    """The decision that set the position back before a letter's message, and what came since; empty without one."""
+    of, offset = next((e for e in entries if e.attempt_id == letter["attempt_id"]), None), letter["offset"]
+    since = [e for e in entries if of and e.version > of.version and e.topic_id == of.topic_id]
+    back = (e.version for e in since if e.kind == "resolve" and e.positions.get(tp, offset + 1) <= offset)
+    decided = min(back, default=None)
+    return [e for e in since if decided is not None and e.version >= decided]
 
 
 def assert_each_offset_once(

@@ -138,6 +138,10 @@ class Source(Protocol):
         """Where a stream without positions begins, if an offset cannot say it; else empty."""
         ...
 
+    def bookmarks_at_creation(self, topic: TopicState) -> Mapping[TopicPartition, Bookmark]:
+        """Before the first message that the topic ever had, if an offset cannot say it; else empty."""
+        ...
+
     def waiting(self, topic: TopicState, ledger: RecordedState) -> Waiting:
         """What waits after the positions, where the offsets of a topic are not known.
 

@@ -33,6 +33,7 @@ from kdi_assets.messages.kinesis.client import (
 from kdi_assets.messages.kinesis.consumers import active_consumer, deregister
 from kdi_assets.messages.kinesis.errors import KinesisUnanswered, OffsetsUnknown, SeamOpen, SpanDiffers, SpanTrimmed
 from kdi_assets.messages.kinesis.look import (
+    LEAST_RETENTION_SECONDS,
     RENEWALS,
     Ahead,
     HeldRecords,
@@ -161,6 +162,12 @@ class KinesisSource:
         if isinstance(start, datetime) and milliseconds(start) >= held.since:
             oldest = Bookmark(at=milliseconds(start), held_seconds=held.seconds)
         return dict.fromkeys(topic.partitions, oldest)
+
+    def bookmarks_at_creation(self, topic: TopicState) -> Mapping[TopicPartition, Bookmark]:
+        # A stream is created with the shortest retention; a longer one that it has now brings nothing back.
+        _, _, created = topic.topic_id.rpartition("@")
+        mark = Bookmark(seen_at=int(created), held_seconds=LEAST_RETENTION_SECONDS)
+        return dict.fromkeys(topic.partitions, mark)
 
     def waiting(self, topic: TopicState, ledger: RecordedState) -> Waiting:
         look = self._look(topic, ledger)

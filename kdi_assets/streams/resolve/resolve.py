@@ -219,6 +219,6 @@ def new_topic(context: ResolveContext) -> ProposedPositions:
     reason = f"the topic with id {topic_id} is drained from offset 0; the rows of the old one stay"
     after = {**dict.fromkeys(partitions, 0), **dict.fromkeys(vanished, RETIRED)}
     # `since` holds offsets of the old topic: those at which the table changed its route conditions.
-    first = source_of(context.stream).first_bookmarks(context.topic, "earliest") if reads_first else {}
+    first = source_of(context.stream).bookmarks_at_creation(context.topic)
     routes = ledger.routes and replace(ledger.routes, since=None)
     return ProposedPositions(after, reason, {"routes": routes, "bookmarks": first})

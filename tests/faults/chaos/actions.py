@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.stream import OffsetRange
 from kdi_assets.operate.upkeep.document_upkeep import keep_document, plan_upkeep
+from kdi_assets.operate.upkeep.errors import NoUpkeepNow
 from kdi_assets.streams.ledger.letters import remove_orphaned_dead_letters
 from tests.faults import others
 from tests.faults.chaos.world import Action, World
@@ -87,11 +88,12 @@ def sweep(world: World) -> str:
 
 
 def keep(world: World) -> str:
-    """As `kdi upkeep --yes`."""
+    """As `kdi upkeep --yes`; not before the positions are committed that a RESTORE set back."""
     now = datetime.now(UTC)
     planned = plan_upkeep(world.stream, world.lake, now=now)
     done = keep_document(world.stream, world.lake, planned, session=world.session, now=now)
-    assert not done.all_errors, done.all_errors
+    errors = [error for error in done.all_errors if not isinstance(error, NoUpkeepNow)]
+    assert not errors, errors
     return f"{sum(table.done for table in done.tables)} of {len(done.tables)} tables"
 
 

@@ -19,7 +19,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.entry_json import parse_entry
 from kdi_assets.streams.ledger.history import live_commits
-from tests.oracle import at_path
+from tests.oracle import at_path, is_set_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,7 +113,7 @@ class Readers:
             return None
         entries = self._entries(log)
         seen = Counter(rows(log.version))
-        seen.update(self._letters({e.attempt_id for e in entries}))
+        seen.update(self._letters(entries))
         return Look(name, log.version, entries, seen)
 
     def _entries(self, log: TableLog) -> list[LedgerEntry]:
@@ -132,9 +132,12 @@ class Readers:
         kept = table.load(self.stream.table_uri(self.lake)).select(f"{where}.partition", f"{where}.offset")
         return [(row["partition"], row["offset"]) for row in kept.collect()]
 
-    def _letters(self, attempts: Collection[str]) -> Collection[At]:
+    def _letters(self, entries: Sequence[LedgerEntry]) -> Collection[At]:
+        """The letters that count; those do not that are to be read again."""
         uri = self.stream.dead_letters_uri(self.lake)
         if not DeltaTable.is_deltatable(uri):
             return []
         letters = DeltaTable(uri).to_pyarrow_table(columns=["partition", "offset", "attempt_id"]).to_pylist()
-        return [(x["partition"], x["offset"]) for x in letters if x["attempt_id"] in attempts]
+        attempts = {entry.attempt_id for entry in entries}
+        counting = (x for x in letters if x["attempt_id"] in attempts and not is_set_back(x, self.stream, entries))
+        return [(x["partition"], x["offset"]) for x in counting]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from kdi_assets.documents.model.stream import TopicPartition
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.messages.kinesis.errors import ShardTrimmed
 from kdi_assets.streams.drain.plan_errors import TopicPartitionVanished, TopicRecreated
@@ -96,6 +97,38 @@ def test_a_shard_that_expires_before_it_was_read_to_its_end_is_a_loss(
 
     assert len(orders.client.list_shards(StreamName="orders")["Shards"]) == 2
     _assert_refused(orders, drained=drained, error=TopicPartitionVanished)
+
+
+@retention
+@pytest.mark.scenario("Kinesis: stream deleted and made again")
+@pytest.mark.parametrize("longer", [False, True], ids=["the same retention", "a longer retention"])
+def test_what_retention_took_of_a_stream_that_was_made_again_is_a_loss(
+    spark: SparkSession, lake: str, server: KinesisServer, longer: bool
+) -> None:
+    """Purpose: a stream that was made again is drained from its start; nobody knows what came and went before someone
+    decided.
+    Procedure: drain; the stream is made again; records; 30 hours, after which the retention may be made longer; more
+    records; decide ``new-topic``; drain; decide ``accept-loss``; drain.
+    Pass: the first drain is refused, the second one has the later records.
+    """
+    orders = Put(spark, lake, server, shards=1)
+    orders.put(10)
+    orders.drain()
+    orders.make_again(shards=1)
+    orders.put(10)
+    server.advance(30 * HOUR)
+    if longer:
+        orders.client.increase_stream_retention_period(StreamName="orders", RetentionPeriodHours=48)
+    orders.put(5)
+
+    orders.resolve("new-topic")
+
+    _assert_refused(orders, drained=10)
+    orders.resolve("accept-loss")
+    orders.drain()
+    assert orders.drained() == [*orders.ids[:10], *orders.ids[20:]]
+    begun, _ = orders.entries()[-2].lost_between[TopicPartition("orders", 0)]
+    assert begun < orders.log[10].put_at.timestamp() * 1000, "the loss begins when the stream was made"
 
 
 @pytest.mark.scenario("Kinesis: stream deleted and made again", "topic deleted and made again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from kdi_assets.documents.model.stream import TopicPartition
 from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.kinesis.client import LATE_MS
-from kdi_assets.messages.kinesis.errors import BookmarkMissing, NoSuchKinesisStream
+from kdi_assets.messages.kinesis.errors import BookmarkMissing, NoSuchKinesisStream, ShardTrimmed
 from kdi_assets.messages.kinesis.shards import id_of
 from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.positions import LedgerState
@@ -62,6 +63,22 @@ def test_a_start_at_the_oldest_record_is_seen_up_to_now(shard: OneShard, start: 
     (mark,) = shard.source.first_bookmarks(topic, start).values()
 
     assert mark == Bookmark(seen_at=round(topic.as_of.timestamp() * 1000) - LATE_MS, held_seconds=DAY)
+
+
+@pytest.mark.parametrize(("hours", "refused"), [(23, False), (25, True)])
+def test_what_retention_may_have_taken_since_a_stream_was_created_is_refused(
+    shard: OneShard, hours: int, refused: bool
+) -> None:
+    """Purpose: a stream that was made again is drained from its start, whenever someone decides it.
+    Procedure: a stream some hours old, whose retention was made longer just now.
+    """
+    shard.server.advance(hours * 3600)
+    shard.client.increase_stream_retention_period(StreamName="s", RetentionPeriodHours=48)
+
+    (mark,) = shard.source.bookmarks_at_creation(shard.source.topic("s")).values()
+
+    with pytest.raises(ShardTrimmed) if refused else nullcontext():
+        shard.look(mark, days=2)
 
 
 def nobody() -> Any:
