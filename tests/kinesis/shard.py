@@ -33,11 +33,11 @@ class OneShard:
         self.server.advance(1)
         return [record["SequenceNumber"] for record in made]
 
-    def look(self, mark: Bookmark, *, until: int | None = None, days: int = 1) -> Ahead:
+    def look(self, mark: Bookmark, *, until: int | None = None, days: int = 1, is_open: bool = True) -> Ahead:
         now = int(self.server.now() * 1000)
         self.server.advance(1)  # more than five calls a second are refused
         upto, held = now if until is None else until, HeldRecords(now, days * DAY)
-        return look_ahead(self.client, "s", id_of(0), mark, until=upto, held=held, table="bronze/s")
+        return look_ahead(self.client, "s", id_of(0), mark, until=upto, held=held, table="bronze/s", is_open=is_open)
 
     def bookmark(self, sequence: str, data: str) -> Bookmark:
         """After the record, seen just now."""

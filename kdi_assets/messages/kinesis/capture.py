@@ -169,7 +169,8 @@ def _shards_read(
             raise SeamOpen(stream=tp.topic, shard=id_of(tp.partition), detail=detail)
         last = {"sequence": whole["sequence_number"], "arrived": whole["arrived"], "digest": whole["digest"]}
         mark = replace(start.bookmark, **last)
-        if whole["stop"] != "most":
+        # Before the end of a closed shard was seen, its children may have records of before that nobody read.
+        if whole["stop"] == "ended" or (start.is_open and whole["stop"] != "most"):
             mark = seen_until(mark, until - LATE_MS, ended=whole["stop"] == "ended")
         span = Span(whole["first"], whole["sequence_number"], read.offset_count, whole["records_digest"])
         found[tp] = ShardRead(start, read, mark, span, _pairs(whole["resumed"]))

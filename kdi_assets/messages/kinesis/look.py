@@ -78,13 +78,23 @@ class HeldRecords:
 
 
 def look_ahead(
-    client: Any, stream: str, shard: str, bookmark: Bookmark, *, until: int, held: HeldRecords, table: str
+    client: Any,
+    stream: str,
+    shard: str,
+    bookmark: Bookmark,
+    *,
+    until: int,
+    held: HeldRecords,
+    table: str,
+    is_open: bool = True,
 ) -> Ahead:
     """What follows the bookmark.
 
     Args:
         until: Records that arrived later do not count, in milliseconds since 1970.
         table: Its name; errors say what to decide for it.
+        is_open: Kinesis lists the shard as open. One that is closed is looked at to its end, however old its answers
+            are: its children may have records that arrived in time.
 
     Raises:
         BookmarkDiffers: Another record has its sequence number.
@@ -93,23 +103,25 @@ def look_ahead(
     if not bookmark.sequence:
         if may_have_lost(bookmark, held):
             raise trimmed(stream, shard, bookmark, until, table=table)
-        return _first_after(client, stream, shard, bookmark, until, start_of(bookmark))
+        return _first_after(client, stream, shard, bookmark, until, start_of(bookmark), is_open=is_open)
     if there := record_of(client, stream, shard, bookmark):
         if there.digest != bookmark.digest:
             raise BookmarkDiffers(stream=stream, shard=shard, table=table, sequence=bookmark.sequence)
-        return _first_after(client, stream, shard, bookmark, until, at_record(bookmark))
+        return _first_after(client, stream, shard, bookmark, until, at_record(bookmark), is_open=is_open)
     if may_have_lost(bookmark, held):
         raise trimmed(stream, shard, bookmark, until, table=table)
-    return oldest_after(client, stream, shard, bookmark, until=until)
+    return oldest_after(client, stream, shard, bookmark, until=until, is_open=is_open)
 
 
-def oldest_after(client: Any, stream: str, shard: str, bookmark: Bookmark, *, until: int) -> Ahead:
+def oldest_after(
+    client: Any, stream: str, shard: str, bookmark: Bookmark, *, until: int, is_open: bool = True
+) -> Ahead:
     """What follows the bookmark if its record is gone: the oldest record that is held, and was not read.
 
     Args:
-        until: As of ``look_ahead``.
+        until, is_open: As of ``look_ahead``.
     """
-    found = _first_after(client, stream, shard, bookmark, until, start_of(bookmark))
+    found = _first_after(client, stream, shard, bookmark, until, start_of(bookmark), is_open=is_open)
     return Ahead(found.first, found.ended, horizon=True)
 
 
@@ -201,7 +213,14 @@ def record_of(client: Any, stream: str, shard: str, bookmark: Bookmark) -> SeenR
 
 
 def _first_after(
-    client: Any, stream: str, shard: str, bookmark: Bookmark, until: int, start: Mapping[str, Any]
+    client: Any,
+    stream: str,
+    shard: str,
+    bookmark: Bookmark,
+    until: int,
+    start: Mapping[str, Any],
+    *,
+    is_open: bool = True,
 ) -> Ahead:
     after = int(bookmark.sequence or -1)
     for page in pages(client, stream, shard, most=2, **start):
@@ -210,7 +229,7 @@ def _first_after(
                 return Ahead(record) if record.arrived <= until else Ahead()
         if page.following is None:
             return Ahead(ended=True)
-        if page.reaches(until):
+        if is_open and page.reaches(until):
             break
     return Ahead()
 

@@ -37,7 +37,7 @@ def losses(
     def look(tp: TopicPartition) -> Ahead:
         at = client, name, id_of(tp.partition), bookmarks[tp]
         try:
-            return look_ahead(*at, until=until, held=held, table=table)
+            return look_ahead(*at, until=until, held=held, table=table, is_open=shards[tp].is_open)
         except ShardTrimmed:
             found[tp] = _loss_of_trimmed(*at, until=until, held=held)
         except BookmarkDiffers:

@@ -68,6 +68,7 @@ class ShardStart:
         hash_keys: First and last of the shard, both inclusive.
         horizon: Begin at the oldest record: that of the bookmark is gone.
         inclusive: Read the record of the bookmark as well.
+        is_open: Kinesis lists the shard as open.
     """
 
     topic_partition: TopicPartition
@@ -76,6 +77,7 @@ class ShardStart:
     hash_keys: tuple[int, int]
     horizon: bool = False
     inclusive: bool = False
+    is_open: bool = True
 
 
 def read_shards(

@@ -69,13 +69,13 @@ class _Look:
     Attributes:
         bookmarks: Of all shards.
         ahead: Of the shards that may be read.
-        hash_keys: Of these shards, first and last.
+        shards: These shards as they are listed.
         seen_at: In milliseconds since 1970; of the shards on which nothing follows, all before was read.
     """
 
     bookmarks: Mapping[TopicPartition, Bookmark]
     ahead: Mapping[TopicPartition, Ahead]
-    hash_keys: Mapping[TopicPartition, tuple[int, int]]
+    shards: Mapping[TopicPartition, ListedShard]
     seen_at: int
     held_seconds: float
 
@@ -85,11 +85,14 @@ class _Look:
 
     @property
     def seen(self) -> dict[TopicPartition, Bookmark]:
-        """New bookmarks of the shards on which nothing follows."""
+        """New bookmarks of the shards on which nothing follows.
+
+        Not of a closed one whose end was not seen: its children may have records of before that nobody read.
+        """
         return {
             tp: seen_until(self.mark(tp), self.seen_at, ended=found.ended)
             for tp, found in self.ahead.items()
-            if not found.first
+            if not found.first and (found.ended or self.shards[tp].is_open)
         }
 
     @property
@@ -206,7 +209,14 @@ class KinesisSource:
     ) -> Iterator[Held]:
         client, name, look = kinesis_client(self.connection), topic.topic, self._look(topic, ledger)
         starts = [
-            ShardStart(tp, ledger.positions.get(tp, 0), look.mark(tp), look.hash_keys[tp], found.horizon)
+            ShardStart(
+                tp,
+                ledger.positions.get(tp, 0),
+                look.mark(tp),
+                look.shards[tp].hash_keys,
+                found.horizon,
+                is_open=look.shards[tp].is_open,
+            )
             for tp, found in sorted(look.ahead.items())
             if found.first
         ]
@@ -305,7 +315,8 @@ class KinesisSource:
 
         def look(tp: TopicPartition) -> Ahead:
             at = client, topic.topic, id_of(tp.partition), bookmarks[tp]
-            return look_ahead(*at, until=_until(topic), held=held, table=self.table)
+            is_open = shards[tp].is_open
+            return look_ahead(*at, until=_until(topic), held=held, table=self.table, is_open=is_open)
 
         with translated(self.connection, topic.topic):
             summary = client.describe_stream_summary(StreamName=topic.topic)
@@ -314,8 +325,8 @@ class KinesisSource:
             shards = {tp: shard for tp, shard in listed.items() if tp in topic.partitions}
             bookmarks = bookmarks_of(ledger, topic, shards, table=self.table or topic.topic)
             ahead = look_at_ready(topic, shards.values(), bookmarks, look)
-        hash_keys = {tp: shards[tp].hash_keys for tp in ahead}
-        return _Look(bookmarks, ahead, hash_keys, _until(topic) - LATE_MS, held.seconds)
+        looked_at = {tp: shards[tp] for tp in ahead}
+        return _Look(bookmarks, ahead, looked_at, _until(topic) - LATE_MS, held.seconds)
 
 
 def _shards(client: Any, stream: str, summary: Mapping[str, Any]) -> list[ListedShard]:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from kdi_assets.documents.model.stream import TopicPartition
 from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.messages.kinesis.source import KinesisSource
 from kdi_assets.tools.local.kinesis.faults import Fault
 from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.driven import Once
@@ -189,4 +191,42 @@ def test_shards_expire_one_generation_after_the_other_while_a_table_is_drained(
 
     listed = orders.client.list_shards(StreamName="orders")["Shards"]
     assert len(listed) < len(orders.entries()[-1].positions)
+    orders.assert_each_record_once()
+
+
+@pytest.mark.scenario("Kinesis: shards closed or expired unread")
+@pytest.mark.parametrize("mode", [POLLING, EFO], ids=["polling", "efo"])
+@pytest.mark.parametrize("unread", [5, 0], ids=["unread records", "nothing unread"])
+def test_a_closed_shard_hides_no_records_of_its_children_behind_answers_without_records(
+    spark: SparkSession, lake: str, server: KinesisServer, monkeypatch: pytest.MonkeyPatch, unread: int, mode: Any
+) -> None:
+    """Purpose: such an answer says that it is almost of now; then the children may have records that arrived before
+    the drain, and once the parent counted as seen until then, retention could take them without a word.
+    Procedure: two answers without records come before each one with records, and before the end of a shard; all
+    answers come a minute after the drain's moment. A shard has unread records or none, is split, and records arrive;
+    a drain ends after its first commit; drain.
+    Pass: the parent counts as seen only up to its end, until this is seen; the second drain has read everything.
+    """
+    orders = Put(spark, lake, server, shards=1, consumer=mode)
+    orders.put(5)
+    orders.drain()
+    server.advance(6)
+    server.behaviour.empty_pages = 2
+    orders.put(unread)
+    orders.split_any()
+    orders.put(5)
+    real = KinesisSource.described
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        found = real(*arguments, **options)
+        server.advance(60)
+        return found
+
+    monkeypatch.setattr(KinesisSource, "described", late)
+    with pytest.raises(Crash):
+        orders.drain(crash_at("commit sent"))
+    parent = orders.entries()[-1].bookmarks[TopicPartition("orders", 0)]
+    orders.drain()
+
+    assert parent.ended or parent.complete_until < orders.log[-1].put_at.timestamp() * 1000
     orders.assert_each_record_once()

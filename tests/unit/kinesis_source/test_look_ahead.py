@@ -42,6 +42,19 @@ def test_a_shard_may_be_read_once_its_parents_ended(
     assert [s.number for s in ready(shards, {n: Bookmark("1", ended=True) for n in ended})] == may
 
 
+def test_a_closed_shard_is_looked_at_to_its_end_after_answers_without_records(shard: OneShard) -> None:
+    """Purpose: answers without records may come before the end, and say that they are almost of now; the records of
+    its children, which arrived in time, wait until the end is seen.
+    Procedure: an empty shard is split; two empty answers before the end; the look comes after the drain's moment.
+    """
+    shard.client.split_shard(StreamName="s", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    moment = int(shard.server.now() * 1000)
+    shard.server.advance(60)
+    shard.server.behaviour.empty_pages = 2
+
+    assert shard.look(Bookmark(), until=moment, is_open=False) == Ahead(ended=True)
+
+
 def test_the_record_after_a_bookmark_is_ahead_and_none_that_arrived_too_late(shard: OneShard) -> None:
     a, b = shard.put("a", "b")
     before = int(shard.server.now() * 1000) - 500
