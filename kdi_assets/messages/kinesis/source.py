@@ -47,7 +47,7 @@ from kdi_assets.messages.kinesis.look import (
 from kdi_assets.messages.kinesis.losses import losses
 from kdi_assets.messages.kinesis.reader import ShardStart, failure_of
 from kdi_assets.messages.kinesis.shards import ListedShard, bookmarks_of, id_of, list_shards, look_at_ready
-from kdi_assets.messages.kinesis.spans import spans_of
+from kdi_assets.messages.kinesis.spans import after_losses, spans_of
 from kdi_assets.messages.kinesis.watch import KinesisWatch
 from kdi_assets.messages.kinesis.way_back import SpansBack
 from kdi_assets.messages.recorded import RecordedEntry, RecordedState
@@ -245,10 +245,11 @@ class KinesisSource:
     def again(self, topic: TopicState, ranges: Sequence[OffsetRange], entries: Iterable[RecordedEntry]) -> Again:
         client, known, name = kinesis_client(self.connection), tuple(entries), topic.topic
         spans, bookmarks = spans_of(known, ranges), known[0].bookmarks if known else {}
+        left = [after_losses(known, r) for r in ranges]
         with translated(self.connection, name):
             summary = client.describe_stream_summary(StreamName=name)
             shards = _shards(client, name, summary)
-            held = held_spans(client, topic, shards, spans, ranges, bookmarks, table=self.table or name)
+            held = held_spans(client, topic, shards, spans, left, bookmarks, table=self.table or name)
 
         def oldest(shards: Sequence[TopicPartition]) -> Mapping[TopicPartition, SeenRecord | None]:
             with translated(self.connection, name):

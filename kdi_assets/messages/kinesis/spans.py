@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
 from kdi_assets.messages.bookmarks import Bookmark, Span
@@ -66,6 +66,23 @@ def spans_of(
         if not left:
             break
     return {tp: spans[::-1] for tp, spans in found.items()}
+
+
+def after_losses(entries: Iterable[RecordedEntry], r: OffsetRange) -> OffsetRange:
+    """The range without the offsets at its start that were given up: they stand for records that are gone, in no span.
+
+    Args:
+        entries: As for ``spans_back``.
+    """
+    topic_id, lost = "", list[OffsetRange]()
+    for entry in entries:
+        if entry.topic_id != (topic_id := topic_id or entry.topic_id):
+            break
+        lost += (loss for loss in entry.declared_losses if loss.topic_partition == r.topic_partition)
+    for loss in sorted(lost, key=lambda loss: loss.start):
+        if loss.start <= r.start < loss.end:
+            r = replace(r, start=min(loss.end, r.end))
+    return r
 
 
 def bookmark_at(entries: Iterable[RecordedEntry], tp: TopicPartition, position: int) -> Bookmark | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import date
 from sys import maxsize
 from typing import Any
@@ -276,6 +276,26 @@ def test_only_spans_whose_first_record_is_there_are_read_again(server: KinesisSe
         found([], Bookmark(put[5]))
     for unread in (Bookmark(), Bookmark(put[4])):
         assert not again_by_nobody(found([], unread), topic), "what waits has no number that could be forgotten"
+
+
+def test_offsets_that_were_given_up_are_in_no_span_and_records_before_the_start_are_none_of_them(
+    server: KinesisServer,
+) -> None:
+    """A table begins after records that are held; a loss is accepted before its first drain, which reads the others."""
+    put = client_and_records(server, [b"%d" % i for i in range(5)])
+    source = KinesisSource(KinesisRegion("eu", "us-east-1", server.endpoint))
+    topic, lost = source.topic("orders"), OffsetRange(A, 0, 1)
+    read = {A: Span(put[3], put[4], 2, 0)}
+    begun: dict[str, Any] = {"topic_id": topic.topic_id, "declared_losses": (lost,)}
+    drained = replace(entry(2, {A: 3}, {A: (1, 3)}, topic_id=topic.topic_id), spans=read)
+    entries = [drained, entry(1, {A: 1}, **begun), entry(0, {A: 0}, topic_id="earlier")]
+
+    again = source.again(topic, [OffsetRange(A, 0, 3)], entries)
+
+    assert again.topic.partitions == {A: BrokerOffsets(1, 3, 3)}
+    assert source.again(topic, [lost], entries[1:]).held([lost]) == ()
+    with pytest.raises(SpanForgotten, match=r"offsets \[0, 1\)"):
+        source.again(topic, [OffsetRange(A, 0, 3)], [drained])
 
 
 def again_by_nobody(held: HeldSpans, topic: TopicState) -> list[BrokerOffsets]:
