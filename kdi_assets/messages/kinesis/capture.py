@@ -165,7 +165,8 @@ def _shards_read(
             raise refused(stream=tp.topic, shard=id_of(tp.partition), consumer=name_of(consumer))
         read = OffsetRange(tp, start.position, whole["offset"])
         if (whole["records"], whole["least"]) != (read.offset_count, read.start):
-            detail = f"the reader says that it read {read}; on disk are {whole['records']}, from {whole['least']} on"
+            on_disk = f"{whole['records']}, from {whole['least']} on" if whole["records"] else "none"
+            detail = f"the reader says that it read {read}; on disk are {on_disk}"
             raise SeamOpen(stream=tp.topic, shard=id_of(tp.partition), detail=detail)
         last = {"sequence": whole["sequence_number"], "arrived": whole["arrived"], "digest": whole["digest"]}
         mark = replace(start.bookmark, **last)
