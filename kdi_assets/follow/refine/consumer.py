@@ -1,6 +1,7 @@
 """For hand-written assets: what is new in a table since an asset's last commit, and the commit that binds both.
 
-The bookmark is in the log of the table that the asset writes, in the commit of its rows: ``follow.refine.bookmarks``.
+The bookmark is in the log of the table that the asset writes, in the commit of its rows
+(``follow.refine.upstream_bookmarks``).
 """
 
 from __future__ import annotations
@@ -17,13 +18,6 @@ from kdi_assets.delta.files import TableAt, rows_at
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.markers import version_id
 from kdi_assets.delta.single_commit import CommitRequest, commit_behind
-from kdi_assets.follow.refine.bookmarks import (
-    Bookmarks,
-    bookmark_transactions,
-    follow_harmless,
-    open_consumed,
-    read_bookmarks,
-)
 from kdi_assets.follow.refine.columns import other_columns
 from kdi_assets.follow.refine.consumer_errors import (
     NotPartitionedByDate,
@@ -38,6 +32,13 @@ from kdi_assets.follow.refine.read import appended_rows, change_rows
 from kdi_assets.follow.refine.spark_errors import spark_failures
 from kdi_assets.follow.refine.stage import StagedChange, create_table, stage_change
 from kdi_assets.follow.refine.table_change import Everything, Nothing, OfDates, TableChange
+from kdi_assets.follow.refine.upstream_bookmarks import (
+    Bookmarks,
+    bookmark_transactions,
+    follow_harmless,
+    open_consumed,
+    read_bookmarks,
+)
 from kdi_assets.follow.upstream import UpstreamChanges, changes_since
 
 if TYPE_CHECKING:

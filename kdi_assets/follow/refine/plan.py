@@ -17,11 +17,11 @@ from kdi_assets.documents.model.refined_table import (
     ReplaceDates,
     Upsert,
 )
-from kdi_assets.follow.refine.bookmarks import Bookmarks, open_consumed, read_bookmarks
 from kdi_assets.follow.refine.deletes import deletes_are_lost
 from kdi_assets.follow.refine.entry import Consumed, RefineKind
 from kdi_assets.follow.refine.errors import BookmarksUnreadable, ChangedByOthers, TableNotRefined
 from kdi_assets.follow.refine.transform import function_source
+from kdi_assets.follow.refine.upstream_bookmarks import Bookmarks, open_consumed, read_bookmarks
 from kdi_assets.follow.upstream import (
     OpenedUpstream,
     UpstreamChanges,

@@ -16,7 +16,6 @@ from kdi_assets.delta.single_commit import CommitRequest, commit_behind
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.listeners.heard import FollowerWrite
 from kdi_assets.follow.listeners.listening import listening
-from kdi_assets.follow.refine.bookmarks import bookmark_transactions, follow_harmless
 from kdi_assets.follow.refine.columns import HasOtherColumns, other_columns, refuse_frozen_columns
 from kdi_assets.follow.refine.compute import Computed, compute
 from kdi_assets.follow.refine.entry import RefineEntry, metadata_of
@@ -28,6 +27,7 @@ from kdi_assets.follow.refine.read import one_task
 from kdi_assets.follow.refine.report import RefineReport
 from kdi_assets.follow.refine.spark_errors import spark_failures
 from kdi_assets.follow.refine.stage import create_table, same_columns, stage_change
+from kdi_assets.follow.refine.upstream_bookmarks import bookmark_transactions, follow_harmless
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,11 +9,11 @@ from typing import Any
 
 from kdi_assets.documents.model.connections.kinesis import AT_END, AT_HORIZON
 from kdi_assets.documents.model.stream import TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.kinesis.client import milliseconds
 from kdi_assets.messages.kinesis.errors import CheckpointUnusable
-from kdi_assets.messages.kinesis.look import record_of
+from kdi_assets.messages.kinesis.look_ahead import record_of
 from kdi_assets.messages.kinesis.shards import list_shards
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.messages.topic_state import TopicState
 
 

@@ -18,7 +18,7 @@ from kdi_assets.delta.markers import table_txn_id, topic_txn_id, version_id
 from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind, commit_once, refuse_conflicts
 from kdi_assets.delta.transaction import Staged, start_table
 from kdi_assets.documents.model.stream import Stream, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.streams.ledger.entry import (
     BELOW_POSITIONS,
     REPLAY_PREFIX,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.documents.model.fields import Announce
 from kdi_assets.documents.model.stream import Stream
+from kdi_assets.documents.model.stream_fields import Announce
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.errors import AnotherRefinementActive
 from kdi_assets.follow.serve.errors import AnotherServerActive

@@ -18,9 +18,9 @@ from kdi_assets.documents.loading.loader import load_streams
 from kdi_assets.documents.model.connections.kinesis import KinesisRegion
 from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.errors import KdiError, Terminal
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.kinesis.client import digest_of
 from kdi_assets.messages.kinesis.source import KinesisSource
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.operate.monitoring.backlog import State
 from kdi_assets.operate.monitoring.backlog_reader import read_backlogs
 from kdi_assets.operate.monitoring.checks.all_checks import run_check

@@ -13,7 +13,6 @@ from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 from kdi_assets.documents.model.limits import FreshnessLimits
 from kdi_assets.documents.model.message_rules import Route, RouteMember
 from kdi_assets.documents.model.stream import Stream, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.kinesis import watch
 from kdi_assets.messages.kinesis.client import kinesis_client, translated
 from kdi_assets.messages.kinesis.errors import (
@@ -23,9 +22,10 @@ from kdi_assets.messages.kinesis.errors import (
     NoSuchKinesisStream,
     ShardTrimmed,
 )
-from kdi_assets.messages.kinesis.look import SHARDS_AT_ONCE
+from kdi_assets.messages.kinesis.look_ahead import SHARDS_AT_ONCE
 from kdi_assets.messages.kinesis.shards import id_of
 from kdi_assets.messages.kinesis.watch import COMMAND_ATTEMPTS, LOOKS, SUMMARIES_A_SECOND, WALKED_PAGES
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.messages.topic_state import TopicState
 from kdi_assets.operate.monitoring.backlog import Backlog, State, state_of
 from kdi_assets.operate.monitoring.backlog_reader import BacklogReader, read_backlog

@@ -23,7 +23,6 @@ from kdi_assets.documents.model.refined_table import (
     Upsert,
 )
 from kdi_assets.follow.refine.audit.float_sums import float_sums
-from kdi_assets.follow.refine.bookmarks import Bookmarks, read_bookmarks
 from kdi_assets.follow.refine.columns import EXACT_JSON
 from kdi_assets.follow.refine.entry import Consumed
 from kdi_assets.follow.refine.errors import NotRecomputable
@@ -33,6 +32,7 @@ from kdi_assets.follow.refine.modes.deduplicate import first_rows
 from kdi_assets.follow.refine.modes.upsert import newest_states
 from kdi_assets.follow.refine.plan import RefinePlan
 from kdi_assets.follow.refine.transform import function_source
+from kdi_assets.follow.refine.upstream_bookmarks import Bookmarks, read_bookmarks
 from kdi_assets.follow.upstream import UpstreamChanges
 
 if TYPE_CHECKING:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.documents.model.source_struct import KINESIS
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.coordinates import bounds_sql
 from kdi_assets.messages.held import OtherReading
 from kdi_assets.messages.kinesis import aggregates, held_records
-from kdi_assets.messages.kinesis.again import held_of
 from kdi_assets.messages.kinesis.client import LATE_MS, SeenRecord
 from kdi_assets.messages.kinesis.held_records import RECORDS_DDL, SHARDS_DDL, HeldReading, HeldShard
+from kdi_assets.messages.kinesis.held_spans import held_of
 from kdi_assets.messages.kinesis.shards import id_of
 from kdi_assets.messages.kinesis.spans import NumberedSpan, bookmark_at
 from kdi_assets.messages.recorded import RecordedEntry
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.messages.source import MESSAGES_DDL
 from kdi_assets.runtime.py4j_log import unlogged_by_py4j
 from kdi_assets.runtime.worker_code import send_by_value
