@@ -152,7 +152,7 @@ def _of_runs(backlog: Backlog, stream: Stream, memory: Memory) -> Kinds:
         return
     waits = stream.status == "active" and (backlog.offsets or backlog.needs_position_commit)
     no_progress = waits and memory.requested_at and memory.positions == progress_digest(backlog)
-    runs = f"the last {memory.futile + 1:,} runs" if memory.futile else "the last run"
+    runs = f"the last {memory.runs_in_vain + 1:,} runs" if memory.runs_in_vain else "the last run"
     yield IncidentKind.RUNS_FAIL, Incident(f"{runs} moved no position", MOMENT_SECONDS) if no_progress else None
 
 

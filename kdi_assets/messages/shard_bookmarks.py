@@ -1,4 +1,4 @@
-"""Up to which record each shard of a Kinesis stream is read: records have sequence numbers, and reading numbers them."""
+"""Up to which record each shard of a Kinesis stream is read: its offsets are numbers that reading gives to records."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def test_letters_are_told_by_their_timestamps_and_a_date_of_them_is_replayed_alo
     rows, letters = told_late
     assert rows.keys() == {OLD.isoformat()} and rows[OLD.isoformat()]["rows_added"] == 3
     assert letters[yesterday().isoformat()]["letters_judged"] == 3, "of one letter nothing new was said"
-    assert rows[OLD.isoformat()]["told_by"] == letters[yesterday().isoformat()]["told_by"] == "reconcile"
+    assert rows[OLD.isoformat()]["logged_by"] == letters[yesterday().isoformat()]["logged_by"] == "reconcile"
 
 
 def test_a_stream_is_requested_before_it_has_a_backlog_so_that_its_start_is_committed(

@@ -81,7 +81,7 @@ class Inputs:
         return all(u.kind in ("appended", "nothing") for u in self.plan.upstreams)
 
     @property
-    def few(self) -> bool:
+    def small_enough(self) -> bool:
         """Whether so few rows were added that one task computes the whole change."""
         added = [add for upstream in self.plan.upstreams for add in upstream.files]
         return self.plan.kind == "changes" and self.only_added and is_small(add["size"] for add in added)

@@ -115,7 +115,7 @@ def _execute(plan: RefinePlan, context: RefineContext) -> RefineEntry:
     table, spark = context.table, context.session()
     context.report(_log_line(table, plan))
     inputs = Inputs(spark, table, plan, context.uri)
-    with one_task(spark, wanted=inputs.few):
+    with one_task(spark, only_if=inputs.small_enough):
         return _execute_planned(plan, context, inputs)
 
 
@@ -180,7 +180,7 @@ def _created(plan: RefinePlan, context: RefineContext, computed: Computed) -> Re
 def _entry(plan: RefinePlan, context: RefineContext) -> RefineEntry:
     """The entry before anything is written."""
     return RefineEntry(
-        context.table.name, plan.attempt_id, plan.kind, plan.stretches, run_id=context.run_id, why=plan.why
+        context.table.name, plan.attempt_id, plan.kind, plan.version_ranges, run_id=context.run_id, why=plan.why
     )
 
 
@@ -203,6 +203,6 @@ def _unmet(table: RefinedTableSpec, rows: DataFrame) -> dict[str, int]:
 
 
 def _log_line(table: RefinedTableSpec, plan: RefinePlan) -> str:
-    stretches = ", ".join(f"{s.table} {s.versions}" for s in plan.stretches)
+    versions = ", ".join(f"{r.table} {r.versions}" for r in plan.version_ranges)
     what = {"changes": "what is new", "dates": f"{len(plan.dates):,} dates", "rebuild": "all rows"}[plan.kind]
-    return f"{table.name}: refining {what} of {stretches}" + (f": {plan.why}" if plan.why else "")
+    return f"{table.name}: refining {what} of {versions}" + (f": {plan.why}" if plan.why else "")

@@ -123,7 +123,7 @@ def _searched(spark: SparkSession, found: FollowedErasure, uri: str, where: str)
     """Count the rows that meet the condition.
 
     Raises:
-        UpkeepGaveWay: Spark failed.
+        UpkeepFailed: Spark failed.
     """
     from pyspark.errors import AnalysisException
 

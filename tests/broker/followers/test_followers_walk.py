@@ -18,7 +18,7 @@ from kdi_assets.documents.model.stream import Stream
 from kdi_assets.documents.model.stream_fields import Announce
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.errors import AnotherRefinementActive
-from kdi_assets.follow.serve.errors import AnotherServerActive
+from kdi_assets.follow.serve.errors import AnotherServeRunActive
 from kdi_assets.streams.announce.announce import announce
 from kdi_assets.streams.announce.errors import AnotherAnnouncerActive
 from tests.conftest import DrivenFactory, TopicFactory
@@ -184,7 +184,7 @@ class World:
             self._run(name)
             return name
         point = self.random.choice(POINTS.get(name, ("files written",)))
-        with suppress(AnotherRefinementActive, AnotherServerActive, AnotherAnnouncerActive):
+        with suppress(AnotherRefinementActive, AnotherServeRunActive, AnotherAnnouncerActive):
             self._run(name, at=Once(point, lambda: self._run(name)))
         self._run(name)
         return f"{name} overtaken at '{point}'"
@@ -202,7 +202,7 @@ class World:
         try:
             self._copy(name).serve(at=at)
         except KdiError as refused:
-            if isinstance(refused, AnotherServerActive):
+            if isinstance(refused, AnotherServeRunActive):
                 raise
             assert "--rebuild" in str(refused) + "".join(refused.message_parts()), refused
             self._copy(name).serve(rebuild=True)

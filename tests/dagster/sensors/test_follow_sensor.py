@@ -394,7 +394,7 @@ def test_a_commit_without_events_is_told_at_the_next_tick_and_once(
         OLD.isoformat(): (3, 0),
         yesterday().isoformat(): (2, 0),
     }
-    assert told[OLD.isoformat()]["told_by"] == "reconcile"
+    assert told[OLD.isoformat()]["logged_by"] == "reconcile"
     assert len(instance.fetch_materializations(table_key(SILVER), limit=10).records) == 2
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.follow.refine import upstream_bookmarks
 from kdi_assets.follow.refine import envelope as opening
 from kdi_assets.follow.refine import plan as planning
 from kdi_assets.follow.refine import refine as refining
+from kdi_assets.follow.refine import upstream_bookmarks
 from kdi_assets.follow.refine.modes import upsert as ordering
 from kdi_assets.follow.upstream import OpenedUpstream
 from tests.refined import Lakeside

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from kdi_assets.documents.model.served_table import Postgres
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.serve.errors import (
-    AnotherServerActive,
+    AnotherServeRunActive,
     ColumnNotServed,
     DatabaseRefuses,
     DatabaseUnavailable,
@@ -361,7 +361,7 @@ def test_a_run_that_loses_every_race_says_so(numbers: ServedDelta) -> None:
             numbers.serve(at=lambda _: None)
             numbers.sql("UPDATE {t} SET n = n + 1 WHERE id = 1")
 
-    with pytest.raises(AnotherServerActive):
+    with pytest.raises(AnotherServeRunActive):
         numbers.serve(at=overtake)
 
     numbers.serve()

@@ -24,7 +24,7 @@ from kdi_assets.documents.model.refined_table import (
 )
 from kdi_assets.follow.refine.audit.float_sums import float_sums
 from kdi_assets.follow.refine.columns import EXACT_JSON
-from kdi_assets.follow.refine.entry import Consumed
+from kdi_assets.follow.refine.entry import VersionRange
 from kdi_assets.follow.refine.errors import NotRecomputable
 from kdi_assets.follow.refine.inputs import Inputs, in_dates
 from kdi_assets.follow.refine.modes.aggregate import groups
@@ -62,7 +62,7 @@ class RefinedAudit:
 
     table: str
     version: int
-    upstreams: tuple[Consumed, ...]
+    upstreams: tuple[VersionRange, ...]
     dates: tuple[date, ...] | None
     rows: int
     missing: int
@@ -179,8 +179,8 @@ def _compared(
     found = {row["day"]: row for row in _counted(ours, theirs, rounded).collect()}
     different = tuple(sorted(day for day, r in found.items() if day and r["missing"] + r["surplus"]))
     rows, missing, surplus = (sum(row[name] for row in found.values()) for name in ("rows", "missing", "surplus"))
-    stretches = tuple(replace(s, since=None) for s in plan.stretches)
-    return RefinedAudit(table.name, plan.version, stretches, dates, rows, missing, surplus, different)
+    everything = tuple(replace(r, since=None) for r in plan.version_ranges)
+    return RefinedAudit(table.name, plan.version, everything, dates, rows, missing, surplus, different)
 
 
 def _with_roundings(rows: DataFrame, mode: Aggregate, rounded: Mapping[str, str]) -> DataFrame:
