@@ -20,7 +20,7 @@ MOMENT_SECONDS = 60.0
 how long a told incident must be over before its end is told, so that one that comes and goes is one."""
 RUN_SECONDS, RUN_FACTOR = 600.0, 3.0
 """A run commits at its end, so while one is in flight the positions stand still: at most so long, or so many times the
-run's expected length, that is no incident."""
+run's expected length, that is not an incident."""
 
 
 class IncidentKind(StrEnum):

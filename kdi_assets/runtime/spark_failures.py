@@ -30,7 +30,7 @@ _NO_ROOM = re.compile(
 """Of the file system, HDFS and S3: the texts of EACCES, EPERM, EROFS, ENOSPC and EDQUOT, and of statuses of HTTP."""
 _OLD_TOKEN = re.compile("ExpiredToken|InvalidToken")
 _OF_DATA = "22"
-"""Class of SQLSTATE: a value that does not fit, such as a text that is no number, an overflow, a division by zero."""
+"""Class of SQLSTATE: a value that does not fit, such as an overflow, a division by zero, a text instead of a number."""
 _ABOUT_TABLES = ("DELTA_", "PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
 """Beginnings of conditions of an analysis that the next one may not find: they are about tables, not about the SQL."""
 _ABOUT_COLUMNS = (

@@ -44,7 +44,7 @@ class StagedChange:
     """A change that is written and not committed.
 
     Attributes:
-        rows_added: Rows of the new files that are no copies of rows that stay.
+        rows_added: Rows of the new files that are not copies of rows that stay.
         rows_removed: Rows of the table that the commit removes; copies of rows that stay do not count.
         dates: Dates whose rows change, ascending; empty for a table without date partitions.
         rows_by_date, removed_by_date: Rows added and removed, by date.

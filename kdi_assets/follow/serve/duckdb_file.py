@@ -138,7 +138,7 @@ class DuckDbServing:
         """How many rows there are.
 
         Raises:
-            NullServedKeys, KeysNotUnique: The keys are no keys.
+            NullServedKeys, KeysNotUnique: Keys are null, or not unique.
         """
         keys = ", ".join(map(_quoted, self.served.keys))
         null = " OR ".join(f"{_quoted(key)} IS NULL" for key in self.served.keys)
@@ -217,7 +217,7 @@ def _connected(file: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
 
 
 def _refusal(served: ServedTableSpec, file: Path, failed: duckdb.Error, *, opened: bool) -> KdiError:
-    """What DuckDB's error means: a path that is no database of ours is an error of opening only."""
+    """What DuckDB's error means: a path that is not a database of ours is an error of opening only."""
     import duckdb
 
     detail = first_line(failed)[:500]

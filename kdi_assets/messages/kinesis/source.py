@@ -287,7 +287,7 @@ class KinesisSource:
     def message_in(
         self, ranges: Mapping[TopicPartition, Iterable[OffsetRange]], *, seconds: float = REQUEST_SECONDS
     ) -> tuple[TopicPartition, int] | None:
-        return None  # a number that no record has is no place in a shard
+        return None  # a number that no record has is not a place in a shard
 
     def first_unreadable(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, int]:
         return {}

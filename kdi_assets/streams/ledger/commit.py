@@ -75,8 +75,6 @@ def next_entry(
     """
     newest = ledger.entry if ledger else None
     refuse_unmarked(stream, newest, topic_id, positions or {}, bookmarks or {})
-    after = {**(known_positions(ledger, stream) if ledger else {}), **(positions or {})}
-    same_topic = newest if newest and newest.topic_id == topic_id else None
     return LedgerEntry(
         version=-1,
         kind=kind,
@@ -85,17 +83,24 @@ def next_entry(
         topic=stream.topic,
         topic_id=topic_id,
         table_id=ledger.table_id if ledger else "",
-        positions=after,
-        bookmarks={**(same_topic.bookmarks if same_topic else {}), **(bookmarks or {})},
-        **{**_carried_over(ledger, same_topic, after), **fields},
+        **{**_carried_over(stream, ledger, topic_id, positions or {}, bookmarks or {}), **fields},
     )
 
 
 def _carried_over(
-    ledger: LedgerState | None, same_topic: LedgerEntry | None, after: Mapping[TopicPartition, int]
+    stream: Stream,
+    ledger: LedgerState | None,
+    topic_id: str,
+    moved: Mapping[TopicPartition, int],
+    bookmarks: Mapping[TopicPartition, Bookmark],
 ) -> dict[str, Any]:
-    """The fields that an entry has from the one before it, unless it names them."""
+    """The fields that an entry has from the one before it: all positions with those that moved; others if not named."""
+    after = {**(known_positions(ledger, stream) if ledger else {}), **moved}
+    newest = ledger.entry if ledger else None
+    same_topic = newest if newest and newest.topic_id == topic_id else None
     return {
+        "positions": after,
+        "bookmarks": {**(same_topic.bookmarks if same_topic else {}), **bookmarks},
         "dead_letters_at": ledger.dead_letters_at if ledger else None,
         "routes": ledger.routes if ledger else None,
         "last_read": unmoved_last_read(same_topic, after),

@@ -24,11 +24,12 @@ def deduplicate_change(inputs: Inputs, mode: Deduplicate) -> TableChange:
 
 
 def first_rows(rows: DataFrame, mode: Deduplicate) -> DataFrame:
-    """The rows that are no duplicates.
+    """The rows that are not duplicates.
 
     A row is a duplicate if a row with the same keys comes before it, by date and then by ``order_by``, on its own date
     or on one of the ``window - 1`` dates before; whether that one is a duplicate itself makes no difference. A row with
-    a null key is no duplicate: it is unknown of what. A row whose ``order_by`` is null comes after those with a value.
+    a null key is not a duplicate: it is unknown of what. A row whose ``order_by`` is null comes after those with a
+    value.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
