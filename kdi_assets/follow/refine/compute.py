@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.delta.files import TableAt
 from kdi_assets.delta.markers import topics_of
-from kdi_assets.documents.model.refined_table import OFFSETS, Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
+from kdi_assets.documents.model.refined_modes import OFFSETS, Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
 from kdi_assets.follow.refine.columns import SEQUENCE
 from kdi_assets.follow.refine.deletes import record_deletes, recorded_deletes
-from kdi_assets.follow.refine.errors import DatesMoved, NullKeys, SequenceOfTwoTopics
 from kdi_assets.follow.refine.inputs import Inputs, in_dates
 from kdi_assets.follow.refine.modes.aggregate import aggregate_change
 from kdi_assets.follow.refine.modes.deduplicate import deduplicate_change
 from kdi_assets.follow.refine.modes.upsert import DELETES, deletes_of, upsert_change
+from kdi_assets.follow.refine.row_errors import DatesMoved, NullKeys, SequenceOfTwoTopics
 from kdi_assets.follow.refine.table_change import AllRows, NoRows, RowsOfDates, RowsOfKeys, TableChange
 from kdi_assets.follow.refine.transform import refuse_clock
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.delta.files import TableAt, rows_at
 from kdi_assets.delta.internals import bytes_of
-from kdi_assets.documents.model.refined_table import RefinedTableSpec, ReplaceDates
+from kdi_assets.documents.model.refined_modes import ReplaceDates
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.plan import RefinePlan
 from kdi_assets.follow.refine.read import FEED_COLUMNS, appended_rows, change_rows, with_keys
 from kdi_assets.follow.refine.transform import keeps_date, transform

@@ -9,14 +9,8 @@ from datetime import date
 
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import TableLog
-from kdi_assets.documents.model.refined_table import (
-    Aggregate,
-    Append,
-    Deduplicate,
-    RefinedTableSpec,
-    ReplaceDates,
-    Upsert,
-)
+from kdi_assets.documents.model.refined_modes import Aggregate, Append, Deduplicate, ReplaceDates, Upsert
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.deletes import deletes_are_lost
 from kdi_assets.follow.refine.entry import RefineKind, VersionRange
 from kdi_assets.follow.refine.errors import BookmarksUnreadable, ChangedByOthers, TableNotRefined

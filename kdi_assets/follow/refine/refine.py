@@ -19,12 +19,13 @@ from kdi_assets.follow.listeners.listening import listening
 from kdi_assets.follow.refine.columns import HasOtherColumns, other_columns, refuse_frozen_columns
 from kdi_assets.follow.refine.compute import Computed, compute
 from kdi_assets.follow.refine.entry import RefineEntry, metadata_of
-from kdi_assets.follow.refine.errors import NoDates, RowsUnmet, another_active
+from kdi_assets.follow.refine.errors import NoDates, another_active
 from kdi_assets.follow.refine.inputs import Inputs, days_between
 from kdi_assets.follow.refine.modes.upsert import counts_of
 from kdi_assets.follow.refine.plan import RefinePlan, date_by_date, plan_refinement
 from kdi_assets.follow.refine.read import one_task
 from kdi_assets.follow.refine.report import RefineReport
+from kdi_assets.follow.refine.row_errors import RowsUnmet
 from kdi_assets.follow.refine.spark_errors import spark_failures
 from kdi_assets.follow.refine.stage import create_table, same_columns, stage_change
 from kdi_assets.follow.refine.upstream_bookmarks import bookmark_transactions, follow_harmless

@@ -23,8 +23,9 @@ from kdi_assets.documents.model.stream import Stream
 from kdi_assets.downstream import on_new_upstream_data
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.entry import RefineKind
-from kdi_assets.follow.refine.errors import ChangedByOthers, QueryMistake, UpstreamMissing
+from kdi_assets.follow.refine.errors import ChangedByOthers, UpstreamMissing
 from kdi_assets.follow.refine.plan import RefinePlan
+from kdi_assets.follow.refine.row_errors import QueryMistake
 from kdi_assets.follow.refine.transform import function_source
 from kdi_assets.operate.monitoring.refined_status import RefinedStatus, read_refined_status
 from kdi_assets.resources.spark import SparkResource

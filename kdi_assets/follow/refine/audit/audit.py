@@ -14,14 +14,8 @@ from typing import TYPE_CHECKING
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import TableLog
-from kdi_assets.documents.model.refined_table import (
-    Aggregate,
-    Append,
-    Deduplicate,
-    RefinedTableSpec,
-    ReplaceDates,
-    Upsert,
-)
+from kdi_assets.documents.model.refined_modes import Aggregate, Append, Deduplicate, ReplaceDates, Upsert
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.audit.float_sums import float_sums
 from kdi_assets.follow.refine.columns import EXACT_JSON
 from kdi_assets.follow.refine.entry import VersionRange

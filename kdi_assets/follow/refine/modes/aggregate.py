@@ -11,7 +11,7 @@ from datetime import date
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from kdi_assets.documents.model.refined_table import MERGEABLE, Aggregate, Function
+from kdi_assets.documents.model.refined_modes import MERGEABLE, Aggregate, Function
 from kdi_assets.follow.refine.inputs import Inputs
 from kdi_assets.follow.refine.read import computed_once, with_keys
 from kdi_assets.follow.refine.table_change import NEW, OLD, AllRows, RowsOfDates, RowsOfFiles, RowsOfKeys, TableChange

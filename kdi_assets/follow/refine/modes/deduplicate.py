@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdi_assets.documents.model.refined_table import Deduplicate
+from kdi_assets.documents.model.refined_modes import Deduplicate
 from kdi_assets.follow.refine.columns import EXACT_JSON
 from kdi_assets.follow.refine.envelope import ordering
 from kdi_assets.follow.refine.inputs import Inputs, in_dates, with_days_after, with_days_before

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdi_assets.documents.model.refined_table import OFFSETS, Upsert
+from kdi_assets.documents.model.refined_modes import OFFSETS, Upsert
 from kdi_assets.follow.refine.columns import (
     AT,
     CARRIED,
