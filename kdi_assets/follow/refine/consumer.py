@@ -104,8 +104,8 @@ class NewRows:
 
     def _commit(self, change: TableChange, kind: RefineKind) -> int:
         spark, attempt_id = change.rows.sparkSession, str(uuid.uuid4())
-        consumed = VersionRange(self.changes.table, self.changes.table_id, self.changes.since, self.version)
-        entry = RefineEntry(self.consumer, attempt_id, kind, (consumed,))
+        versions = VersionRange(self.changes.table, self.changes.table_id, self.changes.since, self.version)
+        entry = RefineEntry(self.consumer, attempt_id, kind, (versions,))
         consumed = {self.changes.table_id: self.version}
         transactions = partial(bookmark_transactions, self.consumer, consumed)
         try:
