@@ -15,7 +15,7 @@ from kdi_assets.follow.refine.modes.aggregate import aggregate_change
 from kdi_assets.follow.refine.modes.deduplicate import deduplicate_change
 from kdi_assets.follow.refine.modes.upsert import DELETES, deletes_of, upsert_change
 from kdi_assets.follow.refine.row_errors import DatesMoved, NullKeys, SequenceOfTwoTopics
-from kdi_assets.follow.refine.table_change import AllRows, NoRows, RowsOfDates, RowsOfKeys, TableChange
+from kdi_assets.follow.refine.table_change import NoRows, RowsOfDates, RowsOfKeys, TableChange, WholeTable
 from kdi_assets.follow.refine.transform import refuse_clock
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _computed(inputs: Inputs, mode: Mode, lake: str) -> Computed:
 
 def _rows_as_they_are(inputs: Inputs) -> TableChange:
     if inputs.plan.kind == "rebuild":
-        return TableChange(inputs.all_rows(), AllRows())
+        return TableChange(inputs.all_rows(), WholeTable())
     if inputs.plan.kind == "dates":
         if isinstance(inputs.table.mode, ReplaceDates):
             _refuse_moved_dates(inputs)

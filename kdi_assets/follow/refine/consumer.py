@@ -31,7 +31,7 @@ from kdi_assets.follow.refine.errors import MATERIALIZE_AGAIN, BookmarksUnreadab
 from kdi_assets.follow.refine.read import appended_rows, change_rows
 from kdi_assets.follow.refine.spark_errors import spark_failures
 from kdi_assets.follow.refine.stage import StagedChange, create_table, stage_change
-from kdi_assets.follow.refine.table_change import AllRows, NoRows, RowsOfDates, TableChange
+from kdi_assets.follow.refine.table_change import NoRows, RowsOfDates, TableChange, WholeTable
 from kdi_assets.follow.refine.upstream_bookmarks import (
     Bookmarks,
     bookmark_transactions,
@@ -100,7 +100,7 @@ class NewRows:
         Raises:
             RowsOfOtherConsumer: Another consumer has rows in the table.
         """
-        return self._commit(TableChange(rows, AllRows()), "rebuild")
+        return self._commit(TableChange(rows, WholeTable()), "rebuild")
 
     def _commit(self, change: TableChange, kind: RefineKind) -> int:
         spark, attempt_id = change.rows.sparkSession, str(uuid.uuid4())
@@ -135,7 +135,7 @@ class NewRows:
         if others and not isinstance(change.replaces, NoRows):
             raise RowsOfOtherConsumer(table=self.consumer, other=others[0].removesuffix(end))
         dates = change.replaces.dates if isinstance(change.replaces, RowsOfDates) else None
-        if not isinstance(change.replaces, AllRows):
+        if not isinstance(change.replaces, WholeTable):
             if found := other_columns(change.rows.schema, table.schema):
                 raise OtherColumns(table=self.consumer, found=", ".join(found))
             change = replace(change, rows=change.rows.select(*(f"`{name}`" for name in table.schema.names)))

@@ -19,12 +19,12 @@ from kdi_assets.follow.refine.spark_errors import OUT_OF_YEARS
 from kdi_assets.follow.refine.table_change import (
     NEW,
     OLD,
-    AllRows,
     NoRows,
     RowsOfDates,
     RowsOfFiles,
     RowsOfKeys,
     TableChange,
+    WholeTable,
 )
 from kdi_assets.messages.formats.rules import literal, name
 from kdi_assets.messages.formats.year_bounds import is_out_of_years
@@ -102,7 +102,7 @@ def stage_change(change: TableChange, table: TableAt, *, by_date: bool | None = 
             return StagedChange(staged, counted.rows or 0, 0, tuple(counted.by_date), counted.by_date, {})
         case RowsOfDates(dates):
             return _whole_files(change, table, table.files_of_dates(dates))
-        case AllRows():
+        case WholeTable():
             return _whole_files(change, table, table.files(), metadata=_other_metadata(change.rows, table, by_date))
         case RowsOfKeys(files=files):
             return _counted_files(

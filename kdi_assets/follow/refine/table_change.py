@@ -13,7 +13,7 @@ OLD, NEW = "_kdi_old", "_kdi_new"
 
 
 @dataclass(frozen=True, slots=True)
-class AllRows:
+class WholeTable:
     """All rows are replaced."""
 
 
@@ -83,7 +83,7 @@ class TableChange:
     """
 
     rows: DataFrame
-    replaces: AllRows | NoRows | RowsOfDates | RowsOfKeys | RowsOfFiles
+    replaces: WholeTable | NoRows | RowsOfDates | RowsOfKeys | RowsOfFiles
     small_enough: bool = False
     counted: Observation | None = None
     unknown: Observation | None = None

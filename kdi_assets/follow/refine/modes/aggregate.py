@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 from kdi_assets.documents.model.refined_modes import MERGEABLE, Aggregate, Function
 from kdi_assets.follow.refine.inputs import Inputs
 from kdi_assets.follow.refine.read import computed_once, with_keys
-from kdi_assets.follow.refine.table_change import NEW, OLD, AllRows, RowsOfDates, RowsOfFiles, RowsOfKeys, TableChange
+from kdi_assets.follow.refine.table_change import (
+    NEW,
+    OLD,
+    RowsOfDates,
+    RowsOfFiles,
+    RowsOfKeys,
+    TableChange,
+    WholeTable,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +51,7 @@ _OF_STATE: dict[Function, str] = {
 def aggregate_change(inputs: Inputs, mode: Aggregate) -> TableChange:
     """What a refinement changes in the groups."""
     if inputs.plan.kind == "rebuild":
-        return TableChange(groups(inputs.all_rows(), mode), AllRows())
+        return TableChange(groups(inputs.all_rows(), mode), WholeTable())
     if inputs.plan.kind == "dates":
         return TableChange(groups(inputs.rows_of(inputs.plan.dates), mode), RowsOfDates(inputs.plan.dates))
     if inputs.only_added and all(m.function in MERGEABLE for m in mode.measures.values()):

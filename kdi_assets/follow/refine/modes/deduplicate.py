@@ -8,7 +8,7 @@ from kdi_assets.documents.model.refined_modes import Deduplicate
 from kdi_assets.follow.refine.columns import EXACT_JSON
 from kdi_assets.follow.refine.envelope import ordering
 from kdi_assets.follow.refine.inputs import Inputs, in_dates, with_days_after, with_days_before
-from kdi_assets.follow.refine.table_change import AllRows, RowsOfDates, TableChange
+from kdi_assets.follow.refine.table_change import RowsOfDates, TableChange, WholeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def deduplicate_change(inputs: Inputs, mode: Deduplicate) -> TableChange:
     """What a refinement changes: a row can be a duplicate of a row of an earlier date, so later dates change too."""
     if inputs.plan.kind == "rebuild":
-        return TableChange(first_rows(inputs.all_rows(), mode), AllRows())
+        return TableChange(first_rows(inputs.all_rows(), mode), WholeTable())
     dates = with_days_after(inputs.plan.dates, mode.window - 1)
     candidates = inputs.rows_of(with_days_before(dates, mode.window - 1))
     return TableChange(first_rows(candidates, mode).where(in_dates(dates)), RowsOfDates(dates))

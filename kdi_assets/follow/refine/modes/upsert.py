@@ -36,7 +36,7 @@ from kdi_assets.follow.refine.envelope import (
 from kdi_assets.follow.refine.inputs import Inputs
 from kdi_assets.follow.refine.read import computed_once, with_keys
 from kdi_assets.follow.refine.spark_errors import ORDER_UNKNOWN
-from kdi_assets.follow.refine.table_change import AllRows, ChangeCounts, RowsOfKeys, TableChange
+from kdi_assets.follow.refine.table_change import ChangeCounts, RowsOfKeys, TableChange, WholeTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,7 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
 
     if inputs.plan.kind == "rebuild":
         changes = changes_of(inputs.all_rows(), mode)
-        return TableChange(_states_of_all(changes, mode), AllRows()), changes
+        return TableChange(_states_of_all(changes, mode), WholeTable()), changes
     unique = (*mode.keys, FROM) if mode.scd_type == 2 else mode.keys
     if not inputs.only_added:
         touched = computed_once(changes_of(inputs.touched_rows(), mode).select(*mode.keys).distinct())
