@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from pyspark.sql import SparkSession
 
 from kdi_assets.settings import Settings
+from tests.interpreted import interpreting
 from tests.tables.served import ROWS, ServedDelta
 
 
@@ -15,6 +18,13 @@ def numbers(spark: SparkSession, lake: str, url: str) -> ServedDelta:
     made = ServedDelta.create(spark, lake, url)
     made.sql(ROWS % 100)
     return made
+
+
+@pytest.fixture(scope="module")
+def interpreted_module(spark: SparkSession) -> Iterator[None]:
+    """Spark compiles nothing for a module whose tests have some rows at a time."""
+    with interpreting(spark):
+        yield
 
 
 @pytest.fixture
