@@ -88,17 +88,23 @@ def test_a_record_that_retention_has_passed_while_it_waited_is_a_loss(shard: One
     assert isinstance(lost.refusal, ShardTrimmed)
 
 
-@pytest.mark.parametrize("answer", ["horizon", "refused", "empty"])
-@pytest.mark.parametrize("seen", [True, False])
-def test_a_bookmark_that_retention_has_passed_is_a_loss_unless_it_was_seen_since(
-    shard: OneShard, lake: str, answer: Literal["horizon", "refused", "empty"], seen: bool
-) -> None:
+def past_retention(shard: OneShard, lake: str, *, seen: bool) -> Ticks:
+    """A table whose bookmark's record retention has removed an hour ago; the shard was looked at since, if ``seen``."""
     ticks = Ticks(shard, lake)
     made = shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a")
     mark = replace(shard.bookmark(made["SequenceNumber"], "a"), arrived=int(shard.server.now() * 1000))
     ticks.server.advance(DAY + 3600)
     mark = replace(mark, seen_at=int((shard.server.now() - 3600) * 1000)) if seen else mark
     ticks.commit(ticks.streams[0], "drain", {0: mark}, shard.source.topic(TOPIC).topic_id, at=1)
+    return ticks
+
+
+@pytest.mark.parametrize("answer", ["horizon", "refused", "empty"])
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_bookmark_that_retention_has_passed_is_a_loss_unless_it_was_seen_since(
+    shard: OneShard, lake: str, answer: Literal["horizon", "refused", "empty"], seen: bool
+) -> None:
+    ticks = past_retention(shard, lake, seen=seen)
     ticks.server.behaviour.trimmed_position = answer
 
     looks = [ticks.tick()[0][0] for _ in range(3)]
@@ -175,12 +181,7 @@ class RefusedLate:
 def test_a_bookmark_whose_iterator_is_refused_is_gone(
     shard: OneShard, lake: str, seen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ticks = Ticks(shard, lake)
-    made = shard.client.put_record(StreamName=TOPIC, Data=b"a", PartitionKey="a")
-    mark = replace(shard.bookmark(made["SequenceNumber"], "a"), arrived=int(shard.server.now() * 1000))
-    ticks.server.advance(DAY + 3600)
-    mark = replace(mark, seen_at=int((shard.server.now() - 3600) * 1000)) if seen else mark
-    ticks.commit(ticks.streams[0], "drain", {0: mark}, shard.source.topic(TOPIC).topic_id, at=1)
+    ticks = past_retention(shard, lake, seen=seen)
     monkeypatch.setattr(watch, "kinesis_client", lambda *_, **__: RefusedLate(shard))
 
     looks = [ticks.tick()[0][0] for _ in range(3)]
