@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, NamesOfAllKinds, selected_of_all_kinds
-from kdi_assets.cli.output import EXIT_RETRY, print_json, short_duration, table_text, utc_text
+from kdi_assets.cli.output import EXIT_RETRY, NO_DOCUMENTS, print_json, short_duration, table_text, utc_text
 from kdi_assets.cli.place import print_place
 from kdi_assets.documents.model.stream import Cluster, Stream
 from kdi_assets.errors import Transient
@@ -117,7 +117,7 @@ def text(streams: Sequence[StreamRow], followers: Sequence[FollowerRow], now: da
     """A table for streams and one for followers; after them notes, and every refusal once, in full."""
     rows: list[StatusRow] = [*streams, *followers]
     if not rows:
-        return "no document describes a table"
+        return NO_DOCUMENTS
     parts = [table_text(HEAD, [stream_cells(one, now) for one in streams], align=ALIGN)] if streams else []
     notes = [
         f"{one.name}: {held:,} offsets are held back by an open transaction"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,13 +24,12 @@ from kdi_assets.streams.announce.errors import AnotherAnnouncerActive
 from tests.conftest import DrivenFactory, TopicFactory
 from tests.driven import Once
 from tests.faults.topics import await_markers
-from tests.interpreted import interpreting
 from tests.refined import Lakeside, refined_table
 from tests.tables.announced import announcements, assert_each_version_once
 from tests.tables.served import Copy
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 UPSTREAM, STEPS = "bronze/numbers", 14
 COLUMNS = "id, n, date"
@@ -233,12 +232,6 @@ class World:
     def _query(self, query: str, table: str) -> Counter[tuple[Any, ...]]:
         found = self.lakeside.spark.sql(query.replace("{t}", f"delta.`{self.lakeside.uri(table)}`"))
         return Counter(tuple(row) for row in found.collect())
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(spark: SparkSession) -> Iterator[None]:
-    with interpreting(spark):  # some rows at a time
-        yield
 
 
 @pytest.mark.parametrize("mapped", [False, True], ids=["plain", "column mapping"])
