@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import time
 from contextlib import ExitStack
@@ -39,10 +40,14 @@ def main() -> None:
             broker = start_kafka(state, stack)
             start_database(state.postgres, stack)
             generator = start_command(state, stack, "generator", "kdi", "generate", f"--rate={RATE}", f"--bad={BAD}")
-            dagster = start_ui(state, stack)
+            port = free_port(UI_PORT)
+            dagster = start_ui(state, stack, port)
             driver.await_ready()
+            answers = False
             while True:
                 check_running(generator=generator, dagster=dagster)
+                if not answers and (answers := is_listening(port)):
+                    say(f"Dagster's UI answers on http://127.0.0.1:{port}")
                 if broker.exit_code() is not None:
                     raise broker.refusal("ended")
                 driver.revive()
@@ -51,13 +56,21 @@ def main() -> None:
         sys.exit(f"{failure}\nLogs: {state.logs}/*.log and {state.broker}/broker.log")
 
 
-def start_ui(state: State, stack: ExitStack) -> Child:
+def start_ui(state: State, stack: ExitStack, port: int) -> Child:
     """Dagster's webserver, daemon and code server."""
-    port = free_port(UI_PORT)
     taken = "" if port == UI_PORT else f" (port {UI_PORT} is taken)"
     child = start_command(state, stack, "dagster", "dagster", "dev", f"--workspace={WORKSPACE}", f"--port={port}")
-    say(f"Dagster's UI will answer on http://127.0.0.1:{port}{taken}; Ctrl-C ends it all")
+    say(f"starting Dagster's UI on http://127.0.0.1:{port}{taken}; Ctrl-C ends it all")
     return child
+
+
+def is_listening(port: int) -> bool:
+    """Whether a process takes connections to a port of this machine."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -83,6 +83,7 @@ def main() -> None:
             stream = tables.streams[BRONZE]
             publish_some(stream, FIRST)
             wait_until_served(watch, stream, alive=lambda: check_running(driver=driver.child, dagster=daemon))
+            say("everything is up to date; counting rows, and auditing every offset")
             prove(tables, watch)
             if database:
                 show_query(state)
@@ -114,7 +115,7 @@ def wait_until_served(watch: Watch, stream: Stream, *, alive: Callable[[], None]
         if seen.started and not published_more:
             publish_some(stream, MORE, rate=MORE_PER_SECOND)  # slow enough to continue after the run has planned
             published_more = True
-        elif published_more and not seen.busy and not seen.backlog and not seen.behind:
+        elif published_more and not seen.running and not seen.backlog and not seen.behind:
             return
         time.sleep(0.5)
     reason = watch.last_failure() or f"the sensor says: {watch.sensor_says()}"
@@ -137,7 +138,7 @@ class Progress:
         if now.backlog != self._before.backlog:
             lines.append(f"backlog: {now.backlog:,} offsets")
         if not lines and time.monotonic() > self._spoke + QUIET_SECONDS:
-            lines.append("working" if now.busy else "waiting")
+            lines.append(f"still running: {now.running}" if now.running else "waiting for the sensors")
         for line in lines:
             say(line)
             self._spoke = time.monotonic()

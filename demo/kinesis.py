@@ -22,15 +22,14 @@ from typing import Literal
 import boto3
 
 from demo.kafka import daily_usage
-from demo.parts import CHECKOUT, PartFailed, say, start_database, stopped_at_the_end
-from demo.scene import Scene, compare
+from demo.parts import CHECKOUT, PartFailed, State, say, start_database, stopped_at_the_end
+from demo.scene import Scene, compare, open_spark
 from kdi_assets.documents.loading.loader import load_folder
 from kdi_assets.documents.model.kinesis_stream import Consumer, KinesisStream
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.serve.postgres.embedded import FOLDER
 from kdi_assets.follow.serve.serve import serve
 from kdi_assets.messages.kinesis.shards import id_of, list_shards
-from kdi_assets.runtime.spark import close_session, open_session
 from kdi_assets.settings import Settings
 from kdi_assets.streams.audit.audit import audit
 from kdi_assets.tools.local.generator import Traffic, WebRequests
@@ -53,10 +52,10 @@ def main() -> None:
 
 def play(stack: ExitStack, seed: int) -> None:
     """Two drains, one in each mode, and a split between them."""
+    logs = State.of_checkout().logs  # of the checkout: the home of the parts is gone at the end
     server, database = start_parts(stack)
     settings = Settings.from_environment()
-    spark = open_session(settings, app_name="kdi demo-kinesis")
-    stack.callback(close_session, spark)
+    spark = open_spark(stack, "demo-kinesis", logs)
     on = Scene(load_folder(CHECKOUT / "examples" / "kinesis"), settings.lake, spark)
     put = Records(on.stream.topic, seed)
     put.some(FIRST, shards=SHARDS)

@@ -228,6 +228,7 @@ class WarmDriver:
 
 def start_kafka(state: State, stack: ExitStack) -> Broker:
     """The broker, answering; processes started from now on know it by ``KDI_KAFKA``."""
+    say("starting Kafka, and Spark beside it")
     with _signals.held():
         broker = start_broker(state.broker, port=USUAL_PORT, home=state.home)
         stack.callback(broker.stop)

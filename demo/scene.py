@@ -5,14 +5,15 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from demo.parts import CHECKOUT, PartFailed, say, stopped_at_the_end, temporary_lake
+from demo.parts import CHECKOUT, PartFailed, State, say, stopped_at_the_end, temporary_lake
 from kdi_assets.documents.loading.loader import LoadedFolder, load_folder
 from kdi_assets.documents.loading.refined_documents import upstream_first
 from kdi_assets.documents.model.stream import Stream
@@ -62,6 +63,7 @@ class Scene:
 
     def follow(self) -> dict[str, RefineEntry]:
         """Drain what waits, then refine every table; what was done, by table."""
+        say(f"draining {self.stream.name}, then refining {', '.join(self.tables.refined)}")
         drained = drain(self.stream, lake=self.lake, session=lambda: self.spark)
         say(f"{self.stream.name}: {drained.rows_added:,} rows, {drained.tombstones:,} tombstones")
         entries = {}
@@ -90,10 +92,19 @@ def scene(name: str) -> Iterator[Scene]:
     """The parts of the example in the folder ``examples/NAME``; everything is gone at the end."""
     with stopped_at_the_end() as stack:
         say(f"Kafka answers on {temporary_lake(stack, name).bootstrap_servers}")
-        settings = Settings.from_environment()
-        spark = open_session(settings, app_name=f"kdi {name}")
-        stack.callback(close_session, spark)
-        yield Scene(load_folder(CHECKOUT / "examples" / name), settings.lake, spark)
+        spark = open_spark(stack, name, State.of_checkout().logs)
+        yield Scene(load_folder(CHECKOUT / "examples" / name), Settings.from_environment().lake, spark)
+
+
+def open_spark(stack: ExitStack, name: str, logs: Path) -> SparkSession:
+    """A session that ends with the stack; what its JVM prints goes to ``NAME.log``."""
+    log = logs / f"{name}.log"
+    say(f"starting Spark, which logs to {log}")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        spark = open_session(Settings.from_environment(), app_name=f"kdi {name}", output=output)
+    stack.callback(close_session, spark)
+    return spark
 
 
 def perform(name: str, play: Callable[[Scene, Random], None]) -> None:

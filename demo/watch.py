@@ -52,9 +52,9 @@ class Seen:
         return any(status not in BEGINNING for status in self.runs.values())
 
     @property
-    def busy(self) -> bool:
-        """Whether a run has not ended."""
-        return any(status in UNFINISHED for status in self.runs.values())
+    def running(self) -> str:
+        """The tables of the runs that have not ended; empty if all have."""
+        return "; ".join(self.does[run] for run, status in self.runs.items() if status in UNFINISHED)
 
 
 class Watch:

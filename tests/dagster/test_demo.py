@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -14,10 +15,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from dagster import DagsterInstance, DagsterRun
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 from playwright.sync_api import Browser, Page, Request
 
+from demo import dev, kafka
 from demo.parts import BIN, WORKSPACE, State
+from demo.watch import Seen
 from kdi_assets.runtime.processes import Child
 from kdi_assets.tools.local.broker import QUICK_START, free_port
 from kdi_assets.tools.local.s3_server import ACCESS_KEY, start_s3_server
@@ -265,3 +268,27 @@ def requests_by_date(output: str) -> list[int]:
     (command,) = re.findall(r"^ +(\S*KDI_HOME=\S+ \S+ psql -c .*)$", output, re.MULTILINE)
     shown = subprocess.run(command, shell=True, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
     return [int(count) for count in re.findall(r"^ \d{4}-\d\d-\d\d \| +(\d+) \|", shown, re.MULTILINE)]
+
+
+def test_a_run_that_takes_long_is_named_again_and_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kafka, "QUIET_SECONDS", -1.0)
+    progress = kafka.Progress()
+    seen = Seen(
+        {"a" * 8: DagsterRunStatus.STARTED, "b" * 8: DagsterRunStatus.SUCCESS}, 7, {"a" * 8: "x/t", "b" * 8: "u"}
+    )
+
+    for one in (seen, seen, Seen({}, 7, {})):
+        progress.tell(one)
+
+    lines = [line.partition("s  ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert lines[-2:] == ["still running: x/t", "waiting for the sensors"]
+
+
+def test_an_address_answers_only_while_a_process_listens_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        while_it_runs = dev.is_listening(port)
+
+    assert (while_it_runs, dev.is_listening(port)) == (True, False)
