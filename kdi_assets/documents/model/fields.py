@@ -98,6 +98,8 @@ def _blocking_checks_are_there(checks: Checks, info: ValidationInfo) -> Checks:
     if "expectations" in checks.blocking:
         said = "blocking names expectations, and that check only warns"
         raise wrong(said, "`then: fail` stops the drain itself")
+    if "cpu_seconds_a_day" in checks.blocking:
+        raise wrong("blocking names cpu_seconds_a_day, and that check only warns", "a list without it")
     return checks
 
 

@@ -150,9 +150,9 @@ class Checks(Declared):
     )
     """Checks whose error fails the run, so that nothing downstream is built. Those that need no Spark run with every
     drain."""
-    cpu_seconds_a_day: Annotated[float | None, Field(strict=True, gt=0, examples=[3600])] = None
-    """A budget: CPU seconds that the drains of a day (UTC) may use. With more, the check `cpu_seconds_a_day` warns and
-    an alert is sent; no drain stops. `kdi cost` shows what was used."""
     dead_letter_rate: Annotated[Share, Field(examples=[0.01])] = 0.01
     """Share of dead letters among the messages of the last 24 hours. Above it the check warns; above ten times as many,
     or half of all messages, it is an error."""
+    cpu_seconds_a_day: Annotated[float | None, Field(strict=True, gt=0, examples=[3600])] = None
+    """A budget: CPU seconds that the drains of a day (UTC) may use. With more, the check `cpu_seconds_a_day` warns and
+    an alert is sent; no drain stops. `kdi cost` shows what was used."""

@@ -126,7 +126,8 @@ def run_transaction(
                 looked = until_won(look, lost=OvertakenCommit, most=COMMIT_ATTEMPTS)
                 if looked is None:
                     return empty
-                report = body(_begin(stream, lake, clock.watching(session()), *looked, kind, run_id, clock))
+                spark = session() if dry_run else clock.watching(session())
+                report = body(_begin(stream, lake, spark, *looked, kind, run_id, clock))
             if report.commit:
                 heard(report.commit)
             return report
