@@ -22,7 +22,7 @@ def cpu_seconds_of_all() -> float:
 
 
 def test_each_commit_records_what_it_used_and_together_not_more_than_there_was(driven: DrivenFactory) -> None:
-    """Procedure: two drains, one with dead letters; discard the letters; refine. Pass: the sum is below the system's."""
+    """Procedure: two drains, one with dead letters; discard these; refine. Pass: the sum is below the system's."""
     web = driven(partitions=2)
     before = cpu_seconds_of_all()
 
