@@ -5,13 +5,54 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from math import isfinite
 from pathlib import Path
 from typing import Literal, cast, get_args
 
 from kdi_assets.wording import BROKER
 
 DriverMode = Literal["auto", "own", "shared"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a unit costs, in any currency; nothing, if it has no price.
+
+    Attributes:
+        cpu_second: A second of one core.
+        gb_read, gb_written: 10^9 bytes of messages, uncompressed, and of data files.
+        put: A request that puts an object into the lake.
+    """
+
+    cpu_second: float = 0.0
+    gb_read: float = 0.0
+    gb_written: float = 0.0
+    put: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Prices:
+        """Read ``cpu_second=0.5,put=0.25``.
+
+        Raises:
+            ValueError: A name is unknown or there twice, or its price is not a number from 0 on.
+        """
+        found: dict[str, float] = {}
+        for part in text.split(","):
+            name, _, price = (side.strip() for side in part.partition("="))
+            try:
+                number = float(price)
+            except ValueError:
+                number = -1.0
+            known = name in {f.name for f in fields(cls)} and name not in found
+            if not (known and isfinite(number) and number >= 0):
+                names = ", ".join(f.name for f in fields(cls))
+                raise ValueError(
+                    f"KDI_PRICES has {part.strip()!r}; it takes name=price, with commas between them, of {names}: "
+                    "each at most once, and no price below 0"
+                )
+            found[name] = number
+        return cls(**found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +70,7 @@ class Settings:
         catalog: Where tables are registered: ``glue`` or ``spark``, with ``:DATABASE`` if all of them share one; empty
             for nowhere. ``KDI_CATALOG``.
         lineage: Whether OpenLineage's own variables name a receiver of its events.
+        prices: What a unit of usage costs; ``None``: unknown. ``KDI_PRICES``.
         verbose: Print what Kafka's clients and Spark log. ``KDI_VERBOSE``, or `kdi -v`.
         driver: ``own`` starts a JVM in the process, ``shared`` uses the warm driver, ``auto`` uses it if one runs for
             this lake. ``KDI_DRIVER``.
@@ -42,6 +84,7 @@ class Settings:
     alert_webhook: str = field(default="", repr=False)
     catalog: str = ""
     lineage: bool = False
+    prices: Prices | None = None
     verbose: bool = False
 
     @property
@@ -54,8 +97,8 @@ class Settings:
         """Read the ``KDI_…`` variables.
 
         Raises:
-            ValueError: ``KDI_DRIVER`` is no ``DriverMode``, ``KDI_KAFKA`` names no brokers, or ``KDI_CATALOG`` no
-                catalog.
+            ValueError: ``KDI_DRIVER`` is no ``DriverMode``, ``KDI_KAFKA`` names no brokers, ``KDI_CATALOG`` no
+                catalog, or ``KDI_PRICES`` no prices.
         """
         home = Path(environment.get("KDI_HOME", ".kdi")).absolute()
         driver = environment.get("KDI_DRIVER", "auto")
@@ -75,6 +118,7 @@ class Settings:
             driver=cast(DriverMode, driver),
             alert_webhook=environment.get("KDI_ALERT_WEBHOOK", ""),
             catalog=catalog,
+            prices=Prices.parse(prices) if (prices := environment.get("KDI_PRICES", "")) else None,
             lineage=_sends_lineage(environment),
             verbose=bool(environment.get("KDI_VERBOSE")),
         )

@@ -19,7 +19,7 @@ from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
 from kdi_assets.operate.monitoring.backlog import Backlog
-from kdi_assets.operate.monitoring.table_facts import HOUR, TableFacts, TableWatch
+from kdi_assets.operate.monitoring.table_facts import DAY, HOUR, TableFacts, TableWatch
 from kdi_assets.sensors.incidents import CurrentIncidents, Notice, after_delivery, current_incidents, notices, track
 from kdi_assets.sensors.memory import Memory, TrackedIncident
 from kdi_assets.sensors.policy import join_limited
@@ -38,7 +38,8 @@ class Alerts:
 
     def __init__(self, cluster: str, *, versions: LatestVersions | None = None) -> None:
         self._cluster = cluster
-        self._tables = TableWatch(files=None, window=HOUR, versions=versions)
+        self._of_an_hour = TableWatch(files=None, window=HOUR, versions=versions)
+        self._of_a_day = TableWatch(files=None, window=DAY, versions=versions)
 
     def __call__(
         self,
@@ -65,7 +66,9 @@ class Alerts:
             if time.monotonic() > deadline:
                 break
             try:
-                found[stream.name] = self._tables(stream, lake, now=now)
+                # Only a budget needs the drains of a whole day.
+                read = self._of_a_day if stream.checks.cpu_seconds_a_day else self._of_an_hour
+                found[stream.name] = read(stream, lake, now=now)
             except KdiError:
                 continue  # the stream's backlog has the refusal
         return found

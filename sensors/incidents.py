@@ -32,6 +32,7 @@ class IncidentKind(StrEnum):
     REFUSED = "refused"
     UNREACHABLE = "unreachable"
     RUNS_FAIL = "runs_fail"
+    OVER_BUDGET = "over_budget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,10 @@ def _loss(backlog: Backlog, stream: Stream) -> Incident | None:
 
 
 def _of_table(table: TableFacts | None, stream: Stream) -> Kinds:
+    if table is not None and (budget := stream.checks.cpu_seconds_a_day) is not None:
+        used = table.cpu_seconds_today  # from 0 again at each midnight (UTC): so it is told once a day at most
+        spent = f"today's drains used {used:,.0f} CPU seconds; the budget of a day is {budget:,.0f}"
+        yield IncidentKind.OVER_BUDGET, Incident(spent) if used > budget else None
     if table is None or not table.messages_1h:
         return  # without messages the share is unknown
     letters, messages, limit = table.dead_letters_1h, table.messages_1h, stream.checks.dead_letter_rate

@@ -14,7 +14,7 @@ import typer
 from kdi_assets.cli.documents import check, check_assets, import_kdi, new
 from kdi_assets.cli.followers import psql, refine, serve
 from kdi_assets.cli.local import broker, generate, kinesis
-from kdi_assets.cli.operate import doctor, driver, erase, freshness, jars, metrics, sql, status, upkeep
+from kdi_assets.cli.operate import cost, doctor, driver, erase, freshness, jars, metrics, sql, status, upkeep
 from kdi_assets.cli.options import AsJson, Defs
 from kdi_assets.cli.output import exit_code, print_refusal
 from kdi_assets.cli.place import refuse_missing_home
@@ -31,6 +31,7 @@ app.command()(new.new)
 app.command("import-kdi")(import_kdi.import_kdi)
 app.command(help=status.HELP)(status.status)
 app.command()(freshness.freshness)
+app.command()(cost.cost)
 app.command()(plan.plan)
 app.command()(drain.drain)
 app.command()(refine.refine)
@@ -55,7 +56,7 @@ app.command()(psql.psql)
 app.command()(sql.sql)
 
 OF_A_LAKE = (
-    *("status", "freshness", "plan", "drain", "refine", "serve", "audit", "peek", "history", "dead-letters"),
+    *("status", "freshness", "cost", "plan", "drain", "refine", "serve", "audit", "peek", "history", "dead-letters"),
     *("replay", "resolve", "upkeep", "erase", "check-assets", "sql"),
 )
 """Commands about tables that exist, or that would make some."""
@@ -82,7 +83,8 @@ def kdi(
     (the warm driver) or auto (the warm driver if one runs for the lake).
     KDI_DEFS: folder of the YAML documents. KDI_HOME: folder of jars, broker
     data and the default lake. KDI_ALERT_WEBHOOK: where the lag sensor sends
-    alerts. KDI_CATALOG: glue or spark: where tables are registered.
+    alerts. KDI_CATALOG: glue or spark: where tables are registered. KDI_PRICES:
+    what a CPU second, a gigabyte and a request cost, for kdi cost.
     """
     if verbose:
         os.environ["KDI_VERBOSE"] = "1"

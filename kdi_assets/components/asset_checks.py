@@ -25,6 +25,7 @@ DESCRIPTIONS: Mapping[CheckName, str] = {
     "backlog_after_drain": "The backlog after a drain is within `drain_when`, and drains keep up.",
     "table_health": "The table does not have too many small files, and its log is not too long.",
     "expectations": "Every message of the last 24 hours that became a row met the document's expectations.",
+    "cpu_seconds_a_day": "The drains of the day (UTC) used no more CPU seconds than the document's budget.",
     "fresh": "No message waits longer than `freshness` allows; an idle topic is fresh.",
 }
 CHECKED_BY = "checked_by"

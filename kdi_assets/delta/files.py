@@ -198,6 +198,7 @@ def replace_files(
         ),
         rows_by_date=counted.by_date,
         bytes=sum(add["size"] for add in adds),
+        data_files=len(adds),
         metadata=metadata,
         replaces=frozenset(map(path_of, removed)),
     )

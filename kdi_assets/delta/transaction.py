@@ -51,9 +51,10 @@ class Staged:
 
     Attributes:
         actions: Delta's actions, a Scala sequence in the driver's JVM; ``None`` for no rows.
-        files: Paths of the files, from the table's folder.
+        files: Paths of the files, from the table's folder, with those of the change feed.
         rows_by_date: Rows in the files, from the writer's statistics.
-        bytes: Size of the files.
+        bytes: Size of the data files.
+        data_files: How many of the files are data files.
         metadata: Delta's action with the table's new metadata; ``None`` if it stays.
         replaces: Files of the table that the commit removes, as the log names them.
         removed_by_date: Rows that the commit removes; rows that it only rewrites do not count.
@@ -63,6 +64,7 @@ class Staged:
     files: tuple[str, ...] = ()
     rows_by_date: Mapping[date, int] = field(default_factory=dict)
     bytes: int = 0
+    data_files: int = 0
     metadata: Any = None
     replaces: frozenset[str] = frozenset()
     removed_by_date: Mapping[date, int] = field(default_factory=dict)
@@ -166,14 +168,15 @@ def physical_name(column: str, schema: str) -> str:
 def staged_of(actions: Any, *, date_column: str) -> Staged:
     """The files of Delta's writer and their statistics, files of the change feed included."""
     rows: Counter[date] = Counter()
-    files, size = [], 0
+    files, size, data_files = [], 0, 0
     for action in map(as_json, listed(actions)):
         if add := action.get("add"):
             rows[date.fromisoformat(add["partitionValues"][date_column])] += json.loads(add["stats"])["numRecords"]
             size += add["size"]
+            data_files += 1
         if file := add or action.get("cdc"):
             files.append(unquote(file["path"]))
-    return Staged(actions, tuple(files), rows, size)
+    return Staged(actions, tuple(files), rows, size, data_files)
 
 
 def delta_log(spark: SparkSession, uri: str) -> Any:

@@ -125,6 +125,11 @@ def job_tag(session: SparkSession) -> str:
     return str(jvm_session(session).sessionJobTag())
 
 
+def job_group(session: SparkSession) -> str | None:
+    """The group of this process's jobs in the warm driver; ``None`` in a JVM of our own."""
+    return getattr(session.sparkContext, "group", None)
+
+
 def cancel_jobs(context: Any, group: str, tags: Collection[str], *, reason: str) -> None:
     """Cancel the jobs of a group and those with one of the tags, in the JVM's context.
 

@@ -427,3 +427,34 @@ def test_a_recycled_driver_takes_a_new_jvm_for_which_clients_wait(start_driver: 
     assert driver.jvm().pid != first.pid
     subprocess.run([KDI, "driver", "stop"], env=driver.environment, check=True)
     assert driver.output().endswith("driver ended: stopped\n")
+
+
+ENDLESS_ON_ONE_CORE = "spark.range(0, 1 << 60, 1, 1).selectExpr('max(id % 7)').collect()"
+
+
+def test_a_client_counts_its_own_cpu_seconds_and_not_those_of_another(driver: Driver) -> None:
+    """Procedure: one client runs a job without end; another runs a job and then waits until the JVM has used 3 s more.
+
+    Pass: it counts its own tasks, and none of the seconds that it waited for.
+    """
+    other = driver.client(f"spark = open_session(settings)\n{ENDLESS_ON_ONE_CORE}")
+    wait_until(lambda: driver.jobs() == 1)
+
+    answer = driver.answer("""
+import time
+from kdi_assets.runtime.cpu_clock import CpuClock
+from kdi_assets.runtime.spark_internals import TaskSeconds, jvm_cpu_seconds
+spark = open_session(settings)
+clock, tasks = CpuClock(), TaskSeconds(spark, spark.sparkContext.group)
+clock.watching(spark)
+spark.range(20_000_000).selectExpr('bit_xor(xxhash64(id))').collect()
+before, own, jvm = clock.seconds(), tasks.seconds(), jvm_cpu_seconds(spark)
+while jvm_cpu_seconds(spark) - jvm < 3:
+    time.sleep(0.5)  # asking more often would use what is measured
+say(before, own, clock.seconds() - before)
+""")
+
+    counted, in_tasks, while_it_waited = map(float, answer.split())
+    other.end()
+    assert counted >= in_tasks > 0
+    assert while_it_waited < 1.5

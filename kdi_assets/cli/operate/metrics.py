@@ -77,7 +77,7 @@ def _collector_of(documents: LoadedFolder, settings: Settings) -> Collector:
     streams = list(documents.streams.values())
     tables = watched_tables(documents.refined.values(), documents.served.values(), streams)
     downstream = DownstreamReader(tables, settings.lake, settings.home)
-    return stream_collector(streams, settings.lake, downstream=downstream)
+    return stream_collector(streams, settings.lake, downstream=downstream, prices=settings.prices)
 
 
 def _host_and_port(text: str) -> tuple[str, int]:

@@ -130,6 +130,11 @@ def text(streams: Sequence[StreamRow], followers: Sequence[FollowerRow], now: da
         if one.state == State.STOP
     ]
     notes += [
+        f"{one.name}: today's drains used {used:,.0f} CPU seconds, more than its budget; kdi cost {one.name} shows them"
+        for one in streams
+        if (used := one.cpu_seconds_over_budget) is not None
+    ]
+    notes += [
         f"{one.name}: not every shard was looked at to its end yet; kdi status {one.name} --watch goes on"
         for one in streams
         if not (one.refusal or one.backlog.known) and any(h.unknown for h in one.backlog.topic_partitions.values())

@@ -132,6 +132,7 @@ CheckName = Literal[
     "backlog_after_drain",
     "table_health",
     "expectations",
+    "cpu_seconds_a_day",
     "fresh",
 ]
 """The checks of a table; the first three may need Spark."""
@@ -152,3 +153,6 @@ class Checks(Declared):
     dead_letter_rate: Annotated[Share, Field(examples=[0.01])] = 0.01
     """Share of dead letters among the messages of the last 24 hours. Above it the check warns; above ten times as many,
     or half of all messages, it is an error."""
+    cpu_seconds_a_day: Annotated[float | None, Field(strict=True, gt=0, examples=[3600])] = None
+    """A budget: CPU seconds that the drains of a day (UTC) may use. With more, the check `cpu_seconds_a_day` warns and
+    an alert is sent; no drain stops. `kdi cost` shows what was used."""

@@ -167,6 +167,7 @@ class Stream(StreamFields):
         without = {"fresh", "backlog_after_drain"} if self.status == "retired" else set()
         without |= set() if self.freshness else {"fresh"}
         without |= set() if self.expectations else {"expectations"}
+        without |= set() if self.checks.cpu_seconds_a_day else {"cpu_seconds_a_day"}
         return tuple(sorted((name for name in get_args(CheckName) if name not in without), key=COSTLY.__contains__))
 
     def table_uri(self, lake: str) -> str:

@@ -98,6 +98,8 @@ def _blocking_checks_are_there(checks: Checks, info: ValidationInfo) -> Checks:
     if "expectations" in checks.blocking:
         said = "blocking names expectations, and that check only warns"
         raise wrong(said, "`then: fail` stops the drain itself")
+    if "cpu_seconds_a_day" in checks.blocking:
+        raise wrong("blocking names cpu_seconds_a_day, and that check only warns", "a list without it")
     return checks
 
 
@@ -193,7 +195,7 @@ class StreamFields(Declared):
         AfterValidator(_blocking_checks_are_there),
         Field(examples=[{"blocking": ["every_offset_accounted_for"], "dead_letter_rate": 0.01}]),
     ] = Checks()
-    """Which checks of the table block, and the limit of dead letters."""
+    """Which checks of the table block, the limit of dead letters, and the budget of CPU seconds."""
     tombstones: Annotated[TombstonePolicy, Field(examples=["skip"])] = "skip"
     """What a message without a value becomes. skip: nothing, it is only counted; row: a row in which every field of the
     record is null; dead_letter: a dead letter with the reason tombstone. Expressions know `kafka.tombstone`."""

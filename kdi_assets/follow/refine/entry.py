@@ -59,6 +59,10 @@ class RefineEntry:
         rows_added, rows_removed: Rows of the files that the commit added and removed; a changed row counts in both.
         rows_by_date, removed_by_date: The same, by date. Entries of earlier releases lack the second.
         unmet: By expectation, how many new rows do not meet it.
+        cpu_seconds: From the beginning of the run to the commit, as ``CpuClock`` counts them; ``None`` if an earlier
+            release did not record them.
+        bytes_added, files_added: Size and number of the data files that the commit added. Entries of earlier releases
+            lack them.
         changes, late_changes, unknown_values: As ``ChangeCounts``.
         version: The commit's version; known by the log, not written.
     """
@@ -75,6 +79,9 @@ class RefineEntry:
     rows_by_date: Mapping[date, int] = field(default_factory=dict)
     removed_by_date: Mapping[date, int] = field(default_factory=dict)
     unmet: Mapping[str, int] = field(default_factory=dict)
+    cpu_seconds: float | None = None
+    bytes_added: int = 0
+    files_added: int = 0
     changes: int = 0
     late_changes: int = 0
     unknown_values: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ from kdi_assets.follow.refine.row_errors import RowsUnmet
 from kdi_assets.follow.refine.spark_errors import spark_failures
 from kdi_assets.follow.refine.stage import create_table, same_columns, stage_change
 from kdi_assets.follow.refine.upstream_bookmarks import bookmark_transactions, follow_harmless
+from kdi_assets.runtime.cpu_clock import CpuClock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,6 +45,7 @@ class RefineContext:
         run_id: Recorded in the commit: Dagster's run, if there is one.
         report: Called with a line about each step, for a log.
         at: Called with the name of each point that is reached; tests stop there.
+        clock: Runs since the refinement began, lost commit races included.
     """
 
     table: RefinedTableSpec
@@ -52,6 +54,7 @@ class RefineContext:
     run_id: str = ""
     report: Callable[[str], None] = lambda line: None
     at: Callable[[str], None] = lambda point: None
+    clock: CpuClock = field(default_factory=CpuClock)
 
     @property
     def uri(self) -> str:
@@ -113,7 +116,7 @@ def _refined(context: RefineContext, dates: tuple[date, date] | None, *, rebuild
 
 
 def _execute(plan: RefinePlan, context: RefineContext) -> RefineEntry:
-    table, spark = context.table, context.session()
+    table, spark = context.table, context.clock.watching(context.session())
     context.report(_log_line(table, plan))
     inputs = Inputs(spark, table, plan, context.uri)
     with one_task(spark, only_if=inputs.small_enough):
@@ -143,6 +146,9 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, inputs: Inputs) -
         rows_by_date=staged.rows_by_date,
         removed_by_date=staged.removed_by_date,
         unmet=unmet,
+        cpu_seconds=round(context.clock.seconds(), 3),
+        bytes_added=staged.staged.bytes,
+        files_added=staged.staged.data_files,
         **asdict(counts),
     )
     transactions = partial(

@@ -71,6 +71,12 @@ class StreamRow:
         return "" if idle else run
 
     @property
+    def cpu_seconds_over_budget(self) -> float | None:
+        """The CPU seconds of today's drains, if they are more than the document's budget."""
+        budget, used = self.stream.checks.cpu_seconds_a_day, self.table.cpu_seconds_today if self.table else 0.0
+        return used if budget is not None and used > budget else None
+
+    @property
     def facts(self) -> Mapping[str, object]:
         backlog, table = self.backlog, self.table or TableFacts()
         return {
@@ -93,6 +99,8 @@ class StreamRow:
             "table_bytes": table.files.bytes if table.files else None,
             "small_files": table.files.small if table.files else None,
             "drained_at": table.drained_at,
+            "cpu_seconds_today": round(table.cpu_seconds_today, 3) if self.table else None,
+            "cpu_seconds_a_day": self.stream.checks.cpu_seconds_a_day,
         }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 
 from kdi_assets.delta.errors import CommitUnreadable
@@ -58,6 +58,7 @@ class TableFacts:
         messages: Messages drained within the last 24 hours, of every verdict.
         dead_letters: Dead letters among them.
         messages_1h, dead_letters_1h: The same within the last hour.
+        cpu_seconds_today: CPU seconds of the drains since 00:00 UTC, as far as they were recorded.
         freshness: By quantile (0.5, 0.95, 0.99): seconds from a message's timestamp to its row, over the last hour.
     """
 
@@ -67,6 +68,7 @@ class TableFacts:
     dead_letters: int | None = None
     messages_1h: int = 0
     dead_letters_1h: int = 0
+    cpu_seconds_today: float = 0.0
     files: DataFiles | None = None
     freshness: Mapping[float, float] = field(default_factory=dict)
 
@@ -80,6 +82,7 @@ class _Drain:
     dead_letters: int
     ages: Mapping[int, int]
     wait_seconds: float
+    cpu_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +156,14 @@ def _following(log: TableLog, version: int) -> list[CommitInfo] | None:
 def _drains_in(commits: Iterable[CommitInfo], app_id: str) -> Iterator[_Drain]:
     for drain in drains_among(commits, app_id):
         entry = drain.entry
-        yield _Drain(drain.committed_at, entry.messages, entry.dead_letters, entry.ages, drain.seconds)
+        cpu_seconds = entry.cpu_seconds or 0.0
+        yield _Drain(drain.committed_at, entry.messages, entry.dead_letters, entry.ages, drain.seconds, cpu_seconds)
 
 
 def _facts(seen: _CachedLog, now: datetime) -> TableFacts:
     day = [d for d in seen.drains if d.at >= now - DAY]
     hour = [d for d in day if d.at >= now - HOUR]
+    midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     fresh = freshness((d.ages, d.wait_seconds) for d in hour)
     return TableFacts(
         version=seen.version,
@@ -167,6 +172,7 @@ def _facts(seen: _CachedLog, now: datetime) -> TableFacts:
         dead_letters=sum(d.dead_letters for d in day),
         messages_1h=sum(d.messages for d in hour),
         dead_letters_1h=sum(d.dead_letters for d in hour),
+        cpu_seconds_today=sum(d.cpu_seconds for d in day if d.at >= midnight),
         files=seen.files,
         freshness={s: p for s, p in zip(QUANTILES, (fresh.p50, fresh.p95, fresh.p99), strict=True) if p is not None},
     )

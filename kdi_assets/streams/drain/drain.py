@@ -17,7 +17,7 @@ from kdi_assets.errors import Transient
 from kdi_assets.messages.held import Held, ReadMessages
 from kdi_assets.messages.of_stream import source_of
 from kdi_assets.messages.topic_state import TopicState
-from kdi_assets.runtime.spark_internals import jvm_cpu_seconds
+from kdi_assets.runtime.cpu_clock import CpuClock
 from kdi_assets.streams.drain.accounting import refuse_large_timestamps
 from kdi_assets.streams.drain.errors import (
     AccountingMismatch,
@@ -176,7 +176,14 @@ class Draining:
                         self._commit_positions(step)
                     else:
                         read = self._read_held or read
-                        landed = execute_plan(step, self._context, read=read, conflicts=self._conflicts)
+                        landed = execute_plan(
+                            step,
+                            self._context,
+                            read=read,
+                            conflicts=self._conflicts,
+                            cpu_seconds=self._clock.unrecorded_cpu_seconds,
+                        )
+                        self._clock.recorded(landed.cpu_seconds or 0.0)
                         self._commits.append(landed)
                 if isinstance(step, Plan):
                     self._on_commit(self._commits[-1])
@@ -270,32 +277,31 @@ class _Clock:
     """Wall and CPU seconds of a drain, without those in which another drain of the pass runs."""
 
     def __init__(self) -> None:
-        self.seconds = self.cpu_seconds = self._jvm_before = 0.0
-        self._spark: SparkSession | None = None
+        self.seconds = self.cpu_seconds = self._recorded = 0.0
+        self._cpu = CpuClock()
+        self._cpu_before: float | None = None
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        wall, cpu = time.monotonic(), self._cpu()
+        wall, self._cpu_before = time.monotonic(), self._cpu.seconds()
         try:
             yield
         finally:
             self.seconds += time.monotonic() - wall
-            self.cpu_seconds += max(0.0, self._cpu() - cpu)
+            self.cpu_seconds, self._cpu_before = self._cpu_so_far(), None
 
     def watching(self, spark: SparkSession) -> SparkSession:
         """The session; the CPU seconds of its JVM count from now on."""
-        if self._spark is None:
-            self._spark = spark
-            self._jvm_before = self._jvm_cpu()
-        return spark
+        return self._cpu.watching(spark)
 
-    def _cpu(self) -> float:
-        return time.process_time() + self._jvm_cpu() - self._jvm_before
+    def unrecorded_cpu_seconds(self) -> float:
+        """CPU seconds that no commit of the drain has recorded yet."""
+        return self._cpu_so_far() - self._recorded
 
-    def _jvm_cpu(self) -> float:
-        from py4j.protocol import Py4JError
+    def recorded(self, cpu_seconds: float) -> None:
+        """A commit has recorded these."""
+        self._recorded += cpu_seconds
 
-        if self._spark is not None:
-            with suppress(Py4JError, ConnectionError):  # the JVM has ended: a figure must not fail a committed drain
-                return jvm_cpu_seconds(self._spark)
-        return self._jvm_before
+    def _cpu_so_far(self) -> float:
+        before = self._cpu_before
+        return self.cpu_seconds + (0.0 if before is None else max(0.0, self._cpu.seconds() - before))

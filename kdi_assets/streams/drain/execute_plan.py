@@ -59,12 +59,20 @@ class DrainContext:
     at: Callable[[str], None] = lambda point: None
 
 
-def execute_plan(plan: Plan, context: DrainContext, *, read: ReadMessages | None = None, conflicts: int = 0) -> Commit:
+def execute_plan(
+    plan: Plan,
+    context: DrainContext,
+    *,
+    read: ReadMessages | None = None,
+    conflicts: int = 0,
+    cpu_seconds: Callable[[], float] | None = None,
+) -> Commit:
     """Bring the plan's messages into the table, in one commit: every step of ``STEPS``, or the refusal of one.
 
     Args:
         read: Gives the messages of ranges of the plan; by default the source does.
         conflicts: How many plans of this drain other commits overtook before; recorded.
+        cpu_seconds: Gives the CPU seconds that the commit's entry records; called just before the commit.
 
     Raises:
         MaskSecretMissing: The environment does not have the secret of a hash.
@@ -78,7 +86,7 @@ def execute_plan(plan: Plan, context: DrainContext, *, read: ReadMessages | None
         DeadLettersGone, StagedFilesGone: Someone removed what this attempt wrote; plan again.
         ReadOrWriteFailed: Spark failed; a retry can help.
     """
-    execution = Execution(plan, context, read, conflicts)
+    execution = Execution(plan, context, read, conflicts, cpu_seconds)
     for step in STEPS:
         step.run(execution)
         if step.timed_as:
@@ -103,8 +111,15 @@ class Execution:
     account: Account
     landed: Commit
 
-    def __init__(self, plan: Plan, context: DrainContext, read: ReadMessages | None, conflicts: int) -> None:
-        self.plan, self.context, self.conflicts = plan, context, conflicts
+    def __init__(
+        self,
+        plan: Plan,
+        context: DrainContext,
+        read: ReadMessages | None,
+        conflicts: int,
+        cpu_seconds: Callable[[], float] | None,
+    ) -> None:
+        self.plan, self.context, self.conflicts, self.cpu_seconds = plan, context, conflicts, cpu_seconds
         self.stream, self.table = context.stream, plan.ledger.table
         self.spark = context.session()
         self.messages = (read or partial(source_of(self.stream).read, self.spark))(plan.ranges)
@@ -212,6 +227,8 @@ class Execution:
             filtered_digest=counts.filtered_digest,
             rows_by_date=dict(sorted(self.staged.rows_by_date.items())),
             bytes=self.staged.bytes,
+            files_added=self.staged.data_files,
+            cpu_seconds=round(self.cpu_seconds(), 3) if self.cpu_seconds else None,
             dead_letters_at=self.letters.at,
             letters_by_date=self.letters.by_date,
             planned_at=plan.now,

@@ -119,7 +119,7 @@ class DrainReport(Commits):
         backlog_before: Offsets of the backlog at the first snapshot.
         backlog_after: The same at the last snapshot: offsets that came during the drain.
         lag_seconds: Age of the oldest message of the backlog at the first plan; ``None`` without one.
-        cpu_seconds: Of this process and the driver's JVM; on a shared driver the work of others is included.
+        cpu_seconds: As ``CpuClock`` counts them, from the first snapshot to the last.
         taken_by_another: Whether other commits came first, and left nothing to commit.
     """
 

@@ -162,6 +162,9 @@ class LedgerEntry:
         ages: Messages by age at ``planned_at``. Bucket ``b`` holds ages from 2^(b/8) s to 2^((b+1)/8) s.
         message_bytes: Keys and values that the drain read, uncompressed.
         seconds: Duration of each stage before the commit.
+        cpu_seconds: Of a drain or replay: CPU seconds since its beginning, or since its commit before, as ``CpuClock``
+            counts them; ``None`` for other kinds and older releases.
+        files_added: Data files that the commit added; 0 in entries of older releases.
         unmet: Messages that did not meet an expectation, by expectation; every expectation of the drain is listed.
         unknown: Fields of messages that the record does not have.
         misfits: Fields that were left out because their values did not fit the type.
@@ -209,6 +212,8 @@ class LedgerEntry:
     ages: Mapping[int, int] = field(default_factory=dict)
     message_bytes: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
+    cpu_seconds: float | None = None
+    files_added: int = 0
     conflicts: int = 0
     unmet: Mapping[str, int] = field(default_factory=dict)
     unknown: FieldCounts = FieldCounts()

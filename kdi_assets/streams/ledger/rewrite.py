@@ -82,6 +82,7 @@ class OldRows:
             files=(*added.files, *kept.files),
             rows_by_date=added.rows_by_date,
             bytes=added.bytes + kept.bytes,
+            data_files=added.data_files + kept.data_files,
             metadata=added.metadata,
             replaces=self.names,
             removed_by_date=_difference(self._rows_in_files(), kept.rows_by_date),

@@ -166,6 +166,7 @@ def _entry(report: ReplayReport, judged: JudgedAgain, staged: Staged, entry: Led
         rows_by_date=report.rows_by_date,
         removed_by_date=report.removed_by_date,
         bytes=staged.bytes,
+        files_added=staged.data_files,
     )
     return with_counts(entry, judged.decoder, judged.counts)
 

@@ -14,6 +14,7 @@ from kdi_assets.delta.lost_races import COMMIT_ATTEMPTS, until_won
 from kdi_assets.delta.transaction import Staged
 from kdi_assets.documents.model.stream import OffsetRange, Stream
 from kdi_assets.messages.topic_state import TopicState
+from kdi_assets.runtime.cpu_clock import CpuClock
 from kdi_assets.streams.drain.dead_letters import append_letters, check_letters_intact_or_retry
 from kdi_assets.streams.drain.errors import AccountingMismatch, DeadLettersGone, NotDrainedYet, another_active
 from kdi_assets.streams.drain.position_commit import commit_positions
@@ -34,7 +35,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReplayTransaction:
-    """A replay of a stream's messages, planned on one version of its table."""
+    """A replay of a stream's messages, planned on one version of its table.
+
+    Attributes:
+        clock: Runs since the replay began, lost commit races included.
+    """
 
     stream: Stream
     lake: str
@@ -44,6 +49,7 @@ class ReplayTransaction:
     history: LiveHistory
     now: datetime
     entry: LedgerEntry
+    clock: CpuClock
 
     @property
     def message_key(self) -> Sequence[str]:
@@ -81,6 +87,7 @@ class ReplayTransaction:
         """
         for counted_on in {self.ledger.dead_letters_at, entry.dead_letters_at}:
             check_letters_intact_or_retry(self.stream, self.lake, counted_on)
+        entry = replace(entry, cpu_seconds=round(self.clock.seconds(), 3))
         with spark_failures(self.stream, "committing"):
             return commit(self.spark, staged, self.ledger.uri, read_version=self.ledger.version, entry=entry)
 
@@ -109,6 +116,7 @@ def run_transaction(
     Raises:
         AnotherDrainActive, NotDrainedYet, KdiError: Too many races were lost; another writer's table; as a drain.
     """
+    clock = CpuClock()
     hearing = nullcontext(_nobody) if dry_run else heard_by_listeners(kind, stream, lake, session, run_id=run_id)
     with hearing as heard, refused_to(command):
 
@@ -118,7 +126,8 @@ def run_transaction(
                 looked = until_won(look, lost=OvertakenCommit, most=COMMIT_ATTEMPTS)
                 if looked is None:
                     return empty
-                report = body(_begin(stream, lake, session(), *looked, kind, run_id))
+                spark = session() if dry_run else clock.watching(session())
+                report = body(_begin(stream, lake, spark, *looked, kind, run_id, clock))
             if report.commit:
                 heard(report.commit)
             return report
@@ -170,7 +179,8 @@ def _begin(
     history: LiveHistory,
     kind: Kind,
     run_id: str,
+    clock: CpuClock,
 ) -> ReplayTransaction:
     now, topic = datetime.now(UTC), snapshot.topic
     entry = next_entry(stream, ledger, kind=kind, topic_id=topic.topic_id, run_id=run_id, planned_at=now)
-    return ReplayTransaction(stream, lake, spark, topic, ledger, history, now, entry)
+    return ReplayTransaction(stream, lake, spark, topic, ledger, history, now, entry, clock)

@@ -39,7 +39,7 @@ attributes:
   drain_when: {cron: "0 * * * *", lag_seconds: 60}
   status: paused
   freshness: {warn: 5 minutes, fail: 2 hours}
-  checks: {blocking: [fresh, every_offset_accounted_for], dead_letter_rate: 0.05}
+  checks: {blocking: [fresh, every_offset_accounted_for], dead_letter_rate: 0.05, cpu_seconds_a_day: 3600}
   tombstones: row
   mask: {a: drop, b: null, b.c: "null", d: {keep_last: 4}, e: {hash: {env: SALT}}}
   dead_letter_payload: withhold
@@ -86,7 +86,7 @@ def test_every_field_of_the_full_document_arrives_in_the_stream(tmp_path: Path) 
         drain_when=DrainWhen(backlog_messages=None, lag_seconds=60, cron="0 * * * *"),
         status="paused",
         freshness=FreshnessLimits(300, 7200),
-        checks=Checks(("fresh", "every_offset_accounted_for"), 0.05),
+        checks=Checks(("fresh", "every_offset_accounted_for"), 0.05, 3600),
         tombstones="row",
         mask={
             "a": Mask("drop"),
@@ -171,6 +171,8 @@ def test_a_stream_may_begin_at_a_word_or_a_moment(tmp_path: Path, written: str, 
         ("checks: {blocking: [dead_letters]}", "checks.blocking.0: takes every_offset_accounted_for, no_duplicate_"),
         ("checks: {blocking: [fresh]}", "checks: blocking names fresh, and freshness is not given; give freshness"),
         ("checks: {blocking: [expectations]}", "checks: blocking names expectations, and that check only warns; `th"),
+        ("checks: {blocking: [cpu_seconds_a_day]}", "checks: blocking names cpu_seconds_a_day, and that check only"),
+        ("checks: {cpu_seconds_a_day: 0}", "checks.cpu_seconds_a_day: "),
         (
             "checks: {dead_letter_rate: 1 %}",
             "checks.dead_letter_rate: '1 %' is not a share; between 0 and 1, e.g. 0",

@@ -30,6 +30,9 @@ ENTRY = RefineEntry(
     rows_removed=2,
     rows_by_date={date(2026, 1, 1): 3},
     removed_by_date={date(2026, 1, 1): 2},
+    cpu_seconds=1.25,
+    bytes_added=99,
+    files_added=3,
     version=7,
 )
 

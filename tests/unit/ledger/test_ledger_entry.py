@@ -33,6 +33,8 @@ ENTRY = LedgerEntry(
     digest=-(2**63),
     rows_by_date={date(2026, 1, 2): 6},
     bytes=99,
+    cpu_seconds=1.25,
+    files_added=3,
     dead_letters_at=DeadLettersAt("letters", 4),
     last_read={P3: LastRead(19, 1_700_000_000_000, "00ff")},
 )

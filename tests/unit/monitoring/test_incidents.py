@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.documents.model.stream import Cluster, Status, Stream, TopicPartition
+from kdi_assets.documents.model.stream import Checks, Cluster, Status, Stream, TopicPartition
 from kdi_assets.messages.kafka.errors import BrokerUnreachable
 from kdi_assets.operate.monitoring.backlog import Backlog, State
 from kdi_assets.operate.monitoring.table_facts import TableFacts
@@ -29,7 +29,8 @@ STANDS, LOSS, REFUSED, FAILS = (
 
 
 def stream(status: Status = "active") -> Stream:
-    return Stream("orders", NAME, "id bigint", "current_date()", MAIN, status=status)
+    budget = Checks(cpu_seconds_a_day=100.0)
+    return Stream("orders", NAME, "id bigint", "current_date()", MAIN, status=status, checks=budget)
 
 
 def backlog(offsets: int = 10, *, lag: float = 5000.0, loss: float = math.inf, **more: Any) -> Backlog:
@@ -81,6 +82,10 @@ def facts(messages: int, letters: int) -> dict[str, Any]:
     return {"table": TableFacts(messages_1h=messages, dead_letters_1h=letters)}
 
 
+def used(cpu_seconds: float) -> dict[str, Any]:
+    return {"table": TableFacts(cpu_seconds_today=cpu_seconds)}
+
+
 Tick = tuple[float, Backlog, str] | tuple[float, Backlog, str, dict[str, Any]]
 TICKS: dict[str, list[Tick]] = {
     "what stands still is told once, and once more when it is over": [
@@ -122,6 +127,14 @@ TICKS: dict[str, list[Tick]] = {
         (5000, GOOD, "", facts(0, 0)),
         (5005, GOOD, "", facts(100, 0)),
         (5070, GOOD, "!dead_letters", facts(100, 0)),
+    ],
+    "a day that uses more than its budget is told of once, and over with the day": [
+        (0, GOOD, "", used(100.0)),
+        (60, GOOD, "over_budget", used(101.0)),
+        (40_000, GOOD, "", used(900.0)),
+        (50_000, GOOD, "", used(0.0)),
+        (50_060, GOOD, "!over_budget", used(5.0)),
+        (60_000, GOOD, "over_budget", used(200.0)),
     ],
     "a hundredth of dead letters is no incident": [(0, GOOD, "", facts(10_000, 100))],
     "nor are nine": [(0, GOOD, "", facts(20, 9))],

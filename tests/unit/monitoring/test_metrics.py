@@ -20,7 +20,7 @@ from prometheus_client.core import Metric
 
 from kdi_assets.documents.model.capabilities import TableKind
 from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upstream
-from kdi_assets.documents.model.stream import Cluster, FreshnessLimits, OffsetRange, Stream
+from kdi_assets.documents.model.stream import Checks, Cluster, FreshnessLimits, OffsetRange, Stream
 from kdi_assets.follow.refine.errors import UpstreamGone, UpstreamMissing
 from kdi_assets.follow.serve.errors import SourceGone
 from kdi_assets.messages.kafka.errors import BrokerUnreachable
@@ -31,6 +31,7 @@ from kdi_assets.operate.monitoring.metrics.collector import stream_collector
 from kdi_assets.operate.monitoring.metrics.downstream import DownstreamReader, downstream_samples
 from kdi_assets.operate.monitoring.metrics.names import DOWNSTREAM_UP
 from kdi_assets.operate.monitoring.metrics.totals import LedgerTotals
+from kdi_assets.settings import Prices
 from tests.table_by_hand import TP, TableByHand
 from tests.unit.monitoring.scripted_look import Seen
 
@@ -115,6 +116,8 @@ def test_counters_begin_with_the_log_and_go_on_with_every_commit(table: TableByH
         "message_bytes": 5000,
         "bytes": 900,
         "conflicts": 1,
+        "cpu_seconds": 1.5,
+        "files_added": 2,
         "seconds": {"plan": 0.5, "write": 2.0},
     }
     table.drain(100, ago=timedelta(days=40), dead_letters=4, **counted)
@@ -131,6 +134,21 @@ def test_counters_begin_with_the_log_and_go_on_with_every_commit(table: TableByH
     assert value(scraped, "kdi_declared_loss_offsets_total") == 7
     assert (value(scraped, "kdi_message_bytes_total"), value(scraped, "kdi_file_bytes_total")) == (10000, 1800)
     assert value(scraped, "kdi_stage_seconds_total", stage="write") == 4.0
+    assert (value(scraped, "kdi_cpu_seconds_total"), value(scraped, "kdi_files_total")) == (3.0, 4)
+    assert value(scraped, "kdi_cost_total") is None, "nobody named prices"
+
+
+def test_costs_are_what_was_used_times_the_prices(table: TableByHand, tmp_path: Path) -> None:
+    table.drain(ago=timedelta(minutes=2), cpu_seconds=10.0, bytes=2 * 10**9, files_added=3)
+    scraped, streams = CollectorRegistry(), [replace(STREAM, checks=Checks(cpu_seconds_a_day=600.0)), CLICKS]
+
+    prices = Prices(cpu_second=0.5, gb_written=1.0, put=0.25)
+    scraped.register(stream_collector(streams, str(tmp_path), look=Seen(), prices=prices))
+
+    ledger_commits = 1
+    assert value(scraped, "kdi_cost_total") == 10 * 0.5 + 2 * 1.0 + (3 + ledger_commits) * 0.25
+    assert value(scraped, "kdi_cpu_budget_seconds") == 600
+    assert scraped.get_sample_value("kdi_cpu_budget_seconds", {"stream": "bronze/clicks", "topic": "clicks"}) is None
 
 
 def test_a_counter_is_not_told_before_its_log_was_read_to_the_end(table: TableByHand, tmp_path: Path) -> None:
@@ -196,11 +214,11 @@ def exported(tmp_path: Path) -> dict[str, Metric]:
     now = datetime.now(UTC)
     table = TableByHand(tmp_path, now=now)
     table.drain(ago=timedelta(minutes=1), seconds={"read and write": 1.5}, ages={8: 100})
-    stream = replace(STREAM, freshness=FreshnessLimits(300, 1800))
+    stream = replace(STREAM, freshness=FreshnessLimits(300, 1800), checks=Checks(cpu_seconds_a_day=600.0))
     silver = RefinedTableSpec("silver/orders", (Upstream(stream.table),), freshness=FreshnessLimits(300, 1800))
     scraped = CollectorRegistry()
     reader = DownstreamReader([silver], str(tmp_path), tmp_path)
-    scraped.register(stream_collector([stream], str(tmp_path), look=Seen(), downstream=reader))
+    scraped.register(stream_collector([stream], str(tmp_path), look=Seen(), downstream=reader, prices=Prices(put=1.0)))
     return {family.name + ("_total" if family.type == "counter" else ""): family for family in scraped.collect()}
 
 

@@ -9,6 +9,7 @@ from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.operate.monitoring.checks.backlog_checks import backlog_after_drain, fresh
 from kdi_assets.operate.monitoring.checks.finding import CheckResult, not_checked
 from kdi_assets.operate.monitoring.checks.ledger_checks import (
+    cpu_seconds_a_day,
     dead_letter_rate,
     every_offset_accounted_for,
     expectations,
@@ -36,6 +37,7 @@ CHECKS: Mapping[CheckName, Check] = {
     "backlog_after_drain": backlog_after_drain,
     "table_health": table_health,
     "expectations": expectations,
+    "cpu_seconds_a_day": cpu_seconds_a_day,
     "fresh": fresh,
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import fields
-from datetime import timedelta
+from datetime import UTC, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
@@ -133,3 +133,17 @@ def expectations(subject: CheckSubject) -> CheckResult:
     lines = tuple(f"{name}: {count:,}, {named[name].then}: {named[name].sql}" for name, count in found.items())
     description = ", ".join(f"{count:,} messages did not meet {name}" for name, count in found.items())
     return CheckResult("warn", f"{description}, {of}", numbers, {"not met": lines})
+
+
+def cpu_seconds_a_day(subject: CheckSubject) -> CheckResult:
+    """Whether the drains of the current day (UTC) used no more CPU seconds than the budget; only ever warns."""
+    if (budget := subject.stream.checks.cpu_seconds_a_day) is None:
+        return CheckResult("passed", "the stream has no budget of CPU seconds")
+    midnight = subject.now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    drains = subject.drains_since(midnight)
+    used = sum(drain.entry.cpu_seconds or 0.0 for drain in drains)
+    numbers = {"cpu_seconds": round(used, 3), "budget": budget, "drains": len(drains)}
+    description = f"{len(drains):,} drains since 00:00 UTC used {used:,.0f} of the day's {budget:,.0f} CPU seconds"
+    if used <= budget:
+        return CheckResult("passed", description, numbers)
+    return CheckResult("warn", f"{description}; `kdi cost {subject.stream.name} --by day` shows other days", numbers)

@@ -20,6 +20,7 @@ from kdi_assets.operate.monitoring.metrics.snapshot import (
     StreamSnapshot,
     unknown_snapshot,
 )
+from kdi_assets.settings import Prices
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
@@ -34,12 +35,13 @@ def stream_collector(
     *,
     look: ReadBacklogs | None = None,
     downstream: DownstreamReader | None = None,
+    prices: Prices | None = None,
 ) -> Collector:
     """A collector for a ``prometheus_client`` registry; every scrape takes new snapshots.
 
     Clusters are read in parallel, and simultaneous scrapes share one snapshot of each. If a snapshot takes longer than
     ``PATIENCE_SECONDS``, the scrape has no facts about the cluster's streams; the next scrape gets that snapshot.
-    The tables of ``downstream`` are read beside them.
+    The tables of ``downstream`` are read beside them. Only with ``prices`` are there costs.
     """
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
@@ -54,7 +56,7 @@ def stream_collector(
             wait(awaited, timeout=PATIENCE_SECONDS)
             snapshots = {cluster: one.result() if one.done() else None for cluster, one in requested.items()}
             of_tables = downstream_samples(downstream.tables, downstream.last) if downstream else ()
-            for metric, samples in (*_samples(streams, snapshots), *of_tables):
+            for metric, samples in (*_samples(streams, snapshots, prices), *of_tables):
                 kind = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
                 family = kind(metric.name, metric.meaning, labels=metric.labels)
                 for labels, value in samples:
@@ -65,7 +67,7 @@ def stream_collector(
 
 
 def _samples(
-    streams: Sequence[Stream], snapshots: Mapping[str, MetricsSnapshot | None]
+    streams: Sequence[Stream], snapshots: Mapping[str, MetricsSnapshot | None], prices: Prices | None
 ) -> Iterator[tuple[Metric, list[MetricSample]]]:
     by_name = {one.stream.name: one for snapshot in snapshots.values() if snapshot for one in snapshot.streams}
     seen = [by_name.get(stream.name) or unknown_snapshot(stream) for stream in streams]
@@ -76,9 +78,12 @@ def _samples(
     yield names.UP, [(_labels(one), float(one.up)) for one in seen]
     yield names.STATE, [((*_labels(one), state.value), float(state == one.state)) for one in seen for state in State]
     yield names.DEAD_LETTER_LIMIT, [(_labels(one), one.stream.checks.dead_letter_rate) for one in seen]
+    yield names.CPU_BUDGET, [(_labels(one), b) for one in seen if (b := one.stream.checks.cpu_seconds_a_day)]
     yield names.FRESHNESS_LIMIT, list(_freshness_limits(seen))
     yield from _gauges(seen)
     yield from _totals(seen)
+    if prices:
+        yield names.COST, [(_labels(one), one.totals.usage.cost(prices)) for one in seen if one.totals is not None]
 
 
 def _freshness_limits(streams: Iterable[StreamSnapshot]) -> Iterator[MetricSample]:

@@ -91,6 +91,10 @@ FRESHNESS_LIMIT = Metric(
 DEAD_LETTER_LIMIT = Metric(
     "kdi_dead_letter_limit_ratio", "The limit of the share of dead letters in the stream's document.", OF_STREAM
 )
+CPU_BUDGET = Metric(
+    "kdi_cpu_budget_seconds", "The CPU seconds that the drains of a day may use, by the stream's document.", OF_STREAM
+)
+COST = Metric("kdi_cost_total", "What the ledger's commits used, times KDI_PRICES; only with prices.", OF_STREAM)
 TABLE_GAUGES: Mapping[Metric, Callable[[TableFacts], float]] = {
     Metric(
         "kdi_last_commit_timestamp_seconds", "When the newest drain was committed; NaN without a drain.", OF_STREAM
@@ -112,9 +116,11 @@ def _total(name: str, meaning: str) -> Metric:
     return Metric(name, meaning, OF_STREAM)
 
 
-LEDGER_COUNTERS: Mapping[Metric, Callable[[LedgerEntry], int]] = {
+LEDGER_COUNTERS: Mapping[Metric, Callable[[LedgerEntry], float]] = {
     _total("kdi_rows_total", "Rows added by drains and replays."): lambda e: e.rows,
     _total("kdi_file_bytes_total", "Bytes of data files that drains and replays added."): lambda e: e.bytes,
+    _total("kdi_cpu_seconds_total", "CPU seconds that drains and replays recorded."): lambda e: e.cpu_seconds or 0.0,
+    _total("kdi_files_total", "Data files that drains and replays added."): lambda e: e.files_added,
     _total("kdi_declared_loss_offsets_total", "Offsets that someone decided to give up."): lambda e: sum(
         lost.offset_count for lost in e.declared_losses
     ),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.versions import LatestVersions, LogCache
+from kdi_assets.operate.monitoring.costs import Usage, usage_of_entry
 from kdi_assets.operate.monitoring.metrics.names import DRAIN_COUNTERS, LEDGER_COUNTERS
 from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.entry_json import parse_entry
@@ -21,13 +22,16 @@ class Totals:
 
     Attributes:
         counts: By the name of the metric.
+        usage: What costs.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     stage_seconds: Counter[str] = field(default_factory=Counter)
+    usage: Usage = Usage()
 
     def add(self, entry: LedgerEntry) -> None:
         """Add a ledger commit."""
+        self.usage += usage_of_entry(entry)
         counters = dict(LEDGER_COUNTERS)
         if entry.kind == "drain":
             counters |= DRAIN_COUNTERS

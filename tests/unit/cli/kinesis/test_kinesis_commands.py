@@ -43,6 +43,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("status",),
     ("status", "orders", "--json"),
     ("freshness",),
+    ("cost", "orders"),
     ("plan", "orders"),
     ("drain", "orders"),
     ("drain", "--all", "--json"),
