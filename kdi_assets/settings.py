@@ -12,6 +12,7 @@ from typing import Literal, cast, get_args
 from kdi_assets.wording import BROKER
 
 DriverMode = Literal["auto", "own", "shared"]
+SWITCH = {"on": True, "off": False, "": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Settings:
             for nowhere. ``KDI_CATALOG``.
         lineage: Whether OpenLineage's own variables name a receiver of its events.
         verbose: Print what Kafka's clients and Spark log. ``KDI_VERBOSE``, or `kdi -v`.
+        automation: Whether sensors and schedules are on without a click: in the one deployment that works on a lake by
+            itself. ``KDI_AUTOMATION``.
         driver: ``own`` starts a JVM in the process, ``shared`` uses the warm driver, ``auto`` uses it if one runs for
             this lake. ``KDI_DRIVER``.
     """
@@ -39,6 +42,7 @@ class Settings:
     kafka: str = ""
     spark_master: str = ""
     driver: DriverMode = "auto"
+    automation: bool = False
     alert_webhook: str = field(default="", repr=False)
     catalog: str = ""
     lineage: bool = False
@@ -54,13 +58,16 @@ class Settings:
         """Read the ``KDI_…`` variables.
 
         Raises:
-            ValueError: ``KDI_DRIVER`` is no ``DriverMode``, ``KDI_KAFKA`` names no brokers, or ``KDI_CATALOG`` no
-                catalog.
+            ValueError: ``KDI_DRIVER`` is no ``DriverMode``, ``KDI_AUTOMATION`` neither on nor off, ``KDI_KAFKA`` names
+                no brokers, or ``KDI_CATALOG`` no catalog.
         """
         home = Path(environment.get("KDI_HOME", ".kdi")).absolute()
         driver = environment.get("KDI_DRIVER", "auto")
         if driver not in get_args(DriverMode):
             raise ValueError(f"KDI_DRIVER is {driver!r}; it takes auto, own or shared")
+        automation = environment.get("KDI_AUTOMATION", "")
+        if automation not in SWITCH:
+            raise ValueError(f"KDI_AUTOMATION is {automation!r}; it takes on or off")
         catalog = environment.get("KDI_CATALOG", "")
         if not re.fullmatch(r"((glue|spark)(:\w+(\.\w+)*)?)?", catalog):
             raise ValueError(f"KDI_CATALOG is {catalog!r}; it takes glue, spark, glue:DATABASE or spark:DATABASE")
@@ -73,6 +80,7 @@ class Settings:
             kafka=kafka,
             spark_master=environment.get("KDI_SPARK_MASTER", ""),
             driver=cast(DriverMode, driver),
+            automation=SWITCH[automation],
             alert_webhook=environment.get("KDI_ALERT_WEBHOOK", ""),
             catalog=catalog,
             lineage=_sends_lineage(environment),

@@ -16,6 +16,7 @@ from kdi_assets.documents.model.stream import Stream
 from kdi_assets.operate.monitoring.backlog import Backlog
 from kdi_assets.operate.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by_cluster
 from kdi_assets.sensors.alerts import Alerts
+from kdi_assets.sensors.default_status import described, sensor_status
 from kdi_assets.sensors.in_flight import assets_in_flight, run_in_flight
 from kdi_assets.sensors.memory import Memories, Memory, TrackedIncident, read_cursor, write_cursor
 from kdi_assets.sensors.observe import Observations
@@ -68,9 +69,11 @@ def lag_sensor(
         # Not `target`: that makes one job of all tables, which Dagster refuses if two date windows differ.
         asset_selection=[table_key(s) for s in streams],
         minimum_interval_seconds=TICK_SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Drains the topics of cluster {cluster} whose backlog or lag reached `drain_when`, and logs the "
-        "events of commits that a crash left without them.",
+        default_status=sensor_status(),
+        description=described(
+            f"Drains the topics of cluster {cluster} whose backlog or lag reached `drain_when`, and logs the "
+            "events of commits that a crash left without them."
+        ),
     )
     def lag(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return tick(context)

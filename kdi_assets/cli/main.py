@@ -83,6 +83,7 @@ def kdi(
     KDI_DEFS: folder of the YAML documents. KDI_HOME: folder of jars, broker
     data and the default lake. KDI_ALERT_WEBHOOK: where the lag sensor sends
     alerts. KDI_CATALOG: glue or spark: where tables are registered.
+    KDI_AUTOMATION: on or off: whether Dagster's sensors and schedules are on.
     """
     if verbose:
         os.environ["KDI_VERBOSE"] = "1"
