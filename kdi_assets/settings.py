@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import gethostname
 from typing import Literal, cast, get_args
 
 from kdi_assets.wording import BROKER
@@ -86,6 +87,12 @@ class Settings:
             lineage=_sends_lineage(environment),
             verbose=bool(environment.get("KDI_VERBOSE")),
         )
+
+
+def deployment_name(environment: Mapping[str, str] = os.environ) -> str:
+    """Where this process works, as ledger entries name it: the host, and Dagster's home or else that of KDI."""
+    folder = environment.get("DAGSTER_HOME") or environment.get("KDI_HOME", ".kdi")
+    return f"{gethostname()}:{Path(folder).absolute()}"
 
 
 def _sends_lineage(environment: Mapping[str, str]) -> bool:

@@ -93,6 +93,7 @@ class StreamRow:
             "table_bytes": table.files.bytes if table.files else None,
             "small_files": table.files.small if table.files else None,
             "drained_at": table.drained_at,
+            "deployments_in_turns": list(table.deployments),
         }
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import islice, takewhile
+from itertools import groupby, islice, takewhile
 
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.delta.versions import LatestVersions, LogCache
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.operate.monitoring.freshness import QUANTILES, freshness
+from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.history import live_commits
 from kdi_assets.streams.ledger.recent_commits import drains_among
 
@@ -58,6 +59,8 @@ class TableFacts:
         messages: Messages drained within the last 24 hours, of every verdict.
         dead_letters: Dead letters among them.
         messages_1h, dead_letters_1h: The same within the last hour.
+        deployments: Whose runs drained the table in turns within the last hour; empty if it was one, or one after the
+            other.
         freshness: By quantile (0.5, 0.95, 0.99): seconds from a message's timestamp to its row, over the last hour.
     """
 
@@ -68,6 +71,7 @@ class TableFacts:
     messages_1h: int = 0
     dead_letters_1h: int = 0
     files: DataFiles | None = None
+    deployments: tuple[str, ...] = ()
     freshness: Mapping[float, float] = field(default_factory=dict)
 
 
@@ -80,6 +84,7 @@ class _Drain:
     dead_letters: int
     ages: Mapping[int, int]
     wait_seconds: float
+    deployment: str  # of a run of Dagster; empty for one of the command line
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,24 @@ def _following(log: TableLog, version: int) -> list[CommitInfo] | None:
 def _drains_in(commits: Iterable[CommitInfo], app_id: str) -> Iterator[_Drain]:
     for drain in drains_among(commits, app_id):
         entry = drain.entry
-        yield _Drain(drain.committed_at, entry.messages, entry.dead_letters, entry.ages, drain.seconds)
+        yield _Drain(drain.committed_at, entry.messages, entry.dead_letters, entry.ages, drain.seconds, run_by(entry))
+
+
+def run_by(entry: LedgerEntry) -> str:
+    """The deployment whose run made the commit; empty for a command, which is part of no deployment."""
+    return entry.deployment if entry.run_id else ""
+
+
+def in_turns(deployments: Iterable[str]) -> tuple[str, ...]:
+    """The deployments that drained in turns, sorted; none if each had all its drains one after the other.
+
+    A deployment that moved to another host, or started again with another name, is followed by its new name only.
+
+    Args:
+        deployments: Of the drains, oldest first; empty for one of a command.
+    """
+    turns = [name for name, _ in groupby(filter(None, deployments))]
+    return tuple(sorted(set(turns))) if len(turns) > len(set(turns)) else ()
 
 
 def _facts(seen: _CachedLog, now: datetime) -> TableFacts:
@@ -168,5 +190,6 @@ def _facts(seen: _CachedLog, now: datetime) -> TableFacts:
         messages_1h=sum(d.messages for d in hour),
         dead_letters_1h=sum(d.dead_letters for d in hour),
         files=seen.files,
+        deployments=in_turns([d.deployment for d in hour]),
         freshness={s: p for s, p in zip(QUANTILES, (fresh.p50, fresh.p95, fresh.p99), strict=True) if p is not None},
     )

@@ -19,6 +19,7 @@ from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_b
 from kdi_assets.delta.transaction import Staged, start_table
 from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.messages.bookmarks import Bookmark
+from kdi_assets.settings import deployment_name
 from kdi_assets.streams.ledger.entry import (
     BELOW_POSITIONS,
     REPLAY_PREFIX,
@@ -86,6 +87,7 @@ def next_entry(
         topic_id=topic_id,
         table_id=ledger.table_id if ledger else "",
         positions=after,
+        deployment=deployment_name(),
         bookmarks={**(same_topic.bookmarks if same_topic else {}), **(bookmarks or {})},
         **{**_carried_over(ledger, same_topic, after), **fields},
     )
