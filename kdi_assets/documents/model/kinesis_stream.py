@@ -59,7 +59,7 @@ def _checkpoints(value: dict[object, object]) -> dict[str, str]:
 class Consumer(Declared):
     """How records are read."""
 
-    mode: Annotated[Literal["polling", "efo"], Field(examples=["efo"])] = "polling"
+    mode: Annotated[Literal["polling", "efo"], Field(examples=["efo"]), VARIABLE] = "polling"
     """polling: the calls that all readers of a shard share. efo: enhanced fan-out, a consumer with a throughput of its
     own, which AWS charges for each hour. It may change between any two drains."""
     registered: Annotated[

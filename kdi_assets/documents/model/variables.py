@@ -26,6 +26,7 @@ TEMPLATE = re.compile(
 MARK = "x-variable"
 """In the JSON Schema of a field: it takes ``{{ env.NAME }}``."""
 AS_TEXT = {"type": "string", "pattern": r"\{\{"}
+_OF_TYPE = ("type", "minimum", "enum", "const")
 WRITTEN = "{{ env.NAME }}, or {{ env('NAME', 'default') }}"
 
 
@@ -74,10 +75,11 @@ class TakesVariable:
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         made = dict(handler(schema))
-        if self.read is with_variables:
-            return {**made, MARK: True}
-        kinds = made.pop("anyOf", None) or [{key: made.pop(key) for key in ("type", "minimum") if key in made}]
-        return {**made, "anyOf": [*kinds, AS_TEXT], MARK: True}
+        kinds = made.pop("anyOf", None) or [{key: made.pop(key) for key in _OF_TYPE if key in made}]
+        takes_text = any(kind.get("type") == "string" and "enum" not in kind for kind in kinds)
+        if len(kinds) == 1 and takes_text:
+            return {**made, **kinds[0], MARK: True}
+        return {**made, "anyOf": kinds if takes_text else [*kinds, AS_TEXT], MARK: True}
 
 
 VARIABLE = TakesVariable()

@@ -12,6 +12,7 @@ import pytest
 from kdi_assets.documents.loading.errors import Mistakes
 from kdi_assets.documents.loading.loader import load_folder, load_streams
 from kdi_assets.documents.loading.validation import json_schema
+from kdi_assets.documents.model.kinesis_stream import KinesisStream
 from kdi_assets.documents.model.limits import DrainWhen
 from kdi_assets.documents.model.stream import Stream
 from tests.documents import stream, written
@@ -138,5 +139,9 @@ def test_the_json_schema_takes_a_variable_where_the_loader_does() -> None:
     good = {"drain_when": {"backlog_messages": variable, "cron": variable}, "start": variable}
 
     jsonschema.validate({**document, **good}, json.loads(json.dumps(json_schema(Stream))))
+    kinesis = {**{k: v for k, v in document.items() if k != "topic"}, "stream_name": "s", "connection": "main"}
+    jsonschema.validate({**kinesis, "consumer": {"mode": variable}}, json_schema(KinesisStream))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**kinesis, "consumer": {"mode": "pushed"}}, json_schema(KinesisStream))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**document, "drain_when": {"backlog_messages": "many"}}, json_schema(Stream))
