@@ -15,8 +15,8 @@ STOPPED = {dg.DefaultSensorStatus.STOPPED, dg.DefaultScheduleStatus.STOPPED}
 def switches() -> dict[str, dg.SensorDefinition | dg.ScheduleDefinition]:
     """All sensors and schedules of the checkout's code location, by name."""
     repository = defs().get_repository_def()
-    found = [*repository.sensor_defs, *repository.schedule_defs]
-    return {one.name: one for one in found}
+    sensors = {sensor.name: sensor for sensor in repository.sensor_defs}
+    return {**sensors, **{schedule.name: schedule for schedule in repository.schedule_defs}}
 
 
 @pytest.mark.parametrize("variable", [None, "", "off"])

@@ -207,8 +207,8 @@ def test_deployments_that_drain_in_turns_are_found_and_one_that_follows_another_
 ) -> None:
     table.drain(ago=timedelta(hours=2), run_id="old", deployment="b")
     for minute, deployment in enumerate(drains):
-        of_run = {"run_id": "run"} if deployment != "-" else {}
-        table.drain(ago=timedelta(minutes=50 - minute), deployment=deployment, **of_run)
+        run_id = "" if deployment == "-" else "run"
+        table.drain(ago=timedelta(minutes=50 - minute), run_id=run_id, deployment=deployment)
 
     assert facts(tmp_path).deployments == found
 
