@@ -76,17 +76,8 @@ def test_a_second_instance_on_the_lake_logs_no_event_and_has_no_tick_unless_it_i
     folder = written(tmp_path / "defs", kafka=cluster, orders=document)
     port = free_port()
     variables = {"KDI_DEFS": str(folder), "KDI_LAKE": lake, "KDI_AUTOMATION": automation, "PYTHONPATH": str(CHECKOUT)}
-    command = [
-        BIN / "dagster",
-        "api",
-        "grpc",
-        "-m",
-        "kdi_assets.definitions",
-        "-p",
-        str(port),
-        "--location-name",
-        LOCATION,
-    ]
+    command: list[str | Path] = [BIN / "dagster", "api", "grpc", "-m", "kdi_assets.definitions"]
+    command += ["-p", str(port), "--location-name", LOCATION]
 
     server = Child(command, environment=variables, log=tmp_path / "code server")
     try:
