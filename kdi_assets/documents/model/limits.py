@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from kdi_assets.documents.model.field_types import Day, Days, Declared, Seconds, Share, wrong
-from kdi_assets.documents.model.variables import VARIABLE_LIMIT
+from kdi_assets.documents.model.variables import VARIABLE_LIMIT, is_no_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class DrainWhen(Declared):
     @model_validator(mode="before")
     @classmethod
     def _a_cron_replaces_the_usual_limits(cls, written: object) -> object:
-        if isinstance(written, dict) and written.get("cron") is not None:
+        if isinstance(written, dict) and not is_no_limit(written.get("cron")):
             return {"backlog_messages": None, "lag_seconds": None, **written}
         return written
 

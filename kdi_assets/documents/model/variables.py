@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import core_schema
+from pydantic_core import PydanticCustomError, core_schema
 
 from kdi_assets.documents.model.field_types import wrong
 
@@ -60,6 +60,14 @@ def _limit(value: object) -> object:
     if re.fullmatch(r"\d+", found):
         return int(found)
     return float(found) if re.fullmatch(r"\d+\.\d+", found) else found
+
+
+def is_no_limit(value: object) -> bool:
+    """Whether a limit is null, also by its variable. One that is missing is the field's own mistake."""
+    try:
+        return _limit(value) is None
+    except PydanticCustomError:
+        return False
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ def test_brokers_come_from_a_variable_or_its_default(
         ("lag_seconds", "2.5", DrainWhen(lag_seconds=2.5)),
         ("lag_seconds", "null", DrainWhen(lag_seconds=None)),
         ("cron", "*/5 * * * *", DrainWhen(backlog_messages=None, lag_seconds=None, cron="*/5 * * * *")),
+        ("cron", "", DrainWhen()),
         ("min_gap_seconds", "30", DrainWhen(min_gap_seconds=30)),
     ],
 )
@@ -88,6 +89,10 @@ def test_start_and_the_cron_of_a_refined_table_come_from_variables(
             'start: "{{ env.KDI_T_UNSET }}"',
             "start: the environment variable KDI_T_UNSET is not set; "
             "set it, or write {{ env('KDI_T_UNSET', 'default') }}",
+        ),
+        (
+            'drain_when: {cron: "{{ env.KDI_T_UNSET }}"}',
+            "drain_when.cron: the environment variable KDI_T_UNSET is not set; set it, or write",
         ),
         (
             'drain_when: {lag_seconds: "{{ env.KDI_T_WORD }}"}',
