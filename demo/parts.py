@@ -117,7 +117,7 @@ class State:
             folder.mkdir(parents=True, exist_ok=True)
         copyfile(CHECKOUT / "dagster.yaml", self.dagster / "dagster.yaml")
         os.environ |= {"KDI_HOME": str(self.home), "KDI_LAKE": self.lake, "DAGSTER_HOME": str(self.dagster)}
-        os.environ["KDI_DRIVER"] = "shared"
+        os.environ |= {"KDI_DRIVER": "shared", "KDI_AUTOMATION": "on"}
         os.environ.setdefault("KDI_SPARK_MASTER", "local[*]")
         os.environ.pop("KDI_DEFS", None)
 

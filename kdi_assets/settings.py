@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from math import isfinite
 from pathlib import Path
+from socket import gethostname
 from typing import Literal, cast, get_args
 
 from kdi_assets.wording import BROKER
 
 DriverMode = Literal["auto", "own", "shared"]
+SWITCH = {"on": True, "off": False, "": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class Settings:
         lineage: Whether OpenLineage's own variables name a receiver of its events.
         prices: What a unit of usage costs; ``None``: unknown. ``KDI_PRICES``.
         verbose: Print what Kafka's clients and Spark log. ``KDI_VERBOSE``, or `kdi -v`.
+        automation: Whether sensors and schedules are on without a click: in the one deployment that works on a lake by
+            itself. ``KDI_AUTOMATION``.
         driver: ``own`` starts a JVM in the process, ``shared`` uses the warm driver, ``auto`` uses it if one runs for
             this lake. ``KDI_DRIVER``.
     """
@@ -81,6 +85,7 @@ class Settings:
     kafka: str = ""
     spark_master: str = ""
     driver: DriverMode = "auto"
+    automation: bool = False
     alert_webhook: str = field(default="", repr=False)
     catalog: str = ""
     lineage: bool = False
@@ -97,13 +102,16 @@ class Settings:
         """Read the ``KDI_…`` variables.
 
         Raises:
-            ValueError: ``KDI_DRIVER`` is no ``DriverMode``, ``KDI_KAFKA`` names no brokers, ``KDI_CATALOG`` no
-                catalog, or ``KDI_PRICES`` no prices.
+            ValueError: ``KDI_DRIVER`` is no ``DriverMode``, ``KDI_AUTOMATION`` neither on nor off, ``KDI_KAFKA`` names
+                no brokers, ``KDI_CATALOG`` no catalog, or ``KDI_PRICES`` no prices.
         """
         home = Path(environment.get("KDI_HOME", ".kdi")).absolute()
         driver = environment.get("KDI_DRIVER", "auto")
         if driver not in get_args(DriverMode):
             raise ValueError(f"KDI_DRIVER is {driver!r}; it takes auto, own or shared")
+        automation = environment.get("KDI_AUTOMATION", "")
+        if automation not in SWITCH:
+            raise ValueError(f"KDI_AUTOMATION is {automation!r}; it takes on or off")
         catalog = environment.get("KDI_CATALOG", "")
         if not re.fullmatch(r"((glue|spark)(:\w+(\.\w+)*)?)?", catalog):
             raise ValueError(f"KDI_CATALOG is {catalog!r}; it takes glue, spark, glue:DATABASE or spark:DATABASE")
@@ -116,12 +124,19 @@ class Settings:
             kafka=kafka,
             spark_master=environment.get("KDI_SPARK_MASTER", ""),
             driver=cast(DriverMode, driver),
+            automation=SWITCH[automation],
             alert_webhook=environment.get("KDI_ALERT_WEBHOOK", ""),
             catalog=catalog,
             prices=Prices.parse(prices) if (prices := environment.get("KDI_PRICES", "")) else None,
             lineage=_sends_lineage(environment),
             verbose=bool(environment.get("KDI_VERBOSE")),
         )
+
+
+def deployment_name(environment: Mapping[str, str] = os.environ) -> str:
+    """Where this process works, as ledger entries name it: the host, and Dagster's home or else that of KDI."""
+    folder = environment.get("DAGSTER_HOME") or environment.get("KDI_HOME", ".kdi")
+    return f"{gethostname()}:{Path(folder).absolute()}"
 
 
 def _sends_lineage(environment: Mapping[str, str]) -> bool:

@@ -17,6 +17,7 @@ from kdi_assets.operate.monitoring.checks.all_checks import run_check
 from kdi_assets.operate.monitoring.checks.finding import CheckResult
 from kdi_assets.operate.monitoring.checks.subject import CheckSubject
 from kdi_assets.resources.spark import SparkResource
+from kdi_assets.sensors.default_status import described, schedule_status
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -159,6 +160,8 @@ def _schedule(job: dg.JobDefinition, name: str, cron: str, *, costly: bool) -> d
         execution_timezone="UTC",
         run_config=dg.RunConfig({"make_checks": CheckTables(costly=costly)}),
         tags={COSTLY_TAG: "true"} if costly else None,
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="All checks of all tables." if costly else "The checks of all tables that need no Spark.",
+        default_status=schedule_status(),
+        description=described(
+            "All checks of all tables." if costly else "The checks of all tables that need no Spark."
+        ),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from kdi_assets.downstream import LABEL
+from kdi_assets.sensors.default_status import described, sensor_status
 
 NAME = "downstream"
 TICK_SECONDS = 5
@@ -27,10 +28,10 @@ def _sensor(targets: list[dg.AssetKey]) -> dg.SensorDefinition:
         name=NAME,
         target=dg.AssetSelection.assets(*targets),
         minimum_interval_seconds=TICK_SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        default_status=sensor_status(),
         emit_backfills=False,  # a backfill would start up to half a minute later
         run_tags={"dagster/priority": "-1"},  # drains go first: many late dates are many runs
-        description="Requests assets with on_new_upstream_data(): every date whose upstream got new data.",
+        description=described("Requests assets with on_new_upstream_data(): every date whose upstream got new data."),
     )
 
 

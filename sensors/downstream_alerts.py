@@ -15,6 +15,7 @@ from kdi_assets.documents.model.stream import Stream
 from kdi_assets.operate.monitoring.follower_rows import FollowedTable, FollowerRow, read_follower_rows, watched_tables
 from kdi_assets.operate.monitoring.status_row import freshness_level
 from kdi_assets.sensors.alerts import send_new
+from kdi_assets.sensors.default_status import described, sensor_status
 from kdi_assets.sensors.incidents import MOMENT_SECONDS, Incident, IncidentKind, of_refusal, track
 from kdi_assets.sensors.memory import TrackedIncident, read_json
 from kdi_assets.settings import Settings
@@ -49,8 +50,8 @@ def alert_sensor(
     @dg.sensor(
         name=NAME,
         minimum_interval_seconds=TICK_SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Sends alerts of refined, served and announced tables to KDI_ALERT_WEBHOOK.",
+        default_status=sensor_status(),
+        description=described("Sends alerts of refined, served and announced tables to KDI_ALERT_WEBHOOK."),
     )
     def alerts(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         settings, moment = Settings.from_environment(), now()

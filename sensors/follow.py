@@ -28,6 +28,7 @@ from kdi_assets.documents.model.served_table import ServedTableSpec
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.operate.monitoring.follower_rows import announced_streams
 from kdi_assets.sensors.announcements import Announcers
+from kdi_assets.sensors.default_status import described, sensor_status
 from kdi_assets.sensors.follow_policy import (
     FollowDecision,
     cron_has_come,
@@ -78,10 +79,12 @@ def follow_sensor(
         name=NAME,
         asset_selection=[follower.key for follower in followers] or None,
         minimum_interval_seconds=TICK_SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Refines and serves tables with something new upstream; tables that are made of each other are "
-        "refined in one run. Logs the events of commits that a crash left without them, and announces commits that no "
-        "run announced.",
+        default_status=sensor_status(),
+        description=described(
+            "Refines and serves tables with something new upstream; tables that are made of each other are refined in "
+            "one run. Logs the events of commits that a crash left without them, and announces commits that no run "
+            "announced."
+        ),
     )
     def follow(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return tick(context)

@@ -17,6 +17,7 @@ from kdi_assets.operate.monitoring.backlog_reader import BacklogReader, ReadBack
 from kdi_assets.operate.monitoring.checks.all_checks import run_check
 from kdi_assets.operate.monitoring.checks.finding import CheckResult
 from kdi_assets.operate.monitoring.checks.subject import CheckSubject
+from kdi_assets.sensors.default_status import described, sensor_status
 from kdi_assets.sensors.memory import read_json
 from kdi_assets.settings import Settings
 
@@ -50,9 +51,11 @@ def freshness_sensor(cluster: str, streams: Sequence[Stream], *, read_backlogs: 
     @dg.sensor(
         name=f"freshness_{identifier(cluster)}",
         minimum_interval_seconds=SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Makes the check `fresh` of the streams of cluster {cluster} that have `freshness`. Logs changes, "
-        "and every hour what did not change.",
+        default_status=sensor_status(),
+        description=described(
+            f"Makes the check `fresh` of the streams of cluster {cluster} that have `freshness`. Logs changes, "
+            "and every hour what did not change."
+        ),
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         now, lake = datetime.now(UTC), Settings.from_environment().lake

@@ -11,6 +11,7 @@ from kdi_assets.errors import KdiError, Transient
 from kdi_assets.operate.monitoring.backlog import Backlog, State
 from kdi_assets.operate.monitoring.table_facts import TableFacts
 from kdi_assets.sensors.memory import Memory, TrackedIncident
+from kdi_assets.sensors.other_deployments import SAFE, place
 from kdi_assets.sensors.policy import loss_near, progress_digest
 
 LEAST_DEAD_LETTERS = 10
@@ -33,6 +34,7 @@ class IncidentKind(StrEnum):
     UNREACHABLE = "unreachable"
     RUNS_FAIL = "runs_fail"
     OVER_BUDGET = "over_budget"
+    OTHER_DEPLOYMENT = "other_deployment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ def current_incidents(
         running = backlog.stream in in_flight
         of_backlog = _of_backlog(backlog, stream, running=running)
         kinds = [*of_refusal(backlog.refusal), *of_backlog, *_of_table(table, stream)]
+        kinds += _of_other_deployment(memories[backlog.stream])
         if not running:  # the result of an unfinished run is unknown
             kinds += _of_runs(backlog, stream, memories[backlog.stream])
         current |= {f"{kind}:{backlog.stream}": incident for kind, incident in kinds}
@@ -159,6 +162,11 @@ def _of_runs(backlog: Backlog, stream: Stream, memory: Memory) -> Kinds:
     no_progress = waits and memory.requested_at and memory.positions == progress_digest(backlog)
     runs = f"the last {memory.runs_in_vain + 1:,} runs" if memory.runs_in_vain else "the last run"
     yield IncidentKind.RUNS_FAIL, Incident(f"{runs} moved no position", MOMENT_SECONDS) if no_progress else None
+
+
+def _of_other_deployment(memory: Memory) -> Kinds:
+    detail = f"{place(memory.other)} drains it too. {SAFE}" if memory.other else ""
+    yield IncidentKind.OTHER_DEPLOYMENT, Incident(detail) if memory.other else None
 
 
 def _waiting(backlog: Backlog) -> str:

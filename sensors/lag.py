@@ -15,7 +15,9 @@ from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.operate.monitoring.backlog import Backlog
 from kdi_assets.operate.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by_cluster
+from kdi_assets.sensors import other_deployments
 from kdi_assets.sensors.alerts import Alerts
+from kdi_assets.sensors.default_status import described, sensor_status
 from kdi_assets.sensors.in_flight import assets_in_flight, run_in_flight
 from kdi_assets.sensors.memory import Memories, Memory, TrackedIncident, read_cursor, write_cursor
 from kdi_assets.sensors.observe import Observations
@@ -68,9 +70,11 @@ def lag_sensor(
         # Not `target`: that makes one job of all tables, which Dagster refuses if two date windows differ.
         asset_selection=[table_key(s) for s in streams],
         minimum_interval_seconds=TICK_SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Drains the topics of cluster {cluster} whose backlog or lag reached `drain_when`, and logs the "
-        "events of commits that a crash left without them.",
+        default_status=sensor_status(),
+        description=described(
+            f"Drains the topics of cluster {cluster} whose backlog or lag reached `drain_when`, and logs the "
+            "events of commits that a crash left without them."
+        ),
     )
     def lag(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return tick(context)
@@ -131,7 +135,8 @@ class _LagTick:
 
         late = [f"logged {len(missing)} events of commits that no run logged"] if missing else []
         early = before_window(decision.due, self._by_name, now=now)
-        reason = "\n".join([explain(decision), *early, *late, *alerts])
+        others = other_deployments.lines(memories, now=now.timestamp())
+        reason = "\n".join([explain(decision), *others, *early, *late, *alerts])
         if requests:
             context.log.info(reason)  # Dagster takes a reason only from a tick that requests nothing
         return dg.SensorResult(
@@ -152,7 +157,8 @@ class _LagTick:
         # With a time limit: after the loss of its cursor, a sensor of hundreds of streams would read whole logs until
         # Dagster ends the tick.
         streams = self._logs.next_streams(self._streams, seconds=RECONCILE_SECONDS)
-        memories = {name: cursor.of(name) for name in self._by_name}
+        now = time.time()
+        memories = {name: other_deployments.forget_old(cursor.of(name), now=now) for name in self._by_name}
         return reconcile_all(streams, lake=lake, instance=instance, memories=memories, read=self._logs.read_new_entries)
 
     def _evaluate(self, lake: str, instance: dg.DagsterInstance, memories: Mapping[str, Memory]) -> _Evaluation:

@@ -16,6 +16,21 @@ RunsInVain = Annotated[int, Field(validation_alias=AliasChoices("runs_in_vain", 
 
 
 @dataclass(frozen=True, slots=True)
+class OtherDrain(Declared):
+    """The newest commit to a stream's table by a run that this Dagster instance does not have.
+
+    Attributes:
+        deployment: Host and folder of the other one; empty if an older release made the commit.
+        seen: When a tick first saw the commit, in seconds since the epoch.
+    """
+
+    version: int
+    run_id: str
+    deployment: str = ""
+    seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Memory(Declared):
     """The hints for one stream. The field names are keys of the cursor.
 
@@ -27,6 +42,9 @@ class Memory(Declared):
         table_id: The table whose log was compared with Dagster's events.
         reconciled: Its version up to which the log was compared, inclusive; -1: none yet.
         letters: Version of the dead-letter table in the newest entry that was compared; -1 if unknown.
+        watched_from: The table's version at the first look: commits up to it may be of this deployment before its
+            Dagster instance was made, and say nothing about others; -1: none yet.
+        other: A recent commit of another deployment.
     """
 
     positions: str = ""
@@ -36,6 +54,8 @@ class Memory(Declared):
     table_id: str = ""
     reconciled: int = -1
     letters: int = -1
+    watched_from: int = -1
+    other: OtherDrain | None = None
 
     def requested(self, positions: str, now: float) -> Memory:
         """The memory after a run was requested at these positions."""

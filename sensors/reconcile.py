@@ -6,8 +6,10 @@ version without events. They are found by attempt and date, and made from the le
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +23,7 @@ from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
 from kdi_assets.sensors.in_flight import assets_in_flight, run_in_flight
 from kdi_assets.sensors.memory import Memory
+from kdi_assets.sensors.other_deployments import with_other_drain
 from kdi_assets.sensors.recorded_events import LOGGED_BY, recorded_events
 from kdi_assets.sensors.table_log import NewEntries, read_new_entries
 from kdi_assets.streams.drain.report import Commit
@@ -41,10 +44,13 @@ def reconcile_all(
     A stream with a run in flight, or whose log cannot be read, is compared at a later tick.
     """
     missing: list[dg.AssetMaterialization] = []
-    after = dict(memories)
+    after, has_run, now = dict(memories), cache(instance.has_run), time.time()
     for stream in streams:
         known = memories[stream.name]
         new = read(stream.table_uri(lake), stream.app_id, table_id=known.table_id, since=known.reconciled)
+        if new is not None:
+            # Also while a run of ours is in flight: two deployments drain at the same moments.
+            after[stream.name] = known = with_other_drain(known, new, has_run, now=now)
         # Runs are read after the log and before the events: an unfinished run may be about to log events of these
         # entries, which would then be logged twice; a finished run has logged all it will, and we see that below.
         if new is None or (new.entries and run_in_flight(stream, assets_in_flight(instance))):

@@ -19,11 +19,17 @@ COMMITS_PER_TICK = 200
 
 @dataclass(frozen=True, slots=True)
 class NewEntries:
-    """Ledger entries of a table, oldest first; ``through``: the log was read up to this version, inclusive."""
+    """Ledger entries of a table, oldest first.
+
+    Attributes:
+        through: The log was read up to this version, inclusive.
+        newest: The table's version.
+    """
 
     table_id: str
     entries: tuple[LedgerEntry, ...]
     through: int
+    newest: int
 
 
 class TableLogs:
@@ -50,7 +56,7 @@ class TableLogs:
         new = read_new_entries(uri, app_id, table_id=table_id, since=since)
         if new:
             # Without its entries: the caller has them now.
-            self._cache.keep(uri, NewEntries(new.table_id, (), new.through), version=new.through)
+            self._cache.keep(uri, NewEntries(new.table_id, (), new.through, new.newest), version=new.through)
         return new
 
 
@@ -84,7 +90,7 @@ def _new_entries(log: TableLog, app_id: str, *, after: int) -> NewEntries:
         through = version
         if entry is not None:
             entries.append(entry)
-    return NewEntries(log.table_id, tuple(entries), through)
+    return NewEntries(log.table_id, tuple(entries), through, log.version)
 
 
 def _readable(log: TableLog, version: int) -> bool:

@@ -14,6 +14,7 @@ from kdi_assets.documents.model.stream import Stream
 from kdi_assets.operate.upkeep.document_upkeep import Document, DocumentUpkeep, keep_document, plan_upkeep
 from kdi_assets.operate.upkeep.table_upkeep import TableUpkeep
 from kdi_assets.resources.spark import SparkResource
+from kdi_assets.sensors.default_status import described, schedule_status
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ def _schedule(job: dg.JobDefinition, name: str, cron: str, *, thorough: bool) ->
         cron_schedule=cron,
         execution_timezone="UTC",
         run_config=dg.RunConfig({f"{job.name}_op": KeepTables(thorough=thorough)}),
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Everything: compaction, VACUUM, clean-up of logs." if thorough else "Compaction of small files.",
+        default_status=schedule_status(),
+        description=described(
+            "Everything: compaction, VACUUM, clean-up of logs." if thorough else "Compaction of small files."
+        ),
     )

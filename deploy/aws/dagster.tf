@@ -29,6 +29,7 @@ locals {
     KDI_HOME         = local.home
     KDI_LAKE         = "s3://${aws_s3_bucket.lake.bucket}/lake"
     KDI_DRIVER       = "shared"
+    KDI_AUTOMATION   = var.automation ? "on" : "off"
     KDI_SPARK_MASTER = "local[*]"
     DAGSTER_HOME     = "${local.home}/dagster"
     PGHOST           = var.database.host

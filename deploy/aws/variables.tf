@@ -43,6 +43,12 @@ variable "secrets" {
   }
 }
 
+variable "automation" {
+  description = "Whether sensors and schedules are on: true for one deployment of a lake; off, people start runs in the UI."
+  type        = bool
+  default     = true
+}
+
 variable "env" {
   description = "More variables of the tasks of the code that are no secrets, such as KDI_CATALOG, OPENLINEAGE_URL, STATSD_ENDPOINT."
   type        = map(string)

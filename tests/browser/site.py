@@ -116,6 +116,7 @@ def open_site(folder: Path, *, bootstrap_servers: str) -> Iterator[Site]:
             "DAGSTER_HOME": str(dagster),
             "KDI_HOME": str(home),
             "KDI_DRIVER": "shared",
+            "KDI_AUTOMATION": "on",
             "KDI_LAKE": lake,
             "KDI_KAFKA": bootstrap_servers,
             "KDI_DEFS": str(DEFS),

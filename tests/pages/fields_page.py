@@ -17,6 +17,7 @@ from kdi_assets.components.topic_table import (
     ServedTable,
     TopicTable,
 )
+from kdi_assets.documents.model.variables import AS_TEXT, MARK
 
 DOCS = Path(__file__).parents[2] / "docs"
 BEGIN, END = "<!-- all fields: written by `make fields` -->", "<!-- by hand -->"
@@ -69,6 +70,8 @@ MORE = {
     "ServedTable.into": "served-tables.md",
 }
 """Where a field is explained."""
+
+VARIABLES = "environments.md#what-differs-in-the-documents"
 
 DEFAULTS = {
     "TopicTable.format": "json",
@@ -157,7 +160,8 @@ class Tables:
     def _row(self, owner: str, field: str, schema: Mapping[str, Any]) -> str:
         of = schema["properties"][field]
         more = MORE.get(f"{owner}.{field}")
-        meaning = _text(of) + (f" ([more]({more}))" if more else "")
+        variable = f" It may name a [variable]({VARIABLES})." if MARK in of else ""
+        meaning = _text(of) + variable + (f" ([more]({more}))" if more else "")
         return f"| `{field}` | {self._type(of)} | {_default(owner, field, schema)} | {meaning} |"
 
     def _type(self, schema: Mapping[str, Any]) -> str:
@@ -184,10 +188,14 @@ class Tables:
 
     def _one_of(self, schema: Mapping[str, Any]) -> str:
         """The types; null only where it says something else than a missing field."""
-        kinds = [one for one in schema["anyOf"] if one.get("type") != "null"]
+        kinds = [one for one in schema["anyOf"] if one.get("type") != "null" and one != AS_TEXT]
         if any("const" not in one and one.get("type") == "string" for one in kinds):
             kinds = [one for one in kinds if "const" not in one]
-        null = ["`null`"] if len(kinds) < len(schema["anyOf"]) and schema.get("default") is not None else []
+        null = (
+            ["`null`"]
+            if any(one.get("type") == "null" for one in schema["anyOf"]) and schema.get("default") is not None
+            else []
+        )
         return " or ".join(dict.fromkeys([*map(self._type, kinds), *null]))
 
     def _link(self, definition: str) -> str:

@@ -20,7 +20,8 @@ from tests.typed import Kdi, typed
 
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("KDI_KAFKA", "KDI_DEFS", "KDI_DRIVER", "KDI_CATALOG", "OPENLINEAGE_URL", "DAGSTER_HOME"):
+    ours = ("KDI_KAFKA", "KDI_DEFS", "KDI_DRIVER", "KDI_AUTOMATION", "KDI_CATALOG")
+    for name in (*ours, "OPENLINEAGE_URL", "DAGSTER_HOME"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -139,6 +139,12 @@ def text(streams: Sequence[StreamRow], followers: Sequence[FollowerRow], now: da
         for one in streams
         if not (one.refusal or one.backlog.known) and any(h.unknown for h in one.backlog.topic_partitions.values())
     ]
+    notes += [
+        f"{one.name}: drained in turns by {' and '.join(one.table.deployments)}: nothing is lost or twice; "
+        "set KDI_AUTOMATION=off in all but one of them"
+        for one in streams
+        if one.table and one.table.deployments
+    ]
     if followers:
         cells = [follower_cells(one, now) for one in followers]
         parts.append(table_text(FOLLOWER_HEAD, cells, align=FOLLOWER_ALIGN))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kdi_assets.operate.monitoring.commit_history import HistoryEntry
 
 _ENTRY_FIELDS: dict[str, object] = {
-    **dict.fromkeys(("decided_by", "because", "run_id"), ""),
+    **dict.fromkeys(("decided_by", "because", "run_id", "deployment"), ""),
     **dict.fromkeys(("rows_by_date", "removed_by_date", "outcomes", "lost_between"), {}),
     "dates": None,
     "declared_losses": [],

@@ -19,6 +19,7 @@ from kdi_assets.documents.model.connections.connections import Cluster, Registry
 from kdi_assets.documents.model.connections.kinesis import KinesisRegion
 from kdi_assets.documents.model.field_types import SAID_ELSEWHERE
 from kdi_assets.documents.model.served_table import ServedTableSpec
+from kdi_assets.documents.model.variables import MARK, TEMPLATE
 from kdi_assets.wording import did_you_mean
 
 if TYPE_CHECKING:
@@ -50,11 +51,13 @@ def validate_document(
         references: pydantic's validation context.
     """
     attributes = {} if document.attributes is None else document.attributes
+    misplaced = list(_misplaced_variables(model, document))
     try:
         valid: Model = _adapter(model).validate_python(attributes, context=references)  # type: ignore[arg-type]  # a type is hashable
-        return valid
+        return misplaced or valid
     except ValidationError as error:
-        return list(_mistakes(model, document, error))
+        fields = {mistake.field for mistake in misplaced}
+        return misplaced + [mistake for mistake in _mistakes(model, document, error) if mistake.field not in fields]
 
 
 def read_by_name(
@@ -144,6 +147,22 @@ def _mistakes(model: type, document: YamlDocument, error: ValidationError) -> It
             continue
         message, right = _explain(json_schema(model), detail, steps)
         yield document.mistake(context.get("field") or ".".join(steps) or "attributes", message, right)
+
+
+def _misplaced_variables(model: type, document: YamlDocument) -> Iterator[DocumentMistake]:
+    """Fields with nothing but ``{{ env… }}`` that do not take it. Inside of longer text it may be part of Spark SQL."""
+    for path, text in _texts(document.attributes, ()):
+        if TEMPLATE.fullmatch(text.strip()) and not _schema_at(json_schema(model), list(path)).get(MARK):
+            right = "write the value; the page environments.md names the fields that may differ by environment"
+            yield document.mistake(".".join(path), f"takes no variable, and {text!r} names one", right)
+
+
+def _texts(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every text below a value, with its path."""
+    if isinstance(value, str):
+        yield path, value
+    for key, below in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from _texts(below, (*path, str(key)))
 
 
 def _explain(schema: dict[str, Any], detail: ErrorDetails, steps: list[str]) -> tuple[str, str]:

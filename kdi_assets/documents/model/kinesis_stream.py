@@ -31,6 +31,7 @@ from kdi_assets.documents.model.message_rules import Route, TombstonePolicy
 from kdi_assets.documents.model.source_struct import KINESIS
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.documents.model.stream_fields import Announce, References, StartPolicy
+from kdi_assets.documents.model.variables import VARIABLE
 
 
 def _connection_named(name: str, info: ValidationInfo) -> SourceConnection:
@@ -58,7 +59,7 @@ def _checkpoints(value: dict[object, object]) -> dict[str, str]:
 class Consumer(Declared):
     """How records are read."""
 
-    mode: Annotated[Literal["polling", "efo"], Field(examples=["efo"])] = "polling"
+    mode: Annotated[Literal["polling", "efo"], Field(examples=["efo"]), VARIABLE] = "polling"
     """polling: the calls that all readers of a shard share. efo: enhanced fan-out, a consumer with a throughput of its
     own, which AWS charges for each hour. It may change between any two drains."""
     registered: Annotated[
@@ -102,6 +103,7 @@ class KinesisStream(Stream):
         StartPolicy,
         BeforeValidator(_start, json_schema_input_type=str | dict[str, str]),
         Field(examples=["earliest"]),
+        VARIABLE,
     ] = "earliest"
     """Where a new stream begins: earliest (or trim_horizon), latest, a timestamp with its zone, or the checkpoint of
     each shard, which another reader left. It is resolved once, and later changes have no effect."""

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from kdi_assets.documents.model.field_types import Day, Days, Declared, Seconds, Share, wrong
+from kdi_assets.documents.model.variables import VARIABLE_LIMIT, is_no_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +55,24 @@ def cron_expression(value: str | None) -> str | None:
 class DrainWhen(Declared):
     """When a sensor starts a run: as soon as one limit is reached; ``None`` is no limit."""
 
-    backlog_messages: Annotated[int | None, Field(strict=True, ge=1, examples=[1000])] = 1000
+    backlog_messages: Annotated[int | None, Field(strict=True, ge=1, examples=[1000]), VARIABLE_LIMIT] = 1000
     """The backlog over all topic partitions, in offsets; with a cron there is no default."""
-    lag_seconds: Annotated[float | None, Field(strict=True, ge=0, examples=[60])] = 60
+    lag_seconds: Annotated[float | None, Field(strict=True, ge=0, examples=[60]), VARIABLE_LIMIT] = 60
     """Age in seconds of the oldest message not yet drained; with a cron there is no default."""
-    backlog_bytes: Annotated[int | None, Field(strict=True, ge=1, examples=[100_000_000])] = None
+    backlog_bytes: Annotated[int | None, Field(strict=True, ge=1, examples=[100_000_000]), VARIABLE_LIMIT] = None
     """Bytes of keys and values in the backlog, uncompressed, estimated from the last drains."""
-    cron: Annotated[str | None, AfterValidator(cron_expression), Field(examples=["0 * * * *"])] = None
+    cron: Annotated[str | None, AfterValidator(cron_expression), Field(examples=["0 * * * *"]), VARIABLE_LIMIT] = None
     """Times (UTC) at which the backlog is drained, whatever its size. The other limits then apply only if given."""
-    time_to_loss_seconds: Annotated[float, Field(strict=True, ge=0, examples=[3600])] = 3600
+    time_to_loss_seconds: Annotated[float, Field(strict=True, ge=0, examples=[3600]), VARIABLE_LIMIT] = 3600
     """A run starts this many seconds before retention deletes a message of the backlog. If retention is short, it
     starts at half of it. This ignores min_gap_seconds and the cron."""
-    min_gap_seconds: Annotated[float, Field(strict=True, ge=0, examples=[10])] = 10
+    min_gap_seconds: Annotated[float, Field(strict=True, ge=0, examples=[10]), VARIABLE_LIMIT] = 10
     """The shortest time between two requests for a run: a longer one makes fewer and larger files."""
 
     @model_validator(mode="before")
     @classmethod
     def _a_cron_replaces_the_usual_limits(cls, written: object) -> object:
-        if isinstance(written, dict) and written.get("cron") is not None:
+        if isinstance(written, dict) and not is_no_limit(written.get("cron")):
             return {"backlog_messages": None, "lag_seconds": None, **written}
         return written
 

@@ -34,6 +34,7 @@ from kdi_assets.documents.model.refined_modes import (
     mode_by_name,
 )
 from kdi_assets.documents.model.upkeep import USUAL_FILE_BYTES, Upkeep
+from kdi_assets.documents.model.variables import VARIABLE_LIMIT
 
 ViewName = Annotated[
     str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "is not a name for a table in SQL", "letters, digits and '_'")
@@ -160,7 +161,7 @@ class RefinedTableSpec(Declared):
     )
     """What happens if the rows get other columns than the table has, because a document or an upstream table
     changed."""
-    cron: Annotated[str | None, AfterValidator(cron_expression), Field(examples=["0 * * * *"])] = None
+    cron: Annotated[str | None, AfterValidator(cron_expression), Field(examples=["0 * * * *"]), VARIABLE_LIMIT] = None
     """Times (UTC) at which what is new is refined. Without it, a run starts as soon as an upstream table has new
     rows."""
     freshness: Annotated[FreshnessLimits | None, Field(examples=[{"warn": "1 hour", "fail": "6 hours"}])] = None

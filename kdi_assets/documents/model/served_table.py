@@ -19,6 +19,7 @@ from kdi_assets.documents.model.connections.client_values import (
 )
 from kdi_assets.documents.model.field_types import Declared, Owner, TablePath, WrittenAs, matching, not_blank, wrong
 from kdi_assets.documents.model.limits import FreshnessLimits, cron_expression
+from kdi_assets.documents.model.variables import VARIABLE_LIMIT
 
 MAX_NAME_BYTES = 63
 """PostgreSQL, "Identifiers and Key Words": it cuts off longer names."""
@@ -160,7 +161,7 @@ class ServedTableSpec(Declared):
         Field(validate_default=False, examples=[["date", "host", "requests"]]),
     ] = ()
     """Columns that are served; by default all of the Delta table, later ones too."""
-    cron: Annotated[str | None, AfterValidator(cron_expression), Field(examples=["0 * * * *"])] = None
+    cron: Annotated[str | None, AfterValidator(cron_expression), Field(examples=["0 * * * *"]), VARIABLE_LIMIT] = None
     """Times (UTC) at which changes are served. Without it, a run starts as soon as the Delta table has changed."""
     freshness: Annotated[FreshnessLimits | None, Field(examples=[{"warn": "1 hour", "fail": "6 hours"}])] = None
     """How old the newest materialization may be. It makes a freshness policy in Dagster."""

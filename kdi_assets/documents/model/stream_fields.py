@@ -44,6 +44,7 @@ from kdi_assets.documents.model.message_rules import (
     mask_of,
 )
 from kdi_assets.documents.model.upkeep import Upkeep
+from kdi_assets.documents.model.variables import VARIABLE
 from kdi_assets.documents.model.written_format import WrittenFormat, check_format, format_by_name
 
 Status = Literal["active", "paused", "retired"]
@@ -178,6 +179,7 @@ class StreamFields(Declared):
         StartPolicy,
         BeforeValidator(start_of, json_schema_input_type=str | dict[int, int]),
         Field(examples=["earliest"]),
+        VARIABLE,
     ] = "earliest"
     """Where a new stream begins: earliest, latest, a timestamp with its zone, or the next offset of each topic
     partition. A topic partition without an offset begins at its earliest. It is resolved once, and later changes have

@@ -9,6 +9,7 @@ from time import time
 from typing import TYPE_CHECKING
 
 from kdi_assets.operate.doctor.finding import Finding, Trouble, Unanswered, fine, wrong
+from kdi_assets.settings import Settings
 from kdi_assets.wording import counted, duration, first_line
 
 if TYPE_CHECKING:
@@ -73,5 +74,7 @@ def daemon(instance: DagsterInstance, home: str) -> Finding:
         )
         return wrong("dagster", home, trouble, silent=silent)
     age = time() - min(beats) if beats else 0.0
+    on = Settings.from_environment().automation
     found = f"the instance opens, {counted(len(beats), 'daemon')} with heartbeats of the last {duration(age)}"
-    return fine("dagster", home, found, daemons=sorted(statuses), oldest_heartbeat_seconds=age)
+    found += "" if on else "; KDI_AUTOMATION is off here, so no sensor and no schedule is on by itself"
+    return fine("dagster", home, found, daemons=sorted(statuses), oldest_heartbeat_seconds=age, automation=on)

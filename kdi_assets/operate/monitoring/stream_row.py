@@ -101,6 +101,7 @@ class StreamRow:
             "drained_at": table.drained_at,
             "cpu_seconds_today": round(table.cpu_seconds_today, 3) if self.table else None,
             "cpu_seconds_a_day": self.stream.checks.cpu_seconds_a_day,
+            "deployments_in_turns": list(table.deployments),
         }
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import islice, takewhile
+from itertools import groupby, islice, takewhile
 
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.delta.versions import LatestVersions, LogCache
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.operate.monitoring.freshness import QUANTILES, freshness
+from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.history import live_commits
 from kdi_assets.streams.ledger.recent_commits import drains_among
 
@@ -59,6 +60,8 @@ class TableFacts:
         dead_letters: Dead letters among them.
         messages_1h, dead_letters_1h: The same within the last hour.
         cpu_seconds_today: CPU seconds of the drains since 00:00 UTC, as far as they were recorded.
+        deployments: Whose runs drained the table in turns within the last hour; empty if it was one, or one after the
+            other.
         freshness: By quantile (0.5, 0.95, 0.99): seconds from a message's timestamp to its row, over the last hour.
     """
 
@@ -70,6 +73,7 @@ class TableFacts:
     dead_letters_1h: int = 0
     cpu_seconds_today: float = 0.0
     files: DataFiles | None = None
+    deployments: tuple[str, ...] = ()
     freshness: Mapping[float, float] = field(default_factory=dict)
 
 
@@ -83,6 +87,7 @@ class _Drain:
     ages: Mapping[int, int]
     wait_seconds: float
     cpu_seconds: float
+    deployment: str  # of a run of Dagster; empty for one of the command line
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +161,26 @@ def _following(log: TableLog, version: int) -> list[CommitInfo] | None:
 def _drains_in(commits: Iterable[CommitInfo], app_id: str) -> Iterator[_Drain]:
     for drain in drains_among(commits, app_id):
         entry = drain.entry
+        counts = entry.messages, entry.dead_letters
         cpu_seconds = entry.cpu_seconds or 0.0
-        yield _Drain(drain.committed_at, entry.messages, entry.dead_letters, entry.ages, drain.seconds, cpu_seconds)
+        yield _Drain(drain.committed_at, *counts, entry.ages, drain.seconds, cpu_seconds, run_by(entry))
+
+
+def run_by(entry: LedgerEntry) -> str:
+    """The deployment whose run made the commit; empty for a command, which is part of no deployment."""
+    return entry.deployment if entry.run_id else ""
+
+
+def in_turns(deployments: Iterable[str]) -> tuple[str, ...]:
+    """The deployments that drained in turns, sorted; none if each had all its drains one after the other.
+
+    A deployment that moved to another host, or started again with another name, is followed by its new name only.
+
+    Args:
+        deployments: Of the drains, oldest first; empty for one of a command.
+    """
+    turns = [name for name, _ in groupby(filter(None, deployments))]
+    return tuple(sorted(set(turns))) if len(turns) > len(set(turns)) else ()
 
 
 def _facts(seen: _CachedLog, now: datetime) -> TableFacts:
@@ -174,5 +197,6 @@ def _facts(seen: _CachedLog, now: datetime) -> TableFacts:
         dead_letters_1h=sum(d.dead_letters for d in hour),
         cpu_seconds_today=sum(d.cpu_seconds for d in day if d.at >= midnight),
         files=seen.files,
+        deployments=in_turns([d.deployment for d in hour]),
         freshness={s: p for s, p in zip(QUANTILES, (fresh.p50, fresh.p95, fresh.p99), strict=True) if p is not None},
     )

@@ -19,6 +19,7 @@ from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_b
 from kdi_assets.delta.transaction import Staged, start_table
 from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.messages.shard_bookmarks import Bookmark
+from kdi_assets.settings import deployment_name
 from kdi_assets.streams.ledger.entry import (
     BELOW_POSITIONS,
     REPLAY_PREFIX,
@@ -83,6 +84,7 @@ def next_entry(
         topic=stream.topic,
         topic_id=topic_id,
         table_id=ledger.table_id if ledger else "",
+        deployment=deployment_name(),
         **{**_carried_over(stream, ledger, topic_id, positions or {}, bookmarks or {}), **fields},
     )
 

@@ -171,6 +171,7 @@ class LedgerEntry:
         conflicts: Earlier attempts of the same drain that lost against another commit.
         routes: The route conditions of the table from this commit on; ``None`` without a route.
         last_read: The last message read of each topic partition, if it lies shortly before the position.
+        deployment: Host and folder of the process that made the commit; empty in entries of older releases.
         decided_by: Who made the decision; empty if nobody was named.
         because: The reason given for the decision.
         outcomes: Of a replay: how many dead letters or messages had which outcome.
@@ -194,6 +195,7 @@ class LedgerEntry:
     table_id: str
     positions: Mapping[TopicPartition, int]
     run_id: str = ""
+    deployment: str = ""
     ranges: tuple[RangeCounts, ...] = ()
     gaps: tuple[OffsetRange, ...] = ()
     gap_digest: int = 0

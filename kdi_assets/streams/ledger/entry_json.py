@@ -48,7 +48,7 @@ def parse_entry(user_metadata: str, version: int, app_id: str) -> LedgerEntry | 
 _LEFT_OUT_IF_EMPTY = (
     *("gap_digest", "letters_by_date", "routes", "decided_by", "because", "outcomes", "returned"),
     *("dates", "removed_by_date", "kept_aside", "withdrawn", "withdrawn_digest", "last_read"),
-    *("erasure", "bookmarks", "spans", "lost_between", "cpu_seconds", "files_added"),
+    *("erasure", "bookmarks", "spans", "lost_between", "cpu_seconds", "files_added", "deployment"),
 )
 _COUNTS = tuple(f.name for f in fields(RangeCounts))[1:]
 _RANGE_LENGTH = 3 + len(_COUNTS)  # of a range in the log: partition, start, end, and the counts of this release

@@ -99,7 +99,10 @@ def test_a_check_that_blocks_and_could_not_be_made_gives_no_verdict_and_fails_th
     assert latest_check(instance, stream, "table_health") is not None
 
 
-def test_cheap_checks_are_made_hourly_and_all_of_them_daily_without_anybody_starting_them() -> None:
+def test_cheap_checks_are_made_hourly_and_all_of_them_daily_without_anybody_starting_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KDI_AUTOMATION", "on")
     schedules = {s.name: s for s in check_schedules(table_check_job([orders()]))}
 
     assert {name: s.cron_schedule for name, s in schedules.items()} == {

@@ -31,6 +31,19 @@ def test_a_daemon_that_was_just_heard_of_is_fine(tmp_path: Path, instance: Dagst
     assert 2 < float(str(finding.facts["oldest_heartbeat_seconds"])) < 60
 
 
+@pytest.mark.parametrize("automation", ["on", "off"])
+def test_whether_sensors_are_on_is_part_of_what_is_found(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch, automation: str
+) -> None:
+    monkeypatch.setenv("KDI_AUTOMATION", automation)
+    beat(instance, ago_seconds=3)
+
+    finding = daemon(instance, "home")
+
+    assert finding.facts["automation"] is (automation == "on")
+    assert ("KDI_AUTOMATION is off here" in finding.found) == (automation == "off")
+
+
 @pytest.mark.parametrize("ago_seconds", [3600, 3], ids=["all of it", "one part"])
 def test_a_daemon_that_went_silent_is_named_with_its_last_heartbeat(
     instance: DagsterInstance, ago_seconds: float

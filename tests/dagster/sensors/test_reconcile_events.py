@@ -58,7 +58,8 @@ class Sensor:
     def _read(self, uri: str, app_id: str, *, table_id: str, since: int) -> NewEntries | None:
         assert (uri, app_id) == (self.stream.table_uri("/lake"), self.stream.app_id)
         entries = tuple(entry for entry in self.log if entry.version > since)
-        return NewEntries("table", entries, self.log[-1].version) if self.log else None
+        newest = self.log[-1].version if self.log else -1
+        return NewEntries("table", entries, newest, newest) if self.log else None
 
     def versions(self, day: date) -> list[str]:
         """The data versions of a date's events, newest first."""

@@ -136,6 +136,7 @@ def open_site(folder: Path, names: Sequence[str], *, bootstrap_servers: str, dri
         "DAGSTER_HOME": str(home),
         "KDI_HOME": str(driver_home),
         "KDI_DRIVER": "shared",
+        "KDI_AUTOMATION": "on",
         "KDI_LAKE": lake,
         "KDI_KAFKA": bootstrap_servers,
         "KDI_TEST_TOPICS": ",".join(topics),

@@ -29,7 +29,7 @@ PATH = re.compile(
 )
 TEST = re.compile(r"\b(test_\w+\.py)(?:::(test_\w+))?")
 NAMED_PAGE = re.compile(r'\bdocs/([\w-]+\.md)(?:, "([^"]+)")?')
-NOT_SHOWN = "document is named|No such file"
+NOT_SHOWN = r"document is named|No such file|the environment variable \w+ is not set"
 JARS = "kdi_assets/runtime/jars.lock.json"
 LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
 

@@ -188,10 +188,13 @@ def test_the_table_fits_120_columns_with_large_numbers_and_long_times() -> None:
 
 def test_a_refusal_is_told_in_full_once_for_all_its_streams() -> None:
     silent = status(refusal=SILENT, looked=False)
-    told = text([silent, silent, status(held=12)], [], NOW)
+    shared = status(table="bronze/clicks")
+    shared = replace(shared, table=replace(shared.table or TableFacts(), deployments=("lake-1:/kdi", "laptop:/kdi")))
+    told = text([silent, silent, status(held=12), shared], [], NOW)
 
     assert json_fields(silent)["backlog_offsets"] is None
     assert "bronze/orders: 12 offsets are held back by an open transaction" in told.splitlines()
-
+    assert "bronze/clicks: drained in turns by lake-1:/kdi and laptop:/kdi: nothing is lost or twice; " in told
+    assert json_fields(shared)["deployments_in_turns"] == ["lake-1:/kdi", "laptop:/kdi"]
     assert told.count("no answer from localhost:1") == 1
     assert told.count("unreachable") == 2

@@ -132,6 +132,15 @@ def test_a_driver_that_does_not_exist_is_bad_usage(kdi: Kdi, monkeypatch: pytest
     assert "KDI_DRIVER is 'borrowed'; it takes auto, own or shared" in answer.err
 
 
+def test_an_automation_that_is_neither_on_nor_off_is_bad_usage(kdi: Kdi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KDI_AUTOMATION", "true")
+
+    answer = kdi("status")
+
+    assert answer.code == 2
+    assert "KDI_AUTOMATION is 'true'; it takes on or off" in answer.err
+
+
 @pytest.mark.parametrize("servers", ["localhost", "a:9092,b", "http://a:9092", "a:b"])
 def test_brokers_without_port_are_bad_usage(kdi: Kdi, monkeypatch: pytest.MonkeyPatch, servers: str) -> None:
     monkeypatch.setenv("KDI_KAFKA", servers)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from random import Random
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -63,6 +66,17 @@ def entry(positions: dict[TopicPartition, int], **fields: Any) -> LedgerEntry:
 def state(positions: dict[TopicPartition, int], **fields: Any) -> LedgerState:
     fields.setdefault("entry", entry(positions, dead_letters_at=LETTERS, routes=ROUTES))
     return ledger(positions, **fields)
+
+
+def test_an_entry_names_host_and_folder_of_the_process_that_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_dagster = next_entry(orders(), None, kind="start", topic_id="t")
+    monkeypatch.setenv("DAGSTER_HOME", "/srv/dagster")
+
+    with_dagster = next_entry(orders(), None, kind="start", topic_id="t")
+
+    home = Path(os.environ.get("KDI_HOME", ".kdi")).absolute()
+    assert without_dagster.deployment == f"{gethostname()}:{home}"
+    assert with_dagster.deployment == f"{gethostname()}:/srv/dagster"
 
 
 def test_an_entry_states_every_topic_partition_that_the_log_knows_and_carries_what_later_ones_rest_on() -> None:

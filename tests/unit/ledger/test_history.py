@@ -192,6 +192,27 @@ def test_dead_letters_are_those_of_drains_within_a_day(table: TableByHand, tmp_p
     assert seen.drained_at == NOW - timedelta(hours=1)
 
 
+@pytest.mark.parametrize(
+    ("drains", "found"),
+    [
+        ("aba", ("a", "b")),
+        ("aab", ()),  # it moved to another host
+        ("a-b", ()),
+        ("a-a", ()),  # a command between two runs
+        ("aabbcac", ("a", "b", "c")),
+    ],
+)
+def test_deployments_that_drain_in_turns_are_found_and_one_that_follows_another_is_not(
+    table: TableByHand, tmp_path: Path, drains: str, found: tuple[str, ...]
+) -> None:
+    table.drain(ago=timedelta(hours=2), run_id="old", deployment="b")
+    for minute, deployment in enumerate(drains):
+        run_id = "" if deployment == "-" else "run"
+        table.drain(ago=timedelta(minutes=50 - minute), run_id=run_id, deployment=deployment)
+
+    assert facts(tmp_path).deployments == found
+
+
 def test_the_last_drain_is_found_however_long_ago_it_was(table: TableByHand, tmp_path: Path) -> None:
     table.drain(ago=timedelta(days=9), dead_letters=5)
     table.commit(ago=timedelta(days=3), operation="OPTIMIZE")

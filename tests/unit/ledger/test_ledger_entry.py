@@ -27,6 +27,7 @@ ENTRY = LedgerEntry(
     table_id="d",
     positions={P3: 20},
     run_id="run",
+    deployment="lake-1:/var/lib/kdi/dagster",
     ranges=(RangeCounts(OffsetRange(P3, 10, 20), became_rows=6, dead_letters=2, tombstones=1, gaps=1),),
     gaps=(OffsetRange(P3, 14, 15),),
     declared_losses=(OffsetRange(P3, 5, 10),),

@@ -13,7 +13,7 @@ from kdi_assets.messages.kafka.errors import BrokerUnreachable
 from kdi_assets.operate.monitoring.backlog import Backlog, State
 from kdi_assets.operate.monitoring.table_facts import TableFacts
 from kdi_assets.sensors.incidents import MOMENT_SECONDS, IncidentKind, after_delivery, current_incidents, notices, track
-from kdi_assets.sensors.memory import Memory, TrackedIncident
+from kdi_assets.sensors.memory import Memory, OtherDrain, TrackedIncident
 from kdi_assets.sensors.policy import progress_digest
 from kdi_assets.streams.drain.plan_errors import RetentionPassedPosition
 from tests.unit.monitoring.backlogs import waits
@@ -75,6 +75,7 @@ UNSEEN = replace(backlog(0, refusal=SILENT), topic_partitions={})
 NEAR = backlog(loss=3599.0)
 STUCK = {"memory": Memory(positions=progress_digest(GOOD), requested_at=1e9, runs_in_vain=1)}
 MOVED = {"memory": Memory(positions="others", requested_at=1e9)}
+SHARED = {"memory": Memory(other=OtherDrain(7, "run", "annas-laptop:/home/anna/dagster"))}
 RUNNING: dict[str, Any] = {"running": True}
 
 
@@ -88,6 +89,13 @@ def used(cpu_seconds: float) -> dict[str, Any]:
 
 Tick = tuple[float, Backlog, str] | tuple[float, Backlog, str, dict[str, Any]]
 TICKS: dict[str, list[Tick]] = {
+    "another deployment is told at once, and once more when it has not committed for an hour": [
+        (0, GOOD, ""),
+        (5, GOOD, "other_deployment", SHARED),
+        (10, GOOD, "", SHARED),
+        (15, GOOD, ""),
+        (15 + MOMENT_SECONDS, GOOD, "!other_deployment"),
+    ],
     "what stands still is told once, and once more when it is over": [
         (0, STOP, ""),
         (60, STOP, "stands_still"),

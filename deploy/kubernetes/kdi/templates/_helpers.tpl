@@ -34,6 +34,7 @@ env:
   - {name: KDI_DEFS, value: {{ if .documents }}/var/lib/kdi/streams{{ else }}/etc/kdi/streams{{ end }}}
   - {name: KDI_LAKE, value: {{ required "lake: root of the tables, such as s3://bucket/lake" .Values.lake | quote }}}
   - {name: KDI_DRIVER, value: shared}
+  - {name: KDI_AUTOMATION, value: {{ if .Values.automation }}"on"{{ else }}"off"{{ end }}}
   - {name: KDI_SPARK_MASTER, value: {{ if .Values.spark.executors.instances }}"k8s://https://kubernetes.default.svc"{{ else }}"local[*]"{{ end }}}
   - {name: SPARK_DRIVER_MEMORY, value: {{ .Values.spark.memory | quote }}}
   - {name: DAGSTER_HOME, value: /var/lib/kdi/dagster}

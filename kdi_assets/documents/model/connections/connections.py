@@ -29,6 +29,7 @@ from kdi_assets.documents.model.field_types import (
     wrong,
 )
 from kdi_assets.documents.model.source_struct import KAFKA, SourceStruct
+from kdi_assets.documents.model.variables import VARIABLE
 from kdi_assets.wording import BROKER
 
 if TYPE_CHECKING:
@@ -127,7 +128,9 @@ class Cluster(Declared):
 
     name: Annotated[ClusterName, Field(examples=["main"])]
     """The name that streams use for the cluster. For `main`, KDI_KAFKA overrides bootstrap_servers."""
-    bootstrap_servers: Annotated[str, AfterValidator(_brokers), Field(examples=["broker-1:9092,broker-2:9092"])]
+    bootstrap_servers: Annotated[
+        str, AfterValidator(_brokers), Field(examples=["broker-1:9092,broker-2:9092"]), VARIABLE
+    ]
     """host:port of one or more brokers, separated by commas."""
     properties: Annotated[
         Mapping[str, str],
@@ -210,6 +213,7 @@ class Registry(Declared):
         ),
         AfterValidator(lambda url: url.rstrip("/")),
         Field(examples=["https://registry:8081"]),
+        VARIABLE,
     ]
     """Address of its API: the part before /subjects and /schemas."""
     username: Annotated[ClientValue, Field(examples=["kdi"])] = ""

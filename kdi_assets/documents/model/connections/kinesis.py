@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from kdi_assets.documents.model.field_types import AWS_REGION, ConnectionName, Declared, matching, wrong
 from kdi_assets.documents.model.source_struct import KINESIS, SourceStruct
+from kdi_assets.documents.model.variables import VARIABLE
 
 OUR_CONSUMERS = "kdi_"
 """How the names of consumers begin that drains register."""
@@ -43,12 +44,13 @@ class KinesisRegion(Declared):
 
     name: Annotated[ConnectionName, Field(examples=["main"])]
     """The name that streams use for the connection."""
-    region: Annotated[str, AWS_REGION, Field(examples=["eu-central-1"])]
+    region: Annotated[str, AWS_REGION, Field(examples=["eu-central-1"]), VARIABLE]
     """The region of the streams."""
     endpoint: Annotated[
         str,
         matching(r"https?://[^\s/?#@]+/?", "is not the address of an endpoint", "e.g. https://vpce-1.kinesis.aws"),
         Field(examples=["http://127.0.0.1:14566"]),
+        VARIABLE,
     ] = ""
     """Another address than that of the region: of a VPC, or of a server for tests."""
     role_arn: Annotated[
@@ -59,6 +61,7 @@ class KinesisRegion(Declared):
             "e.g. arn:aws:iam::123456789012:role/kdi",
         ),
         Field(examples=["arn:aws:iam::123456789012:role/kdi"]),
+        VARIABLE,
     ] = ""
     """A role to take, for instance of the account that owns the streams; by default none."""
     role_external_id: Annotated[str, Field(examples=["kdi-4711"])] = ""
