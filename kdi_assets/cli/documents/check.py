@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kdi_assets.documents.model.stream import Stream
     from kdi_assets.messages.formats.errors import SubjectVersionUnknown
     from kdi_assets.streams.rules.errors import ShapeMistake
+    from kdi_assets.streams.rules.shared_analysis import SharedAnalysis
 
 EXPECTED = {
     "schema": "Spark DDL, e.g. id bigint, at timestamp",
@@ -61,14 +62,16 @@ def check(defs: Defs = None, as_json: AsJson = False) -> None:
     from kdi_assets.documents.loading.yaml_documents import sorted_mistakes
 
     loaded = read_streams(defs or defs_folder())
+    mistakes = sorted_mistakes(loaded.mistakes)
     if not as_json:
-        _print_mistakes(sorted_mistakes(loaded.mistakes))  # before Spark starts: it may not start
+        _print_mistakes(mistakes)  # before Spark starts: it may not start
     found = check_with_spark(loaded) if loaded.streams or loaded.refined else SparkFindings()
+    of_spark = sorted_mistakes(found.mistakes)
     if as_json:
-        _print_json(loaded, sorted_mistakes([*loaded.mistakes, *found.mistakes]), found)
+        _print_json(loaded, sorted_mistakes([*mistakes, *of_spark]), found)
     else:
-        _print_mistakes(sorted_mistakes(found.mistakes))
-        _print_summary(loaded, mistakes=len(loaded.mistakes) + len(found.mistakes), unchecked=len(found.unchecked))
+        _print_mistakes(of_spark)
+        _print_summary(loaded, mistakes=len(mistakes) + len(of_spark), unchecked=len(found.unchecked))
     for refusal in found.refusals.values():
         print_refusal(refusal)
     if code := EXIT_DECIDE if loaded.mistakes or found.mistakes else exit_code(found.refusals.values()):
@@ -83,16 +86,20 @@ def check_with_spark(loaded: LoadedFolder) -> SparkFindings:
     Raises:
         JavaMissing, JarMissing, DriverGone: Spark cannot be used.
     """
-    findings = SparkFindings()
+    from kdi_assets.streams.rules.shared_analysis import SharedAnalysis
+
+    findings, analysed = SparkFindings(), SharedAnalysis()
     with lazy_session("check") as session:
         for name, stream in loaded.streams.items():
-            _check_stream(stream, loaded.documents[name], session(), findings)
+            _check_stream(stream, loaded.documents[name], session(), findings, analysed)
         if loaded.refined:
             check_refined(loaded, session(), findings)
     return findings
 
 
-def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession, findings: SparkFindings) -> None:
+def _check_stream(
+    stream: Stream, document: YamlDocument, session: SparkSession, findings: SparkFindings, analysed: SharedAnalysis
+) -> None:
     from kdi_assets.messages.formats.errors import SubjectVersionUnknown
     from kdi_assets.streams.rules.errors import ShapeMistake
 
@@ -104,14 +111,14 @@ def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession,
         stream = replace(stream, route=replace(stream.route, others={}))
     known = len(findings.mistakes)
     try:
-        for wrong in _shape_mistakes(stream, session):
+        for wrong in _shape_mistakes(stream, session, analysed):
             takes = next((t for path, t in EXPECTED.items() if wrong.field.startswith(path)), EXPECTED_OTHERWISE)
             takes = takes.replace("{struct}", stream.source_struct.name)
             if wrong.change != ShapeMistake.change:
                 takes = wrong.change
             findings.mistakes.append(document.mistake(wrong.field, wrong.message.rstrip("; "), takes))
         if len(findings.mistakes) == known:
-            _check_table(stream, document, session, findings)
+            _check_table(stream, document, session, findings, analysed)
     except SubjectVersionUnknown as unknown:
         findings.mistakes.append(_unknown_schema(unknown, document))
     except KdiError as refusal:
@@ -121,7 +128,9 @@ def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession,
         findings.unchecked.append(stream.name)
 
 
-def _check_table(stream: Stream, document: YamlDocument, session: SparkSession, findings: SparkFindings) -> None:
+def _check_table(
+    stream: Stream, document: YamlDocument, session: SparkSession, findings: SparkFindings, analysed: SharedAnalysis
+) -> None:
     """Compare the stream's table with the document, if there is one and the stream is still drained."""
     from kdi_assets.delta.log import TableLog
     from kdi_assets.settings import Settings
@@ -133,7 +142,7 @@ def _check_table(stream: Stream, document: YamlDocument, session: SparkSession, 
     lake = Settings.from_environment().lake
     try:
         if log := TableLog.open(stream.table_uri(lake)):
-            refuse_unsuitable(stream, lake, log, session)
+            refuse_unsuitable(stream, lake, log, session, analysed=analysed)
     except Terminal as refusal:
         happened, _, run = refusal.message_parts()
         findings.mistakes.append(document.mistake("table", happened.rstrip("."), run))
@@ -153,16 +162,15 @@ def _unknown_schema(unknown: SubjectVersionUnknown, document: YamlDocument) -> D
     return document.mistake(f"{format_}.subject", f"{has_no} subject {unknown.subject}", "the subject of the schemas")
 
 
-def _shape_mistakes(stream: Stream, session: SparkSession) -> Iterator[ShapeMistake]:
+def _shape_mistakes(stream: Stream, session: SparkSession, analysed: SharedAnalysis) -> Iterator[ShapeMistake]:
     """All mistakes of a stream: ``analyse`` stops at the first, so its field is removed and the rest analysed."""
     from kdi_assets.streams.rules.errors import ShapeMistake
-    from kdi_assets.streams.rules.shape import analyse
 
     rest: Stream | None = stream
     found: set[str] = set()
     while rest is not None:
         try:
-            analyse(rest, session)
+            analysed(rest, session)
             return
         except ShapeMistake as refusal:
             if refusal.field in found:

@@ -24,8 +24,16 @@ MERGE = "tag:yaml.org,2002:merge"
 
 
 def sorted_mistakes(mistakes: Iterable[DocumentMistake]) -> tuple[DocumentMistake, ...]:
-    """The mistakes by file, line and field."""
-    return tuple(sorted(mistakes, key=lambda mistake: (mistake.file, mistake.line, mistake.field)))
+    """The mistakes by file, line and field; one that the tables of several topics have is one, with all of them."""
+    topics: dict[tuple[str, int, str, str, str], dict[str, None]] = {}
+    for one in mistakes:
+        place = (one.file, one.line, one.field, one.message, one.right)
+        topics.setdefault(place, {}).update(dict.fromkeys(one.topics))
+    merged = [
+        DocumentMistake(file=file, line=line, field=field, message=message, right=right, topics=tuple(of))
+        for (file, line, field, message, right), of in topics.items()
+    ]
+    return tuple(sorted(merged, key=lambda mistake: (mistake.file, mistake.line, mistake.field)))
 
 
 @dataclass(frozen=True)
