@@ -226,7 +226,8 @@ def _print_json(loaded: LoadedFolder, mistakes: Iterable[DocumentMistake], found
             "streams": streams,
             "refined_tables": refined,
             "served_tables": [{"table": name} for name in loaded.served],
-            "mistakes": [asdict(mistake) for mistake in mistakes],
+            # `topics` only of a document of many topics.
+            "mistakes": [{k: v for k, v in asdict(m).items() if k != "topics" or v} for m in mistakes],
             **skipped,
         }
     )
