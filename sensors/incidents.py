@@ -32,6 +32,7 @@ class IncidentKind(StrEnum):
     REFUSED = "refused"
     UNREACHABLE = "unreachable"
     RUNS_FAIL = "runs_fail"
+    NEW_TOPICS = "new_topics"
 
 
 @dataclass(frozen=True, slots=True)

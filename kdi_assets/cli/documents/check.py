@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,10 +17,11 @@ from kdi_assets.documents.model.message_rules import ROUTE, FieldUse
 from kdi_assets.errors import KdiError, Terminal, Transient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
+    from kdi_assets.cli.documents.accept import AcceptedTopics
     from kdi_assets.documents.loading.errors import DocumentMistake
     from kdi_assets.documents.loading.loader import LoadedFolder
     from kdi_assets.documents.loading.yaml_documents import YamlDocument
@@ -46,7 +47,10 @@ EXPECTED_OTHERWISE = "Spark SQL over the fields of `schema` and the struct {stru
 PLAIN_DATE = "current_date()"
 
 
-def check(defs: Defs = None, as_json: AsJson = False) -> None:
+AcceptOption = Annotated[bool, typer.Option("--accept", help="First take new topics of patterns into their files.")]
+
+
+def check(defs: Defs = None, accept: AcceptOption = False, as_json: AsJson = False) -> None:
     """Check every document: fields, clusters and tables; with Spark also schemas, expressions and SQL.
 
     The SQL of a refined table is checked over its upstream tables, or over the
@@ -55,26 +59,41 @@ def check(defs: Defs = None, as_json: AsJson = False) -> None:
     A table that exists is compared with its document. Prints every mistake with
     file, line, field, and what the field takes.
 
-    Exit codes: 0 no mistakes; 1 mistakes; 75 no mistakes, but a registry or
-    the lake did not answer, and a retry helps.
+    No broker is asked, except with --accept: topics that match the pattern of
+    a document of many topics, and have no table yet, are added to its file.
+    A topic that is gone is shown, and its line stays.
+
+    Exit codes: 0 no mistakes; 1 mistakes; 75 no mistakes, but a registry, the
+    lake, or with --accept a broker did not answer, and a retry helps.
     """
+    from kdi_assets.cli.documents.accept import accept_topics
     from kdi_assets.documents.loading.loader import defs_folder, read_streams
     from kdi_assets.documents.loading.yaml_documents import sorted_mistakes
 
-    loaded = read_streams(defs or defs_folder())
-    mistakes = sorted_mistakes(loaded.mistakes)
+    folder = defs or defs_folder()
+    loaded = read_streams(folder)
+    accepted = accept_topics(folder, loaded) if accept else []
+    if any(one.taken.topics for one in accepted):
+        loaded = read_streams(folder)
+    mistakes = sorted_mistakes([*loaded.mistakes, *(m for one in accepted for m in one.taken.mistakes)])
+    if not as_json:
+        for line in (line for one in accepted for line in one.texts()):
+            typer.echo(line)
     if not as_json:
         _print_mistakes(mistakes)  # before Spark starts: it may not start
     found = check_with_spark(loaded) if loaded.streams or loaded.refined else SparkFindings()
     of_spark = sorted_mistakes(found.mistakes)
     if as_json:
-        _print_json(loaded, sorted_mistakes([*mistakes, *of_spark]), found)
+        _print_json(loaded, sorted_mistakes([*mistakes, *of_spark]), found, accepted)
     else:
         _print_mistakes(of_spark)
         _print_summary(loaded, mistakes=len(mistakes) + len(of_spark), unchecked=len(found.unchecked))
-    for refusal in found.refusals.values():
+    refusals = [*found.refusals.values(), *{one.found.document.cluster: one.found.refusal for one in accepted}.values()]
+    refused = [refusal for refusal in refusals if refusal]
+    for refusal in refused:
         print_refusal(refusal)
-    if code := EXIT_DECIDE if loaded.mistakes or found.mistakes else exit_code(found.refusals.values()):
+    unwritable = any(one.taken.unwritable for one in accepted)
+    if code := EXIT_DECIDE if mistakes or of_spark or unwritable else exit_code(refused):
         raise typer.Exit(code)
 
 
@@ -215,7 +234,12 @@ def _print_summary(loaded: LoadedFolder, *, mistakes: int, unchecked: int) -> No
     typer.echo(f"streams: {len(loaded.streams)}{refined}{served}, mistakes: {mistakes}{skipped}")
 
 
-def _print_json(loaded: LoadedFolder, mistakes: Iterable[DocumentMistake], found: SparkFindings) -> None:
+def _print_json(
+    loaded: LoadedFolder,
+    mistakes: Iterable[DocumentMistake],
+    found: SparkFindings,
+    accepted: Sequence[AcceptedTopics],
+) -> None:
     from dataclasses import asdict
 
     streams = [{"stream": name, "file": d.file, "line": d.line} for name, d in sorted(loaded.documents.items())]
@@ -229,5 +253,6 @@ def _print_json(loaded: LoadedFolder, mistakes: Iterable[DocumentMistake], found
             # `topics` only of a document of many topics.
             "mistakes": [{k: v for k, v in asdict(m).items() if k != "topics" or v} for m in mistakes],
             **skipped,
+            **({"accepted": [one.fields() for one in accepted]} if accepted else {}),
         }
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -163,10 +163,17 @@ def _select(tables: Mapping[str, AnyTable], name: str, what: str) -> AnyTable:
     return candidates[0]
 
 
-def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Documents | None = None) -> LoadedFolder:
+def read_streams(
+    folder: Path,
+    *,
+    main_servers: str | None = None,
+    proposed: Documents | None = None,
+    more_topics: Mapping[str, Collection[str]] | None = None,
+) -> LoadedFolder:
     """Read every document of a folder.
 
     Args:
+        more_topics: By the name of a document with a pattern: topics that are not in its file yet.
         proposed: Documents that the folder does not hold yet; read after the others.
         main_servers: Bootstrap servers of the cluster ``main``; they replace those of its document, if it has one.
             ``KDI_KAFKA`` by default.
@@ -186,7 +193,7 @@ def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Doc
         main = loaded.clusters.get(MAIN, Cluster(MAIN, servers))
         loaded.clusters[MAIN] = replace(main, bootstrap_servers=servers)
     paths = TablePaths()
-    expanded = expand_documents(by_type[TOPIC_TABLES], loaded.mistakes)
+    expanded = expand_documents(by_type[TOPIC_TABLES], loaded.mistakes, more_topics or {})
     loaded.topic_tables = expanded.written
     by_type[TOPIC_TABLE] += expanded.documents
     _add_streams(by_type, loaded, paths)

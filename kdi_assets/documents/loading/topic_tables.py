@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -95,8 +95,14 @@ class ExpandedDocuments:
     documents: list[YamlDocument] = field(default_factory=list)
 
 
-def expand_documents(written: Iterable[YamlDocument], mistakes: list[DocumentMistake]) -> ExpandedDocuments:
-    """A document for each topic of each document; what is wrong is added to the mistakes."""
+def expand_documents(
+    written: Iterable[YamlDocument], mistakes: list[DocumentMistake], more: Mapping[str, Collection[str]]
+) -> ExpandedDocuments:
+    """A document for each topic of each document; what is wrong is added to the mistakes.
+
+    Args:
+        more: By name of a document, topics after those of its file.
+    """
     expanded = ExpandedDocuments()
     for document in written:
         spec = _own_fields(document, mistakes)
@@ -109,7 +115,7 @@ def expand_documents(written: Iterable[YamlDocument], mistakes: list[DocumentMis
         mistakes += _not_shared(document)
         pins = pin_file(document.file, spec.name) if spec.topics.pattern else None
         lines = read_pins(pins, spec, mistakes) if pins else dict.fromkeys(spec.topics.names, 0)
-        topics = tuple(topic for topic in lines if not spec.skips(topic))
+        topics = tuple(topic for topic in (*lines, *more.get(spec.name, ())) if not spec.skips(topic))
         expanded.written[spec.name] = TopicTablesDocument(spec, document, pins, topics)
         own = [_of_topic(document, spec, topic) for topic in topics]
         mistakes += _shared_app_ids(own)
