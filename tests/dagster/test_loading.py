@@ -192,6 +192,15 @@ def test_each_topic_of_a_document_of_many_has_the_assets_of_a_stream(tmp_path: P
     assert reference.file_path == str(folder / "shop" / "defs.yaml")
 
 
+def test_dagster_reads_past_the_defaults_of_a_folder_and_the_asset_has_them(tmp_path: Path) -> None:
+    folder = written(tmp_path, kafka=CLUSTER, shop__x=stream("x"), y=stream("y"))
+    (folder / "shop" / "defaults.yaml").write_text("owners: [team:shop]\n", encoding="utf-8")
+
+    found = specs(folder)
+
+    assert (list(found["x"].owners), list(found["y"].owners)) == (["team:shop"], [])
+
+
 def test_two_folders_can_be_loaded_in_one_process(tmp_path: Path) -> None:
     one = written(tmp_path / "one", main=CLUSTER, a=stream("a"))
     two = written(tmp_path / "two", main=CLUSTER.replace("localhost", "elsewhere"), a=stream("b"))

@@ -38,14 +38,14 @@ class TopicDocument(YamlDocument):
     topic_path: str = "topics"
     own: frozenset[str] = frozenset()
 
-    def line_of(self, attribute: str) -> int:
-        return super().line_of(self._written(attribute))
+    def where(self, attribute: str) -> tuple[str, int]:
+        return super().where(self._written(attribute))
 
     def place(self, attribute: str) -> str:
         return f"{super().place(attribute)} (topic {self.topic})"
 
     def mistake(self, attribute: str, message: str, right: str) -> DocumentMistake:
-        found = file_mistake(self.file, self.line_of(attribute), self._written(attribute), message, right)
+        found = file_mistake(*self.where(attribute), self._written(attribute), message, right)
         found.topics = () if self.topic == NO_TOPIC else (self.topic,)
         return found
 
@@ -182,6 +182,7 @@ def _of_topic(document: YamlDocument, spec: TopicTablesSpec, topic: str) -> Topi
         type=document.type,
         attributes={**_shared(document), "topic": topic, "table": spec.table_of(topic), **own},
         lines=document.lines,
+        inherited={name: of for name, of in document.inherited.items() if name not in own},
         of=spec.name,
         topic=topic,
         topic_path=f"topics.{names.index(topic)}" if topic in names else "topics",
