@@ -40,7 +40,6 @@ def serve_grpc(
         forget: Called before definitions are loaded again: forgets what was read for those before.
     """
     from dagster._cli.api import grpc_command
-    from dagster._core.errors import DagsterError
     from dagster._grpc import server
 
     class Server(server.DagsterApiServer):
@@ -57,7 +56,7 @@ def serve_grpc(
                 loading = start_in_thread(self._loaded, name="reload")
                 try:
                     self._loaded_repositories = loading.result()  # as Dagster does it in `ReloadCodeWithState`
-                except DagsterError as failed:
+                except dg.DagsterError as failed:
                     raise ReloadFailed(first_line(failed.__cause__ or failed)) from failed
                 self._serializable_load_error = None
                 self._server_id = str(uuid4())  # daemon and webserver look at it every second

@@ -88,8 +88,9 @@ class NewTopicsTick:
         lines += self._reload(pinned)
         tracked: Mapping[str, TrackedIncident] = {}
         if settings.alert_webhook:
+            known = read_json(_CURSOR, context.cursor)
             current, names = dict(_incidents(left)), [d.name for d in documents]
-            tracked = track(read_json(_CURSOR, context.cursor), current, streams=names, now=now.timestamp())
+            tracked = track(known, current, streams=names, now=now.timestamp())
             tracked, told = send_new(settings.alert_webhook, tracked, current, cluster=self.cluster, now=now)
             lines += told
         cursor = _CURSOR.dump_json(dict(tracked), exclude_defaults=True).decode()

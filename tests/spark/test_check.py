@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 import typer
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 from typer.testing import CliRunner, Result
 
 from kdi_assets.cli.documents.check import check
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.streams.rules import shared_analysis
 from kdi_assets.streams.rules.shape import analyse
 from tests.documents import TOPIC_TABLES
@@ -70,7 +73,12 @@ def test_the_tables_of_many_topics_are_analysed_once_and_a_mistake_that_they_sha
     topics = ", ".join(f"t{number}" for number in range(40))
     many = f"{TOPIC_TABLES}\nattributes: {{name: many, topics: [{topics}], {shared}, {exceptions}}}\n"
     analysed: list[str] = []
-    monkeypatch.setattr(shared_analysis, "analyse", lambda s, spark: (analysed.append(s.topic), analyse(s, spark))[1])
+
+    def counting(stream: Stream, spark: SparkSession) -> StructType:
+        analysed.append(stream.topic)
+        return analyse(stream, spark)
+
+    monkeypatch.setattr(shared_analysis, "analyse", counting)
 
     result = checked(tmp_path, STREAMS.partition("---")[0] + "---\n" + many)
 

@@ -34,7 +34,6 @@ USED: Mapping[str, Sequence[str]] = {
         "dagster._grpc.server.DagsterApiServer._serializable_load_error",
         "dagster._grpc.server.DagsterApiServer._server_id",
         "dagster._grpc.server.LoadedRepositories",
-        "dagster._core.errors.DagsterError",
     ],
     "code_server_of": [f"{_LAUNCHER}.DefaultRunLauncher._get_grpc_client_for_termination"],
     "runs_of": [

@@ -15,7 +15,7 @@ from tests.formats.sampled import objects, proposed
 from tests.typed import Kdi, typed
 
 AT = {"at": "2026-01-02T03:04:05Z"}
-SAMPLES = {
+SAMPLES: dict[str, list[bytes | None]] = {
     "shop.orders": objects(20, amount=1, **AT),
     "shop.users": objects(30, amount=2, **AT),  # the same fields in another number of messages
     "web.log": [b"GET /\n", b"PUT /x\n"],
