@@ -17,7 +17,7 @@ from kdi_assets.documents.model.message_rules import ROUTE, FieldUse
 from kdi_assets.errors import KdiError, Terminal, Transient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -66,20 +66,18 @@ def check(defs: Defs = None, accept: AcceptOption = False, as_json: AsJson = Fal
     Exit codes: 0 no mistakes; 1 mistakes; 75 no mistakes, but a registry, the
     lake, or with --accept a broker did not answer, and a retry helps.
     """
-    from kdi_assets.cli.documents.accept import accept_topics
+    from kdi_assets.cli.documents.accept import AcceptedTopics, accept_topics
     from kdi_assets.documents.loading.loader import defs_folder, read_streams
     from kdi_assets.documents.loading.yaml_documents import sorted_mistakes
 
     folder = defs or defs_folder()
     loaded = read_streams(folder)
-    accepted = accept_topics(folder, loaded) if accept else []
-    if any(one.taken.topics for one in accepted):
+    accepted = accept_topics(folder, loaded) if accept else AcceptedTopics()
+    if accepted.changed_files:
         loaded = read_streams(folder)
-    mistakes = sorted_mistakes([*loaded.mistakes, *(m for one in accepted for m in one.taken.mistakes)])
+    mistakes = sorted_mistakes([*loaded.mistakes, *accepted.mistakes])
     if not as_json:
-        for line in (line for one in accepted for line in one.texts()):
-            typer.echo(line)
-    if not as_json:
+        accepted.print()
         _print_mistakes(mistakes)  # before Spark starts: it may not start
     found = check_with_spark(loaded) if loaded.streams or loaded.refined else SparkFindings()
     of_spark = sorted_mistakes(found.mistakes)
@@ -88,12 +86,10 @@ def check(defs: Defs = None, accept: AcceptOption = False, as_json: AsJson = Fal
     else:
         _print_mistakes(of_spark)
         _print_summary(loaded, mistakes=len(mistakes) + len(of_spark), unchecked=len(found.unchecked))
-    refusals = [*found.refusals.values(), *{one.found.document.cluster: one.found.refusal for one in accepted}.values()]
-    refused = [refusal for refusal in refusals if refusal]
-    for refusal in refused:
+    refusals = [*found.refusals.values(), *accepted.refusals]
+    for refusal in refusals:
         print_refusal(refusal)
-    unwritable = any(one.taken.unwritable for one in accepted)
-    if code := EXIT_DECIDE if mistakes or of_spark or unwritable else exit_code(refused):
+    if code := EXIT_DECIDE if mistakes or of_spark or accepted.unwritable else exit_code(refusals):
         raise typer.Exit(code)
 
 
@@ -225,7 +221,10 @@ def _print_mistakes(mistakes: Iterable[DocumentMistake]) -> None:
 
 
 def _print_summary(loaded: LoadedFolder, *, mistakes: int, unchecked: int) -> None:
-    if not (loaded.streams or loaded.refined or loaded.served or mistakes):
+    for name, document in loaded.topic_tables.items():
+        if not document.topics:
+            typer.echo(f"{name}: no topic has a table yet. Run: kdi check --accept")
+    if not (loaded.streams or loaded.refined or loaded.served or loaded.topic_tables or mistakes):
         typer.echo("no document describes a table")
         return
     skipped = f", not checked, a registry or the lake did not answer: {unchecked}" if unchecked else ""
@@ -238,7 +237,7 @@ def _print_json(
     loaded: LoadedFolder,
     mistakes: Iterable[DocumentMistake],
     found: SparkFindings,
-    accepted: Sequence[AcceptedTopics],
+    accepted: AcceptedTopics,
 ) -> None:
     from dataclasses import asdict
 
@@ -253,6 +252,6 @@ def _print_json(
             # `topics` only of a document of many topics.
             "mistakes": [{k: v for k, v in asdict(m).items() if k != "topics" or v} for m in mistakes],
             **skipped,
-            **({"accepted": [one.fields() for one in accepted]} if accepted else {}),
+            **accepted.fields(),
         }
     )

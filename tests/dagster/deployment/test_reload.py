@@ -58,7 +58,7 @@ def test_a_pinned_topic_is_an_asset_after_a_tick_of_the_same_process_and_a_mista
     pins.write_text("s-a\n")
     environment = {"KDI_HOME": str(tmp_path), "KDI_DEFS": str(folder), "PYTHONPATH": str(CHECKOUT)}
     environment |= {"DAGSTER_HOME": str(instance.root_directory), "KDI_KAFKA": ""}
-    command = [BIN / "python", "-P", "-m", "kdi_assets.resources.code_server", "--module-name"]
+    command: list[str | Path] = [BIN / "python", "-P", "-m", "kdi_assets.resources.code_server", "--module-name"]
     command += ["kdi_assets.definitions", "--location-name", "shop", "--host", "127.0.0.1", "--port", str(port)]
     server = Child(command, log=tmp_path / "log", environment=environment)
     try:

@@ -95,3 +95,10 @@ def test_status_names_topics_without_a_table_after_the_tables(shop: Kdi, tmp_pat
 
     pins(tmp_path).write_text("s-a\ns-b\n")
     assert "no table" not in shop("status").out
+
+
+def test_a_pattern_without_a_topic_says_how_to_begin(shop: Kdi) -> None:
+    assert shop("check").out.splitlines() == [
+        "shop: no topic has a table yet. Run: kdi check --accept",
+        "streams: 0, mistakes: 0",
+    ]
