@@ -20,6 +20,7 @@ from kdi_assets.sensors.downstream_alerts import alert_sensors
 from kdi_assets.sensors.follow import follow_sensors
 from kdi_assets.sensors.freshness import freshness_sensors
 from kdi_assets.sensors.lag import lag_sensors
+from kdi_assets.sensors.new_topics import new_topic_sensors
 from kdi_assets.sensors.upkeep import upkeep_jobs, upkeep_schedules
 
 PACKAGE_DEFS = Path(__file__).parent / "defs"
@@ -51,6 +52,7 @@ def definitions_for(folder: Path, *own: dg.Definitions) -> dg.Definitions:
         resources={"spark": SparkResource()},
         sensors=[
             *lag_sensors(list(streams)),
+            *new_topic_sensors(folder, documents),
             *freshness_sensors(streams),
             *follow_sensors(refined, served, streams),
             *alert_sensors(refined, served, streams),

@@ -14,8 +14,10 @@ from argparse import ArgumentParser
 from multiprocessing.context import ForkServerContext
 from multiprocessing.forkserver import ensure_running
 
+from kdi_assets.documents.loading.loader import cached_streams
 from kdi_assets.resources.dagster_internals import serve_grpc
 
+PROGRAM = "python -m kdi_assets.resources.code_server"
 DEFINITIONS = "KDI_DEFINITIONS_MODULE"
 
 
@@ -32,7 +34,7 @@ def main() -> None:
     options = ArgumentParser(add_help=False, allow_abbrev=False)
     options.add_argument("--module-name", "-m", default="")
     os.environ[DEFINITIONS] = options.parse_known_args()[0].module_name
-    serve_grpc(sys.argv[1:], program="python -m kdi_assets.resources.code_server", processes=warm_context)
+    serve_grpc(sys.argv[1:], program=PROGRAM, processes=warm_context, forget=cached_streams.cache_clear)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import dagster as dg
 from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, WorkerStatus
+
+from kdi_assets.resources.reload import ReloadFailed, set_reload
+from kdi_assets.runtime.threads import start_in_thread
+from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
     from dagster._grpc.client import DagsterGrpcClient
@@ -21,11 +26,18 @@ MODULES_OF_RUNS = ("dagster._cli.api", "dagster._grpc.server")
 """What Dagster imports in the process of a run of a code server."""
 
 
-def serve_grpc(arguments: Sequence[str], *, program: str, processes: Callable[[], BaseContext]) -> None:
-    """Serve until SIGTERM or SIGINT, like ``dagster api grpc``.
+def serve_grpc(
+    arguments: Sequence[str],
+    *,
+    program: str,
+    processes: Callable[[], BaseContext],
+    forget: Callable[[], None],
+) -> None:
+    """Serve until SIGTERM or SIGINT, like ``dagster api grpc``; ``reload_location`` loads the definitions again.
 
     Args:
         processes: Called when the server starts: what the processes of its runs are made from.
+        forget: Called before definitions are loaded again: forgets what was read for those before.
     """
     from dagster._cli.api import grpc_command
     from dagster._grpc import server
@@ -34,6 +46,30 @@ def serve_grpc(arguments: Sequence[str], *, program: str, processes: Callable[[]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self._mp_ctx = processes()  # type: ignore[assignment]
+            self._location_name = kwargs.get("location_name")
+            set_reload(self._load_again)
+
+        def _load_again(self) -> None:
+            with self._reload_lock:
+                forget()
+                # In a thread of its own: Dagster keeps the context of a load in the thread, and this may be a tick's.
+                loading = start_in_thread(self._loaded, name="reload")
+                try:
+                    self._loaded_repositories = loading.result()  # as Dagster does it in `ReloadCodeWithState`
+                except dg.DagsterError as failed:
+                    raise ReloadFailed(first_line(failed.__cause__ or failed)) from failed
+                self._serializable_load_error = None
+                self._server_id = str(uuid4())  # daemon and webserver look at it every second
+
+        def _loaded(self) -> server.LoadedRepositories:
+            return server.LoadedRepositories(
+                self._loadable_target_origin,
+                entry_point=self._entry_point,
+                container_image=self._container_image,
+                container_context=self._container_context,
+                defs_state_info=self._defs_state_info,
+                code_location_name=self._location_name,
+            )
 
     server.DagsterApiServer = Server  # type: ignore[misc]
     grpc_command(list(arguments), prog_name=program)

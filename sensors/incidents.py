@@ -35,6 +35,7 @@ class IncidentKind(StrEnum):
     RUNS_FAIL = "runs_fail"
     OVER_BUDGET = "over_budget"
     OTHER_DEPLOYMENT = "other_deployment"
+    NEW_TOPICS = "new_topics"
 
 
 @dataclass(frozen=True, slots=True)

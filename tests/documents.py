@@ -22,6 +22,7 @@ attributes:
 """A stream whose document can get more fields at its end."""
 SHORTEST = {"topic": "orders", "table": "bronze/orders", "schema": "id bigint", "date": "current_date()"}
 OF_REGISTRY = "format: {avro: {registry: main}}"
+TOPIC_TABLES = "type: kdi_assets.components.TopicTables"
 SERVED = """type: kdi_assets.components.ServedTable
 attributes: {table: made/elsewhere, keys: [id], into: {duckdb: {file: x.duckdb, table: elsewhere_now}}}
 """

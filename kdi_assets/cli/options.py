@@ -75,10 +75,10 @@ LocalPort = Annotated[
 ]
 
 
-def refuse_no_or_both(names: Sequence[str] | None, *, all_: bool) -> None:
+def refuse_no_or_both(names: Sequence[str] | None, *, all_: bool, what: str = "tables") -> None:
     """Refuse a command with neither names nor ``--all``, or with both."""
     if bool(names) == all_:
-        raise typer.BadParameter("name tables, or give --all" if not all_ else "give --all, or names, not both")
+        raise typer.BadParameter(f"name {what}, or give --all" if not all_ else "give --all, or names, not both")
 
 
 def selected_streams(names: Sequence[str], defs: Path | None) -> list[Stream]:

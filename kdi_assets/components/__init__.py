@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         SchemaRegistry,
         ServedTable,
         TopicTable,
+        TopicTables,
     )
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "SchemaRegistry",
     "ServedTable",
     "TopicTable",
+    "TopicTables",
 ]
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import dagster as dg
 
 import kdi_assets.components
-from kdi_assets.documents.loading.validation import json_schema
 
 
 class DocumentScaffolder(dg.Scaffolder):
@@ -16,14 +15,18 @@ class DocumentScaffolder(dg.Scaffolder):
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write ``defs.yaml``."""
         component = getattr(kdi_assets.components, request.type_name.rpartition(".")[2])
-        schema = json_schema(component.describes)
+        schema = component.document_schema()
         properties = schema["properties"]
         folder = request.target_path.parent if request.append else request.target_path
-        # A format can stand in for `schema`, so it is not among the required fields; most streams write it.
-        fields = [name for name in properties if name in (*schema["required"], "schema")]
+        # A format can stand in for `schema`, so it is not among the required fields; most streams write it. Each topic
+        # of many may have a `date` of its own.
+        most_write = ("schema", "date") if "topics" in properties else ("schema",)
+        fields = [name for name in properties if name in (*schema["required"], *most_write)]
         examples = {name: properties[name]["examples"][0] for name in fields}
         for name in {"topic", "stream_name"} & examples.keys():
             examples[name] = folder.name
-        if "table" in examples and "into" not in examples:  # a served table follows one that exists
+        if "topics" in examples:
+            examples["name"] = folder.name
+        elif "table" in examples and "into" not in examples:  # a served table follows one that exists
             examples["table"] = f"{examples['table'].rpartition('/')[0]}/{folder.name}"
         dg.scaffold_component(request, examples)

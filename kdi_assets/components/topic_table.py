@@ -15,6 +15,7 @@ from kdi_assets.documents.loading.errors import DocumentMistake, Mistakes
 from kdi_assets.documents.loading.folder import display_path
 from kdi_assets.documents.loading.loader import LoadedFolder, cached_streams
 from kdi_assets.documents.loading.served_documents import written_name
+from kdi_assets.documents.loading.topic_tables import topic_tables_schema
 from kdi_assets.documents.loading.validation import json_schema
 from kdi_assets.documents.loading.yaml_documents import sorted_mistakes
 from kdi_assets.documents.model.connections.connections import Cluster, Registry
@@ -23,6 +24,7 @@ from kdi_assets.documents.model.kinesis_stream import KinesisStream
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.served_table import ServedTableSpec
 from kdi_assets.documents.model.stream import Stream
+from kdi_assets.documents.model.topic_tables import TopicTablesSpec
 from kdi_assets.settings import Settings
 
 
@@ -40,14 +42,19 @@ class _DocumentComponent(dg.Component, dg.Resolvable):
 
     @classmethod
     def model(cls) -> type[BaseModel]:
-        describes = cls.describes
+        described = cls.document_schema()
 
         class Attributes(RootModel[dict[str, Any]]):
             @classmethod
             def model_json_schema(cls, *_: object, **__: object) -> dict[str, Any]:
-                return json_schema(describes)
+                return described
 
         return Attributes
+
+    @classmethod
+    def document_schema(cls) -> dict[str, Any]:
+        """The JSON Schema of the attributes."""
+        return json_schema(cls.describes)
 
     @classmethod
     def resolve_from_model(cls, context: dg.ResolutionContext, model: BaseModel) -> Self:
@@ -79,9 +86,30 @@ class TopicTable(_DocumentComponent):
         stream = loaded.streams.get(str(self.attributes.get("table")))
         if stream is None:
             raise _not_described(loaded, context)
-        # The streams of a route group need each other.
-        group = [s for s in loaded.streams.values() if stream.route_group and s.route_group == stream.route_group]
-        return stream_definitions(stream, group=group)
+        return _stream_definitions(stream, loaded)
+
+
+def _stream_definitions(stream: Stream, loaded: LoadedFolder) -> dg.Definitions:
+    # The streams of a route group need each other.
+    group = [s for s in loaded.streams.values() if stream.route_group and s.route_group == stream.route_group]
+    return stream_definitions(stream, group=group)
+
+
+class TopicTables(_DocumentComponent):
+    """Many Kafka topics, each drained into a Delta table of its own: for each the assets of a TopicTable."""
+
+    describes = TopicTablesSpec
+
+    @classmethod
+    def document_schema(cls) -> dict[str, Any]:
+        return topic_tables_schema()
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        loaded = _loaded(context)
+        name = str(self.attributes.get("name"))
+        if name not in loaded.topic_tables:
+            raise _not_described(loaded, context)
+        return dg.Definitions.merge(*(_stream_definitions(stream, loaded) for stream in loaded.streams_of(name)))
 
 
 class KinesisConnection(_DocumentComponent):

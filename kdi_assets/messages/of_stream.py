@@ -58,3 +58,15 @@ def _kinesis(connection: KinesisRegion, fan_out: FanOut | None = None, table: st
     from kdi_assets.messages.kinesis.source import KinesisSource
 
     return KinesisSource(connection, fan_out, table)
+
+
+def topics_of(cluster: Cluster) -> tuple[str, ...]:
+    """The names of all topics that a cluster of Kafka shows us, without Kafka's own.
+
+    Raises:
+        BrokerUnreachable: No broker answered.
+        AccessRefused: The brokers refuse our credentials.
+    """
+    from kdi_assets.messages.kafka import topic
+
+    return topic.topics_of(cluster)

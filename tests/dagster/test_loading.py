@@ -18,13 +18,14 @@ from kdi_assets.components import (
     SchemaRegistry,
     ServedTable,
     TopicTable,
+    TopicTables,
 )
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.definitions import component_definitions, defs
 from kdi_assets.documents.loading.errors import Mistakes
 from kdi_assets.documents.loading.loader import load_streams
 from kdi_assets.resources.spark import SparkResource
-from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, stream, written
+from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, TOPIC_TABLES, stream, written
 
 CHECKOUT = Path(__file__).parent.parent.parent
 AWKWARD = """
@@ -175,6 +176,31 @@ def test_a_document_directly_in_the_folder_is_loaded_under_each_name_that_dagste
     assert list(load_streams(tmp_path)) == ["x"]
 
 
+def test_each_topic_of_a_document_of_many_has_the_assets_of_a_stream(tmp_path: Path) -> None:
+    shared = "table: 'many/{1}', schema: id bigint, date: current_date(), owners: ['team:shop']"
+    many = f"{TOPIC_TABLES}\nattributes: {{name: shop, topics: {{pattern: 's-(.*)'}}, {shared}}}\n"
+    folder = written(tmp_path, kafka=CLUSTER, shop=many, none=many.replace("name: shop", "name: none"))
+    (folder / "shop" / "shop.topics").write_text("s-a\ns-b\n", encoding="utf-8")
+
+    found = specs(folder)
+
+    tables = {key for key in found if not key.startswith("kafka/")}
+    assert tables == {"many/a", "many/a_dead_letters", "many/b", "many/b_dead_letters"}
+    assert [dep.asset_key.to_user_string() for dep in found["many/b"].deps] == ["kafka/main/s-b"]
+    assert list(found["many/a"].owners) == ["team:shop"]
+    (reference,) = found["many/b"].metadata["dagster/code_references"].code_references
+    assert reference.file_path == str(folder / "shop" / "defs.yaml")
+
+
+def test_dagster_reads_past_the_defaults_of_a_folder_and_the_asset_has_them(tmp_path: Path) -> None:
+    folder = written(tmp_path, kafka=CLUSTER, shop__x=stream("x"), y=stream("y"))
+    (folder / "shop" / "defaults.yaml").write_text("owners: [team:shop]\n", encoding="utf-8")
+
+    found = specs(folder)
+
+    assert (list(found["x"].owners), list(found["y"].owners)) == (["team:shop"], [])
+
+
 def test_two_folders_can_be_loaded_in_one_process(tmp_path: Path) -> None:
     one = written(tmp_path / "one", main=CLUSTER, a=stream("a"))
     two = written(tmp_path / "two", main=CLUSTER.replace("localhost", "elsewhere"), a=stream("b"))
@@ -186,7 +212,7 @@ def test_two_folders_can_be_loaded_in_one_process(tmp_path: Path) -> None:
 def test_dagster_finds_all_components_with_every_field_described() -> None:
     found = {key.name: obj for key, obj in discover_package_objects(["kdi_assets.components"]).items()}
 
-    tables = (TopicTable, KinesisTable, RefinedTable, ServedTable)
+    tables = (TopicTable, TopicTables, KinesisTable, RefinedTable, ServedTable)
     components = (*tables, KafkaCluster, KinesisConnection, SchemaRegistry)
     assert found == {component.__name__: component for component in components}
     for component in components:

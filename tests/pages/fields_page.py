@@ -16,13 +16,14 @@ from kdi_assets.components.topic_table import (
     SchemaRegistry,
     ServedTable,
     TopicTable,
+    TopicTables,
 )
 from kdi_assets.documents.model.variables import AS_TEXT, MARK
 
 DOCS = Path(__file__).parents[2] / "docs"
 BEGIN, END = "<!-- all fields: written by `make fields` -->", "<!-- by hand -->"
 COMPONENTS: dict[str, tuple[type[Any], ...]] = {
-    "documents.md": (TopicTable, KinesisTable, KafkaCluster, SchemaRegistry, KinesisConnection),
+    "documents.md": (TopicTable, TopicTables, KinesisTable, KafkaCluster, SchemaRegistry, KinesisConnection),
     "follower-documents.md": (RefinedTable, ServedTable),
 }
 """Components by page; the second page links to the objects of the first."""
@@ -55,6 +56,10 @@ MORE = {
     "TopicTable.route": "routes.md",
     "TopicTable.announce": "files.md#announce",
     "TopicTable.format": "formats.md",
+    "TopicTables.topics": "many-topics.md#a-list-or-a-pattern",
+    "TopicTables.table": "many-topics.md#names-of-tables",
+    "TopicTables.new_topics": "many-topics.md#new-topics",
+    "TopicTables.exceptions": "many-topics.md#exceptions",
     "KinesisTable.start": "kinesis.md#taking-over-from-another-reader",
     "KinesisTable.coordinates": "kinesis.md#columns",
     "KinesisTable.consumer": "kinesis.md#enhanced-fan-out",
@@ -126,7 +131,7 @@ class Tables:
         name, schema = component.__name__, schema_of(component)
         yield f"## `kdi_assets.components.{name}`\n\n{schema['description']}\n\n"
         fields = schema["properties"]
-        if component is KinesisTable:
+        if component in (TopicTables, KinesisTable):
             topic = schema_of(TopicTable)["properties"]
             same = [f for f in fields if f in topic and _meaning(fields[f]) == _meaning(topic[f])]
             absent = [f for f in topic if f not in fields]

@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 import typer
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 from typer.testing import CliRunner, Result
 
 from kdi_assets.cli.documents.check import check
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.streams.rules import shared_analysis
+from kdi_assets.streams.rules.shape import analyse
+from tests.documents import TOPIC_TABLES
 from tests.formats.fake_registry import RunningRegistry
 
 STREAMS = """type: kdi_assets.components.KafkaCluster
@@ -56,6 +62,32 @@ def test_the_packages_own_documents_mean_something_to_spark() -> None:
     result = CliRunner().invoke(app, [])
 
     assert (result.exit_code, result.stdout) == (0, "streams: 1, refined tables: 2, served tables: 1, mistakes: 0\n")
+
+
+def test_the_tables_of_many_topics_are_analysed_once_and_a_mistake_that_they_share_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = "table: 'many/{topic}', schema: 'id bigint, at string', date: to_date(att)"
+    exceptions = "exceptions: {t0: {date: to_date(at)}, t1: {schema: 'id bigint, att string'}}"
+    topics = ", ".join(f"t{number}" for number in range(40))
+    many = f"{TOPIC_TABLES}\nattributes: {{name: many, topics: [{topics}], {shared}, {exceptions}}}\n"
+    analysed: list[str] = []
+
+    def counting(stream: Stream, spark: SparkSession) -> StructType:
+        analysed.append(stream.topic)
+        return analyse(stream, spark)
+
+    monkeypatch.setattr(shared_analysis, "analyse", counting)
+
+    result = checked(tmp_path, STREAMS.partition("---")[0] + "---\n" + many)
+
+    assert result.exit_code == 1
+    (mistake, summary) = result.stdout.splitlines()
+    assert "defs.yaml:5 date: " in mistake and "`att`" in mistake
+    assert "(topics t2, t3, t4 and 35 more); Spark SQL over the fields of `schema`" in mistake
+    assert summary == "streams: 40, mistakes: 1"
+    # t2 twice: with its date, and for the mistakes that the other fields may have besides
+    assert analysed == ["t0", "t1", "t2", "t2"]
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import dagster
 import pytest
 
+from kdi_assets.resources import reload
 from kdi_assets.resources.dagster_internals import MODULES_OF_RUNS, serve_grpc
 
 ADAPTER = "resources/dagster_internals.py"
@@ -22,6 +24,16 @@ USED: Mapping[str, Sequence[str]] = {
         "dagster._cli.api.grpc_command",
         "dagster._grpc.server.DagsterApiServer",
         "dagster._grpc.server.DagsterApiServer._mp_ctx",
+        "dagster._grpc.server.DagsterApiServer._loadable_target_origin",
+        "dagster._grpc.server.DagsterApiServer._entry_point",
+        "dagster._grpc.server.DagsterApiServer._container_image",
+        "dagster._grpc.server.DagsterApiServer._container_context",
+        "dagster._grpc.server.DagsterApiServer._defs_state_info",
+        "dagster._grpc.server.DagsterApiServer._loaded_repositories",
+        "dagster._grpc.server.DagsterApiServer._reload_lock",
+        "dagster._grpc.server.DagsterApiServer._serializable_load_error",
+        "dagster._grpc.server.DagsterApiServer._server_id",
+        "dagster._grpc.server.LoadedRepositories",
     ],
     "code_server_of": [f"{_LAUNCHER}.DefaultRunLauncher._get_grpc_client_for_termination"],
     "runs_of": [
@@ -66,9 +78,45 @@ def test_the_server_that_is_served_makes_its_runs_from_the_context_given(monkeyp
     monkeypatch.setattr(server.DagsterApiServer, "__init__", lambda self: None)
     monkeypatch.setattr("dagster._cli.api.grpc_command", lambda *_, **__: made.append(server.DagsterApiServer()))
 
-    serve_grpc([], program="test", processes=lambda: context)
+    serve_grpc([], program="test", processes=lambda: context, forget=lambda: None)
 
     assert [served._mp_ctx for served in made] == [context]
+
+
+def test_a_reload_forgets_what_was_read_swaps_the_definitions_and_shows_itself_by_a_new_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server, said = import_module("dagster._grpc.server"), []
+    loads: Iterator[object] = iter(["second", dagster.DagsterInvariantViolationError("tabel: no such field")])
+
+    def load(*_: object, **__: object) -> object:
+        said.append("load")
+        if isinstance(loaded := next(loads), Exception):
+            raise loaded
+        return loaded
+
+    def start(self: Any, **_: object) -> None:
+        self.__dict__ |= {"_reload_lock": Lock(), "_loaded_repositories": "first", "_server_id": "1"}
+        self.__dict__ |= dict.fromkeys(("_loadable_target_origin", "_entry_point", "_container_image"))
+        self.__dict__ |= dict.fromkeys(("_container_context", "_defs_state_info"))
+
+    made: list[Any] = []
+    monkeypatch.setattr(server, "DagsterApiServer", server.DagsterApiServer)
+    monkeypatch.setattr(server.DagsterApiServer, "__init__", start)
+    monkeypatch.setattr(server, "LoadedRepositories", load)
+    monkeypatch.setattr(reload, "_RELOADS", [])
+    monkeypatch.setattr("dagster._cli.api.grpc_command", lambda *_, **__: made.append(server.DagsterApiServer()))
+    assert reload.reload_location() is False
+
+    serve_grpc([], program="test", processes=lambda: get_context("spawn"), forget=lambda: said.append("forget"))
+
+    assert reload.reload_location() is True
+    assert (said, made[0]._loaded_repositories) == (["forget", "load"], "second")
+    after = made[0]._server_id
+    assert after != "1"
+    with pytest.raises(reload.ReloadFailed, match="tabel: no such field"):
+        reload.reload_location()
+    assert (made[0]._loaded_repositories, made[0]._server_id) == ("second", after)
 
 
 @pytest.mark.parametrize(

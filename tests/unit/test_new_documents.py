@@ -42,6 +42,7 @@ def test_a_new_stream_and_its_cluster_are_documents_without_a_mistake(tmp_path: 
     ("component", "others"),
     [
         ("SchemaRegistry", {}),
+        ("TopicTables", {"KafkaCluster": "kafka"}),
         ("KinesisTable", {"KinesisConnection": "kinesis"}),
         ("RefinedTable", {"KafkaCluster": "kafka", "TopicTable": "web_requests"}),
         ("ServedTable", {}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from kdi_assets.cli.documents.accept import AcceptedTopics
     from kdi_assets.documents.loading.errors import DocumentMistake
     from kdi_assets.documents.loading.loader import LoadedFolder
     from kdi_assets.documents.loading.yaml_documents import YamlDocument
     from kdi_assets.documents.model.stream import Stream
     from kdi_assets.messages.formats.errors import SubjectVersionUnknown
     from kdi_assets.streams.rules.errors import ShapeMistake
+    from kdi_assets.streams.rules.shared_analysis import SharedAnalysis
 
 EXPECTED = {
     "schema": "Spark DDL, e.g. id bigint, at timestamp",
@@ -45,7 +47,10 @@ EXPECTED_OTHERWISE = "Spark SQL over the fields of `schema` and the struct {stru
 PLAIN_DATE = "current_date()"
 
 
-def check(defs: Defs = None, as_json: AsJson = False) -> None:
+AcceptOption = Annotated[bool, typer.Option("--accept", help="First take new topics of patterns into their files.")]
+
+
+def check(defs: Defs = None, accept: AcceptOption = False, as_json: AsJson = False) -> None:
     """Check every document: fields, clusters and tables; with Spark also schemas, expressions and SQL.
 
     The SQL of a refined table is checked over its upstream tables, or over the
@@ -54,24 +59,37 @@ def check(defs: Defs = None, as_json: AsJson = False) -> None:
     A table that exists is compared with its document. Prints every mistake with
     file, line, field, and what the field takes.
 
-    Exit codes: 0 no mistakes; 1 mistakes; 75 no mistakes, but a registry or
-    the lake did not answer, and a retry helps.
+    No broker is asked, except with --accept: topics that match the pattern of
+    a document of many topics, and have no table yet, are added to its file.
+    A topic that is gone is shown, and its line stays.
+
+    Exit codes: 0 no mistakes; 1 mistakes; 75 no mistakes, but a registry, the
+    lake, or with --accept a broker did not answer, and a retry helps.
     """
+    from kdi_assets.cli.documents.accept import AcceptedTopics, accept_topics
     from kdi_assets.documents.loading.loader import defs_folder, read_streams
     from kdi_assets.documents.loading.yaml_documents import sorted_mistakes
 
-    loaded = read_streams(defs or defs_folder())
+    folder = defs or defs_folder()
+    loaded = read_streams(folder)
+    accepted = accept_topics(folder, loaded) if accept else AcceptedTopics()
+    if accepted.changed_files:
+        loaded = read_streams(folder)
+    mistakes = sorted_mistakes([*loaded.mistakes, *accepted.mistakes])
     if not as_json:
-        _print_mistakes(sorted_mistakes(loaded.mistakes))  # before Spark starts: it may not start
+        accepted.print()
+        _print_mistakes(mistakes)  # before Spark starts: it may not start
     found = check_with_spark(loaded) if loaded.streams or loaded.refined else SparkFindings()
+    of_spark = sorted_mistakes(found.mistakes)
     if as_json:
-        _print_json(loaded, sorted_mistakes([*loaded.mistakes, *found.mistakes]), found)
+        _print_json(loaded, sorted_mistakes([*mistakes, *of_spark]), found, accepted)
     else:
-        _print_mistakes(sorted_mistakes(found.mistakes))
-        _print_summary(loaded, mistakes=len(loaded.mistakes) + len(found.mistakes), unchecked=len(found.unchecked))
-    for refusal in found.refusals.values():
+        _print_mistakes(of_spark)
+        _print_summary(loaded, mistakes=len(mistakes) + len(of_spark), unchecked=len(found.unchecked))
+    refusals = [*found.refusals.values(), *accepted.refusals]
+    for refusal in refusals:
         print_refusal(refusal)
-    if code := EXIT_DECIDE if loaded.mistakes or found.mistakes else exit_code(found.refusals.values()):
+    if code := EXIT_DECIDE if mistakes or of_spark or accepted.unwritable else exit_code(refusals):
         raise typer.Exit(code)
 
 
@@ -83,16 +101,20 @@ def check_with_spark(loaded: LoadedFolder) -> SparkFindings:
     Raises:
         JavaMissing, JarMissing, DriverGone: Spark cannot be used.
     """
-    findings = SparkFindings()
+    from kdi_assets.streams.rules.shared_analysis import SharedAnalysis
+
+    findings, analysed = SparkFindings(), SharedAnalysis()
     with lazy_session("check") as session:
         for name, stream in loaded.streams.items():
-            _check_stream(stream, loaded.documents[name], session(), findings)
+            _check_stream(stream, loaded.documents[name], session(), findings, analysed)
         if loaded.refined:
             check_refined(loaded, session(), findings)
     return findings
 
 
-def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession, findings: SparkFindings) -> None:
+def _check_stream(
+    stream: Stream, document: YamlDocument, session: SparkSession, findings: SparkFindings, analysed: SharedAnalysis
+) -> None:
     from kdi_assets.messages.formats.errors import SubjectVersionUnknown
     from kdi_assets.streams.rules.errors import ShapeMistake
 
@@ -104,14 +126,14 @@ def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession,
         stream = replace(stream, route=replace(stream.route, others={}))
     known = len(findings.mistakes)
     try:
-        for wrong in _shape_mistakes(stream, session):
+        for wrong in _shape_mistakes(stream, session, analysed):
             takes = next((t for path, t in EXPECTED.items() if wrong.field.startswith(path)), EXPECTED_OTHERWISE)
             takes = takes.replace("{struct}", stream.source_struct.name)
             if wrong.change != ShapeMistake.change:
                 takes = wrong.change
             findings.mistakes.append(document.mistake(wrong.field, wrong.message.rstrip("; "), takes))
         if len(findings.mistakes) == known:
-            _check_table(stream, document, session, findings)
+            _check_table(stream, document, session, findings, analysed)
     except SubjectVersionUnknown as unknown:
         findings.mistakes.append(_unknown_schema(unknown, document))
     except KdiError as refusal:
@@ -121,7 +143,9 @@ def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession,
         findings.unchecked.append(stream.name)
 
 
-def _check_table(stream: Stream, document: YamlDocument, session: SparkSession, findings: SparkFindings) -> None:
+def _check_table(
+    stream: Stream, document: YamlDocument, session: SparkSession, findings: SparkFindings, analysed: SharedAnalysis
+) -> None:
     """Compare the stream's table with the document, if there is one and the stream is still drained."""
     from kdi_assets.delta.log import TableLog
     from kdi_assets.settings import Settings
@@ -133,7 +157,7 @@ def _check_table(stream: Stream, document: YamlDocument, session: SparkSession, 
     lake = Settings.from_environment().lake
     try:
         if log := TableLog.open(stream.table_uri(lake)):
-            refuse_unsuitable(stream, lake, log, session)
+            refuse_unsuitable(stream, lake, log, session, analysed=analysed)
     except Terminal as refusal:
         happened, _, run = refusal.message_parts()
         findings.mistakes.append(document.mistake("table", happened.rstrip("."), run))
@@ -153,16 +177,15 @@ def _unknown_schema(unknown: SubjectVersionUnknown, document: YamlDocument) -> D
     return document.mistake(f"{format_}.subject", f"{has_no} subject {unknown.subject}", "the subject of the schemas")
 
 
-def _shape_mistakes(stream: Stream, session: SparkSession) -> Iterator[ShapeMistake]:
+def _shape_mistakes(stream: Stream, session: SparkSession, analysed: SharedAnalysis) -> Iterator[ShapeMistake]:
     """All mistakes of a stream: ``analyse`` stops at the first, so its field is removed and the rest analysed."""
     from kdi_assets.streams.rules.errors import ShapeMistake
-    from kdi_assets.streams.rules.shape import analyse
 
     rest: Stream | None = stream
     found: set[str] = set()
     while rest is not None:
         try:
-            analyse(rest, session)
+            analysed(rest, session)
             return
         except ShapeMistake as refusal:
             if refusal.field in found:
@@ -198,7 +221,10 @@ def _print_mistakes(mistakes: Iterable[DocumentMistake]) -> None:
 
 
 def _print_summary(loaded: LoadedFolder, *, mistakes: int, unchecked: int) -> None:
-    if not (loaded.streams or loaded.refined or loaded.served or mistakes):
+    for name, document in loaded.topic_tables.items():
+        if not document.topics:
+            typer.echo(f"{name}: no topic has a table yet. Run: kdi check --accept")
+    if not (loaded.streams or loaded.refined or loaded.served or loaded.topic_tables or mistakes):
         typer.echo(NO_DOCUMENTS)
         return
     skipped = f", not checked, a registry or the lake did not answer: {unchecked}" if unchecked else ""
@@ -207,7 +233,12 @@ def _print_summary(loaded: LoadedFolder, *, mistakes: int, unchecked: int) -> No
     typer.echo(f"streams: {len(loaded.streams)}{refined}{served}, mistakes: {mistakes}{skipped}")
 
 
-def _print_json(loaded: LoadedFolder, mistakes: Iterable[DocumentMistake], found: SparkFindings) -> None:
+def _print_json(
+    loaded: LoadedFolder,
+    mistakes: Iterable[DocumentMistake],
+    found: SparkFindings,
+    accepted: AcceptedTopics,
+) -> None:
     from dataclasses import asdict
 
     streams = [{"stream": name, "file": d.file, "line": d.line} for name, d in sorted(loaded.documents.items())]
@@ -218,7 +249,9 @@ def _print_json(loaded: LoadedFolder, mistakes: Iterable[DocumentMistake], found
             "streams": streams,
             "refined_tables": refined,
             "served_tables": [{"table": name} for name in loaded.served],
-            "mistakes": [asdict(mistake) for mistake in mistakes],
+            # `topics` only of a document of many topics.
+            "mistakes": [{k: v for k, v in asdict(m).items() if k != "topics" or v} for m in mistakes],
             **skipped,
+            **accepted.fields(),
         }
     )

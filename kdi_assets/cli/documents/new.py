@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs
+from kdi_assets.cli.documents.new_all import new_for_all
+from kdi_assets.cli.options import AsJson, Defs, refuse_no_or_both
 from kdi_assets.cli.output import print_progress, print_result, refusal_in_json
 from kdi_assets.settings import Settings
 
@@ -31,10 +32,13 @@ RegistryOption = Annotated[
 
 
 def new(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The Kafka topic.")],
+    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="The Kafka topic.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All topics of the cluster that no document drains.")] = False,
     cluster: ClusterOption = None,
     registry: RegistryOption = None,
-    table: Annotated[str | None, typer.Option(help="Path of the table; default: bronze/TOPIC.")] = None,
+    table: Annotated[
+        str | None, typer.Option(help="Path of the table; default: bronze/TOPIC, or bronze/{topic}.")
+    ] = None,
     messages: Annotated[int, typer.Option(min=1, max=20_000, help="Number of messages to sample.")] = 2000,
     stdout: Annotated[bool, typer.Option("--stdout", help="Print the document, write no file.")] = False,
     defs: Defs = None,
@@ -46,12 +50,17 @@ def new(
     consumer group. Writes the document to a new folder in the folder of the
     documents; never overwrites one. The document holds no values of messages.
 
+    With --all it is a file for all topics of the cluster that no document drains
+    yet, as documents of many topics: what most of them have is shared, and the
+    others have exceptions. Topics without messages are left out.
+
     Exit codes: 0 written, or printed; 1 someone must decide; 2 usage; 75 a retry helps.
     """
     from kdi_assets.documents.loading.loader import defs_folder, read_streams
     from kdi_assets.tools.scaffold.document import document, document_file, write_document
 
-    table = table or f"bronze/{re.sub(r'^[^A-Za-z0-9]+', '', topic) or 'topic'}"
+    refuse_no_or_both([topic] if topic else [], all_=all_, what="a topic")
+    table = table or f"bronze/{_of_topic(topic)}"
     with refusal_in_json(stream=table, as_json=as_json):
         folder, now = defs or defs_folder(), datetime.now(UTC)
         loaded = read_streams(folder)  # mistakes in other documents do not prevent a new one
@@ -63,6 +72,11 @@ def new(
         if source is None:
             known = ", ".join(sorted(loaded.clusters)) or "no document describes one; KDI_KAFKA=host:9092 does"
             raise typer.BadParameter(f"which cluster? {known}", param_hint="--cluster")
+        if topic is None:
+            sampled = partial(_propose, cluster=source, registry=schemas, count=messages, now=now)
+            found = new_for_all(folder, loaded, source, propose=sampled, table=table, now=now, write=not stdout)
+            print_result(found.said(), found.fields(), as_json=as_json)
+            return
         file = None if stdout else document_file(folder, table, topic=topic)
         proposal = _propose(topic, source, schemas, count=messages, now=now)
         text = document(proposal, table=table, cluster=source.name, now=now)
@@ -70,6 +84,11 @@ def new(
             write_document(folder, file, text, topic=topic)
     said = _written(proposal, table, file) if file else text.removesuffix("\n")
     print_result(said, _fields(proposal, table, source.name, file, text), as_json=as_json)
+
+
+def _of_topic(topic: str | None) -> str:
+    """The last part of the path of a topic's table."""
+    return "{topic}" if topic is None else re.sub(r"^[^A-Za-z0-9]+", "", topic) or "topic"
 
 
 def _propose(topic: str, cluster: Cluster, registry: Registry | None, *, count: int, now: datetime) -> Proposal:

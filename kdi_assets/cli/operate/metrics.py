@@ -51,11 +51,14 @@ def serve(
     from prometheus_client import CollectorRegistry, start_http_server
 
     from kdi_assets.documents.loading.loader import load_folder
+    from kdi_assets.operate.monitoring.metrics.new_topics import new_topics_collector
 
     endpoint, documents = _host_and_port(statsd) if statsd else None, load_folder(defs)
     collector = _collector_of(documents, Settings.from_environment())
     registry = CollectorRegistry()
     registry.register(collector)
+    if any(document.pins for document in documents.topic_tables.values()):
+        registry.register(new_topics_collector(documents))
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as refused:

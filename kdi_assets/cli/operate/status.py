@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, NamesOfAllKinds, selected_of_all_kinds
+from kdi_assets.cli.options import AsJson, Defs, NamesOfAllKinds, of_all_kinds
 from kdi_assets.cli.output import EXIT_RETRY, NO_DOCUMENTS, print_json, short_duration, table_text, utc_text
 from kdi_assets.cli.place import print_place
 from kdi_assets.documents.model.stream import Cluster, Stream
@@ -23,6 +23,7 @@ from kdi_assets.operate.monitoring.table_facts import TableFacts
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
+    from kdi_assets.documents.loading.loader import LoadedFolder
     from kdi_assets.operate.monitoring.follower_rows import FollowedTable, FollowerRow
 
     _ReadRows = Callable[[], tuple[list[StreamRow], list[FollowerRow]]]
@@ -57,6 +58,9 @@ WAITS is the age of the oldest of them, and VERSION the one that the table,
 the database or the topic has. NEXT is the command that brings it up to
 date; the sensor `follow` does it without you.
 
+Topics that match the pattern of a document and have no table yet are
+named after the tables.
+
 --json has raw numbers with units in the keys, and every topic partition;
 null is unknown or infinite. With --watch, every repetition prints its
 objects.
@@ -73,17 +77,24 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Print the rows of all tables, and once more every ``WATCH_SECONDS`` with ``--watch``; the help is ``HELP``."""
-    selected = selected_of_all_kinds(tables or (), defs)
+    from kdi_assets.documents.loading.loader import load_folder
+
+    loaded = load_folder(defs)
+    selected = of_all_kinds(loaded, tables or ())
     if not as_json:
         print_place(defs, selected)
     read = _reader(selected, Settings.from_environment())
     began, streams = time.monotonic(), _print_rows(*read(), as_json=as_json)
+    if not as_json and not tables:
+        _print_new_topics(loaded)
     while watch:
         time.sleep(max(0.0, began + WATCH_SECONDS - time.monotonic()))
         began, rows = time.monotonic(), read()
         if sys.stdout.isatty():
             typer.echo(CLEAR, nl=False)
         streams = _print_rows(*rows, as_json=as_json)
+        if not as_json and not tables:
+            _print_new_topics(loaded)
     if streams and all(isinstance(one.refusal, Transient) for one in streams):
         raise typer.Exit(EXIT_RETRY)
 
@@ -111,6 +122,16 @@ def _print_rows(streams: list[StreamRow], followers: list[FollowerRow], *, as_js
     else:
         typer.echo(text(streams, followers, datetime.now(UTC)))
     return streams
+
+
+def _print_new_topics(loaded: LoadedFolder) -> None:
+    """The topics that match a pattern and have no table, with one request to each cluster that has one."""
+    from kdi_assets.operate.monitoring.new_topics import read_new_topics
+
+    for line in (
+        line for one in read_new_topics(loaded.topic_tables.values(), loaded.clusters) for line in one.texts()
+    ):
+        typer.echo(line)
 
 
 def text(streams: Sequence[StreamRow], followers: Sequence[FollowerRow], now: datetime) -> str:

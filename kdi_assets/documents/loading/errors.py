@@ -6,6 +6,8 @@ from difflib import get_close_matches
 
 from kdi_assets.errors import AGAIN, Terminal
 
+NAMED_TOPICS = 3
+"""So many topics are named in the text of a mistake that the tables of many have."""
 NOTHING_STARTED = "nothing was started; no topic and no table was touched."
 
 
@@ -18,6 +20,7 @@ class DocumentMistake(Terminal):
         field: Dotted path as written in the document, e.g. ``date_window.ahead``.
         message: What is wrong.
         right: What to write instead.
+        topics: Of a document of many topics: those whose tables have the mistake.
     """
 
     file: str
@@ -25,10 +28,14 @@ class DocumentMistake(Terminal):
     field: str
     message: str
     right: str
+    topics: tuple[str, ...] = ()
 
     def text(self) -> str:
         """The mistake in one line."""
-        return f"{self.file}:{self.line} {self.field}: {self.message}; {self.right}"
+        more = len(self.topics) - NAMED_TOPICS
+        named = ", ".join(self.topics[:NAMED_TOPICS]) + (f" and {more:,} more" if more > 0 else "")
+        of = f" (topic{'s' if len(self.topics) > 1 else ''} {named})" if self.topics else ""
+        return f"{self.file}:{self.line} {self.field}: {self.message}{of}; {self.right}"
 
     def message_parts(self) -> tuple[str, str, str]:
         return self.text(), NOTHING_STARTED, "kdi check"

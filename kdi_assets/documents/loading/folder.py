@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kdi_assets.documents.loading.errors import DefsFolderMissing, DocumentMistake
-from kdi_assets.documents.loading.yaml_documents import Documents, file_mistake, parse
+from kdi_assets.documents.loading.folder_defaults import FILE as DEFAULTS
+from kdi_assets.documents.loading.folder_defaults import FolderDefaults, wrong_defaults
+from kdi_assets.documents.loading.yaml_documents import Documents, file_mistake, parse, parse_fields
 
 DOCUMENT_NAMES = ("defs.yaml", "defs.yml", "component.yaml")
 """Dagster loads the first of these that a folder holds, and then nothing below the folder."""
@@ -23,7 +25,7 @@ def read_folder(folder: Path) -> Documents:
     if not folder.is_dir():
         raise DefsFolderMissing(folder=str(folder))
     found = Documents()
-    _read_below(folder, found)
+    _read_below(folder, found, FolderDefaults())
     return found
 
 
@@ -32,36 +34,51 @@ def document_in(folder: Path) -> Path | None:
     return next((folder / name for name in DOCUMENT_NAMES if (folder / name).is_file()), None)
 
 
-def _read_below(folder: Path, found: Documents) -> None:
-    document = document_in(folder)
-    types = _read_file(document, found) if document else {FOLDER_TYPE}
+def _read_below(folder: Path, found: Documents, above: FolderDefaults) -> None:
+    document, defaults = document_in(folder), _read_defaults(folder, found, above)
+    types = _read_file(document, found, defaults) if document else {FOLDER_TYPE}
     only_ours = all(type_ == FOLDER_TYPE or type_.startswith("kdi_assets.") for type_ in types)
     for path in _visible(folder):
         if path.is_dir() and FOLDER_TYPE in types:
-            _read_below(path, found)
+            _read_below(path, found, defaults)
         elif not only_ours:
             continue  # another component may read YAML files of its own beside and below its document
         elif path.is_dir():
             found.mistakes += [_below_document(file, document) for file in _yaml_files(path)]
-        elif _is_yaml(path) and path != document:
+        elif _is_yaml(path) and path != document and path.name != DEFAULTS:
             found.mistakes.append(_wrong_name(path))
 
 
-def _read_file(path: Path, found: Documents) -> set[str]:
+def _read_file(path: Path, found: Documents, defaults: FolderDefaults) -> set[str]:
     """Read one file; return the types of its documents."""
-    try:
-        parsed = parse(path.read_text(encoding="utf-8"), display_path(path))
-    except UnicodeDecodeError as error:
-        mistake = file_mistake(display_path(path), 1, "document", f"is not UTF-8: {error}", "save it as UTF-8")
-        parsed = Documents(mistakes=[mistake])
-    except OSError as error:
-        mistake = file_mistake(
-            display_path(path), 1, "document", f"cannot be read: {error.strerror}", "make it readable"
-        )
-        parsed = Documents(mistakes=[mistake])
-    found.documents += parsed.documents
+    parsed = _parsed(path, parse)
+    found.documents += [defaults.applied_to(document) for document in parsed.documents]
     found.mistakes += parsed.mistakes
     return {document.type for document in parsed.documents}
+
+
+def _read_defaults(folder: Path, found: Documents, above: FolderDefaults) -> FolderDefaults:
+    """The defaults that hold in a folder: those above, and those of its own file."""
+    path = folder / DEFAULTS
+    if not path.is_file():
+        return above
+    parsed = _parsed(path, parse_fields)
+    found.mistakes += parsed.mistakes
+    for document in parsed.documents:
+        found.mistakes += wrong_defaults(document)
+        above = above.below(document)
+    return above
+
+
+def _parsed(path: Path, read: Callable[[str, str], Documents]) -> Documents:
+    file = display_path(path)
+    try:
+        return read(path.read_text(encoding="utf-8"), file)
+    except UnicodeDecodeError as error:
+        return Documents(mistakes=[file_mistake(file, 1, "document", f"is not UTF-8: {error}", "save it as UTF-8")])
+    except OSError as error:
+        said = f"cannot be read: {error.strerror}"
+        return Documents(mistakes=[file_mistake(file, 1, "document", said, "make it readable")])
 
 
 def _visible(folder: Path) -> list[Path]:

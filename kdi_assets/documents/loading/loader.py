@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -21,6 +21,12 @@ from kdi_assets.documents.loading.format_files import read_format
 from kdi_assets.documents.loading.refined_documents import cycle_mistakes, read_refined_table
 from kdi_assets.documents.loading.route_groups import link_routes, route_groups, route_mistakes
 from kdi_assets.documents.loading.table_paths import BESIDE_REFINED_TABLE, BESIDE_STREAM, TablePaths
+from kdi_assets.documents.loading.topic_tables import (
+    TopicDocument,
+    TopicTablesDocument,
+    expand_documents,
+    without_topics,
+)
 from kdi_assets.documents.loading.validation import read_by_name, validate_document
 from kdi_assets.documents.loading.yaml_documents import Documents, YamlDocument, file_mistake, sorted_mistakes
 from kdi_assets.documents.model.connections.connections import Cluster, Registry
@@ -36,6 +42,7 @@ from kdi_assets.wording import did_you_mean
 AnyTable = TypeVar("AnyTable", Stream, RefinedTableSpec, Stream | RefinedTableSpec)
 
 TOPIC_TABLE = "kdi_assets.components.TopicTable"
+TOPIC_TABLES = "kdi_assets.components.TopicTables"
 KAFKA_CLUSTER = "kdi_assets.components.KafkaCluster"
 SCHEMA_REGISTRY = "kdi_assets.components.SchemaRegistry"
 KINESIS_TABLE = "kdi_assets.components.KinesisTable"
@@ -52,17 +59,24 @@ class LoadedFolder:
     Attributes:
         documents: By the name of the stream.
         refined_documents: By the name of the refined table.
+        topic_tables: The documents of many topics; their streams are among the others.
     """
 
     streams: dict[str, Stream] = field(default_factory=dict)
     refined: dict[str, RefinedTableSpec] = field(default_factory=dict)
     documents: dict[str, YamlDocument] = field(default_factory=dict)
     refined_documents: dict[str, YamlDocument] = field(default_factory=dict)
+    topic_tables: dict[str, TopicTablesDocument] = field(default_factory=dict)
     served: dict[str, ServedTableSpec] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
     connections: dict[str, KinesisRegion] = field(default_factory=dict)
     registries: dict[str, Registry] = field(default_factory=dict)
     mistakes: list[DocumentMistake] = field(default_factory=list)
+
+    def streams_of(self, name: str) -> list[Stream]:
+        """The streams of a document of many topics."""
+        documents = self.documents.items()
+        return [self.streams[s] for s, d in documents if isinstance(d, TopicDocument) and d.of == name]
 
 
 def defs_folder() -> Path:
@@ -149,10 +163,17 @@ def _select(tables: Mapping[str, AnyTable], name: str, what: str) -> AnyTable:
     return candidates[0]
 
 
-def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Documents | None = None) -> LoadedFolder:
+def read_streams(
+    folder: Path,
+    *,
+    main_servers: str | None = None,
+    proposed: Documents | None = None,
+    more_topics: Mapping[str, Collection[str]] | None = None,
+) -> LoadedFolder:
     """Read every document of a folder.
 
     Args:
+        more_topics: By the name of a document with a pattern: topics that are not in its file yet.
         proposed: Documents that the folder does not hold yet; read after the others.
         main_servers: Bootstrap servers of the cluster ``main``; they replace those of its document, if it has one.
             ``KDI_KAFKA`` by default.
@@ -172,6 +193,9 @@ def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Doc
         main = loaded.clusters.get(MAIN, Cluster(MAIN, servers))
         loaded.clusters[MAIN] = replace(main, bootstrap_servers=servers)
     paths = TablePaths()
+    expanded = expand_documents(by_type[TOPIC_TABLES], loaded.mistakes, more_topics or {})
+    loaded.topic_tables = expanded.written
+    by_type[TOPIC_TABLE] += expanded.documents
     _add_streams(by_type, loaded, paths)
     loaded.mistakes += _shared_consumers(loaded)
     _link_routes(by_type[TOPIC_TABLE], loaded)
@@ -192,10 +216,17 @@ def _add_streams(by_type: Mapping[str, Sequence[YamlDocument]], loaded: LoadedFo
     clusters = dict.fromkeys(_names(by_type[KAFKA_CLUSTER])) | loaded.clusters
     connections = dict.fromkeys(_names(by_type[KINESIS_CONNECTION])) | loaded.connections
     registries = dict.fromkeys(_names(by_type[SCHEMA_REGISTRY])) | loaded.registries
+
+    def references(document: YamlDocument) -> References:
+        read = partial(read_format, folder=Path(document.file).parent, registries=registries)
+        return References(clusters, read, connections)
+
     for model, documents in ((Stream, by_type[TOPIC_TABLE]), (KinesisStream, by_type[KINESIS_TABLE])):
         for document in documents:
-            read = partial(read_format, folder=Path(document.file).parent, registries=registries)
-            _add_stream(model, document, loaded, paths, References(clusters, read, connections))
+            _add_stream(model, document, loaded, paths, references(document))
+    for document in without_topics(loaded.topic_tables.values()):
+        found = validate_document(Stream, document, references=references(document))
+        loaded.mistakes += found if isinstance(found, list) else []
 
 
 @lru_cache(maxsize=4)
@@ -204,9 +235,9 @@ def cached_streams(folder: Path, main_servers: str) -> LoadedFolder:
     return read_streams(folder, main_servers=main_servers)
 
 
-def _by_type(documents: Iterable[YamlDocument], mistakes: list[DocumentMistake]) -> Mapping[str, list[YamlDocument]]:
+def _by_type(documents: Iterable[YamlDocument], mistakes: list[DocumentMistake]) -> dict[str, list[YamlDocument]]:
     types = (
-        *(TOPIC_TABLE, KAFKA_CLUSTER, SCHEMA_REGISTRY),
+        *(TOPIC_TABLE, TOPIC_TABLES, KAFKA_CLUSTER, SCHEMA_REGISTRY),
         *(KINESIS_TABLE, KINESIS_CONNECTION),
         *(REFINED_TABLE, SERVED_TABLE),
     )

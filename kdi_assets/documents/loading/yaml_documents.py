@@ -6,7 +6,7 @@ cost `kdi status` half a second; it is some 15 times faster, and reports a key t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -24,8 +24,16 @@ MERGE = "tag:yaml.org,2002:merge"
 
 
 def sorted_mistakes(mistakes: Iterable[DocumentMistake]) -> tuple[DocumentMistake, ...]:
-    """The mistakes by file, line and field."""
-    return tuple(sorted(mistakes, key=lambda mistake: (mistake.file, mistake.line, mistake.field)))
+    """The mistakes by file, line and field; one that the tables of several topics have is one, with all of them."""
+    topics: dict[tuple[str, int, str, str, str], dict[str, None]] = {}
+    for one in mistakes:
+        place = (one.file, one.line, one.field, one.message, one.right)
+        topics.setdefault(place, {}).update(dict.fromkeys(one.topics))
+    merged = [
+        DocumentMistake(file=file, line=line, field=field, message=message, right=right, topics=tuple(of))
+        for (file, line, field, message, right), of in topics.items()
+    ]
+    return tuple(sorted(merged, key=lambda mistake: (mistake.file, mistake.line, mistake.field)))
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,7 @@ class YamlDocument:
         type: The component that it describes.
         attributes: The attributes as written.
         lines: By dotted path from the document's root, the line of each key.
+        inherited: By field, the file of the folder's defaults that it comes from.
     """
 
     file: str
@@ -45,21 +54,29 @@ class YamlDocument:
     type: str
     attributes: YamlValue
     lines: dict[str, int]
+    inherited: Mapping[str, YamlDocument] = field(default_factory=dict)
 
-    def line_of(self, attribute: str) -> int:
-        """The line of an attribute (dotted path), or of its parent if the attribute is missing."""
+    def where(self, attribute: str) -> tuple[str, int]:
+        """File and line of an attribute (dotted path), or of its parent if the attribute is missing."""
+        if defaults := self.inherited.get(attribute.partition(".")[0]):
+            return defaults.where(attribute)
         path = f"attributes.{attribute}"
         while path not in self.lines and "." in path:
             path = path.rpartition(".")[0]
-        return self.lines.get(path, self.line)
+        return self.file, self.lines.get(path, self.line)
+
+    def line_of(self, attribute: str) -> int:
+        """The line of an attribute (dotted path)."""
+        return self.where(attribute)[1]
 
     def place(self, attribute: str) -> str:
         """File and line of an attribute (dotted path) for messages."""
-        return f"{self.file}:{self.line_of(attribute)}"
+        file, line = self.where(attribute)
+        return f"{file}:{line}"
 
     def mistake(self, attribute: str, message: str, right: str) -> DocumentMistake:
         """A mistake in an attribute (dotted path)."""
-        return file_mistake(self.file, self.line_of(attribute), attribute, message, right)
+        return file_mistake(*self.where(attribute), attribute, message, right)
 
 
 @dataclass
@@ -72,10 +89,19 @@ class Documents:
 
 def parse(text: str, file: str) -> Documents:
     """Parse the documents of one file."""
+    return _parsed(text, file, _DocumentReader.read)
+
+
+def parse_fields(text: str, file: str) -> Documents:
+    """Parse a file that has fields alone, without a type: a document whose attributes they are."""
+    return _parsed(text, file, _DocumentReader.read_fields)
+
+
+def _parsed(text: str, file: str, read: Callable[[_DocumentReader, yaml.Node], None]) -> Documents:
     parsed = Documents()
     try:
         for node in yaml.compose_all(text, LOADER):
-            _DocumentReader(file, parsed).read(node)
+            read(_DocumentReader(file, parsed), node)
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         detail, right = (
@@ -126,6 +152,14 @@ class _DocumentReader:
             return
         document = YamlDocument(self._file, line, type_, content.get("attributes"), self._lines)
         self._parsed.documents.append(document)
+
+    def read_fields(self, node: yaml.Node) -> None:
+        line = node.start_mark.line + 1
+        fields = self._value(node, "attributes")
+        if not isinstance(fields, dict) or self._parsed.documents:
+            self._mistake(line, "document", "is not one mapping", "fields alone, e.g. owners: [team:web]")
+            return
+        self._parsed.documents.append(YamlDocument(self._file, line, "", fields, self._lines))
 
     def _mistake(self, line: int, path: str, message: str, right: str) -> None:
         self._parsed.mistakes.append(file_mistake(self._file, line, path.removeprefix("attributes."), message, right))

@@ -136,14 +136,9 @@ def not_blank(right: str) -> AfterValidator:
 
 
 Sql = Annotated[str, not_blank("give it Spark SQL")]
-TopicName = Annotated[
-    str,  # Kafka, "Topic names"
-    matching(
-        r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}",
-        "is not a name that Kafka takes",
-        "letters, digits, '.', '_' and '-', at most 249",
-    ),
-]
+TOPIC_NAME = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}"  # Kafka, "Topic names"
+TOPIC_NAME_IS = "letters, digits, '.', '_' and '-', at most 249"
+TopicName = Annotated[str, matching(TOPIC_NAME, "is not a name that Kafka takes", TOPIC_NAME_IS)]
 TablePath = Annotated[
     str,
     matching(

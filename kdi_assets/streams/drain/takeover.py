@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING
@@ -16,14 +17,25 @@ from kdi_assets.streams.rules.table.table_schema import refuse_other_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 _DAY = "yyyy-MM-dd"
 
 
-def refuse_unsuitable(stream: Stream, lake: str, log: TableLog, spark: SparkSession) -> None:
+def refuse_unsuitable(
+    stream: Stream,
+    lake: str,
+    log: TableLog,
+    spark: SparkSession,
+    *,
+    analysed: Callable[[Stream, SparkSession], StructType] = analyse,
+) -> None:
     """Refuse a table that the stream cannot continue.
 
     Reads the partition values of all files of a table whose dates are text, as no drain does.
+
+    Args:
+        analysed: ``analyse``, or one that remembers.
 
     Raises:
         SchemaDisagrees: With every difference.
@@ -32,7 +44,7 @@ def refuse_unsuitable(stream: Stream, lake: str, log: TableLog, spark: SparkSess
     stream = evolved(stream, lake, spark)
     other_dates = _other_dates(log)
     try:
-        refuse_other_schema(stream, log, analyse(stream, spark))
+        refuse_other_schema(stream, log, analysed(stream, spark))
     except SchemaDisagrees as refusal:
         raise replace(refusal, differences=(*refusal.differences, *other_dates)) from None
     if other_dates:

@@ -38,6 +38,9 @@ LOOK_UP = Metric(
     ("cluster",),
 )
 LOOK_SECONDS = Metric("kdi_look_seconds", "How long the look at the cluster's streams took.", ("cluster",))
+NEW_TOPICS = Metric(
+    "kdi_new_topics", "Topics that match a document's pattern and have no table in the loaded documents.", ("document",)
+)
 FRESHNESS = Metric(
     "kdi_freshness_seconds",
     "Time from a message's timestamp to the commit with its row, of the drains within the last hour, by quantile.",

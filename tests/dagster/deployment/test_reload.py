@@ -1,0 +1,79 @@
+"""The code server loads the documents again in place, when the sensor of new topics finds a pinned one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dagster import DagsterInstance
+from dagster._core.remote_representation.code_location import CodeLocation
+from dagster._core.test_utils import create_test_daemon_workspace_context
+from dagster._core.workspace.load_target import GrpcServerTarget
+
+from kdi_assets.runtime.processes import Child
+from kdi_assets.tools.local.broker import free_port
+from tests.conftest import CHECKOUT
+from tests.deployment.deployed import BIN
+from tests.documents import CLUSTER, TOPIC_TABLES, written
+from tests.faults.systems.dagster_site import listens
+from tests.waiting import wait_until
+
+SHOP = f"""{TOPIC_TABLES}
+attributes: {{name: shop, topics: {{pattern: 's-(.*)'}}, table: 'shop/{{1}}', schema: id bigint, date: current_date()}}
+"""
+
+
+@contextmanager
+def location_at(port: int, instance: DagsterInstance) -> Iterator[CodeLocation]:
+    """The location as a daemon or a webserver that connects now loads it."""
+    target = GrpcServerTarget(host="localhost", port=port, socket=None, location_name="shop")
+    with create_test_daemon_workspace_context(target, instance) as workspace:
+        yield workspace.create_request_context().get_code_location("shop")
+
+
+def tables(location: CodeLocation) -> set[str]:
+    (repository,) = location.get_repositories().values()
+    keys = {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()}
+    return {key for key in keys if key.startswith("shop/") and not key.endswith("_dead_letters")}
+
+
+def tick(location: CodeLocation, instance: DagsterInstance) -> str:
+    """What the sensor of new topics says, evaluated as the daemon does it."""
+    (repository,) = location.get_repositories().values()
+    nothing_before = (None, None, None, None, None)
+    data = location.get_sensor_execution_data(instance, repository.handle, "new_topics_main", *nothing_before)
+    return data.skip_message or ""
+
+
+def test_a_pinned_topic_is_an_asset_after_a_tick_of_the_same_process_and_a_mistake_changes_nothing(
+    tmp_path: Path, instance: DagsterInstance
+) -> None:
+    """Procedure: a code server runs over a pattern with one topic; a second is added to its file, and the sensor ticks;
+    then a third, beside a document with a mistake, and the sensor ticks again. The brokers do not exist.
+    Pass: after the first tick the second topic has a table, in the same process; after the other one all is as it was.
+    """
+    folder = written(tmp_path / "documents", kafka=CLUSTER.replace("localhost:9092", "127.0.0.1:1"), shop=SHOP)
+    pins, port = folder / "shop" / "shop.topics", free_port()
+    pins.write_text("s-a\n")
+    environment = {"KDI_HOME": str(tmp_path), "KDI_DEFS": str(folder), "PYTHONPATH": str(CHECKOUT)}
+    environment |= {"DAGSTER_HOME": str(instance.root_directory), "KDI_KAFKA": ""}
+    command: list[str | Path] = [BIN / "python", "-P", "-m", "kdi_assets.resources.code_server", "--module-name"]
+    command += ["kdi_assets.definitions", "--location-name", "shop", "--host", "127.0.0.1", "--port", str(port)]
+    server = Child(command, log=tmp_path / "log", environment=environment)
+    try:
+        wait_until(lambda: listens(port) or server.exit_code() is not None, seconds=120)
+        with location_at(port, instance) as before:
+            assert tables(before) == {"shop/a"}
+            pins.write_text("s-a\ns-b\n")
+            assert "the code location was loaded again" in tick(before, instance)
+        with location_at(port, instance) as after:
+            assert tables(after) == {"shop/a", "shop/b"}
+            pins.write_text("s-a\ns-b\ns-c\n")
+            written(folder, other=SHOP.replace("name: shop", "name: other, tabel: x"))
+            assert "the code location could not be loaded again" in tick(after, instance)
+        with location_at(port, instance) as still:
+            assert tables(still) == {"shop/a", "shop/b"}
+        assert server.exit_code() is None
+    finally:
+        server.kill()
