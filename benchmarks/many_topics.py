@@ -18,7 +18,6 @@ from unittest.mock import patch
 
 import psutil
 from dagster import DagsterInstance
-from dagster._core.scheduler.instigation import InstigatorState
 
 from benchmarks.harness import console, hold, option_parser, own_broker
 from benchmarks.idle_streams import create_tables, create_topics, measure
@@ -118,7 +117,7 @@ def _new_topic(deployment: Deployment, other: Stream) -> None:
     deployment.start("code-server", "daemon")
     server = deployment.services["code-server"]
     with deployment.instance() as instance:
-        _wait(lambda: any(s.name == "new_topics_main" for s in _ticked(instance)), "the first tick")
+        _wait(lambda: _has_ticked(instance, "new_topics_main"), "the first tick")
     producer = Producer({"bootstrap.servers": other.kafka.bootstrap_servers})
     began = time.monotonic()
     producer.produce("shop.new", b'{"id": 1}')
@@ -133,8 +132,8 @@ def _new_topic(deployment: Deployment, other: Stream) -> None:
     console.print(f"code server: {psutil.Process(server.pid).memory_info().rss / 1e6:.0f} MB after the reload")
 
 
-def _ticked(instance: DagsterInstance) -> list[InstigatorState]:
-    return [state for state in instance.all_instigator_state() if state.instigator_data]
+def _has_ticked(instance: DagsterInstance, sensor: str) -> bool:
+    return any(state.name == sensor and state.instigator_data for state in instance.all_instigator_state())
 
 
 def _wait(until: Callable[[], bool], what: str) -> None:
