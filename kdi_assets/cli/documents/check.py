@@ -63,7 +63,7 @@ def check(defs: Defs = None, as_json: AsJson = False) -> None:
     loaded = read_streams(defs or defs_folder())
     if not as_json:
         _print_mistakes(sorted_mistakes(loaded.mistakes))  # before Spark starts: it may not start
-    found = check_with_spark(loaded) if loaded.streams or loaded.refined else SparkFindings()
+    found = check_with_spark(loaded, as_json=as_json) if loaded.streams or loaded.refined else SparkFindings()
     if as_json:
         _print_json(loaded, sorted_mistakes([*loaded.mistakes, *found.mistakes]), found)
     else:
@@ -75,7 +75,7 @@ def check(defs: Defs = None, as_json: AsJson = False) -> None:
         raise typer.Exit(code)
 
 
-def check_with_spark(loaded: LoadedFolder) -> SparkFindings:
+def check_with_spark(loaded: LoadedFolder, *, as_json: bool) -> SparkFindings:
     """What Spark and the schema registries do not understand in the streams and refined tables.
 
     A registry that did not answer is not asked again: each attempt takes seconds.
@@ -84,7 +84,7 @@ def check_with_spark(loaded: LoadedFolder) -> SparkFindings:
         JavaMissing, JarMissing, DriverGone: Spark cannot be used.
     """
     findings = SparkFindings()
-    with lazy_session("check") as session:
+    with lazy_session("check", as_json=as_json) as session:
         for name, stream in loaded.streams.items():
             _check_stream(stream, loaded.documents[name], session(), findings)
         if loaded.refined:
