@@ -83,4 +83,4 @@ def test_a_drain_on_a_terminal_shows_how_far_it_is_and_after_ctrl_c_what_is_safe
     assert whole.process.returncode == 0
     assert re.match(rf"bronze/orders: {MESSAGES:,} rows, v\d", result)
     assert "offsets" not in result and "\x1b" not in result
-    assert orders.positions() == {orders.tp(p): MESSAGES // 2 for p in (0, 1)}
+    assert orders.entries()[-1].positions == {orders.tp(p): MESSAGES // 2 for p in (0, 1)}
