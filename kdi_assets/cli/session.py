@@ -15,7 +15,7 @@ from kdi_assets.cli.live_line import interrupted_text, watch_of_command
 from kdi_assets.cli.output import print_progress, refusal_in_json
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
-from kdi_assets.runtime.progress import Step, announced
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.settings import DriverMode, Settings
 from kdi_assets.streams.spark_errors import StorageForbids
@@ -55,7 +55,7 @@ class LazySession:
                 self._session = self._open("shared")
             else:
                 print_progress("starting Spark")
-                with announced(Step(doing="starting Spark")):
+                with announced(WorkStep(doing="starting Spark")):
                     self._session = self._open("own")
         return self._session
 

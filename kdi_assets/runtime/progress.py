@@ -14,13 +14,14 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class WorkStep:
     """One step of long work.
 
     Attributes:
         name: What the step is about, such as a table; empty: what the step around it is about.
         doing: What is done, such as ``writing rows``.
         total: How many there are to do; ``None``: unknown.
+        before: How many of them were done before the step.
         unit: What ``total`` and ``done`` count, in the singular.
         done: How many are done so far; asked from another thread, now and then.
         commits: Whether the step is one commit, which lands whole or not at all.
@@ -29,24 +30,25 @@ class Step:
     doing: str
     name: str = ""
     total: int | None = None
+    before: int = 0
     unit: str = "offset"
     done: Callable[[], int] | None = None
     commits: bool = False
 
 
-class Listener(Protocol):
+class StepListener(Protocol):
     """Hears of steps, in the thread that does them."""
 
-    def begin(self, step: Step) -> None: ...
+    def begin(self, step: WorkStep) -> None: ...
 
-    def end(self, step: Step, failure: BaseException | None) -> None: ...
+    def end(self, step: WorkStep, failure: BaseException | None) -> None: ...
 
 
-_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+_listener: ContextVar[StepListener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def heard_by(listener: Listener) -> Iterator[None]:
+def heard_by(listener: StepListener) -> Iterator[None]:
     """Let the listener hear of the steps of the body."""
     before = _listener.get()
     _listener.set(listener)
@@ -57,7 +59,7 @@ def heard_by(listener: Listener) -> Iterator[None]:
 
 
 @contextmanager
-def announced(step: Step) -> Iterator[None]:
+def announced(step: WorkStep) -> Iterator[None]:
     """The body is the step. Steps may lie in each other."""
     listener = _listener.get()
     if listener is None:

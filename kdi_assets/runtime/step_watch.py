@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kdi_assets.runtime.gateway import running_tasks
-from kdi_assets.runtime.progress import Step, heard_by
+from kdi_assets.runtime.progress import WorkStep, heard_by
 from kdi_assets.wording import counted, duration
 
 if TYPE_CHECKING:
@@ -27,19 +27,22 @@ END_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HowFar:
-    """How far a step is.
+    """How far the work is.
 
     Attributes:
-        name: What the step is about.
-        seconds: Since the step began.
-        done: As in ``Step``; ``None``: unknown.
+        doing: What the innermost step does.
+        name: What it is about.
+        seconds: Since it began.
+        step: The step whose count is shown: the innermost one that counts.
+        done: As in ``WorkStep``; ``None``: no step counts.
         per_second: How many are done in a second; ``None``: not known yet.
         tasks: Tasks of Spark's running jobs, those that have ended and all; ``None``: no job runs.
     """
 
-    step: Step
+    doing: str
     name: str
     seconds: float
+    step: WorkStep
     done: int | None = None
     per_second: float | None = None
     tasks: tuple[int, int] | None = None
@@ -53,13 +56,13 @@ class HowFar:
 
     def head(self) -> str:
         """What is done, and about what."""
-        return f"{self.name}: {self.step.doing}" if self.name else self.step.doing
+        return f"{self.name}: {self.doing}" if self.name else self.doing
 
     def facts(self) -> list[str]:
         """How many of how many, the rate, the time left, Spark's tasks; the seconds where nothing else is known."""
         facts = [self._counted()] if self.done is not None else []
         if self.per_second:
-            facts.append(f"{self.per_second:,.0f} a second")
+            facts += [f"{self.per_second:,.0f} a second"] if self.per_second >= 1 else []
             if self.done is not None and self.step.total and self.done < self.step.total:
                 facts.append(f"about {duration((self.step.total - self.done) / self.per_second)} left")
         facts += [f"{self.tasks[0]:,} of {counted(self.tasks[1], 'task')}"] if self.tasks else []
@@ -88,22 +91,13 @@ class _Running:
         samples: Moments, and how many were done then; the first is up to ``RATE_SECONDS`` old.
     """
 
-    step: Step
+    step: WorkStep
     name: str
     began: float
     samples: deque[tuple[float, int]]
 
-    def how_far(self, now: float, done: int | None, tasks: tuple[int, int] | None) -> HowFar:
-        return HowFar(
-            step=self.step,
-            name=self.name,
-            seconds=now - self.began,
-            done=done,
-            per_second=None if done is None else self._rate(now, done),
-            tasks=tasks,
-        )
-
-    def _rate(self, now: float, done: int) -> float | None:
+    def rate(self, now: float, done: int) -> float | None:
+        """How many are done in a second, of late."""
         self.samples.append((now, done))
         while len(self.samples) > 2 and self.samples[1][0] <= now - RATE_SECONDS:
             self.samples.popleft()
@@ -137,17 +131,17 @@ class StepWatch:
         self._running: list[_Running] = []
         self._lock, self._over = threading.Lock(), threading.Event()
         self.commits = 0
-        self.interrupted: tuple[Step, str] | None = None
+        self.interrupted: tuple[WorkStep, str] | None = None
 
-    def begin(self, step: Step) -> None:
-        """As ``Listener``."""
+    def begin(self, step: WorkStep) -> None:
+        """As ``StepListener``."""
         with self._lock:
             name = step.name or (self._running[-1].name if self._running else "")
             began = self._clock()
-            self._running.append(_Running(step, name, began, deque([(began, 0)])))
+            self._running.append(_Running(step, name, began, deque([(began, step.before)])))
 
-    def end(self, step: Step, failure: BaseException | None) -> None:
-        """As ``Listener``."""
+    def end(self, step: WorkStep, failure: BaseException | None) -> None:
+        """As ``StepListener``."""
         with self._lock:
             ended = self._running.pop()
             if isinstance(failure, KeyboardInterrupt) and self.interrupted is None:
@@ -161,12 +155,25 @@ class StepWatch:
         running = self._innermost()
         if running is None or self._shown is None:
             return
+        counting = next((r for r in reversed(self._running) if r.step.done), running)
         # Not under the lock: Spark may take its time, and the work must not wait for it.
-        done, session = running.step.done() if running.step.done else None, self._spark()
+        done, session = counting.step.done() if counting.step.done else None, self._spark()
         tasks = running_tasks(session) if session is not None else None
         with self._lock:
-            if self._innermost() is running:
-                self._shown.show(running.how_far(self._clock(), done, tasks))
+            if self._innermost() is not running:
+                return
+            now = self._clock()
+            self._shown.show(
+                HowFar(
+                    doing=running.step.doing,
+                    name=running.name,
+                    seconds=now - running.began,
+                    step=counting.step,
+                    done=done,
+                    per_second=None if done is None else counting.rate(now, done),
+                    tasks=tasks,
+                )
+            )
 
     @contextmanager
     def watching(self) -> Iterator[StepWatch]:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.messages.of_stream import source_of
-from kdi_assets.runtime.progress import Step, announced
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 
 
@@ -124,7 +124,7 @@ def spark_failures(
                 return StorageForbids(stream=stream.name, step=step, detail=failure.root, needs=failure.needs)
         return ReadOrWriteFailed(stream=stream.name, step=step, detail=failure.root)
 
-    with announced(Step(name=stream.name, doing=step, total=offsets, done=done)), translated(error_of):
+    with announced(WorkStep(name=stream.name, doing=step, total=offsets, done=done)), translated(error_of):
         yield
 
 

@@ -14,7 +14,7 @@ from kdi_assets.follow.refine.errors import (
     RowsNotComputable,
     TimeOutOfRange,
 )
-from kdi_assets.runtime.progress import Step, announced
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 
 ORDER_UNKNOWN = "kdi: order unknown: "
@@ -56,7 +56,7 @@ def spark_failures(table: str, doing: str) -> Iterator[None]:
                 return RowsNotComputable(table=table, doing=doing, detail=failure.first_line)
         return RefiningFailed(table=table, doing=doing, detail=failure.first_line)
 
-    with announced(Step(name=table, doing=doing)), translated(error_of):
+    with announced(WorkStep(name=table, doing=doing)), translated(error_of):
         yield
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from kdi_assets.errors import KdiError, Terminal, Transient
-from kdi_assets.runtime.progress import Step, announced
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.wording import duration, sql_command
 
@@ -55,7 +55,7 @@ def spark_failures(table: str, step: str, *, doing: str = "", commits: bool = Fa
 
     Args:
         doing: What the step does, for progress; by default ``step``, which the error names.
-        commits: As in ``progress.Step``.
+        commits: As in ``progress.WorkStep``.
 
     Raises:
         UpkeepForbidden: A right is missing in the storage, or room.
@@ -67,7 +67,7 @@ def spark_failures(table: str, step: str, *, doing: str = "", commits: bool = Fa
             return UpkeepForbidden(table=table, step=step, detail=failure.root, needs=failure.needs)
         return UpkeepGaveWay(table=table, step=step, detail=failure.root)
 
-    with announced(Step(name=table, doing=doing or step, commits=commits)), translated(error_of):
+    with announced(WorkStep(name=table, doing=doing or step, commits=commits)), translated(error_of):
         yield
 
 

@@ -9,11 +9,19 @@ import pytest
 from rich.console import Console
 
 from kdi_assets.cli.live_line import LiveLine, interrupted_text, watch_of_command
-from kdi_assets.runtime.progress import Step, announced
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.step_watch import HowFar, StepWatch
 
-READING = Step(name="bronze/orders", doing="reading messages", total=400_000, done=lambda: 100_000)
-HALF_WAY = HowFar(step=READING, name="bronze/orders", seconds=4, done=100_000, per_second=25_000.0, tasks=(1, 4))
+READING = WorkStep(name="bronze/orders", doing="reading messages", total=400_000, done=lambda: 100_000)
+HALF_WAY = HowFar(
+    doing=READING.doing,
+    name=READING.name,
+    seconds=4,
+    step=READING,
+    done=100_000,
+    per_second=25_000.0,
+    tasks=(1, 4),
+)
 
 
 class Terminal(io.StringIO):
@@ -94,17 +102,17 @@ def test_a_command_shows_progress_where_it_can_be_read(
             "interrupted (bronze/orders: reading messages): nothing was committed; the same command begins again",
         ),
         (
-            [Step(doing="committing", commits=True), READING],
+            [WorkStep(doing="committing", commits=True), READING],
             "interrupted (bronze/orders: reading messages): 1 commit landed before; nothing else was committed;"
             " kdi status shows what waits",
         ),
         (
-            [Step(name="bronze/orders", doing="committing", commits=True)],
+            [WorkStep(name="bronze/orders", doing="committing", commits=True)],
             "interrupted (bronze/orders: committing): this commit landed whole or not at all; kdi status shows which",
         ),
     ],
 )
-def test_ctrl_c_says_what_is_safe(steps: list[Step], text: str) -> None:
+def test_ctrl_c_says_what_is_safe(steps: list[WorkStep], text: str) -> None:
     watch = StepWatch(None, every=1.0)
 
     with pytest.raises(KeyboardInterrupt), watch.watching():

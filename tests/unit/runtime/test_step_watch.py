@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.runtime.progress import Step, announced
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.step_watch import HowFar, LogLines, StepWatch
 
 
@@ -72,7 +72,7 @@ def spark(*, ours: Sequence[int], running: Sequence[int], stages: dict[int, dict
 def test_a_step_with_a_total_shows_how_many_the_rate_and_the_time_left() -> None:
     shown, clock, done = Shown(), Clock(), [0]
     watch = StepWatch(shown, every=1.0, clock=clock)
-    step = Step(name="bronze/orders", doing="reading", total=1_000_000, done=lambda: done[0])
+    step = WorkStep(name="bronze/orders", doing="reading", total=1_000_000, done=lambda: done[0])
 
     watch.begin(step)
     watch.look()
@@ -90,7 +90,7 @@ def test_a_step_with_a_total_shows_how_many_the_rate_and_the_time_left() -> None
 def test_the_rate_is_that_of_the_last_half_minute() -> None:
     shown, clock, done = Shown(), Clock(), [0]
     watch = StepWatch(shown, every=1.0, clock=clock)
-    watch.begin(Step(doing="reading", unit="row", done=lambda: done[0]))
+    watch.begin(WorkStep(doing="reading", unit="row", done=lambda: done[0]))
 
     for seconds, rows in ((60, 60), (90, 3_060), (120, 6_060)):
         clock.now, done[0] = 100.0 + seconds, rows
@@ -108,7 +108,7 @@ def test_sparks_tasks_are_those_of_running_jobs_of_the_own_session() -> None:
     session = spark(ours=[1, 2], running=[2, 7], stages={1: {1: (9, 9)}, 2: {3: (4, 4), 4: (8, 96)}, 7: {5: (1, 1000)}})
     watch = StepWatch(shown, spark=lambda: session, every=1.0)
 
-    watch.begin(Step(name="silver/orders", doing="writing rows"))
+    watch.begin(WorkStep(name="silver/orders", doing="writing rows"))
     watch.look()
 
     assert shown.lines == ["silver/orders: writing rows: 12 of 100 tasks"]
@@ -118,7 +118,7 @@ def test_without_a_running_job_the_seconds_are_shown() -> None:
     shown, clock = Shown(), Clock()
     watch = StepWatch(shown, spark=lambda: spark(ours=[1], running=[], stages={}), every=1.0, clock=clock)
 
-    watch.begin(Step(doing="starting Spark"))
+    watch.begin(WorkStep(doing="starting Spark"))
     clock.now += 75
     watch.look()
 
@@ -128,7 +128,7 @@ def test_without_a_running_job_the_seconds_are_shown() -> None:
 def test_the_innermost_step_is_shown_by_the_name_around_it_and_then_the_outer_one_goes_on() -> None:
     shown, clock = Shown(), Clock()
     watch = StepWatch(shown, every=1.0, clock=clock)
-    outer, inner = Step(name="bronze/orders", doing="exchanging rows"), Step(doing="committing", commits=True)
+    outer, inner = WorkStep(name="bronze/orders", doing="exchanging rows"), WorkStep(doing="committing", commits=True)
 
     watch.begin(outer)
     clock.now += 10
@@ -142,16 +142,32 @@ def test_the_innermost_step_is_shown_by_the_name_around_it_and_then_the_outer_on
     assert watch.commits == 1
 
 
+def test_a_step_that_does_not_count_shows_the_count_of_the_step_around_it() -> None:
+    shown, clock, done = Shown(), Clock(), [3]
+    watch = StepWatch(shown, every=1.0, clock=clock)
+    watch.begin(WorkStep(name="bronze/orders", doing="compacting", total=12, unit="date", done=lambda: done[0]))
+    watch.begin(WorkStep(doing="compacting 2026-01-31", commits=True))
+
+    clock.now += 6
+    watch.look()
+
+    assert shown.lines == ["bronze/orders: compacting 2026-01-31: 3 of 12 dates, about 18 s left"]
+
+
 def test_an_interrupted_step_is_known_and_a_failed_commit_does_not_count() -> None:
     watch = StepWatch(None, every=1.0)
 
-    with pytest.raises(KeyboardInterrupt), watch.watching(), announced(Step(name="bronze/orders", doing="exchanging")):
-        with pytest.raises(ValueError), announced(Step(doing="committing", commits=True)):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        watch.watching(),
+        announced(WorkStep(name="bronze/orders", doing="exchanging")),
+    ):
+        with pytest.raises(ValueError), announced(WorkStep(doing="committing", commits=True)):
             raise ValueError
-        with announced(Step(doing="writing")):
+        with announced(WorkStep(doing="writing")):
             raise KeyboardInterrupt
 
-    assert watch.interrupted == (Step(doing="writing"), "bronze/orders")
+    assert watch.interrupted == (WorkStep(doing="writing"), "bronze/orders")
     assert watch.commits == 0
 
 
@@ -169,7 +185,7 @@ def test_a_watch_looks_again_and_again_and_what_it_cannot_ask_does_not_disturb_t
             seen.set()
 
     with StepWatch(LogLines(write), every=0.001).watching():
-        with announced(Step(name="jars", doing="fetching", unit="jar", done=done)):
+        with announced(WorkStep(name="jars", doing="fetching", unit="jar", done=done)):
             assert seen.wait(20)
 
     assert set(asked) == {"progress"}
@@ -177,5 +193,5 @@ def test_a_watch_looks_again_and_again_and_what_it_cannot_ask_does_not_disturb_t
 
 
 def test_without_a_listener_a_step_is_only_its_body() -> None:
-    with announced(Step(doing="writing", done=lambda: pytest.fail("nobody listens"))):
+    with announced(WorkStep(doing="writing", done=lambda: pytest.fail("nobody listens"))):
         pass
