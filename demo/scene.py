@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from demo.parts import CHECKOUT, PartFailed, say, stopped_at_the_end, temporary_lake
+from demo.parts import CHECKOUT, PartFailed, say, shown_progress, stopped_at_the_end, temporary_lake
 from kdi_assets.documents.loading.loader import LoadedFolder, load_folder
 from kdi_assets.documents.loading.refined_documents import upstream_first
 from kdi_assets.documents.model.stream import Stream
@@ -88,7 +88,7 @@ class Scene:
 @contextmanager
 def scene(name: str) -> Iterator[Scene]:
     """The parts of the example in the folder ``examples/NAME``; everything is gone at the end."""
-    with stopped_at_the_end() as stack:
+    with stopped_at_the_end() as stack, shown_progress():
         say(f"Kafka answers on {temporary_lake(stack, name).bootstrap_servers}")
         settings = Settings.from_environment()
         spark = open_session(settings, app_name=f"kdi {name}")
