@@ -83,7 +83,7 @@ class Show(Protocol):
         """The step has ended: nothing of it may stay on a terminal's line."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Running:
     """A step that has begun.
 
@@ -143,7 +143,8 @@ class StepWatch:
     def end(self, step: WorkStep, failure: BaseException | None) -> None:
         """As ``StepListener``."""
         with self._lock:
-            ended = self._running.pop()
+            ended = next(r for r in reversed(self._running) if r.step is step)
+            self._running.remove(ended)
             if isinstance(failure, KeyboardInterrupt) and self.interrupted is None:
                 self.interrupted = step, ended.name
             self.commits += step.commits and failure is None
