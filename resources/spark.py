@@ -38,16 +38,17 @@ class SparkResource(LazyPySparkResource):
         return session
 
     @contextmanager
-    def watched(self, log: Callable[[str], None]) -> Iterator[None]:
+    def watched(self, log: Callable[[str], None] | None = None) -> Iterator[None]:
         """Log now and then how far the body is, and name the loss of the warm driver if that made it fail.
 
         Args:
-            log: Takes a line for the run's log; called from a thread, too.
+            log: Takes a line for the run's log; called from a thread, too. ``None``: nothing is logged.
 
         Raises:
             DriverGone: The warm driver ended.
         """
-        watch = StepWatch(LogLines(log), spark=lambda: self._spark_session, every=LOG_SECONDS)
+        shown = LogLines(log) if log else None
+        watch = StepWatch(shown, spark=lambda: self._spark_session, every=LOG_SECONDS)
         try:
             with watch.watching():
                 yield

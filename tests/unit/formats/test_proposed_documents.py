@@ -332,6 +332,7 @@ def test_comments_say_what_fields_are_for_and_what_their_types_rest_on() -> None
     ],
 )
 def test_the_head_says_what_the_keys_are(keys: list[bytes | None], said: str) -> None:
-    values = objects(**{"shop-no": lambda n: n % 3})
+    shops: dict[str, Any] = {"shop-no": lambda n: n % 3}
+    values = objects(100, **shops)
 
     assert f"# Keys: {said}\n" in text_of(proposed(values, keys=keys))
