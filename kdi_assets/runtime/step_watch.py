@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kdi_assets.runtime.gateway import running_tasks
 from kdi_assets.runtime.progress import WorkStep, heard_by
@@ -17,6 +17,7 @@ from kdi_assets.wording import counted, duration
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Asked = TypeVar("Asked")
 LOG_SECONDS = 30.0
 """How often a log gets a line."""
 RATE_SECONDS = 30.0
@@ -158,8 +159,7 @@ class StepWatch:
             return
         counting = next((r for r in reversed(self._running) if r.step.done), running)
         # Not under the lock: Spark may take its time, and the work must not wait for it.
-        done, session = counting.step.done() if counting.step.done else None, self._spark()
-        tasks = running_tasks(session) if session is not None else None
+        done, tasks = _asked(counting.step.done), _asked(self._tasks)
         with self._lock:
             if self._innermost() is not running:
                 return
@@ -193,11 +193,23 @@ class StepWatch:
 
     def _look_until_over(self) -> None:
         while not self._over.wait(self._every):
-            with suppress(Exception):  # a line of progress must not disturb the work
+            with suppress(OSError):  # of a terminal that is gone
                 self.look()
+
+    def _tasks(self) -> tuple[int, int] | None:
+        session = self._spark()
+        return running_tasks(session) if session is not None else None
 
     def _innermost(self) -> _Running | None:
         return self._running[-1] if self._running else None
+
+
+def _asked(ask: Callable[[], Asked | None] | None) -> Asked | None:
+    """The answer; none of a JVM that has ended, or of one that an older release started and that lacks the call."""
+    try:
+        return ask() if ask else None
+    except Exception:  # noqa: BLE001 - progress must not disturb the work, which fails itself if there is a reason
+        return None
 
 
 @dataclass(frozen=True, slots=True)
