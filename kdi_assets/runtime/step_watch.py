@@ -17,7 +17,7 @@ from kdi_assets.wording import counted, duration
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Asked = TypeVar("Asked")
+Fact = TypeVar("Fact")
 LOG_SECONDS = 30.0
 """How often a log gets a line."""
 RATE_SECONDS = 30.0
@@ -159,7 +159,7 @@ class StepWatch:
             return
         counting = next((r for r in reversed(self._running) if r.step.done), running)
         # Not under the lock: Spark may take its time, and the work must not wait for it.
-        done, tasks = _asked(counting.step.done), _asked(self._tasks)
+        done, tasks = _fact(counting.step.done), _fact(self._tasks)
         with self._lock:
             if self._innermost() is not running:
                 return
@@ -204,7 +204,7 @@ class StepWatch:
         return self._running[-1] if self._running else None
 
 
-def _asked(ask: Callable[[], Asked | None] | None) -> Asked | None:
+def _fact(ask: Callable[[], Fact | None] | None) -> Fact | None:
     """The answer; none of a JVM that has ended, or of one that an older release started and that lacks the call."""
     try:
         return ask() if ask else None
