@@ -23,6 +23,7 @@ from demo.parts import (
     WarmDriver,
     check_running,
     say,
+    shown_progress,
     start_command,
     start_database,
     start_kafka,
@@ -37,6 +38,7 @@ from kdi_assets.documents.model.served_table import Postgres
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.serve.postgres.connection import database_of
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark import close_session, open_session
 from kdi_assets.settings import Settings
 from kdi_assets.streams.audit.audit import audit
@@ -70,6 +72,7 @@ def main() -> None:
     cancel_orphans()
     try:
         with stopped_at_the_end() as stack:
+            stack.enter_context(shown_progress())
             if state.on_s3:
                 start_s3(state, stack)
             driver = WarmDriver(state, stack)
@@ -95,7 +98,10 @@ def main() -> None:
 def publish_some(stream: Stream, count: int, *, rate: float | None = None) -> None:
     """Publish over 4 topic partitions and 3 dates, some of it bad; every time other messages."""
     traffic = Traffic(bad=BAD, dates=3, seed=random.randrange(1 << 32))  # noqa: S311
-    done = publish(stream.kafka, stream.topic, traffic, count=count, rate=rate, partitions=4)
+    sent = [0]
+    step = WorkStep(name=stream.topic, doing="publishing", total=count, unit="message", done=lambda: sent[-1])
+    with announced(step):
+        done = publish(stream.kafka, stream.topic, traffic, count=count, rate=rate, partitions=4, report=sent.append)
     bad = done.acknowledged - done.counts["good"]
     say(f"published {done.acknowledged:,} messages to {stream.topic}, {bad:,} of them bad")
 
@@ -108,16 +114,17 @@ def wait_until_served(watch: Watch, stream: Stream, *, alive: Callable[[], None]
     """
     say("waiting for the lag sensor, which looks at the topic every five seconds")
     progress, published_more, deadline = Progress(), False, time.monotonic() + LIMIT_SECONDS
-    while time.monotonic() < deadline:
-        alive()
-        seen = watch.look()
-        progress.tell(seen)
-        if seen.started and not published_more:
-            publish_some(stream, MORE, rate=MORE_PER_SECOND)  # slow enough to continue after the run has planned
-            published_more = True
-        elif published_more and not seen.running and not seen.backlog and not seen.behind:
-            return
-        time.sleep(0.5)
+    with announced(WorkStep(doing="sensors and runs bring the tables up to date")):
+        while time.monotonic() < deadline:
+            alive()
+            seen = watch.look()
+            progress.tell(seen)
+            if seen.started and not published_more:
+                publish_some(stream, MORE, rate=MORE_PER_SECOND)  # slow enough to continue after the run has planned
+                published_more = True
+            elif published_more and not seen.running and not seen.backlog and not seen.behind:
+                return
+            time.sleep(0.5)
     reason = watch.last_failure() or f"the sensor says: {watch.sensor_says()}"
     raise PartFailed(f"not up to date after {LIMIT_SECONDS:.0f} s; {reason}")
 

@@ -22,7 +22,7 @@ from typing import Literal
 import boto3
 
 from demo.kafka import daily_usage
-from demo.parts import CHECKOUT, PartFailed, State, say, start_database, stopped_at_the_end
+from demo.parts import CHECKOUT, PartFailed, State, say, shown_progress, start_database, stopped_at_the_end
 from demo.scene import Scene, compare, open_spark
 from kdi_assets.documents.loading.loader import load_folder
 from kdi_assets.documents.model.kinesis_stream import Consumer, KinesisStream
@@ -44,7 +44,7 @@ def main() -> None:
     """Run the demo; exit code 0 if every record is exactly once a row or a dead letter."""
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else secrets.randbits(32)
     try:
-        with stopped_at_the_end() as stack:
+        with stopped_at_the_end() as stack, shown_progress():
             play(stack, seed)
     except (KdiError, PartFailed) as failure:
         sys.exit(f"{failure}\nSeed: {seed}")

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,10 +17,12 @@ from shutil import copyfile
 import psutil
 from rich.console import Console
 
+from kdi_assets.cli.live_line import LIVE_SECONDS, LiveLine
 from kdi_assets.follow.serve.postgres.embedded import FOLDER, start_postgres
 from kdi_assets.runtime.driver.control import driver_status
 from kdi_assets.runtime.errors import DriverGone
 from kdi_assets.runtime.processes import Child
+from kdi_assets.runtime.step_watch import StepWatch
 from kdi_assets.settings import Settings
 from kdi_assets.tools.local.broker import USUAL_PORT, Broker, start_broker
 from kdi_assets.tools.local.s3_server import start_s3_server
@@ -39,6 +41,11 @@ _console = Console(highlight=False, soft_wrap=True)
 def say(line: str) -> None:
     """A line of progress, with the seconds since the start."""
     _console.print(f"[dim]{time.monotonic() - _began:5.1f} s[/dim]  {line}")
+
+
+def shown_progress() -> AbstractContextManager[StepWatch]:
+    """A line below those of ``say`` that shows how far the body's steps are; only on a terminal."""
+    return StepWatch(LiveLine(_console) if _console.is_terminal else None, every=LIVE_SECONDS).watching()
 
 
 class PartFailed(Exception):

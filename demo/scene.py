@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from demo.parts import CHECKOUT, PartFailed, State, say, stopped_at_the_end, temporary_lake
+from demo.parts import CHECKOUT, PartFailed, State, say, shown_progress, stopped_at_the_end, temporary_lake
 from kdi_assets.documents.loading.loader import LoadedFolder, load_folder
 from kdi_assets.documents.loading.refined_documents import upstream_first
 from kdi_assets.documents.model.stream import Stream
@@ -90,7 +90,7 @@ class Scene:
 @contextmanager
 def scene(name: str) -> Iterator[Scene]:
     """The parts of the example in the folder ``examples/NAME``; everything is gone at the end."""
-    with stopped_at_the_end() as stack:
+    with stopped_at_the_end() as stack, shown_progress():
         say(f"Kafka answers on {temporary_lake(stack, name).bootstrap_servers}")
         spark = open_spark(stack, name, State.of_checkout().logs)
         yield Scene(load_folder(CHECKOUT / "examples" / name), Settings.from_environment().lake, spark)

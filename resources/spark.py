@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from pydantic import Field, PrivateAttr
 from pyspark.sql import SparkSession
 
 from kdi_assets.runtime.spark import close_session, driver_loss_named, is_open, open_session, use_in_thread
+from kdi_assets.runtime.step_watch import LOG_SECONDS, LogLines, StepWatch
 from kdi_assets.settings import Settings
 from kdi_assets.streams.drain.shared_read import Drained
 
@@ -37,14 +38,20 @@ class SparkResource(LazyPySparkResource):
         return session
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Name the loss of the warm driver if that made the body fail.
+    def watched(self, log: Callable[[str], None] | None = None) -> Iterator[None]:
+        """Log now and then how far the body is, and name the loss of the warm driver if that made it fail.
+
+        Args:
+            log: Takes a line for the run's log; called from a thread, too. ``None``: nothing is logged.
 
         Raises:
             DriverGone: The warm driver ended.
         """
+        shown = LogLines(log) if log else None
+        watch = StepWatch(shown, spark=lambda: self._spark_session, every=LOG_SECONDS)
         try:
-            yield
+            with watch.watching():
+                yield
         except Exception:
             if self._spark_session is None:
                 raise

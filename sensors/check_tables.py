@@ -52,7 +52,7 @@ def table_check_job(streams: Collection[Stream]) -> dg.JobDefinition:
         selected = [s for s in streams if not config.streams or s.name in config.streams]
         if config.costly:
             selected = least_recently_audited_first(selected, context.instance)
-        with spark.watched():
+        with spark.watched(context.log.info):
             errors = _log_checks(context, selected, session=spark.session, costly=config.costly)
         if errors:
             raise dg.Failure(

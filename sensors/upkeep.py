@@ -52,7 +52,7 @@ def _job(group: str, documents: Collection[Document]) -> dg.JobDefinition:
     def keep(context: dg.OpExecutionContext, config: KeepTables, spark: SparkResource) -> None:
         selected = [d for d in documents if not config.tables or d.name in config.tables]
         errors: list[str] = []
-        with spark.watched():
+        with spark.watched(context.log.info):
             for found in keep_documents(selected, session=spark.session, thorough=config.thorough):
                 for event in observations(found):
                     context.log_event(event)

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from kdi_assets.cli.errors import SparkFailed
+from kdi_assets.cli.live_line import interrupted_text, watch_of_command
 from kdi_assets.cli.output import print_progress, refusal_in_json
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.settings import DriverMode, Settings
 from kdi_assets.streams.spark_errors import StorageForbids
@@ -53,7 +55,12 @@ class LazySession:
                 self._session = self._open("shared")
             else:
                 print_progress("starting Spark")
-                self._session = self._open("own")
+                with announced(WorkStep(doing="starting Spark")):
+                    self._session = self._open("own")
+        return self._session
+
+    def opened(self) -> SparkSession | None:
+        """The session, if it was opened."""
         return self._session
 
     def _open(self, driver: DriverMode) -> SparkSession:
@@ -111,14 +118,16 @@ class LazySession:
 
 
 @contextmanager
-def lazy_session(command: str) -> Iterator[LazySession]:
-    """A session for the body, opened only if the body calls it."""
+def lazy_session(command: str, *, as_json: bool) -> Iterator[LazySession]:
+    """A session for the body, opened only if the body calls it; shows how far the body's steps are."""
     session = LazySession(Settings.from_environment(), command)
+    watch = watch_of_command(as_json=as_json, spark=session.opened)
     try:
-        yield session
+        with watch.watching():
+            yield session
     except KeyboardInterrupt:
         session.abandon()
-        print_progress("interrupted: commits reported so far stand; a commit lands whole or not at all")
+        print_progress(interrupted_text(watch))
         raise
     finally:
         session.close()
@@ -149,7 +158,11 @@ def stream_session(stream: Stream, command: str, *, as_json: bool) -> Iterator[L
         DriverGone: The warm driver ended.
         SparkFailed: The body failed in Spark, or lost the connection to it.
     """
-    with refusal_in_json(stream=stream.name, as_json=as_json), lazy_session(command) as session, session.watched():
+    with (
+        refusal_in_json(stream=stream.name, as_json=as_json),
+        lazy_session(command, as_json=as_json) as session,
+        session.watched(),
+    ):
 
         def error_of(failure: SparkFailure) -> KdiError | None:
             from pyspark.errors import AnalysisException

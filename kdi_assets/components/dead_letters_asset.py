@@ -38,7 +38,7 @@ def letters_asset(stream: Stream, *, replay: ReplayLetters) -> dg.AssetsDefiniti
     )
     def replayed(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[dg.MaterializeResult[None]]:
         lake = Settings.from_environment().lake
-        with refusals_as_failures(context), spark.watched():
+        with refusals_as_failures(context), spark.watched(context.log.info):
             _replay(TableRun(context, stream, lake, spark.session), replay)
         yield from ()  # a result, or a plain return, would be one event for every date
 

@@ -57,7 +57,7 @@ def refined_asset(group: RefinedGroup, *, engine: RefineEngine) -> dg.AssetsDefi
     )
     def refined(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[dg.AssetCheckResult]:
         run = RefinedRun(context, group, Settings.from_environment().lake, spark.session, engine)
-        with refusals_as_failures(context), spark.watched():
+        with refusals_as_failures(context), spark.watched(context.log.info):
             run.execute()
             # Checks of a refused table too: Dagster counts a selected check without a result as failed.
             for table in group.tables:

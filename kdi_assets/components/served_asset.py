@@ -27,7 +27,7 @@ def served_asset(served: ServedTableSpec, *, serve: Serve = serve) -> dg.AssetsD
 
     @dg.multi_asset(name=name, specs=[served_spec(served)], pool=f"serve_{name}")
     def published(context: dg.AssetExecutionContext, spark: SparkResource) -> dg.MaterializeResult[None]:
-        with refusals_as_failures(context), spark.watched():
+        with refusals_as_failures(context), spark.watched(context.log.info):
             report = serve(
                 served,
                 lake=Settings.from_environment().lake,

@@ -75,7 +75,7 @@ def table_asset(
     )
     def drained(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[dg.AssetCheckResult]:
         run = TableRun(context, stream, Settings.from_environment().lake, spark.session)
-        with refusals_as_failures(context), spark.watched():
+        with refusals_as_failures(context), spark.watched(context.log.info):
             yield from op.execute(run, spark)
 
     return drained

@@ -34,6 +34,7 @@ from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.delta.lost_races import COMMIT_ATTEMPTS, until_won
 from kdi_assets.delta.transaction import Staged, delta_log, send_commit
 from kdi_assets.errors import KdiError
+from kdi_assets.runtime.progress import WorkStep, announced
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -156,6 +157,7 @@ def commit_after(version: int, spark: SparkSession, staged: Staged, request: Com
     return version + 1
 
 
+@announced(WorkStep(doing="committing", commits=True))
 def commit_once(spark: SparkSession, transaction: Any, staged: Staged, request: CommitRequest, version: int) -> None:
     """Send the commit; if it answers with an error or not at all, look into the log for the result.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, cast
 
-from kdi_assets.runtime.spark_internals import jvm_session, jvm_view
+from kdi_assets.runtime.spark_internals import jvm_context, jvm_session, jvm_view
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -144,6 +144,27 @@ def cancel_jobs(context: Any, group: str, tags: Collection[str], *, reason: str)
 def active_jobs(context: Any) -> int:
     """How many jobs run in the JVM's context, of whomever."""
     return len(context.statusTracker().getActiveJobIds())
+
+
+def running_tasks(session: SparkSession) -> tuple[int, int] | None:
+    """Tasks of the session's running jobs: those that have ended, and all; ``None``: no job runs.
+
+    By the jobs' tag: in the warm driver, other processes have jobs too.
+    """
+    jvm = jvm_view(session)
+    tracker, as_text = jvm_context(session).statusTracker(), jvm.java.util.Arrays.toString
+    ours = _numbers(as_text(tracker.getJobIdsForTag(job_tag(session))))
+    running = _numbers(as_text(tracker.getActiveJobIds()))
+    jobs = [tracker.getJobInfo(job) for job in ours & running]
+    stages = {stage for job in jobs if job.isDefined() for stage in _numbers(as_text(job.get().stageIds()))}
+    infos = [tracker.getStageInfo(stage) for stage in stages]
+    counts = [(i.get().numCompletedTasks(), i.get().numTasks()) for i in infos if i.isDefined()]
+    return (sum(ended for ended, _ in counts), sum(total for _, total in counts)) if counts else None
+
+
+def _numbers(array: str) -> set[int]:
+    """Of an array of Java as text: py4j would ask the JVM for each item."""
+    return {int(number) for number in array.strip("[]").split(", ") if number}
 
 
 class ClientObjects:

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,6 +20,7 @@ from kdi_assets.runtime.environment import environment_set
 from kdi_assets.runtime.errors import JarDiffers, JarHashDiffers, JarMissing, JarsNotFetched
 from kdi_assets.runtime.java import find_java, proxy_options
 from kdi_assets.runtime.kernel import KernelGroup, compile_kernel, kernel_path, pyspark_jars
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.s3_access import lies_on_s3
 from kdi_assets.runtime.spark_internals import resolved_by_ivy
 from kdi_assets.runtime.whole_files import replace_file
@@ -159,7 +161,8 @@ def fetch_jars(
             compiler_jar, *used = (
                 directory / jar.group / jar.file_name for jar in (compiler, *_compiled_with(group, lock))
             )
-            compile_kernel(kernel, compiler=compiler_jar, jars=used, home=home, group=group)
+            with announced(WorkStep(name="jars", doing=f"compiling {kernel.name}")):
+                compile_kernel(kernel, compiler=compiler_jar, jars=used, home=home, group=group)
             report(f"{group:7} {kernel.name}  compiled")
 
 
@@ -167,13 +170,20 @@ def _fetch(missing: Sequence[Jar], directory: Path, *, home: Path, report: Calla
     directory.mkdir(parents=True, exist_ok=True)
     # Ivy's cache is temporary: a wrong file must not be served again from it.
     with tempfile.TemporaryDirectory(dir=directory, prefix=".ivy-") as cache, ivy_jvm(Path(cache), home) as jvm:
+        total, arrived = len(missing), partial(_files_in, Path(cache))
         for start in range(0, len(missing), JARS_AT_ONCE):
             some = missing[start : start + JARS_AT_ONCE]
-            with _refusals_translated(some, Path(cache) / LOG):
+            step = WorkStep(name="jars", doing="fetching", total=total, before=start, unit="jar", done=arrived)
+            with announced(step), _refusals_translated(some, Path(cache) / LOG):
                 served = _resolve(jvm, some)
             for jar in some:
                 _take(jar, served, directory)
             report(f"jars    {min(start + JARS_AT_ONCE, len(missing))} of {len(missing)} fetched")
+
+
+def _files_in(cache: Path) -> int:
+    """How many jars Ivy has fetched so far."""
+    return sum(1 for _ in cache.rglob("*.jar"))
 
 
 def _resolve(jvm: Any, jars: Sequence[Jar]) -> dict[str, Path]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.messages.of_stream import source_of
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 
 
@@ -92,11 +93,16 @@ class WorkerPythonUnfit(RunAgain, Terminal):
     )
 
 
-def spark_failures(stream: Stream, step: str) -> AbstractContextManager[None]:
-    """Translate exceptions of Spark, delta-rs and the file system; errors of ours pass unchanged.
+@contextmanager
+def spark_failures(
+    stream: Stream, step: str, *, offsets: int | None = None, done: Callable[[], int] | None = None
+) -> Iterator[None]:
+    """Announce a step, and translate exceptions of Spark, delta-rs and the file system; errors of ours pass unchanged.
 
     Args:
-        step: What the body does, for the error's text.
+        step: What the body does, for progress and for the error's text.
+        offsets: How many the step goes through, if that is known.
+        done: How many it went through so far.
 
     Raises:
         TableRefusesRows: A constraint of the table does not hold for a row.
@@ -118,7 +124,8 @@ def spark_failures(stream: Stream, step: str) -> AbstractContextManager[None]:
                 return StorageForbids(stream=stream.name, step=step, detail=failure.root, needs=failure.needs)
         return ReadOrWriteFailed(stream=stream.name, step=step, detail=failure.root)
 
-    return translated(error_of)
+    with announced(WorkStep(name=stream.name, doing=step, total=offsets, done=done)), translated(error_of):
+        yield
 
 
 def jvm_loss_named(stream: Stream) -> AbstractContextManager[None]:

@@ -19,6 +19,7 @@ from kdi_assets.documents.model.stream import Cluster, Stream
 from kdi_assets.runtime.archive import QUIET_OPTIONS, archive_name, whole_archive
 from kdi_assets.runtime.jars import spark_groups
 from kdi_assets.runtime.java import find_java
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark import open_session
 from kdi_assets.runtime.spark_jvm import stop_spark
 from kdi_assets.settings import Settings
@@ -59,7 +60,8 @@ def make_archive(settings: Settings, report: Callable[[str], None]) -> None:
     report("spark   making a class-data archive from a drain of generated messages: up to a minute")
     # In a temporary folder, then renamed: so it is whole, and two processes can make it at the same time.
     with TemporaryDirectory(dir=home / "jars", prefix=".archive-") as folder:
-        new, problem = Path(folder) / "new.jsa", _rehearse_in_process(settings, Path(folder))
+        with announced(WorkStep(name="spark", doing="making the class-data archive")):
+            new, problem = Path(folder) / "new.jsa", _rehearse_in_process(settings, Path(folder))
         if not new.is_file():
             report(f"spark   no class-data archive, starts of Spark take longer: {problem}")
             return

@@ -56,7 +56,7 @@ def test_kdi_check_passes_the_documents_of_every_call(
             continue  # its subject is the one of Avro
         for name in ("SCHEMA_REGISTRY_USERNAME", "SCHEMA_REGISTRY_PASSWORD"):
             monkeypatch.setenv(name, "kdi")
-        found = check_with_spark(loaded)
+        found = check_with_spark(loaded, as_json=True)
         assert ([m.text() for m in found.mistakes], found.refusals) == ([], {}), call.name
 
 

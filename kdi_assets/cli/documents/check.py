@@ -79,7 +79,7 @@ def check(defs: Defs = None, accept: AcceptOption = False, as_json: AsJson = Fal
     if not as_json:
         accepted.print()
         _print_mistakes(mistakes)  # before Spark starts: it may not start
-    found = check_with_spark(loaded) if loaded.streams or loaded.refined else SparkFindings()
+    found = check_with_spark(loaded, as_json=as_json) if loaded.streams or loaded.refined else SparkFindings()
     of_spark = sorted_mistakes(found.mistakes)
     if as_json:
         _print_json(loaded, sorted_mistakes([*mistakes, *of_spark]), found, accepted)
@@ -93,7 +93,7 @@ def check(defs: Defs = None, accept: AcceptOption = False, as_json: AsJson = Fal
         raise typer.Exit(code)
 
 
-def check_with_spark(loaded: LoadedFolder) -> SparkFindings:
+def check_with_spark(loaded: LoadedFolder, *, as_json: bool) -> SparkFindings:
     """What Spark and the schema registries do not understand in the streams and refined tables.
 
     A registry that did not answer is not asked again: each attempt takes seconds.
@@ -104,7 +104,7 @@ def check_with_spark(loaded: LoadedFolder) -> SparkFindings:
     from kdi_assets.streams.rules.shared_analysis import SharedAnalysis
 
     findings, analysed = SparkFindings(), SharedAnalysis()
-    with lazy_session("check") as session:
+    with lazy_session("check", as_json=as_json) as session:
         for name, stream in loaded.streams.items():
             _check_stream(stream, loaded.documents[name], session(), findings, analysed)
         if loaded.refined:

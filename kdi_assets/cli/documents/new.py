@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -72,6 +73,8 @@ def new(
         if source is None:
             known = ", ".join(sorted(loaded.clusters)) or "no document describes one; KDI_KAFKA=host:9092 does"
             raise typer.BadParameter(f"which cluster? {known}", param_hint="--cluster")
+        if not stdout:
+            _refuse_own_folder(folder, topic or "--all")
         if topic is None:
             sampled = partial(_propose, cluster=source, registry=schemas, count=messages, now=now)
             found = new_for_all(folder, loaded, source, propose=sampled, table=table, now=now, write=not stdout)
@@ -82,7 +85,7 @@ def new(
         text = document(proposal, table=table, cluster=source.name, now=now)
         if file:
             write_document(folder, file, text, topic=topic)
-    said = _written(proposal, table, file) if file else text.removesuffix("\n")
+    said = _written(proposal, table, file, defs) if file else text.removesuffix("\n")
     print_result(said, _fields(proposal, table, source.name, file, text), as_json=as_json)
 
 
@@ -113,16 +116,32 @@ def _named_or_default(name: str | None, known: Mapping[str, NamedConnection], op
     return known[name]
 
 
-def _written(proposal: Proposal, table: str, file: Path) -> str:
+def _refuse_own_folder(folder: Path, topic: str) -> None:
+    """Refuse to write among the documents of the package.
+
+    Raises:
+        NothingProposed: The folder is the package's own, as in a checkout without ``KDI_DEFS``: its documents are the demo's.
+    """
+    from kdi_assets.tools.scaffold.errors import NothingProposed
+
+    if folder.resolve().is_relative_to(Path(__file__).resolve().parents[2]):
+        why = f"{folder} belongs to the package: its documents are those of the demo, and an upgrade may replace them."
+        run = f"export KDI_DEFS=$PWD/defs; mkdir -p defs; kdi new {topic}   (KDI_KAFKA=host:9092 names the brokers)"
+        raise NothingProposed(topic=topic, why=why, run=run)
+
+
+def _written(proposal: Proposal, table: str, file: Path, defs: Path | None) -> str:
     from kdi_assets.documents.loading.folder import display_path
     from kdi_assets.tools.scaffold.document import outcome_in_words, refined_path
 
     found, sample, silver = proposal.recognised, len(proposal.sample.messages), refined_path(proposal, table)
+    option = f" --defs {shlex.quote(str(defs))}" if defs else ""
     refined = f"Its second document makes {silver} of them, the rows as they are now.\n" if silver else ""
     return (
         f"{display_path(file)}: {found.what}, written as {found.format}; date: {proposal.date.sql}\n"
         f"With this document, the {sample:,} sampled messages become {outcome_in_words(proposal)}.\n{refined}"
-        f"  Run:  kdi check; then kdi peek {table}"
+        f"  Run:  kdi check{option}\n"
+        f"        kdi peek {table}{option}"
     )
 
 

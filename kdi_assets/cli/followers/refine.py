@@ -73,7 +73,7 @@ def refine(
         print_progress("no document describes a refined table")
     span = (first.date(), last.date()) if first and last else None
     refusals: list[KdiError] = []
-    with lazy_session("refine") as session:
+    with lazy_session("refine", as_json=as_json) as session:
         for table in chosen:
             if refusal := refine_and_print(table, session, dates=span, rebuild=rebuild, as_json=as_json):
                 refusals.append(refusal)

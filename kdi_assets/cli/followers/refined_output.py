@@ -105,7 +105,7 @@ def replay_refined(table: RefinedTableSpec, first: date, last: date, *, yes: boo
         if not (found.equal or as_json):
             typer.echo(UNCHANGED)
         return
-    with lazy_session("replay") as session:
+    with lazy_session("replay", as_json=as_json) as session:
         refusal = refine_and_print(table, session, dates=(first, last), rebuild=False, as_json=as_json)
     exit_if_refused([refusal] if refusal else [])
 
@@ -130,7 +130,11 @@ def _audit(table: RefinedTableSpec, *, everything: bool, bounds: Sequence[date],
 
     dates = days_between(*bounds) if bounds else None
     lake = Settings.from_environment().lake
-    with refusal_in_json(table=table.name, as_json=as_json), lazy_session("audit") as session, session.watched():
+    with (
+        refusal_in_json(table=table.name, as_json=as_json),
+        lazy_session("audit", as_json=as_json) as session,
+        session.watched(),
+    ):
         found = audit_refined(table, lake=lake, session=session, everything=everything, dates=dates)
     print_result(_audit_text(found), {**asdict(found), "equal": found.equal}, as_json=as_json)
     return found

@@ -46,7 +46,7 @@ def serve(
     if not known:
         print_progress("no document describes a served table")
     refusals: list[KdiError] = []
-    with lazy_session("serve") as session:
+    with lazy_session("serve", as_json=as_json) as session:
         for served in select_served(known, tables or list(known)):
             refusals += _serve(served, session, rebuild=rebuild, as_json=as_json)
     exit_if_refused(refusals)

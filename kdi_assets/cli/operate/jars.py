@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kdi_assets.cli.live_line import watch_of_command
 from kdi_assets.settings import Settings
 
 
@@ -34,8 +35,9 @@ def jars(
     settings = Settings.from_environment()
     of_spark = spark_groups(settings) if directory is None else ("spark", "s3")
     groups = {"build", "broker", *of_spark, *(("s3", "kinesis") if kinesis else ())}
-    fetch_jars(directory or settings.home / "jars", home=settings.home, report=typer.echo, groups=groups)
-    if archive and directory is None:  # the archive is valid only for jars at this path
-        from kdi_assets.tools.rehearsal import make_archive
+    with watch_of_command(as_json=False).watching():
+        fetch_jars(directory or settings.home / "jars", home=settings.home, report=typer.echo, groups=groups)
+        if archive and directory is None:  # the archive is valid only for jars at this path
+            from kdi_assets.tools.rehearsal import make_archive
 
-        make_archive(settings, typer.echo)
+            make_archive(settings, typer.echo)

@@ -14,6 +14,7 @@ from kdi_assets.cli.options import AsJson
 from kdi_assets.cli.output import print_json_text, print_progress, refusal_in_json, table_text, text_excerpt
 from kdi_assets.cli.session import lazy_session
 from kdi_assets.errors import KdiError
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.wording import first_line
 
@@ -44,10 +45,17 @@ def sql(
 
     Exit codes: 0 done; 1 someone must decide; 75 a retry helps.
     """
-    with refusal_in_json(statement=statement, as_json=as_json), lazy_session("sql") as session, session.watched():
-        with translated(partial(_error_of, statement)):
-            result = session().sql(statement)
-            _print_rows(result, as_json=as_json)
+    running = WorkStep(doing="running the statement", commits=not _only_reads(statement))
+    with (
+        refusal_in_json(statement=statement, as_json=as_json),
+        lazy_session("sql", as_json=as_json) as session,
+        session.watched(),
+        translated(partial(_error_of, statement)),
+    ):
+        spark = session()
+        with announced(running):
+            result = spark.sql(statement)
+        _print_rows(result, as_json=as_json)
 
 
 def _print_rows(result: DataFrame, *, as_json: bool) -> None:

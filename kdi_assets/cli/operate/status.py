@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kdi_assets.cli.live_line import watch_of_command
+from kdi_assets.cli.operate.lag_history import LagHistory
 from kdi_assets.cli.options import AsJson, Defs, NamesOfAllKinds, of_all_kinds
 from kdi_assets.cli.output import EXIT_RETRY, NO_DOCUMENTS, print_json, short_duration, table_text, utc_text
 from kdi_assets.cli.place import print_place
@@ -20,6 +22,7 @@ from kdi_assets.operate.monitoring.backlog import Backlog, State
 from kdi_assets.operate.monitoring.status_row import StatusRow, json_fields
 from kdi_assets.operate.monitoring.stream_row import StreamRow, stream_row_reader
 from kdi_assets.operate.monitoring.table_facts import TableFacts
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 HEAD = ("STREAM", "BACKLOG", "LAG", "CLOSES IN", "LOSS IN", "DEAD, 24 H", "SMALL FILES", "LAST COMMIT", "STATE")
 ALIGN = "<>>>>>>><"
+LAG_HEAD = "LAG, LAST HOUR"
 FOLLOWER_HEAD = ("TABLE", "KIND", "BEHIND", "WAITS", "VERSION", "LAST COMMIT", "STATE", "NEXT")
 FOLLOWER_ALIGN = "<<>>>><<"
 WATCH_SECONDS, CLEAR = 5.0, "\x1b[2J\x1b[H"
@@ -61,6 +65,9 @@ date; the sensor `follow` does it without you.
 Topics that match the pattern of a document and have no table yet are
 named after the tables.
 
+With --watch, LAG, LAST HOUR has a bar for every three minutes that the
+watch has seen, and the greatest lag of them.
+
 --json has raw numbers with units in the keys, and every topic partition;
 null is unknown or infinite. With --watch, every repetition prints its
 objects.
@@ -83,8 +90,11 @@ def status(
     selected = of_all_kinds(loaded, tables or ())
     if not as_json:
         print_place(defs, selected)
-    read = _reader(selected, Settings.from_environment())
-    began, streams = time.monotonic(), _print_rows(*read(), as_json=as_json)
+    read, lags = _reader(selected, Settings.from_environment()), LagHistory() if watch else None
+    began = time.monotonic()
+    with watch_of_command(as_json=as_json).watching(), announced(WorkStep(doing="asking brokers and storage")):
+        rows = read()
+    streams = _print_rows(*rows, as_json=as_json, lags=lags)
     if not as_json and not tables:
         _print_new_topics(loaded)
     while watch:
@@ -92,7 +102,7 @@ def status(
         began, rows = time.monotonic(), read()
         if sys.stdout.isatty():
             typer.echo(CLEAR, nl=False)
-        streams = _print_rows(*rows, as_json=as_json)
+        streams = _print_rows(*rows, as_json=as_json, lags=lags)
         if not as_json and not tables:
             _print_new_topics(loaded)
     if streams and all(isinstance(one.refusal, Transient) for one in streams):
@@ -114,13 +124,18 @@ def _reader(tables: Sequence[FollowedTable], settings: Settings) -> _ReadRows:
     return read
 
 
-def _print_rows(streams: list[StreamRow], followers: list[FollowerRow], *, as_json: bool) -> list[StreamRow]:
+def _print_rows(
+    streams: list[StreamRow], followers: list[FollowerRow], *, as_json: bool, lags: LagHistory | None
+) -> list[StreamRow]:
     rows: list[StatusRow] = [*streams, *followers]
     if as_json:
         for row in rows:
             print_json(json_fields(row))
     else:
-        typer.echo(text(streams, followers, datetime.now(UTC)))
+        now = datetime.now(UTC)
+        if lags:
+            lags.add(streams, now)
+        typer.echo(text(streams, followers, now, lags))
     return streams
 
 
@@ -134,12 +149,20 @@ def _print_new_topics(loaded: LoadedFolder) -> None:
         typer.echo(line)
 
 
-def text(streams: Sequence[StreamRow], followers: Sequence[FollowerRow], now: datetime) -> str:
-    """A table for streams and one for followers; after them notes, and every refusal once, in full."""
+def text(
+    streams: Sequence[StreamRow], followers: Sequence[FollowerRow], now: datetime, lags: LagHistory | None = None
+) -> str:
+    """A table for streams and one for followers; after them notes, and every refusal once, in full.
+
+    Args:
+        lags: Adds a column with the lag of the last hour.
+    """
     rows: list[StatusRow] = [*streams, *followers]
     if not rows:
         return NO_DOCUMENTS
-    parts = [table_text(HEAD, [stream_cells(one, now) for one in streams], align=ALIGN)] if streams else []
+    head, align = (HEAD, ALIGN) if lags is None else ((*HEAD, LAG_HEAD), f"{ALIGN}<")
+    of_streams = [(*stream_cells(one, now), *([lags.line(one.name, now)] if lags else ())) for one in streams]
+    parts = [table_text(head, of_streams, align=align)] if streams else []
     notes = [
         f"{one.name}: {held:,} offsets are held back by an open transaction"
         for one in streams

@@ -41,7 +41,7 @@ def upkeep(
     chosen, lake = selected_tables(tables or (), defs), Settings.from_environment().lake
     errors: list[KdiError] = []
     exists = False
-    with lazy_session("upkeep") as session, session.watched():
+    with lazy_session("upkeep", as_json=as_json) as session, session.watched():
         for table in chosen:
             found = _upkeep_of(table, lake, session, yes=yes)
             _print_upkeep(found, as_json=as_json)

@@ -52,7 +52,7 @@ def drain(
     chosen = selected_streams(streams or (), defs)
     if not as_json:
         print_place(defs, chosen)
-    with lazy_session("drain") as session:
+    with lazy_session("drain", as_json=as_json) as session:
         for together in by_shared_read(chosen):
             refusals += _drain(together, session, accept_dead_letters=accept_dead_letters, as_json=as_json)
     exit_if_refused(refusals)

@@ -57,16 +57,16 @@ def plan(table: NameOfAnyKind, defs: Defs = None, as_json: AsJson = False) -> No
         plan = None if snapshot.position_commit else _plan(chosen, snapshot)
         waiting = _waiting(chosen, snapshot) if plan else None
         if snapshot.ledger and (plan is None or plan.ranges or (waiting and waiting.first_at)):
-            _refuse_unsuitable(chosen, lake, snapshot.ledger.table)
+            _refuse_unsuitable(chosen, lake, snapshot.ledger.table, as_json=as_json)
         if snapshot.topic.as_of and snapshot.position_commit and snapshot.position_commit.kind == "start":
             waiting = _waiting_before_start(chosen, lake)
     print_result(_text(chosen, snapshot, plan, waiting), _fields(chosen, snapshot, plan, waiting), as_json=as_json)
 
 
-def _refuse_unsuitable(stream: Stream, lake: str, log: TableLog) -> None:
+def _refuse_unsuitable(stream: Stream, lake: str, log: TableLog, *, as_json: bool) -> None:
     from kdi_assets.streams.drain.takeover import refuse_unsuitable
 
-    with lazy_session("plan") as session, session.watched():
+    with lazy_session("plan", as_json=as_json) as session, session.watched():
         refuse_unsuitable(stream, lake, log, session())
 
 

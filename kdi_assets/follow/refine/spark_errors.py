@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.errors import RefiningFailed, RefiningForbidden
 from kdi_assets.follow.refine.row_errors import ConstraintViolated, OrderUnknown, RowsNotComputable, TimeOutOfRange
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 
 ORDER_UNKNOWN = "kdi: order unknown: "
@@ -15,12 +17,13 @@ OUT_OF_YEARS = "kdi: out of the years 1 to 9999: "
 """Begins the message by which a job ends if a time is out of them; the column follows, in backticks."""
 
 
-def spark_failures(table: str, doing: str) -> AbstractContextManager[None]:
-    """Translate what Spark raises while something is done.
+@contextmanager
+def spark_failures(table: str, doing: str) -> Iterator[None]:
+    """Announce a step, and translate what Spark raises in it.
 
     Args:
-        table: Named by the error.
-        doing: What is done, e.g. ``writing rows``; named by the error too.
+        table: Named by progress and by the error.
+        doing: What is done, e.g. ``writing rows``; named by both too.
 
     Raises:
         ConstraintViolated: A CHECK or NOT NULL of the table does not hold for a row.
@@ -47,7 +50,8 @@ def spark_failures(table: str, doing: str) -> AbstractContextManager[None]:
                 return RowsNotComputable(table=table, doing=doing, detail=failure.first_line)
         return RefiningFailed(table=table, doing=doing, detail=failure.first_line)
 
-    return translated(error_of)
+    with announced(WorkStep(name=table, doing=doing)), translated(error_of):
+        yield
 
 
 def _told(failure: SparkFailure, beginning: str) -> str:

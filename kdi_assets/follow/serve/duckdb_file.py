@@ -32,6 +32,7 @@ from kdi_assets.follow.serve.errors import (
 )
 from kdi_assets.follow.serve.report import ServeReport
 from kdi_assets.follow.serve.source import open_source
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ class DuckDbServing:
         consumed: ConsumedByFile | None,
     ) -> int:
         table = f'"{self.target.table}"'
-        with _transaction(connection):
+        publishing = WorkStep(name=self.served.name, doing="publishing", commits=True)
+        with announced(publishing), _transaction(connection):
             # The lock of the file keeps other processes out, and not other threads of this one.
             if _consumed(connection, self.target.table) != consumed:
                 raise AnotherServeRunActive(target=self.served.name)

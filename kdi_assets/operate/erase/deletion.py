@@ -55,7 +55,7 @@ def delete_all_rows(spark: SparkSession, name: str, uri: str) -> None:
 
     if not TableLog.existing(uri).data_files.num_rows:
         return
-    with spark_failures(name, f"the deletion of all rows of {uri}"):
+    with spark_failures(name, f"the deletion of all rows of {uri}", doing="removing all rows", commits=True):
         DeltaTable.forPath(spark, uri).delete()
 
 

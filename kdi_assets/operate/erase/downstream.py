@@ -136,7 +136,7 @@ def _searched(spark: SparkSession, found: FollowedErasure, uri: str, where: str)
         matching = rows.where(where)
     except AnalysisException:
         return found  # other columns than the stream's table
-    with spark_failures(found.table, "the search"):
+    with spark_failures(found.table, "the search", doing="searching for rows that meet the condition"):
         left = matching.count()
     error = ErasedRowsLeft(table=found.table, rows=left, version=found.version or 0) if left else None
     return replace(found, rows_left=left, error=error)

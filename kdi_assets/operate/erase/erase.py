@@ -23,6 +23,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.operate.erase.deletion import delete_letters, delete_removed_rows
 from kdi_assets.operate.erase.selection import ErasedMessages, EraseFilter, EraseSelection
 from kdi_assets.operate.upkeep.errors import EraseRefused, EraseUnfinished
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark_failures import root_cause, spark_exceptions
 from kdi_assets.streams.drain.errors import AnotherDrainActive
 from kdi_assets.streams.ledger.commit import commit, next_entry
@@ -202,7 +203,8 @@ def _delete(selection: EraseSelection, found: ErasedMessages, at: Callable[[str]
             if records:
                 delta_log(selection.spark, uri)  # refuses a session that commits by another log store
                 # A drain that appends dead letters conflicts with a deletion that reads the whole table.
-                until_won(partial(delete, selection, found), lost=DeltaConcurrentModificationException)
+                with announced(WorkStep(name=stream.name, doing=f"removing messages from {uri}", commits=True)):
+                    until_won(partial(delete, selection, found), lost=DeltaConcurrentModificationException)
         except spark_exceptions() as failed:
             raise EraseUnfinished(stream=stream.name, table=uri, detail=root_cause(failed)) from failed
         at("letters deleted")

@@ -81,7 +81,11 @@ def compact(
     where = f" WHERE {due.part.where}" if due.part.where else ""
     order = f" ZORDER BY ({', '.join(map(quoted_path, columns))})" if columns else ""
     settings = changed_settings(spark, _of_optimize(target_bytes, due.part.label, columns))
-    with spark_failures(table, "compaction"), _not_clusterable_named(table), settings:
+    with (
+        spark_failures(table, "compaction", doing=f"compacting {due.part.label}", commits=True),
+        _not_clusterable_named(table),
+        settings,
+    ):
         metrics = spark.sql(f"OPTIMIZE delta.`{uri}`{where}{order}").collect()[0]["metrics"]
     return bool(metrics["numFilesRemoved"] > metrics["numFilesAdded"])
 

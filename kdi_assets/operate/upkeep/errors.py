@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 from kdi_assets.errors import KdiError, Terminal, Transient
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.wording import duration, sql_command
 
@@ -47,8 +49,13 @@ class UpkeepForbidden(Terminal):
     what_to_run = "kdi upkeep --yes   (once {needs})"
 
 
-def spark_failures(table: str, step: str) -> AbstractContextManager[None]:
-    """Translate failures of Spark in a step of upkeep.
+@contextmanager
+def spark_failures(table: str, step: str, *, doing: str = "", commits: bool = False) -> Iterator[None]:
+    """Announce a step of upkeep, and translate failures of Spark in it.
+
+    Args:
+        doing: What the step does, for progress; by default ``step``, which the error names.
+        commits: As in ``progress.WorkStep``.
 
     Raises:
         UpkeepForbidden: A right is missing in the storage, or room.
@@ -60,7 +67,8 @@ def spark_failures(table: str, step: str) -> AbstractContextManager[None]:
             return UpkeepForbidden(table=table, step=step, detail=failure.root, needs=failure.needs)
         return UpkeepFailed(table=table, step=step, detail=failure.root)
 
-    return translated(error_of)
+    with announced(WorkStep(name=table, doing=doing or step, commits=commits)), translated(error_of):
+        yield
 
 
 class NotClusterable(Terminal):

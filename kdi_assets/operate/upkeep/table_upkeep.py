@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from kdi_assets.operate.upkeep.compaction import DueCompaction, compact, due_com
 from kdi_assets.operate.upkeep.errors import UpkeepFailed
 from kdi_assets.operate.upkeep.table_files import FileFacts, facts_of, parts_of
 from kdi_assets.operate.upkeep.vacuum import LEAST_RETENTION, Vacuumed, checked_retention, expired_files, vacuum
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
@@ -112,13 +113,8 @@ def keep_table(table: KeptTable, planned: TableUpkeep, *, session: Callable[[], 
     Args:
         session: Called only if something is due that needs Spark.
     """
-    done, errors = [], list(planned.errors)
-    for due in planned.due:
-        try:
-            _compact_fully(session(), table, due)
-            done.append(due.part.label)
-        except KdiError as failed:  # such as another writer's commit: the other partitions can still be compacted
-            errors.append(failed)
+    errors = list(planned.errors)
+    compacted = tuple(_compact_all(table, planned.due, errors, session))
     vacuumed = None
     if planned.vacuum:
         try:
@@ -133,10 +129,28 @@ def keep_table(table: KeptTable, planned: TableUpkeep, *, session: Callable[[], 
         checkpoint=written,
         done=True,
         after=facts_of(parts_of(log, target_bytes=table.target_bytes)),
-        compacted=tuple(done),
+        compacted=compacted,
         vacuumed=vacuumed,
         errors=tuple(errors),
     )
+
+
+def _compact_all(
+    table: KeptTable, parts: Sequence[DueCompaction], errors: list[KdiError], session: Callable[[], SparkSession]
+) -> list[str]:
+    """Compact partitions, and return the labels of those without an error."""
+    compacted: list[str] = []
+    tried: list[DueCompaction] = []
+    total, unit = len(parts), "partition"
+    with announced(WorkStep(name=table.name, doing="compacting", total=total, unit=unit, done=lambda: len(tried))):
+        for due in parts:
+            try:
+                _compact_fully(session(), table, due)
+                compacted.append(due.part.label)
+            except KdiError as failed:  # such as another writer's commit: the other partitions can still be compacted
+                errors.append(failed)
+            tried.append(due)
+    return compacted
 
 
 def _compact_fully(spark: SparkSession, table: KeptTable, due: DueCompaction) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.messages.coordinates import Bounds, bounds_sql, coordinates_at
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.streams.audit.coverage import Coverage, coverage, offsets_in
 from kdi_assets.streams.audit.errors import NothingToAudit
 from kdi_assets.streams.audit.missing_offsets import MissingOffsets, find_missing
@@ -102,15 +103,17 @@ def _audit_in_spark(
     spark: SparkSession, stream: Stream, lake: str, covered: Coverage, history: LiveHistory, bounds: Bounds | None
 ) -> tuple[Mapping[int, OffsetCounts], MissingOffsets]:
     """Count with Spark as a second reader; if the counts differ from the entries, find the single offsets."""
-    found = _found(spark, stream, lake, history, bounds)
-    counted = count_offsets(found.where(covered_sql(covered.begin)))
-    if _agrees(counted, covered):
-        return counted, _nothing_missing(covered)
-    if not all(c.has_one_each for c in counted.values()):
-        found = merge_rows_of_messages(found)
+    with announced(WorkStep(name=stream.name, doing="counting rows and dead letters")):
+        found = _found(spark, stream, lake, history, bounds)
         counted = count_offsets(found.where(covered_sql(covered.begin)))
-    result = find_missing(spark, stream, lake, found.where("counts"), covered, history)
-    return count_offsets(found) if result.uncovered else counted, result
+        if _agrees(counted, covered):
+            return counted, _nothing_missing(covered)
+        if not all(c.has_one_each for c in counted.values()):
+            found = merge_rows_of_messages(found)
+            counted = count_offsets(found.where(covered_sql(covered.begin)))
+    with announced(WorkStep(name=stream.name, doing="looking for single offsets")):
+        result = find_missing(spark, stream, lake, found.where("counts"), covered, history)
+        return count_offsets(found) if result.uncovered else counted, result
 
 
 def _nothing_missing(covered: Coverage) -> MissingOffsets:

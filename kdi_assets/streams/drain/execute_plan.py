@@ -138,6 +138,7 @@ class Execution:
             self.table.uri,
             now=self.plan.now,
             files=file_size(self.stream, self.plan),
+            offsets=self.plan.offset_count,
             before_read=partial(self.context.at, "before reading"),
         )
         self.stream = self.decoder.stream

@@ -11,6 +11,7 @@ from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.messages.of_stream import source_of
 from kdi_assets.messages.source import LAST_MESSAGE_WITHIN
 from kdi_assets.messages.topic_state import AtPosition, LastRead, TopicState
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.streams.drain.dead_letters import check_letters_intact
 from kdi_assets.streams.drain.plan import Plan, PositionCommit, needed_position_commit, plan_drain
 from kdi_assets.streams.drain.plan_errors import StreamRetired, TableMissing, TableNotMoved, TopicTruncated
@@ -107,8 +108,9 @@ def take_snapshot(
     """
     if stream.status == "retired":
         raise StreamRetired(stream=stream.name)
-    topic = topic or source_of(stream).topic(stream.topic)
-    found = ledger(stream, lake, topic)
+    with announced(WorkStep(name=stream.name, doing="asking for offsets and positions")):
+        topic = topic or source_of(stream).topic(stream.topic)
+        found = ledger(stream, lake, topic)
     if topic.as_of:
         topic = topic.without_backlog(found.positions if found else {})
     return Snapshot(topic, found, needed_position_commit(stream, found, topic))

@@ -40,6 +40,7 @@ def stage(
     *,
     now: datetime,
     files: FileSize = ONE_FILE_PER_TASK,
+    offsets: int | None = None,
     before_read: Callable[[], None] = lambda: None,
     dry: bool = False,
 ) -> tuple[Staged, Counts, StreamDecoder]:
@@ -50,6 +51,7 @@ def stage(
     Args:
         messages: As ``Source.read`` gives them.
         now: The clock of the date window.
+        offsets: How many there are, for progress.
         before_read: Called before each pass.
         dry: Write no files, only count.
 
@@ -63,7 +65,7 @@ def stage(
         rows = _rows(messages, used, now, tally)
         rows = _in_form_of_table(rows, stream, uri)
         before_read()
-        with spark_failures(stream, "reading messages and writing files"):
+        with spark_failures(stream, "reading messages and writing files", offsets=offsets, done=tally.messages):
             try:
                 staged = _only_counted(rows) if dry else _written(rows, stream, uri, files)
             finally:  # rows that nobody judged may break the pass as well

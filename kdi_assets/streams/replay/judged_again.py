@@ -132,6 +132,7 @@ def judged_again(
         transaction.ledger.table.uri,
         now=transaction.now,
         files=FileSize(shuffled_bytes=SHUFFLED_BYTES_PER_FILE_BYTE * (stream.target_file_size or USUAL_FILE)),
+        offsets=selected.messages.count,
         dry=dry_run,
     )
     stream = decoder.stream  # its record may have gained fields

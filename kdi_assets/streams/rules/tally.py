@@ -77,6 +77,10 @@ class PassTally:
         """
         return kernel_call(self._spark, _CLASS, "counted", "boolean", self._tally, *arguments, counts=True)
 
+    def messages(self) -> int:
+        """The messages of Spark's tasks that have ended; may be asked while the action runs."""
+        return int(self._tally.messages())
+
     def counts(self, stream: Stream) -> Counts:
         """The counts, once the action has ended."""
         counts = json.loads(self._tally.toJson())

@@ -15,20 +15,16 @@ from kdi_assets.documents.loading.loader import TOPIC_TABLE, read_streams
 from kdi_assets.documents.loading.yaml_documents import parse
 from kdi_assets.tools.scaffold.date_candidates import KAFKA, Candidate
 from kdi_assets.tools.scaffold.errors import NothingProposed
-from kdi_assets.tools.scaffold.field_stats import FieldStats
-from kdi_assets.tools.scaffold.infer_types import DOUBLE, STRING, TIMESTAMP, Array, Struct, Type, ddl_name, fitting
+from kdi_assets.tools.scaffold.infer_types import Array, Struct, ddl_name
 from kdi_assets.tools.scaffold.propose import Proposal
 from kdi_assets.tools.scaffold.refined_document import refined_document
+from kdi_assets.tools.scaffold.remarks import keys_in_words, percent, remarks
 from kdi_assets.wording import counted
 
 SHOWN_NAMES, SHOWN_DATES = 20, 5
 CLOCK = "%Y-%m-%dT%H:%M:%SZ"
 WIDEST = 56
 """Comments begin in this column at most, except after longer lines."""
-MONEY_DIGITS = 4
-"""Numbers with so few digits after the decimal point may be amounts of money."""
-_OTHER_TYPES = {"integer": "bigint", "boolean": "boolean", "date": "date", "local": "timestamp", "zoned": "timestamp"}
-"""The type for most values of a ``string`` field, by their kind."""
 _NOT_IN_FILES = re.compile(r"[^A-Za-z0-9_]+")
 
 
@@ -118,15 +114,6 @@ def outcome_in_words(proposal: Proposal) -> str:
     return ", ".join(parts)
 
 
-def percent(part: int, whole: int) -> str:
-    """A part in percent; nearly all is never shown as all, nor nearly none as none."""
-    if part == whole > 0:
-        return "100%"
-    if 0 < part * 1000 < whole:
-        return "<0.1%"
-    return f"{min(99.9, 100 * part / whole):.1f}%" if part else "0%"
-
-
 def _occupied(topic: str, file: Path, why: str) -> NothingProposed:
     run = f"kdi new {topic} --stdout prints the document; put it where you want it"
     return NothingProposed(topic=topic, why=f"{display_path(file)} {why}.", run=run)
@@ -146,6 +133,7 @@ def _sample_lines(proposal: Proposal) -> Iterator[str]:
     yield f"Sampled: {counted(len(sample.messages), 'message')}, the oldest and the newest of {read}{written}"
     if sample.cut_short:
         yield f"  cut short: {sample.cut_short}"
+    yield f"Keys: {keys_in_words(proposal)}"
 
 
 def _outcome_lines(proposal: Proposal, table: str) -> Iterator[str]:
@@ -256,7 +244,9 @@ def _ddl_fields(record: Struct, indent: str, messages: int, *, separator: str) -
     last = len(record.fields) - 1
     for n, (name, declared) in enumerate(record.fields.items()):
         stats, comma = record.stats.get(name), "" if n == last else ","
-        comment = "; ".join([percent(stats.in_messages, messages), *_remarks(declared, stats)]) if stats else ""
+        comment = (
+            "; ".join([percent(stats.in_messages, messages), *remarks(declared, stats, messages)]) if stats else ""
+        )
         inner, opened, closed = declared, f"{indent}{ddl_name(name)}{separator}", ""
         while isinstance(inner, Array):
             inner, opened, closed = inner.element, f"{opened}array<", f"{closed}>"
@@ -266,31 +256,3 @@ def _ddl_fields(record: Struct, indent: str, messages: int, *, separator: str) -
         yield f"{opened}struct<", comment
         yield from _ddl_fields(inner, f"{indent}  ", messages, separator=": ")
         yield f"{indent}>{closed}{comma}", ""
-
-
-def _remarks(declared: Type, stats: FieldStats) -> Iterator[str]:
-    """Why a person may want another type."""
-    if not stats.values:
-        yield "only null was seen, the type is a guess"
-        return
-    yield from _kinds(declared, stats)
-    match declared:
-        case Array() if not (stats.items and stats.items.values):
-            yield "always empty, the type is a guess"
-        case _ if declared == DOUBLE and stats.rounded:
-            yield f"{stats.rounded:,} of the numbers have more digits than a double keeps"
-        case _ if declared == DOUBLE and 0 < stats.scale <= MONEY_DIGITS:
-            digits = counted(stats.scale, "digit")
-            yield f"at most {digits} after the decimal point: decimal(38,{stats.scale}) gives exact sums"
-        case _ if declared == TIMESTAMP and (without := stats.count("local", "date")):
-            yield f"{percent(without, stats.values)} without a time zone, read as UTC"
-
-
-def _kinds(declared: Type, stats: FieldStats) -> Iterator[str]:
-    """The kinds of values, if there are several and the type does not fit all of them."""
-    kinds = [(kind, count) for kind, count in stats.kinds.most_common() if kind != "null"]
-    if len(kinds) > 1 and (declared == STRING or fitting(declared, stats) < stats.values):
-        yield ", ".join(f"{percent(count, stats.values)} {kind}" for kind, count in kinds)
-        kind, count = kinds[0]
-        if declared == STRING and kind in _OTHER_TYPES and count * 2 > stats.values:
-            yield f"{_OTHER_TYPES[kind]} makes dead letters of the others"

@@ -37,6 +37,10 @@ ValueKind = Literal[
 NUMBERS: tuple[ValueKind, ...] = ("integer", "large", "fraction")
 INT64 = 2**63
 _EXACT = Context(prec=1000)
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.(?P<fraction>[0-9]{1,12}))?")
+"""A number that begins with a zero is a code, such as that of a town."""
+LEAST_DIFFERENT = 20
+"""Of fewer values it says little that all are different."""
 
 
 def json_object(payload: bytes) -> JsonRecord:
@@ -131,6 +135,9 @@ class FieldStats:
         items: Statistics of the elements of arrays.
         scale: Largest number of digits after the decimal point.
         rounded: Number of values that a double does not hold exactly.
+        numbers_in_text: Number of texts that are numbers, as JSON writes them.
+        text_scale: As ``scale``, of these.
+        all_different: Whether all values are texts or integers that are no times, and each is another one.
     """
 
     kinds: Counter[ValueKind] = field(default_factory=Counter)
@@ -139,12 +146,19 @@ class FieldStats:
     items: FieldStats | None = None
     scale: int = 0
     rounded: int = 0
+    numbers_in_text: int = 0
+    text_scale: int = 0
     _last: int = -1
+    _different: set[str | int] = field(default_factory=set)
 
     @property
     def values(self) -> int:
         """Number of values that are not null."""
         return self.kinds.total() - self.kinds["null"]
+
+    @property
+    def all_different(self) -> bool:
+        return len(self._different) == self.values >= LEAST_DIFFERENT
 
     def count(self, *kinds: ValueKind) -> int:
         """Number of values of these kinds."""
@@ -163,8 +177,21 @@ class FieldStats:
                 self.items = self.items or FieldStats()
                 for inner in value:
                     self.items.add(inner, message)
+            case str():
+                self._add_text(value)
+            case bool():
+                pass
             case int() | Decimal():
+                if isinstance(value, int) and epoch_unit(value) is None:
+                    self._different.add(value)
                 self._add_digits(Decimal(value))
+
+    def _add_text(self, text: str) -> None:
+        if parse_time(text) is None:
+            self._different.add(text)
+        if found := _NUMBER.fullmatch(text):
+            self.numbers_in_text += 1
+            self.text_scale = max(self.text_scale, len(found["fraction"] or ""))
 
     def _add_digits(self, number: Decimal) -> None:
         if number.is_finite():

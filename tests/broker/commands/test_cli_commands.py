@@ -328,7 +328,7 @@ def test_ctrl_c_ends_with_130_and_leaves_neither_a_jvm_nor_half_a_table(
     assert kdi.returncode == 130
     assert psutil.wait_procs([jvm], timeout=30)[1] == []
     assert out == ""
-    assert "interrupted: commits reported so far stand" in err
+    assert "interrupted (starting Spark): nothing was committed; the same command begins again" in err
     assert "Traceback" not in err
     assert TableLog.open(orders.uri) is None
 

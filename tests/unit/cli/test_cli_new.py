@@ -11,6 +11,8 @@ import pytest
 from tests.documents import CLUSTER, stream, written
 from tests.typed import Kdi, typed
 
+CHECKOUT = Path(__file__).parents[3]
+
 
 @pytest.fixture
 def defs(tmp_path: Path) -> Path:
@@ -71,3 +73,17 @@ def test_below_a_document_that_ends_the_search_nothing_is_written(kdi: Kdi, defs
     assert answer.code == 1
     assert "defs/defs.yaml ends the search for documents, so none below its folder would be loaded." in answer.err
     assert not (defs / "orders").exists()
+
+
+def test_no_document_is_written_into_the_package(kdi: Kdi, monkeypatch: pytest.MonkeyPatch, defs: Path) -> None:
+    """A checkout without `KDI_DEFS` has the documents of the demo."""
+    monkeypatch.delenv("KDI_DEFS")
+    monkeypatch.setenv("KDI_KAFKA", "127.0.0.1:1")
+    before = files(CHECKOUT / "kdi_assets" / "defs")
+
+    answer = kdi("orders")
+
+    assert answer.code == 1
+    assert "kdi_assets/defs belongs to the package: its documents are those of the demo" in answer.err
+    assert "export KDI_DEFS=$PWD/defs; mkdir -p defs; kdi new orders" in answer.err
+    assert files(CHECKOUT / "kdi_assets" / "defs") == before

@@ -208,7 +208,8 @@ def test_json_of_a_registry_has_the_types_that_were_seen(registry: RunningRegist
     stream = read_back(tmp_path / "defs", text_of(found)).streams["bronze/orders"]
 
     assert isinstance(stream.format, JsonRegistry)
-    assert stream.record_ddl.split() == "id bigint, -- 100% at timestamp -- 100%".split()
+    written = "id bigint, -- 100%; different in every message at timestamp -- 100%"
+    assert stream.record_ddl.split() == written.split()
     assert found.outcome.rows == 94
     assert {reason for reason, _ in found.outcome.letters} == {
         "malformed_json", "no_magic_byte", "unknown_schema", "incompatible_schema", "not_an_object",
@@ -295,3 +296,43 @@ def test_what_no_registry_explains_lands_as_bytes_and_the_document_says_why(
     assert read_back(tmp_path / "defs", text_of(found)).streams["bronze/orders"].format == Bytes()
     assert re.search(f"# .*({why})", text_of(found))
     assert "`format: {avro: {registry: NAME}}`" in text_of(found)
+
+
+def test_comments_say_what_fields_are_for_and_what_their_types_rest_on() -> None:
+    values = objects(
+        1000,
+        price=lambda n: f"{n}.{n % 100:02}",
+        shop=lambda n: str(n % 7),
+        zip=lambda n: f"{n:05}",
+        at=lambda n: int(NOW.timestamp() * 1000) - n,
+        **{"coupon": lambda n: "abc"},
+    )
+    rare = [json.dumps({k: v for k, v in json.loads(one or b"").items() if k != "coupon"}).encode() for one in values]
+    text = text_of(proposed([*values[:3], *rare[3:]]))
+
+    remarks = dict(re.findall(r"^ +(\w+) \w+,? +-- (.*)$", text, re.MULTILINE))
+    numbers = "in `columns`, try_cast(FIELD AS {}) makes numbers of them"
+    assert remarks["id"] == "100%; different in every message"
+    assert remarks["price"] == (
+        f"100%; different in every message; all are numbers, written as text: {numbers.format('decimal(38,2)')}"
+    )
+    assert remarks["shop"] == f"100%; all are numbers, written as text: {numbers.format('bigint')}"
+    assert remarks["zip"] == "100%; different in every message", "00042 is no number"
+    assert remarks["at"] == "100%", "a time, though it is different in every message"
+    assert remarks["coupon"] == "0.3%; its type rests on 3 values"
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ([None] * 100, "no message has one"),
+        ([b"%d" % n for n in range(100)], "every message has one, 100 different; it is the field id"),
+        ([b"%d" % (n % 3) for n in range(100)], "every message has one, 3 different; it is the field `shop-no`"),
+        ([b"k", *[None] * 99], "1.0% have one, 1 different"),
+    ],
+)
+def test_the_head_says_what_the_keys_are(keys: list[bytes | None], said: str) -> None:
+    shops: dict[str, Any] = {"shop-no": lambda n: n % 3}
+    values = objects(100, **shops)
+
+    assert f"# Keys: {said}\n" in text_of(proposed(values, keys=keys))

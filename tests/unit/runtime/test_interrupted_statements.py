@@ -26,7 +26,7 @@ def kdi_sql(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
             return nullcontext()
 
     @contextmanager
-    def session(of: str) -> Iterator[Session]:
+    def session(of: str, *, as_json: bool) -> Iterator[Session]:
         yield Session()
 
     monkeypatch.setattr("kdi_assets.cli.operate.sql.lazy_session", session)

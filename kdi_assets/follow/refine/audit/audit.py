@@ -28,6 +28,7 @@ from kdi_assets.follow.refine.plan import RefinePlan
 from kdi_assets.follow.refine.transform import function_source
 from kdi_assets.follow.refine.upstream_bookmarks import Bookmarks, read_bookmarks
 from kdi_assets.follow.upstream import UpstreamChanges
+from kdi_assets.runtime.progress import WorkStep, announced
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,7 +103,8 @@ def audit_refined(
             theirs = _with_roundings(rows, table.mode, rounded)
         else:
             theirs = rows_by_mode(table, rows)
-        return _compared(table, plan, ours, theirs, chosen, rounded=tuple(rounded))
+        with announced(WorkStep(name=table.name, doing="comparing rows with a recomputation")):
+            return _compared(table, plan, ours, theirs, chosen, rounded=tuple(rounded))
     except Exception as failed:
         if missing := _missing_files(failed):
             why = f"a file of an upstream table is gone, probably by a VACUUM: {missing}"

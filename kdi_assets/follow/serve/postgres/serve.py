@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -29,6 +30,7 @@ from kdi_assets.follow.serve.postgres.types import postgres_types
 from kdi_assets.follow.serve.report import ServeReport
 from kdi_assets.follow.serve.source import open_source
 from kdi_assets.follow.upstream import OpenedUpstream, UpstreamChanges, changes_since
+from kdi_assets.runtime.progress import WorkStep, announced
 
 if TYPE_CHECKING:
     import psycopg
@@ -188,7 +190,8 @@ class PostgresServing:
         if plan.way == "version":
             if plan.consumed and plan.consumed.version == plan.changes.version:
                 return time.monotonic(), PublishedRows()
-            return time.monotonic(), publisher.version_only()
+            with self._publishing():
+                return time.monotonic(), publisher.version_only()
         # Before rows are read; the transaction checks again.
         if plan.way == "load":
             refuse_row_security(publisher.connection, publisher.expected)
@@ -204,12 +207,16 @@ class PostgresServing:
             self.at("staged")
             started = time.monotonic()
             publish = {"load": publisher.load, "difference": publisher.difference}.get(plan.way, publisher.changes)
-            published = publish(staging)
+            with self._publishing():
+                published = publish(staging)
             became_table = plan.way == "load"
         finally:
             if not publisher.connection.closed:
                 staging.drop(publisher.connection, rows=not became_table)
         return started, published
+
+    def _publishing(self) -> AbstractContextManager[None]:
+        return announced(WorkStep(name=self.served.name, doing="publishing", commits=True))
 
     def _rows(self, plan: ServePlan, columns: Sequence[Column]) -> DataFrame:
         from pyspark.sql import functions as F

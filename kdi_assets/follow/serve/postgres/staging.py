@@ -7,8 +7,8 @@ to attempts that died, and the next attempt drops them.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from kdi_assets.follow.serve.columns import Column
 from kdi_assets.follow.serve.errors import ReadFailed, ReadForbidden, StagedRowsMissing
 from kdi_assets.follow.serve.postgres.connection import Database
 from kdi_assets.follow.serve.postgres.types import csv_line
+from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.runtime.worker_code import send_by_value
 
@@ -182,8 +183,9 @@ def _lock_key(attempt: str) -> int:
     return int(attempt, 16)
 
 
-def reading_failures(target: str) -> AbstractContextManager[None]:
-    """Translate failures of Spark while rows are read and copied.
+@contextmanager
+def reading_failures(target: str) -> Iterator[None]:
+    """Announce that rows are copied, and translate failures of Spark in it.
 
     Raises:
         ReadForbidden: A right is missing in the storage, or room.
@@ -195,4 +197,5 @@ def reading_failures(target: str) -> AbstractContextManager[None]:
             return ReadForbidden(target=target, detail=failure.root, needs=failure.needs)
         return ReadFailed(target=target, detail=failure.root)
 
-    return translated(error_of)
+    with announced(WorkStep(name=target, doing="copying rows")), translated(error_of):
+        yield

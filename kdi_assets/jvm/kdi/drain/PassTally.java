@@ -125,6 +125,15 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
     }
   }
 
+  /** The messages of the tasks that have ended; may be called while others run, for progress. */
+  public long messages() {
+    long messages = 0;
+    for (long count : byVerdict) {
+      messages += count;
+    }
+    return messages;
+  }
+
   /** All counts, as JSON. */
   public String toJson() throws JsonProcessingException {
     Map<String, Object> counts = new LinkedHashMap<>();
@@ -148,11 +157,7 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
 
   @Override
   public boolean isZero() {
-    long messages = 0;
-    for (long count : byVerdict) {
-      messages += count;
-    }
-    return messages == 0;
+    return messages() == 0;
   }
 
   @Override
