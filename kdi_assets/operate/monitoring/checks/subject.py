@@ -23,6 +23,7 @@ class CheckSubject:
     Attributes:
         session: Called only by checks that use Spark.
         drained: Whether the same run has just drained the table.
+        newest: How many of the newest commits a check of the history reads at most; ``None``: as many as it wants.
     """
 
     def __init__(
@@ -34,9 +35,10 @@ class CheckSubject:
         drained: bool = False,
         backlog: Backlog | None = None,
         now: datetime | None = None,
+        newest: int | None = None,
     ) -> None:
         self.stream, self.lake, self.session, self.drained = stream, lake, session, drained
-        self.now = now or datetime.now(UTC)
+        self.now, self.newest = now or datetime.now(UTC), newest
         self._backlog = backlog
 
     @property
@@ -64,4 +66,4 @@ class CheckSubject:
         Raises:
             KdiError: The log cannot be read.
         """
-        return drains_since(self.log, self.stream.app_id, moment) if self.log else ()
+        return drains_since(self.log, self.stream.app_id, moment, newest=self.newest) if self.log else ()
