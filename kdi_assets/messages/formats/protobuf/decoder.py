@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kdi_assets.documents.model.message_format import Protobuf
 from kdi_assets.messages.formats import framing, protobuf
+from kdi_assets.messages.formats.comments import with_protobuf_comments
 from kdi_assets.messages.formats.decoder import (
     DECODED,
     DOCUMENT,
@@ -76,7 +77,9 @@ class ProtobufDecoder(Decoder):
 
     def record_type(self, ddl: str) -> StructType:
         try:
-            return spark_record(self._reading.record)
+            reading = self._reading
+            message = reading.descriptors.message(reading.payloads.message)
+            return with_protobuf_comments(spark_record(reading.record), message, reading.descriptors.comments)
         except DescriptorMistake as refused:
             raise FormatMistake(self.field, f"{self.label}: {refused.message}") from refused
 
