@@ -1,104 +1,12 @@
-"""Descriptions of fields in schemas, as comments of the record's fields, from which the table's columns have them."""
+"""Comments of a record's fields, by what a schema says of them; the table's columns have them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from kdi_assets.messages.formats.avro.schema_text import WITHIN, definitions, with_full_names
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor
-    from pyspark.sql.types import DataType, StructType
+from typing import Any
 
 COMMENT = "comment"
 """Spark's name in a field's metadata."""
-
-
-def with_avro_docs(record: StructType, schema: str) -> StructType:
-    """The record of an Avro schema, with each field's ``doc`` as its comment.
-
-    Source: Avro specification, "Complex Types", "Records".
-    """
-    written = with_full_names(schema)
-    return _AvroDocs(dict(definitions(written))).struct(record, written)
-
-
-class _AvroDocs:
-    def __init__(self, known: Mapping[str, Any]) -> None:
-        self._known = known
-
-    def struct(self, record: StructType, node: Any) -> StructType:
-        from pyspark.sql.types import StructField, StructType
-
-        fields = {field["name"]: field for field in self._resolved(node).get("fields", ())}
-
-        def field_of(f: StructField) -> StructField:
-            of = fields.get(f.name, {"type": "null"})
-            type_, metadata = self._type(f.dataType, of["type"]), described(f.metadata, of.get("doc"))
-            return StructField(f.name, type_, f.nullable, metadata)
-
-        return StructType([field_of(f) for f in record.fields])
-
-    def _type(self, declared: DataType, node: Any) -> DataType:
-        from pyspark.sql.types import ArrayType, MapType, StructType
-
-        node = self._resolved(node)
-        match declared:
-            case StructType() if "fields" in node:
-                return self.struct(declared, node)
-            case ArrayType() if "items" in node:
-                return ArrayType(self._type(declared.elementType, node[WITHIN["array"]]), declared.containsNull)
-            case MapType() if "values" in node:
-                value = self._type(declared.valueType, node[WITHIN["map"]])
-                return MapType(declared.keyType, value, declared.valueContainsNull)
-        return declared
-
-    def _resolved(self, node: Any) -> Mapping[str, Any]:
-        """The definition of a type; of a union with one type beside null, that one."""
-        if isinstance(node, list):
-            others = [branch for branch in node if branch != "null"]
-            return self._resolved(others[0]) if len(others) == 1 else {}
-        if isinstance(node, str):
-            found: Mapping[str, Any] = self._known.get(node, {})
-            return found
-        return node if isinstance(node.get("type"), str) else self._resolved(node["type"])
-
-
-def with_protobuf_comments(record: StructType, message: Descriptor, comments: Mapping[str, str]) -> StructType:
-    """The record of a message, with the comments of its fields.
-
-    Args:
-        comments: By the full names of fields.
-    """
-    from pyspark.sql.types import StructField, StructType
-
-    fields = message.fields_by_name
-    return StructType(
-        [
-            StructField(
-                f.name,
-                _protobuf_type(f.dataType, fields[f.name].message_type, comments),
-                f.nullable,
-                described(f.metadata, comments.get(fields[f.name].full_name)),
-            )
-            for f in record.fields
-        ]
-    )
-
-
-def _protobuf_type(declared: DataType, message: Descriptor | None, comments: Mapping[str, str]) -> DataType:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    match declared:
-        case StructType() if message is not None:
-            return with_protobuf_comments(declared, message, comments)
-        case ArrayType():
-            return ArrayType(_protobuf_type(declared.elementType, message, comments), declared.containsNull)
-        case MapType() if message is not None:  # the message of an entry
-            value = _protobuf_type(declared.valueType, message.fields_by_name["value"].message_type, comments)
-            return MapType(declared.keyType, value, declared.valueContainsNull)
-    return declared
 
 
 def described(metadata: Mapping[str, Any], comment: object) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.documents.model.message_format import Avro, AvroSingleObject, SchemaFile
+from kdi_assets.messages.formats.avro.docs import with_avro_docs
 from kdi_assets.messages.formats.avro.readable import parsable, readable
 from kdi_assets.messages.formats.avro.schema_text import in_one_text, other_meanings, unknown_paths
-from kdi_assets.messages.formats.comments import with_avro_docs
 from kdi_assets.messages.formats.decoder import (
     DECODED,
     DOCUMENT,

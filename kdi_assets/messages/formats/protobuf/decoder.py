@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kdi_assets.documents.model.message_format import Protobuf
 from kdi_assets.messages.formats import framing, protobuf
-from kdi_assets.messages.formats.comments import with_protobuf_comments
 from kdi_assets.messages.formats.decoder import (
     DECODED,
     DOCUMENT,
@@ -26,6 +25,7 @@ from kdi_assets.messages.formats.errors import FormatMistake
 from kdi_assets.messages.formats.framing import FIRST_MESSAGE, other_schema_than
 from kdi_assets.messages.formats.protobuf import payloads
 from kdi_assets.messages.formats.protobuf.columns import spark_record
+from kdi_assets.messages.formats.protobuf.comments import with_protobuf_comments
 from kdi_assets.messages.formats.protobuf.compatible import becomes, left_out_paths, unknown_paths
 from kdi_assets.messages.formats.protobuf.descriptors import DescriptorMistake, Descriptors, schema_descriptors
 from kdi_assets.messages.formats.protobuf.payloads import Payloads, Reading, decoding
