@@ -15,7 +15,6 @@ from kdi_assets.delta.column_types import type_text
 from kdi_assets.delta.storage import open_delta_table
 from kdi_assets.documents.model.refined_table import Aggregate, RefinedTableSpec
 from kdi_assets.documents.model.stream import Stream
-from kdi_assets.follow.refine.modes.aggregate import helper_columns
 from kdi_assets.streams.ledger.dates import as_dates
 
 if TYPE_CHECKING:
@@ -40,8 +39,12 @@ def column_facts(stream: Stream, lake: str, *, version: int, days: Collection[da
 
 def refined_facts(table: RefinedTableSpec, lake: str, *, version: int, days: Collection[date]) -> ColumnFacts:
     """The facts of a refined table, without the columns that only its next refinement reads."""
-    hidden = helper_columns(table.mode) if isinstance(table.mode, Aggregate) else ()
-    return table_facts(table.table_uri(lake), version=version, days=days, hidden=hidden)
+    uri, mode = table.table_uri(lake), table.mode
+    if not isinstance(mode, Aggregate):
+        return table_facts(uri, version=version, days=days)
+    measures = {name: f"= {m.function}({'*' if m.of == '1' else m.of})" for name, m in mode.measures.items()}
+    hidden = [f"{name}{suffix}" for name, m in mode.measures.items() for suffix in m.suffixes]
+    return table_facts(uri, version=version, days=days, descriptions=measures, hidden=hidden)
 
 
 def table_facts(

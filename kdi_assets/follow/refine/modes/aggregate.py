@@ -40,11 +40,6 @@ _OF_STATE: dict[Function, str] = {
 """How a measure is computed of its columns, if it is not one of them."""
 
 
-def helper_columns(mode: Aggregate) -> list[str]:
-    """The columns from which a measure is computed and that are no measure themselves, such as an average's sum."""
-    return [f"{name}{suffix}" for name, m in mode.measures.items() for suffix in _STATE[m.function] if suffix]
-
-
 def aggregate_change(inputs: Inputs, mode: Aggregate) -> TableChange:
     """What a refinement changes in the groups."""
     if inputs.plan.kind == "rebuild":
