@@ -25,7 +25,6 @@ from kdi_assets.documents.model.stream import READING_ROWS, CheckName, DrainWhen
 from kdi_assets.errors import Terminal, Transient
 from kdi_assets.operate.monitoring.checks.all_checks import (
     CHECKS,
-    COMMITS_AFTER_DRAIN,
     LOOKING_BACK,
     Check,
     run_check,
@@ -153,9 +152,8 @@ class _TableOp:
         """After a drain, a check that passed before looks at the newest commits; at all others if these do not pass."""
         if subject.drained and name in LOOKING_BACK:
             latest = latest_evaluation(context.instance, check_key(subject.stream, name))
-            newest = CheckSubject(subject.stream, subject.lake, subject.session, newest=COMMITS_AFTER_DRAIN)
             passed_before = latest is not None and level_of(latest) == "passed"
-            if passed_before and (result := run_check(name, newest, self.measures[name])).passed:
+            if passed_before and (result := run_check(name, subject.of_newest_commits, self.measures[name])).passed:
                 return result
         return run_check(name, subject, self.measures[name])
 

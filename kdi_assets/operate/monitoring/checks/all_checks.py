@@ -41,9 +41,7 @@ CHECKS: Mapping[CheckName, Check] = {
 
 
 LOOKING_BACK: frozenset[CheckName] = frozenset({"positions_never_go_back", "dead_letter_rate", "expectations"})
-"""Checks that read the commits of a day, or thousands: on object storage a request for each."""
-COMMITS_AFTER_DRAIN = 50
-"""How many commits such a check reads after a drain, unless it finds something, or found something before."""
+"""Checks that read the commits of a day, or thousands."""
 
 
 class TableNotRead(Terminal):
