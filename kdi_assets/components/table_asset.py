@@ -23,12 +23,7 @@ from kdi_assets.components.run_failures import forbid_retries, refusals_as_failu
 from kdi_assets.components.table_run import Drain, ReplayDates, RunDates, SharedDrain, TableRun, streams_of_run
 from kdi_assets.documents.model.stream import READING_ROWS, CheckName, DrainWhen, Stream
 from kdi_assets.errors import Terminal, Transient
-from kdi_assets.operate.monitoring.checks.all_checks import (
-    CHECKS,
-    LOOKING_BACK,
-    Check,
-    run_check,
-)
+from kdi_assets.operate.monitoring.checks.all_checks import CHECKS, LOOKING_BACK, Check, run_check
 from kdi_assets.operate.monitoring.checks.finding import CheckResult
 from kdi_assets.operate.monitoring.checks.ledger_checks import Audit as Audit
 from kdi_assets.operate.monitoring.checks.ledger_checks import every_offset_accounted_for
