@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -74,7 +74,7 @@ def freshness_sensor(cluster: str, streams: Sequence[Stream], *, read_backlogs: 
 
 
 def _logged(
-    streams: Sequence[Stream], by_sensor: Mapping[str, LoggedLevel], instance: dg.DagsterInstance
+    streams: Sequence[Stream], by_sensor: dict[str, LoggedLevel], instance: dg.DagsterInstance
 ) -> dict[str, LoggedLevel]:
     """The latest results: of a tick, or of a drain since then."""
     latest = latest_levels(instance, [check_key(s, "fresh") for s in streams])
