@@ -88,13 +88,20 @@ def sweep(world: World) -> str:
 
 
 def keep(world: World) -> str:
-    """As `kdi upkeep --yes`; not before the positions are committed that a RESTORE set back."""
+    """As `kdi upkeep --yes`; not before the positions are committed that a RESTORE set back.
+
+    The clean-up of the log renews positions, so that it refuses what a drain refuses: this is decided as after a drain.
+    """
     now = datetime.now(UTC)
     planned = plan_upkeep(world.stream, world.lake, now=now)
     done = keep_document(world.stream, world.lake, planned, session=world.session, now=now)
-    errors = [error for error in done.all_errors if not isinstance(error, NoUpkeepNow)]
+    refused = [error for error in done.all_errors if isinstance(error, world.DECIDABLE)]
+    errors = [error for error in done.all_errors if not isinstance(error, (NoUpkeepNow, *world.DECIDABLE))]
     assert not errors, errors
-    return f"{sum(table.done for table in done.tables)} of {len(done.tables)} tables"
+    for error in refused:
+        world.decide(error)
+    decided = f"; decided: {', '.join(type(error).__name__ for error in refused)}" if refused else ""
+    return f"{sum(table.done for table in done.tables)} of {len(done.tables)} tables{decided}"
 
 
 INTERFERENCES: tuple[Action[World], ...] = (
