@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import time
 from contextlib import ExitStack
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 
 from demo.parts import (
     WORKSPACE,
@@ -27,6 +28,15 @@ from kdi_assets.tools.local.broker import free_port
 UI_PORT = 3000
 RATE, BAD = 50, 0.01  # messages a second, so that a run is due every twenty seconds
 
+UI_SECONDS = 180.0
+WHAT_TO_DO = (
+    "The UI is up: {url}",
+    "  {url}/assets/bronze/web_requests is the table: a run drains it about every 20 s, the first within half a minute",
+    "  {url}/asset-groups shows how it goes on: silver, gold, PostgreSQL",
+    "  .venv/bin/kdi status, in another terminal, shows the same without the UI; .venv/bin/kdi psql opens the database",
+    "  docs/tour.md says what the pages show; Ctrl-C ends it all",
+)
+
 
 def main() -> None:
     """Keep it all running."""
@@ -40,14 +50,15 @@ def main() -> None:
             broker = start_kafka(state, stack)
             start_database(state.postgres, stack)
             generator = start_command(state, stack, "generator", "kdi", "generate", f"--rate={RATE}", f"--bad={BAD}")
-            port = free_port(UI_PORT)
-            dagster = start_ui(state, stack, port)
+            dagster, url = start_ui(state, stack)
             driver.await_ready()
-            answers = False
+            check_running(generator=generator, dagster=dagster)
+            if slow := dagster.await_answer(lambda: answers(url), seconds=UI_SECONDS):
+                raise PartFailed(f"Dagster's UI does not answer on {url}: {slow}")
+            for line in WHAT_TO_DO:
+                say(line.format(url=url))
             while True:
                 check_running(generator=generator, dagster=dagster)
-                if not answers and (answers := is_listening(port)):
-                    say(f"Dagster's UI answers on http://127.0.0.1:{port}")
                 if broker.exit_code() is not None:
                     raise broker.refusal("ended")
                 driver.revive()
@@ -56,21 +67,26 @@ def main() -> None:
         sys.exit(f"{failure}\nLogs: {state.logs}/*.log and {state.broker}/broker.log")
 
 
-def start_ui(state: State, stack: ExitStack, port: int) -> Child:
-    """Dagster's webserver, daemon and code server."""
+def start_ui(state: State, stack: ExitStack) -> tuple[Child, str]:
+    """Dagster's webserver, daemon and code server, and where they will answer."""
+    port = free_port(UI_PORT)
     taken = "" if port == UI_PORT else f" (port {UI_PORT} is taken)"
     child = start_command(state, stack, "dagster", "dagster", "dev", f"--workspace={WORKSPACE}", f"--port={port}")
-    say(f"starting Dagster's UI on http://127.0.0.1:{port}{taken}; Ctrl-C ends it all")
-    return child
+    url = f"http://127.0.0.1:{port}"
+    say(f"Dagster's UI will answer on {url}{taken}; Ctrl-C ends it all")
+    return child, url
 
 
-def is_listening(port: int) -> bool:
-    """Whether a process takes connections to a port of this machine."""
+def answers(url: str) -> bool:
+    """Whether the webserver answers."""
+    connection = HTTPConnection(url.removeprefix("http://"), timeout=2)
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
+        connection.request("GET", "/server_info")
+        return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, HTTPException):
         return False
-    return True
+    finally:
+        connection.close()
 
 
 if __name__ == "__main__":

@@ -92,6 +92,22 @@ def runs_of(server: DagsterGrpcClient) -> list[str] | None:
         return None
 
 
+def latest_evaluations(
+    instance: dg.DagsterInstance, keys: Sequence[dg.AssetCheckKey]
+) -> dict[dg.AssetCheckKey, tuple[dg.AssetCheckEvaluation | None, float]]:
+    """The latest execution of each check that has one, and when it was logged, in seconds since the epoch.
+
+    The evaluation is ``None`` if a run was to make the check and has not made it, or ended before.
+    """
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+    found: dict[dg.AssetCheckKey, tuple[dg.AssetCheckEvaluation | None, float]] = {}
+    for key, record in records.items():
+        made: object = record.evaluation  # of a check that was not made, the event of the plan
+        at = record.event.timestamp if record.event else record.create_timestamp
+        found[key] = (made if isinstance(made, dg.AssetCheckEvaluation) else None, at)
+    return found
+
+
 def latest_evaluation_and_run(
     instance: dg.DagsterInstance, key: dg.AssetCheckKey
 ) -> tuple[dg.AssetCheckEvaluation, str] | None:

@@ -16,6 +16,7 @@ from kdi_assets.operate.monitoring.backlog_reader import read_backlogs
 from kdi_assets.operate.monitoring.checks.all_checks import run_check
 from kdi_assets.operate.monitoring.checks.finding import CheckResult
 from kdi_assets.operate.monitoring.checks.subject import CheckSubject
+from kdi_assets.resources.dagster_internals import latest_evaluations
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors.default_status import described, schedule_status
 from kdi_assets.settings import Settings
@@ -104,9 +105,9 @@ def least_recently_audited_first(streams: Sequence[Stream], instance: dg.Dagster
     records = instance.get_run_records(dg.RunsFilter(job_name=JOB, tags={COSTLY_TAG: "true"}), limit=RUNS_READ)
     ended = {r.dagster_run.tags.get(READING_TAG): r.end_time or r.start_time or 0.0 for r in reversed(records)}
     keys = {stream.name: check_key(stream, "every_offset_accounted_for") for stream in streams}
-    latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys.values()))
+    latest = latest_evaluations(instance, list(keys.values()))
     made = {name: latest[key] for name, key in keys.items() if key in latest}
-    audited = {name: r.event.timestamp for name, r in made.items() if r.event and not is_repeated(r.evaluation)}
+    audited = {name: at for name, (found, at) in made.items() if found and not is_repeated(found)}
     return sorted(streams, key=lambda s: max(audited.get(s.name, 0.0), ended.get(s.name, 0.0)))
 
 

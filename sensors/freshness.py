@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import TypeAdapter
 
-from kdi_assets.components.asset_checks import check_evaluation
-from kdi_assets.components.names import identifier
+from kdi_assets.components.asset_checks import LoggedLevel, check_evaluation, latest_levels
+from kdi_assets.components.names import check_key, identifier
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import Transient
 from kdi_assets.operate.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by_cluster
@@ -30,7 +30,7 @@ AGAIN_SECONDS = 3600.0
 
 LOGGED_PER_TICK = 50
 """Each result is a row in Dagster's database, and a thousand would delay the tick; failures are logged first."""
-_CURSOR = TypeAdapter(dict[str, tuple[str, float]])
+_CURSOR: TypeAdapter[dict[str, LoggedLevel]] = TypeAdapter(dict[str, LoggedLevel])
 """By stream, level and time (seconds since the epoch) of the result that was logged last; if lost, all are new."""
 
 
@@ -59,7 +59,7 @@ def freshness_sensor(cluster: str, streams: Sequence[Stream], *, read_backlogs: 
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         now, lake = datetime.now(UTC), Settings.from_environment().lake
-        logged = read_json(_CURSOR, context.cursor)
+        logged = _logged(streams, read_json(_CURSOR, context.cursor), context.instance)
         backlogs = zip(streams, read_backlogs(streams, lake=lake), strict=True)
         subjects = [CheckSubject(s, lake, _no_session, backlog=backlog, now=now) for s, backlog in backlogs]
         results = [(subject.stream, result) for subject in subjects if (result := _result(subject))]
@@ -76,6 +76,15 @@ def freshness_sensor(cluster: str, streams: Sequence[Stream], *, read_backlogs: 
     return freshness
 
 
+def _logged(
+    streams: Sequence[Stream], by_sensor: dict[str, LoggedLevel], instance: dg.DagsterInstance
+) -> dict[str, LoggedLevel]:
+    """The latest results: of a tick, or of a drain since then."""
+    latest = latest_levels(instance, [check_key(s, "fresh") for s in streams])
+    of_runs = {s.name: found for s in streams if (found := latest.get(check_key(s, "fresh")))}
+    return {**by_sensor, **{name: r for name, r in of_runs.items() if r[1] > by_sensor.get(name, r)[1]}}
+
+
 def _result(subject: CheckSubject) -> CheckResult | None:
     """``None`` if the check blocks and could not be made."""
     try:
@@ -84,7 +93,7 @@ def _result(subject: CheckSubject) -> CheckResult | None:
         return None
 
 
-def _is_new(before: tuple[str, float] | None, result: CheckResult, now: datetime) -> bool:
+def _is_new(before: LoggedLevel | None, result: CheckResult, now: datetime) -> bool:
     return before is None or before[0] != result.level or now.timestamp() - before[1] >= AGAIN_SECONDS
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from kdi_assets.components.asset_checks import failed_blocking_checks
+from kdi_assets.components.asset_checks import checks_of_first_drain, failed_checks
 from kdi_assets.components.names import identifier, table_key
 from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.documents.model.stream import Stream
@@ -33,6 +33,8 @@ WAIT_SECONDS = 4.0
 """How long a tick that requests nothing waits for a run to end. It then requests what came meanwhile: the next tick
 would do so half a period later, on average. The wait ends before the daemon would start the next tick."""
 POLL_SECONDS = 0.5
+COMMITS_OF_NEW_TABLE = 20
+"""A table with no more commits has the checks that need Spark with its drain, if it did not have them yet."""
 
 
 def lag_sensors(streams: Collection[Stream]) -> list[dg.SensorDefinition]:
@@ -118,7 +120,12 @@ class _LagTick:
         while not missing and self._run_ended(evaluation, context.instance, deadline):
             evaluation = self._evaluate(settings.lake, context.instance, memories)
         now, decision = evaluation.now, evaluation.decision
-        requests = run_requests(decision.due, self._by_name, now=now)
+        due = [self._by_name[d.backlog.stream] for d in decision.due]
+        # An old table may be large: if Dagster does not know its audit, as after the loss of its database, the daily
+        # run makes it.
+        new = [stream for stream in due if memories[stream.name].reconciled < COMMITS_OF_NEW_TABLE]
+        first_checks = checks_of_first_drain(context.instance, new)
+        requests = run_requests(decision.due, self._by_name, now=now, first_checks=first_checks)
         # Without a webhook no incident is kept, so that a webhook that is set later gets all that is wrong then.
         incidents: Mapping[str, TrackedIncident] = {}
         alerts: list[str] = []
@@ -192,7 +199,7 @@ class _LagTick:
         self, missing: Sequence[dg.AssetMaterialization], instance: dg.DagsterInstance
     ) -> list[dg.AssetCheckEvaluation]:
         keys = {event.asset_key for event in missing}
-        return [e for s in self._streams if table_key(s) in keys for e in failed_blocking_checks(instance, s)]
+        return [e for s in self._streams if table_key(s) in keys for e in failed_checks(instance, s)]
 
     def _memories_after(
         self, decision: TickDecision, memories: Mapping[str, Memory], requests: Sequence[dg.RunRequest], now: datetime

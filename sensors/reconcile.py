@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -17,6 +18,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from kdi_assets.components import materializations
+from kdi_assets.components.column_facts import column_facts
 from kdi_assets.components.names import letters_key, table_key
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.documents.model.stream import Stream
@@ -77,13 +79,31 @@ def _missing_events(
         days = sorted({day.isoformat() for _, day in touched})
         of_days = dg.AssetRecordsFilter(asset_key=key, asset_partitions=days)
         recorded = recorded_events(instance, of_days, since=entries[0].version)
-        for commit, day in touched:
-            if (commit.attempt_id, day.isoformat()) not in recorded.attempts:
-                letters = materializations.dead_letters_metadata(stream, [commit], lake=lake)
-                metadata = {**letters, **_origin(commit, instance)}
-                version = recorded.versions.get(day.isoformat(), -1)  # a late event must not set the date back
-                missing.append(event_of(stream, commit, day, metadata=metadata, data_version=version))
+        unrecorded = [
+            (commit, day) for commit, day in touched if (commit.attempt_id, str(day)) not in recorded.attempts
+        ]
+        facts = _facts(stream, lake, unrecorded) if unrecorded and key == table_key(stream) else {}
+        for commit, day in unrecorded:
+            letters = materializations.dead_letters_metadata(stream, [commit], lake=lake)
+            metadata = {**facts.get((commit.version, day), {}), **letters, **_origin(commit, instance)}
+            version = recorded.versions.get(day.isoformat(), -1)  # a late event must not set the date back
+            missing.append(event_of(stream, commit, day, metadata=metadata, data_version=version))
     return missing
+
+
+def _facts(
+    stream: Stream, lake: str, touched: Sequence[tuple[Commit, date]]
+) -> dict[tuple[int, date], Mapping[str, Any]]:
+    """Columns for each event; files and rows, which are those of the newest commit, for the newest event of a date."""
+    newest = {day: commit.version for commit, day in touched}
+    facts = column_facts(stream, lake, version=touched[-1][0].version, days=newest)
+    return {
+        (commit.version, day): {
+            **facts.of_table,
+            **(facts.by_date.get(day, {}) if newest[day] == commit.version else {}),
+        }
+        for commit, day in touched
+    }
 
 
 def _origin(entry: LedgerEntry, instance: DagsterInstance) -> Mapping[str, Any]:

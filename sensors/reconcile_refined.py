@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterInstance
 
+from kdi_assets.components.column_facts import refined_facts
 from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_events import refined_materialization, touched_partitions
 from kdi_assets.delta.errors import CommitUnreadable
@@ -42,7 +43,7 @@ def missing_refined_events(
         entries, through = _new_entries(log, known)
     except (KdiError, DeltaError, OSError):
         return [], memory  # the status of the table has the refusal
-    events = _missing(table, entries, instance, partitions)
+    events = _missing(table, lake, entries, instance, partitions)
     return events, replace(memory, table_id=log.table_id, reconciled=through)
 
 
@@ -63,6 +64,7 @@ def _new_entries(log: TableLog, after: int) -> tuple[list[RefineEntry], int]:
 
 def _missing(
     table: RefinedTableSpec,
+    lake: str,
     entries: Sequence[RefineEntry],
     instance: DagsterInstance,
     partitions: dg.DailyPartitionsDefinition | None,
@@ -71,13 +73,18 @@ def _missing(
         return []
     recorded = recorded_events(instance, table_key(table), since=entries[0].version)
     missing = []
+    newest = {day: entry.version for entry in entries for day in entry.dates}
+    facts = refined_facts(table, lake, version=entries[-1].version, days=newest)
     for entry in entries:
         by = dg.MetadataValue.dagster_run(entry.run_id) if entry.run_id and instance.has_run(entry.run_id) else None
         origin: dict[str, Any] = {LOGGED_BY: "reconcile", "refined_by": by or entry.run_id or "kdi refine"}
-        for day in touched_partitions(entry, partitions):
+        for day in touched_partitions(table, entry, partitions):
             key = day.isoformat() if day else ""
             if (entry.attempt_id, key) not in recorded.attempts:
                 # A late event must not set the date's data version back.
                 version = recorded.versions.get(key, -1)
-                missing.append(refined_materialization(table, entry, day, metadata=origin, data_version=version))
+                # The counts are those of the newest version, so only the newest event of a date has them.
+                counts = facts.by_date.get(day, {}) if day and newest.get(day) == entry.version else {}
+                metadata = {**facts.of_table, **counts, **origin}
+                missing.append(refined_materialization(table, entry, day, metadata=metadata, data_version=version))
     return missing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 
 import dagster as dg
 
@@ -13,6 +14,7 @@ from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.sensors.policy import Due
 
+PARTITION_TAG = "dagster/partition"
 LANES = 2
 """Runs that a tick requests at once; Dagster runs two more beside them, for checks, replays and downstream assets."""
 ONE_RUN_SECONDS = 5.0
@@ -20,19 +22,23 @@ ONE_RUN_SECONDS = 5.0
 TAG_CHARACTERS = 1000
 
 
-def run_requests(due: Sequence[Due], streams: Mapping[str, Stream], *, now: datetime) -> list[dg.RunRequest]:
+def run_requests(
+    due: Sequence[Due],
+    streams: Mapping[str, Stream],
+    *,
+    now: datetime,
+    first_checks: Mapping[str, Sequence[dg.AssetCheckKey]] = MappingProxyType({}),
+) -> list[dg.RunRequest]:
     """Pack the due streams into few runs.
 
-    The streams of a run have one date window, because Dagster wants the same partitions for all assets of a run. A
-    stream whose window does not include today is left out (``before_window`` names it): Dagster would refuse the tick.
+    A stream whose window does not include today is left out: Dagster would refuse the tick. ``before_window`` names it.
+
+    Args:
+        first_checks: By stream, checks that its run makes besides those of each drain (``checks_of_first_drain``).
     """
     today = now.date().isoformat()
-    windows: dict[dg.DailyPartitionsDefinition, list[Due]] = {}
-    for one in due:
-        partitions = dates(streams[one.backlog.stream])
-        if partitions.has_partition_key(today):
-            windows.setdefault(partitions, []).append(one)
-    return [_request(pack, streams, now=now) for same_window in windows.values() for pack in packs(same_window)]
+    begun = [one for one in due if dates(streams[one.backlog.stream]).has_partition_key(today)]
+    return [_request(pack, streams, first_checks, now=now) for pack in packs(begun)]
 
 
 def requested_assets(requests: Iterable[dg.RunRequest]) -> set[dg.AssetKey]:
@@ -65,16 +71,26 @@ def _expected_seconds(due: Sequence[Due]) -> float:
     return sum(d.backlog.pace.seconds_for(d.backlog.offsets) for d in due)
 
 
-def _request(due: Sequence[Due], streams: Mapping[str, Stream], *, now: datetime) -> dg.RunRequest:
+def _request(
+    due: Sequence[Due],
+    streams: Mapping[str, Stream],
+    first_checks: Mapping[str, Sequence[dg.AssetCheckKey]],
+    *,
+    now: datetime,
+) -> dg.RunRequest:
     # No run key: Dagster never forgets a key, and would drop the second request after a failed run.
     backlogs = [d.backlog for d in due]
     return dg.RunRequest(
         asset_selection=[table_key(streams[b.stream]) for b in backlogs],
         # None would select every check, and some read the whole table.
-        asset_check_keys=[key for b in backlogs for key in checks_of_each_drain(streams[b.stream])],
+        asset_check_keys=[
+            key for b in backlogs for key in (*checks_of_each_drain(streams[b.stream]), *first_checks.get(b.stream, ()))
+        ],
         partition_key=now.date().isoformat(),
         tags={
             REQUESTED_TAG: now.isoformat(),
+            # Dagster refuses a request for assets with different partitions, unless its partition is resolved already.
+            PARTITION_TAG: now.date().isoformat(),
             "kdi/streams": _tag([b.stream for b in backlogs]),
             "kdi/why": _tag([f"{d.backlog.stream}: {d.reason}" for d in due]),
             "kdi/backlog": str(sum(b.offsets for b in backlogs)),
@@ -97,4 +113,4 @@ def before_window(due: Iterable[Due], streams: Mapping[str, Stream], *, now: dat
     """A line for each stream that cannot be requested because its date window has not begun."""
     today = now.date().isoformat()
     early = [streams[d.backlog.stream] for d in due if not dates(streams[d.backlog.stream]).has_partition_key(today)]
-    return [f"{s.name}: its date window begins on {s.date_window.start}; no run before that" for s in early]
+    return [f"{s.name}: its date window begins on {s.date_window.first}; no run before that" for s in early]

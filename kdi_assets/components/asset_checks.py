@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
 import dagster as dg
@@ -11,8 +11,8 @@ from dagster import DagsterInstance
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.documents.model.limits import FreshnessLimits
 from kdi_assets.documents.model.stream import COSTLY, CheckName, Stream
-from kdi_assets.operate.monitoring.checks.finding import CheckResult
-from kdi_assets.resources.dagster_internals import latest_evaluation_and_run
+from kdi_assets.operate.monitoring.checks.finding import NO_TABLE, CheckResult, Level
+from kdi_assets.resources.dagster_internals import latest_evaluation_and_run, latest_evaluations
 
 DESCRIPTIONS: Mapping[CheckName, str] = {
     "every_offset_accounted_for": "Every offset below the positions is in the table, a dead letter, a confirmed gap or "
@@ -29,6 +29,8 @@ DESCRIPTIONS: Mapping[CheckName, str] = {
     "fresh": "No message waits longer than `freshness` allows; an idle topic is fresh.",
 }
 CHECKED_BY = "checked_by"
+AUDIT: CheckName = "every_offset_accounted_for"
+LoggedLevel = tuple[Level, float]
 
 
 def check_specs(stream: Stream) -> list[dg.AssetCheckSpec]:
@@ -42,9 +44,42 @@ def check_specs(stream: Stream) -> list[dg.AssetCheckSpec]:
 
 
 def checks_of_each_drain(stream: Stream) -> list[dg.AssetCheckKey]:
-    """The checks that a sensor's run makes after the drain: blocking ones that need no Spark, and expectations."""
-    wanted = {*stream.checks.blocking, "expectations"} - {*COSTLY}
-    return [check_key(stream, name) for name in stream.check_names if name in wanted]
+    """The checks that a sensor's run makes after the drain: those that need no Spark.
+
+    Dagster shows no result of a check once a later run materializes the asset, so each drain makes them again.
+    """
+    return [check_key(stream, name) for name in stream.check_names if name not in COSTLY]
+
+
+def checks_of_first_drain(instance: DagsterInstance, streams: Collection[Stream]) -> dict[str, list[dg.AssetCheckKey]]:
+    """By stream, the checks that need Spark, if the audit has not seen an offset of its table yet."""
+    audits = {check_key(stream, AUDIT): stream for stream in streams}
+    latest = latest_evaluations(instance, list(audits))
+    # A run that ended before it made the audit made it in vain: the daily run makes it, not the next drain again.
+    seen = {key for key, (made, _) in latest.items() if made is None or not _saw_no_offset(made)}
+    return {
+        stream.name: [check_key(stream, name) for name in stream.check_names if name in COSTLY]
+        for key, stream in audits.items()
+        if key not in seen
+    }
+
+
+def _saw_no_offset(audit: dg.AssetCheckEvaluation) -> bool:
+    offsets = audit.metadata.get("offsets")
+    return NO_TABLE.description in (audit.description or "") or (offsets is not None and offsets.value == 0)
+
+
+def latest_levels(instance: DagsterInstance, keys: Sequence[dg.AssetCheckKey]) -> dict[dg.AssetCheckKey, LoggedLevel]:
+    """The level of the latest result of each check, and when it was logged, in seconds since the epoch."""
+    latest = latest_evaluations(instance, keys)
+    return {key: (level_of(made), at) for key, (made, at) in latest.items() if made is not None}
+
+
+def level_of(evaluation: dg.AssetCheckEvaluation) -> Level:
+    """The level of the result that became this event."""
+    if evaluation.severity == dg.AssetCheckSeverity.WARN:  # a blocking check passes with a warning
+        return "warn"
+    return "passed" if evaluation.passed else "error"
 
 
 def check_result(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
@@ -83,18 +118,27 @@ def evaluation_of(key: dg.AssetCheckKey, result: CheckResult, *, blocking: bool 
     )
 
 
-def failed_blocking_checks(
+def failed_checks(
     instance: DagsterInstance, stream: Stream, *, excluding: Collection[dg.AssetCheckKey] = ()
 ) -> list[dg.AssetCheckEvaluation]:
-    """The latest evaluations of blocking checks that failed, to be logged again *before* new materializations.
+    """The latest evaluations that did not pass, to be logged again *before* new materializations.
 
     Dagster ignores a check's result once a later run materializes the asset. A drain repairs nothing: without the
-    repeated result, the next drain would release the downstream assets that the failure holds.
+    repeated result, the next drain would hide the failure, and release the downstream assets that a blocking one holds.
+    A result that passed is not repeated: another run may find a failure meanwhile, and the repetition would hide it.
 
     Args:
         excluding: Checks that the run makes itself.
     """
-    keys = [key for name in stream.checks.blocking if (key := check_key(stream, name)) not in excluding]
+    return _failed(instance, [key for n in stream.check_names if (key := check_key(stream, n)) not in excluding])
+
+
+def failed_blocking_checks(instance: DagsterInstance, stream: Stream) -> list[dg.AssetCheckEvaluation]:
+    """The latest evaluations that hold downstream assets."""
+    return _failed(instance, [check_key(stream, name) for name in stream.checks.blocking])
+
+
+def _failed(instance: DagsterInstance, keys: Sequence[dg.AssetCheckKey]) -> list[dg.AssetCheckEvaluation]:
     return [latest for key in keys if (latest := latest_evaluation(instance, key)) and not latest.passed]
 
 
@@ -115,9 +159,9 @@ def latest_evaluation(instance: DagsterInstance, key: dg.AssetCheckKey) -> dg.As
     )
 
 
-def is_repeated(evaluation: dg.AssetCheckEvaluation | None) -> bool:
+def is_repeated(evaluation: dg.AssetCheckEvaluation) -> bool:
     """Whether an earlier run made the evaluation (``latest_evaluation``)."""
-    return evaluation is not None and CHECKED_BY in evaluation.metadata
+    return CHECKED_BY in evaluation.metadata
 
 
 def freshness_policy(stream: Stream) -> dg.FreshnessPolicy | None:

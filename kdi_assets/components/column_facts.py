@@ -13,6 +13,8 @@ import dagster as dg
 
 from kdi_assets.delta.column_types import type_text
 from kdi_assets.delta.storage import open_delta_table
+from kdi_assets.documents.model.refined_modes import Aggregate
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.streams.ledger.dates import as_dates
 
@@ -36,10 +38,29 @@ def column_facts(stream: Stream, lake: str, *, version: int, days: Collection[da
     return table_facts(stream.table_uri(lake), version=version, days=days, descriptions=_column_descriptions(stream))
 
 
+def refined_facts(table: RefinedTableSpec, lake: str, *, version: int, days: Collection[date]) -> ColumnFacts:
+    """The facts of a refined table, without the columns that only its next refinement reads."""
+    uri, mode = table.table_uri(lake), table.mode
+    if not isinstance(mode, Aggregate):
+        return table_facts(uri, version=version, days=days)
+    measures = {name: f"= {m.function}({'*' if m.of == '1' else m.of})" for name, m in mode.measures.items()}
+    hidden = [f"{name}{suffix}" for name, m in mode.measures.items() for suffix in m.suffixes]
+    return table_facts(uri, version=version, days=days, descriptions=measures, hidden=hidden)
+
+
 def table_facts(
-    uri: str, *, version: int, days: Collection[date], descriptions: Mapping[str, str] = MappingProxyType({})
+    uri: str,
+    *,
+    version: int,
+    days: Collection[date],
+    descriptions: Mapping[str, str] = MappingProxyType({}),
+    hidden: Collection[str] = (),
 ) -> ColumnFacts:
     """Location, columns, and files and rows of ``days``, at ``version``.
+
+    Args:
+        hidden: Columns to leave out.
+
 
     The location alone if ``deltalake`` cannot open the table (widened types, unknown features) or the storage fails:
     the rows are committed, and missing metadata must not fail the run.
@@ -49,7 +70,7 @@ def table_facts(
     location = {"dagster/uri": uri}
     try:
         table = open_delta_table(uri, version)
-        schema = column_schema(table, descriptions=descriptions)
+        schema = column_schema(table, descriptions=descriptions, hidden=hidden)
         by_date = date_facts(table, days) if days else {}
         return ColumnFacts({**location, "dagster/column_schema": schema}, by_date)
     except (DeltaError, OSError):
@@ -64,18 +85,21 @@ def _column_descriptions(stream: Stream) -> dict[str, str]:
     return {**written, **coordinates, DATE_COLUMN: f"the row's date (UTC): {stream.date_expression}"}
 
 
-def column_schema(table: DeltaTable, *, descriptions: Mapping[str, str]) -> dg.TableSchema:
-    """The table's columns with Spark's names of types; a comment in the table replaces the description."""
+def column_schema(
+    table: DeltaTable, *, descriptions: Mapping[str, str], hidden: Collection[str] = ()
+) -> dg.TableSchema:
+    """The table's columns with Spark's names of types; without a description, with the comment in the table."""
     fields = json.loads(table.schema().to_json())["fields"]
     return dg.TableSchema(
         [
             dg.TableColumn(
                 name=f["name"],
                 type=type_text(f["type"]),
-                description=f["metadata"].get("comment") or descriptions.get(f["name"]),
+                description=descriptions.get(f["name"]) or f["metadata"].get("comment"),
                 constraints=dg.TableColumnConstraints(nullable=f["nullable"]),
             )
             for f in fields
+            if f["name"] not in hidden
         ]
     )
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import dagster as dg
 from dagster import DagsterInstance
 
+from kdi_assets.components.asset_checks import level_of
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.components.table_asset import table_asset
 from kdi_assets.components.table_run import REQUESTED_TAG
@@ -76,10 +77,7 @@ def run_gate(stream: Stream, instance: DagsterInstance, *, drains: bool, costly:
 
 
 def _outcome(evaluation: dg.AssetCheckEvaluation, *, blocking: bool) -> GateCheck:
-    level: Level = "passed" if evaluation.passed else "error"
-    if evaluation.severity == dg.AssetCheckSeverity.WARN:  # a blocking check passes with a warning
-        level = "warn"
-    return GateCheck(evaluation.check_name, level, evaluation.description or "", blocking)
+    return GateCheck(evaluation.check_name, level_of(evaluation), evaluation.description or "", blocking)
 
 
 def _failure(events: Sequence[dg.DagsterEvent]) -> str:

@@ -11,13 +11,14 @@ from typing import Any
 
 import dagster as dg
 
-from kdi_assets.components.names import dates, letters_key, table_key
+from kdi_assets.components.names import dates, letters_key, shown_dates, table_key, topic_key
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.operate.monitoring.freshness import freshness
 from kdi_assets.streams.drain.report import Commit, DrainReport
 from kdi_assets.streams.ledger.entry import FieldCounts
 from kdi_assets.streams.replay.dead_letter_filter import DeadLetterCounts, DeadLetterGroup
 from kdi_assets.streams.replay.report import ReplayReport
+from kdi_assets.wording import byte_size, counted, duration
 
 ATTEMPT_TAG = "kdi/attempt"
 DATA_VERSION_TAG = "dagster/data_version"
@@ -43,8 +44,7 @@ def letters_dates(stream: Stream, commit: Commit) -> list[date]:
 
 
 def _in_partitions(stream: Stream, days: Collection[date]) -> list[date]:
-    partitions = dates(stream)
-    return [day for day in sorted(days) if partitions.has_partition_key(day.isoformat())]
+    return shown_dates(days, dates(stream), first=stream.date_window.first)
 
 
 def materialization(
@@ -108,33 +108,33 @@ def date_event(
 
 
 def _commit_metadata(stream: Stream, commit: Commit) -> Metadata:
-    counts = {
-        "rows": commit.rows,
-        "rows_removed": sum(commit.removed_by_date.values()) if commit.removed_by_date else None,
-        "dates": len(commit.touched),  # a number: a commit of 3,000 dates has 3,000 events
-        "dead_letters": commit.dead_letters,
-        "tombstones": commit.tombstones,
-        "filtered": commit.filtered,
-        "gap_offsets": commit.gap_offsets,
-        "bytes": commit.bytes,
-    }
+    removed = sum(commit.removed_by_date.values())
+    # Text: a number would be plotted once for each date, and a commit may have 3,000 dates.
+    whole = [f"{counted(commit.rows, 'row')} on {counted(len(commit.touched), 'date')}"]
+    whole += [f"{counted(removed, 'row')} removed"] if removed else []
     return {
-        "commit": dg.MetadataValue.json(without_unknown(counts)),
+        "commit": ", ".join([*whole, *_other_verdicts(commit), byte_size(commit.bytes)]),
         "delta_version": commit.version,
-        "attempt_id": commit.attempt_id,
-        "topic": stream.topic,
+        "topic": dg.MetadataValue.asset(topic_key(stream.cluster, stream.topic)),
     }
+
+
+def _other_verdicts(counts: Commit | DrainReport) -> list[str]:
+    """Messages that are not rows, and gaps, in words; without those that are 0."""
+    gaps = counts.gap_offsets if isinstance(counts, Commit) else counts.gaps
+    numbers = {"dead letter": counts.dead_letters, "tombstone": counts.tombstones, "filtered message": counts.filtered}
+    return [counted(n, thing) for thing, n in {**numbers, "gap offset": gaps}.items() if n]
 
 
 def dead_letters_metadata(stream: Stream, commits: Sequence[Commit], *, lake: str) -> Metadata:
-    """The dead-letter table, and a Spark query for the dead letters of these commits; empty if they have none."""
+    """The asset of the dead letters, and a Spark query for those of these commits; empty if they have none."""
     attempts = [commit.attempt_id for commit in commits if commit.dead_letters]
     if not attempts:
         return {}
     uri, listed = stream.dead_letters_uri(lake), ", ".join(f"'{attempt}'" for attempt in attempts)
     select = "SELECT partition, offset, reason, field, CAST(value AS STRING) AS message"
     query = f"{select} FROM delta.`{uri}` WHERE attempt_id IN ({listed}) ORDER BY partition, offset"
-    return {"dead_letters_table": dg.MetadataValue.path(uri), "dead_letters_query": query}
+    return {"dead_letters_table": dg.MetadataValue.asset(letters_key(stream)), "dead_letters_query": query}
 
 
 def drain_metadata(report: DrainReport, *, lag_after: float | None) -> Metadata:
@@ -146,19 +146,15 @@ def drain_metadata(report: DrainReport, *, lag_after: float | None) -> Metadata:
     lag_before = report.lag_seconds if report.backlog_before else 0.0
     return without_unknown(
         {
+            "drained": _drained(report),
             "drained_rows": report.rows_added,
             "dead_letters": report.dead_letters,
-            "tombstones": report.tombstones,
-            "filtered": report.filtered,
-            "gap_offsets": report.gaps,
-            "bytes": report.bytes,
             "backlog_before": report.backlog_before,
             "backlog_after": report.backlog_after,
             "lag_seconds_before": None if lag_before is None else round(lag_before, 1),
             "lag_seconds_after": None if lag_after is None else round(lag_after, 1),
             "seconds": round(report.seconds, 2),
             "cpu_seconds": round(report.cpu_seconds, 2),
-            "commits": len(report.commits),
             "delta_version": report.version,
             "positions_committed_because": "; ".join(report.position_commits) or None,
             "expectations_not_met": dg.MetadataValue.json(report.unmet) if report.unmet else None,
@@ -168,6 +164,13 @@ def drain_metadata(report: DrainReport, *, lag_after: float | None) -> Metadata:
             **_freshness_metadata(report.commits),
         }
     )
+
+
+def _drained(report: DrainReport) -> str:
+    """The drain in words."""
+    rows = f"{counted(report.rows_added, 'row')} on {counted(len(report.rows_by_date), 'date')}"
+    commits = f"{counted(len(report.commits), 'commit')} in {duration(report.seconds)}"
+    return ", ".join([rows, *_other_verdicts(report), byte_size(report.bytes), commits])
 
 
 def _fields_metadata(counted: Commit | DrainReport, *, most: int) -> Metadata:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from datetime import date
+from collections.abc import Collection
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from hashlib import sha256
 
 import dagster as dg
 
 from kdi_assets.documents.model.connections.connections import SourceConnection
+from kdi_assets.documents.model.limits import DateWindow
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.stream import CheckName, Stream
+from kdi_assets.settings import Settings
+from kdi_assets.streams.ledger.dates import oldest_date
+
+DAYS_BEFORE_FIRST_DRAIN = 7
+"""With `start: auto`, partitions before there is a table: Kafka keeps messages for seven days by default."""
 
 
 def path_key(path: str) -> dg.AssetKey:
@@ -45,7 +53,35 @@ def check_key(stream: Stream, check: CheckName) -> dg.AssetCheckKey:
 
 def dates(stream: Stream) -> dg.DailyPartitionsDefinition:
     """The date partitions of the stream's table and of its dead letters, in UTC: the stream's date window."""
-    return daily_partitions(stream.date_window.start, stream.date_window.ahead_days)
+    return daily_partitions(first_date(stream), stream.date_window.ahead_days)
+
+
+def first_date(stream: Stream) -> date:
+    """The first date partition: the start of the stream's date window, or with `auto` the oldest date of the table."""
+    window = stream.date_window
+    if window.start != "auto":
+        return window.start
+    return max(window.first, table_start(stream.table_uri(Settings.from_environment().lake)))
+
+
+@cache
+def table_start(uri: str) -> date:
+    """The oldest date of a table. Read once in a process: Dagster takes partitions when it loads a code location."""
+    today = datetime.now(UTC).date()  # always a partition, or no run could be requested: rows may be dated ahead
+    try:
+        return min(oldest_date(uri) or today - timedelta(days=DAYS_BEFORE_FIRST_DRAIN), today)
+    except OSError:
+        return DateWindow().first  # too many partitions hide nothing
+
+
+def shown_dates(days: Collection[date], partitions: dg.DailyPartitionsDefinition, *, first: date) -> list[date]:
+    """The dates whose events are logged, in order: those of Dagster's partitions, and older ones from ``first`` on.
+
+    Dagster shows the events of older dates after it has loaded the code location again, if the partitions begin
+    with the table's oldest date; otherwise ``first`` is the first partition.
+    """
+    begins = partitions.start.date()
+    return [day for day in sorted(days) if first <= day < begins or partitions.has_partition_key(day.isoformat())]
 
 
 def daily_partitions(start: date, ahead_days: int) -> dg.DailyPartitionsDefinition:

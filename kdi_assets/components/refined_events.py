@@ -9,20 +9,23 @@ from typing import Any
 import dagster as dg
 
 from kdi_assets.components.materializations import Metadata, date_event, rows_by_date, without_unknown
-from kdi_assets.components.names import table_key
+from kdi_assets.components.names import shown_dates, table_key
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.entry import RefineEntry, VersionRange
 from kdi_assets.follow.refine.report import RefineReport
+from kdi_assets.wording import counted
 
 
-def touched_partitions(entry: RefineEntry, partitions: dg.DailyPartitionsDefinition | None) -> list[date | None]:
-    """The dates that got or lost rows, if Dagster's partitions have them; ``None`` for a table without dates.
+def touched_partitions(
+    table: RefinedTableSpec, entry: RefineEntry, partitions: dg.DailyPartitionsDefinition | None
+) -> list[date | None]:
+    """The dates that got or lost rows and that the UI shows; ``None`` for a table without dates.
 
     Empty if the commit changed no row: it only moved bookmarks.
     """
     if partitions is None:
         return [None] if entry.rows_added or entry.rows_removed else []
-    return [day for day in sorted(entry.dates) if partitions.has_partition_key(day.isoformat())]
+    return [*shown_dates(entry.dates, partitions, first=table.start)]
 
 
 def refined_materialization(
@@ -39,17 +42,17 @@ def refined_materialization(
         day: ``None``: the table has no date partitions.
         data_version: The date's newest version in Dagster; replaces the commit's version if it is higher.
     """
-    # Counts of the whole commit are one JSON value: as numbers, the UI would plot them once per date.
-    commit = {"rows_added": entry.rows_added, "rows_removed": entry.rows_removed, "dates": len(entry.dates)}
+    # Counts of the whole commit are text: as numbers, the UI would plot them once per date.
+    commit = [f"{counted(entry.rows_added, 'row')} added", f"{entry.rows_removed:,} removed"]
+    commit += [f"on {counted(len(entry.dates), 'date')}"] if day else []
     event = {
         "rows_added": entry.rows_added if day is None else entry.rows_by_date.get(day, 0),
         "rows_removed": _rows_removed(entry, day),
         **metadata,
-        "commit": dg.MetadataValue.json(commit),
+        "commit": ", ".join(commit),
         "delta_version": entry.version,
-        "attempt_id": entry.attempt_id,
         "refined": entry.kind,
-        "why": entry.why or None,
+        "why": _why(entry),
         "upstream_versions": _version_ranges(entry.upstreams),
         "expectations_not_met": dg.MetadataValue.json(dict(entry.unmet)) if entry.unmet else None,
         "late_changes": entry.late_changes or None,
@@ -67,7 +70,7 @@ def refinement_metadata(report: RefineReport) -> Metadata:
     did = report.entry
     found = {
         "refinement": did.kind,
-        "refinement_why": did.why or None,
+        "refinement_why": _why(did) if report.committed else None,
         "refined_rows": did.rows_added,
         "refined_rows_removed": did.rows_removed,
         "refined_dates": len(did.dates),
@@ -99,6 +102,11 @@ def _rows_removed(entry: RefineEntry, day: date | None) -> int | None:
     if day is None:
         return entry.rows_removed
     return entry.removed_by_date.get(day, 0) if entry.removed_by_date or not entry.rows_removed else None
+
+
+def _why(entry: RefineEntry) -> str:
+    """Why it was computed; what only adds new rows has no reason of its own in the entry."""
+    return entry.why or f"new rows in {', '.join(consumed.table for consumed in entry.upstreams)}"
 
 
 def _version_ranges(upstreams: Sequence[VersionRange]) -> dg.JsonMetadataValue:

@@ -9,7 +9,7 @@ from datetime import date
 
 import dagster as dg
 
-from kdi_assets.components.names import daily_partitions, identifier, path_key, table_key
+from kdi_assets.components.names import daily_partitions, first_date, identifier, path_key, table_key
 from kdi_assets.documents.loading.refined_documents import upstream_first
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.stream import DateWindow, Stream
@@ -79,7 +79,7 @@ def refined_groups(tables: Collection[RefinedTableSpec], streams: Collection[Str
 
 
 def _windows(ordered: Collection[RefinedTableSpec], streams: Collection[Stream]) -> Mapping[str, Window | None]:
-    known: dict[str, Window | None] = {s.table: (s.date_window.start, s.date_window.ahead_days) for s in streams}
+    known: dict[str, Window | None] = {s.table: (first_date(s), s.date_window.ahead_days) for s in streams}
     for table in ordered:
         upstream = [window for u in table.upstreams if (window := known.get(u.table))]
         first = min((start for start, _ in upstream), default=table.start)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from kdi_assets.components.column_facts import table_facts
+from kdi_assets.components.column_facts import refined_facts
 from kdi_assets.components.names import path_key, table_key
 from kdi_assets.components.refined_events import (
     refined_materialization,
@@ -118,13 +118,13 @@ class RefinedRun:
     def _log_commit(self, table: RefinedTableSpec, entry: RefineEntry) -> None:
         """Log the materialization of each touched date, right after the commit."""
         context, partitions = self.context, self.group.partitions
-        facts = table_facts(table.table_uri(self.lake), version=entry.version, days=entry.dates)
+        facts = refined_facts(table, self.lake, version=entry.version, days=entry.dates)
         of_table = {**facts.of_table, **self._column_lineage(table)}
-        days = touched_partitions(entry, partitions)
+        days = touched_partitions(table, entry, partitions)
         for day in days:
             metadata = {**(facts.by_date.get(day, {}) if day else {}), **of_table}
             context.log_event(refined_materialization(table, entry, day, metadata=metadata))
-        if hidden := len(entry.dates) - len(days) if partitions else 0:
+        if hidden := sum(not partitions.has_partition_key(str(d)) for d in entry.dates) if partitions else 0:
             context.log.warning(f"{table.name}: {hidden:,} touched dates are outside the partitions of the asset")
 
     def _column_lineage(self, table: RefinedTableSpec) -> dict[str, dg.MetadataValue[Any]]:

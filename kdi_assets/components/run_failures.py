@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
 from kdi_assets.errors import KdiError, Transient
 
+ERRORS = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
+"""The page of errors; only a checkout has it."""
 RETRY_TAG = "dagster/retry_on_asset_or_op_failure"
 """Dagster docs, "Configuring run retries": with false, a run is retried after a crash, but not after a failed step."""
 
@@ -28,11 +32,18 @@ def refusals_as_failures(context: dg.AssetExecutionContext) -> Iterator[None]:
             forbid_retries(context)
         parts = dict(zip(("what happened", "what is safe", "what to run"), refusal.message_parts(), strict=True))
         own = {field.name: _plain(getattr(refusal, field.name)) for field in fields(refusal)}
+        page = {"runbook": dg.MetadataValue.path(f"{ERRORS}, {type(refusal).__name__}")} if ERRORS.exists() else {}
         raise dg.Failure(
             description=str(refusal),
-            metadata={**parts, "error": type(refusal).__name__, **own},
+            metadata={**parts, "error": type(refusal).__name__, **page, **own, **_assets(context, own)},
             allow_retries=isinstance(refusal, Transient),
         ) from refusal
+
+
+def _assets(context: dg.AssetExecutionContext, own: Mapping[str, object]) -> dict[str, dg.MetadataValue[Any]]:
+    """The fields that name a table or topic of the run, as links to its asset."""
+    keys = {"/".join(key.path): key for key in context.assets_def.keys}
+    return {name: dg.MetadataValue.asset(keys[str(value)]) for name, value in own.items() if str(value) in keys}
 
 
 def forbid_retries(context: dg.AssetExecutionContext) -> None:

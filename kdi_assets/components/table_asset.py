@@ -15,13 +15,16 @@ from kdi_assets.components.asset_checks import (
     check_specs,
     freshness_policy,
     latest_evaluation,
+    level_of,
 )
 from kdi_assets.components.dead_letters_asset import letters_asset
+from kdi_assets.components.names import check_key
 from kdi_assets.components.run_failures import forbid_retries, refusals_as_failures
 from kdi_assets.components.table_run import Drain, ReplayDates, RunDates, SharedDrain, TableRun, streams_of_run
 from kdi_assets.documents.model.stream import READING_ROWS, CheckName, DrainWhen, Stream
 from kdi_assets.errors import Terminal, Transient
-from kdi_assets.operate.monitoring.checks.all_checks import CHECKS, Check, run_check
+from kdi_assets.operate.monitoring.checks.all_checks import CHECKS, LOOKING_BACK, Check, run_check
+from kdi_assets.operate.monitoring.checks.finding import CheckResult
 from kdi_assets.operate.monitoring.checks.ledger_checks import Audit as Audit
 from kdi_assets.operate.monitoring.checks.ledger_checks import every_offset_accounted_for
 from kdi_assets.operate.monitoring.checks.subject import CheckSubject
@@ -121,7 +124,7 @@ class _TableOp:
         context, stream = run.context, run.stream
         only_own_date = dates.replays is not None and not run.logged_dates()
         for name in stream.check_names:
-            key = names.check_key(stream, name)
+            key = check_key(stream, name)
             if key not in context.selected_asset_check_keys:
                 continue
             repeated = latest_evaluation(context.instance, key) if name in READING_ROWS and not read_rows else None
@@ -135,10 +138,19 @@ class _TableOp:
     def _evaluate(
         self, context: dg.AssetExecutionContext, name: CheckName, subject: CheckSubject
     ) -> dg.AssetCheckEvaluation:
-        result = run_check(name, subject, self.measures[name])
+        result = self._result(context, name, subject)
         if name in subject.stream.checks.blocking and result.level == "error":
             forbid_retries(context)  # a retry would find the same, and the audit would read the whole table again
         return check_evaluation(subject.stream, name, result)
+
+    def _result(self, context: dg.AssetExecutionContext, name: CheckName, subject: CheckSubject) -> CheckResult:
+        """After a drain, a check that passed before looks at the newest commits; at all others if these do not pass."""
+        if subject.drained and name in LOOKING_BACK:
+            latest = latest_evaluation(context.instance, check_key(subject.stream, name))
+            passed_before = latest is not None and level_of(latest) == "passed"
+            if passed_before and (result := run_check(name, subject.of_newest_commits, self.measures[name])).passed:
+                return result
+        return run_check(name, subject, self.measures[name])
 
 
 def table_spec(stream: Stream) -> dg.AssetSpec:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from kdi_assets.components import materializations
-from kdi_assets.components.asset_checks import failed_blocking_checks
+from kdi_assets.components.asset_checks import failed_checks
 from kdi_assets.components.column_facts import column_facts
-from kdi_assets.components.names import op_name, table_key
+from kdi_assets.components.names import first_date, op_name, table_key
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.operate.monitoring.backlog_reader import read_backlog
 from kdi_assets.streams.drain.report import Commit, DrainReport
 from kdi_assets.streams.drain.shared_read import Drained, drain_together
 from kdi_assets.streams.replay.report import ReplayReport
+from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,13 +103,17 @@ class TableRun:
             return
         context, stream = self.context, self.stream
         facts = column_facts(stream, self.lake, version=commit.version, days=commit.touched)
-        for failed in failed_blocking_checks(context.instance, stream, excluding=context.selected_asset_check_keys):
+        for failed in failed_checks(context.instance, stream, excluding=context.selected_asset_check_keys):
             context.log_event(failed)
         of_table = {**materializations.dead_letters_metadata(stream, [commit], lake=self.lake), **facts.of_table}
         days = materializations.touched_dates(stream, commit)
         for day in days:
             metadata = {**facts.by_date.get(day, {}), **of_table}
             context.log_event(materializations.materialization(stream, commit, day, metadata=metadata))
+        if older := [day for day in days if day < (first := first_date(stream))]:
+            later = "the UI shows them once the code location is loaded again"
+            counts = f"{counted(len(older), 'date')} before {first}, the first partition"
+            context.log.warning(f"{stream.name}: {counts}: {later}")
         if hidden := commit.rows - sum(commit.rows_by_date.get(day, 0) for day in days):
             # The start of the window moved, or the stream accepts every date.
             context.log.warning(f"{stream.name}: {hidden:,} rows have dates outside the window; they are in the table")

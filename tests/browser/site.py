@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from shutil import copyfile
+from shutil import copyfile, copytree
 from tempfile import TemporaryDirectory
 from urllib.error import URLError
 
@@ -30,6 +30,7 @@ from tests.waiting import wait_until
 
 DEFS = Path(__file__).parent / "defs"
 TOPICS = ("orders", "clicks")
+OLDEST_DAYS = 40
 START_SECONDS = 180
 DAGSTER_DEV = (
     str(Path(sys.executable).with_name("dagster")),
@@ -84,6 +85,12 @@ class Site:
         self.publisher.flush()
         return now.date()
 
+    def publish_broken_clicks(self, count: int) -> None:
+        """Clicks that are not JSON."""
+        for number in range(count):
+            self.publisher.produce("clicks", b"not json", partition=number % 2)
+        self.publisher.flush()
+
     def await_date(self, table: str, day: date) -> None:
         """Wait until a table has rows of the date."""
         log = Path(self.lake) / table / "_delta_log"
@@ -106,6 +113,7 @@ class Site:
 def open_site(folder: Path, *, bootstrap_servers: str) -> Iterator[Site]:
     """Everything that `make dev` runs, except the generator; it ends with the body."""
     create_topics(bootstrap_servers)
+    copy_documents(folder / "defs")
     home, dagster, port = folder / "home", folder / "dagster", free_port()
     home.mkdir()
     dagster.mkdir()
@@ -119,7 +127,7 @@ def open_site(folder: Path, *, bootstrap_servers: str) -> Iterator[Site]:
             "KDI_AUTOMATION": "on",
             "KDI_LAKE": lake,
             "KDI_KAFKA": bootstrap_servers,
-            "KDI_DEFS": str(DEFS),
+            "KDI_DEFS": str(folder / "defs"),
             "PYTHONPATH": str(CHECKOUT),
         }
         ui = Child([*DAGSTER_DEV, f"--port={port}"], environment=environment, log=folder / "dagster.log")
@@ -131,6 +139,14 @@ def open_site(folder: Path, *, bootstrap_servers: str) -> Iterator[Site]:
         # The sensor's first run commits where the streams begin, and drains nothing yet.
         wait_until(lambda: all((table / "_delta_log").exists() for table in tables), seconds=START_SECONDS)
         yield Site(url, lake, Publisher(bootstrap_servers), environment)
+
+
+def copy_documents(folder: Path) -> None:
+    """The documents, with the oldest date of the orders as the first date, as `kdi new` writes it."""
+    copytree(DEFS, folder)
+    for document in folder.rglob("defs.yaml"):
+        text = document.read_text()
+        document.write_text(text.replace("2025-01-01", f"{datetime.now(UTC).date() - timedelta(days=OLDEST_DAYS)}"))
 
 
 def create_topics(bootstrap_servers: str) -> None:

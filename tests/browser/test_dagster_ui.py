@@ -104,7 +104,7 @@ def test_a_materialization_leads_to_the_dead_letters_of_its_attempt(
     letters = [json.loads(line) for line in site.query(query)]
 
     assert {letter["reason"]: letter["message"].encode() for letter in letters} == BAD_ORDERS
-    expect(person.value_of("dead_letters_table")).to_contain_text(f"{site.lake}/bronze/orders_dead_letters")
+    expect(person.value_of("dead_letters_table")).to_contain_text("orders_dead_letters")
 
 
 def test_columns_are_described_by_the_comments_and_expressions_of_the_document(person: Person, shot: Shot) -> None:
@@ -113,6 +113,16 @@ def test_columns_are_described_by_the_comments_and_expressions_of_the_document(p
     expect(person.row_of("amount")).to_contain_text("in euros, tax included")
     expect(person.row_of("date")).to_contain_text("to_date(at)")
     shot("asset")
+
+
+def test_columns_of_refined_tables_have_the_descriptions_of_the_columns_that_they_take(
+    site: Site, person: Person, shot: Shot
+) -> None:
+    site.await_date("silver/visits", site.publish_clicks(600))
+
+    person.open_asset("silver/visits")
+    expect(person.row_of("page")).to_contain_text("path below the shop", timeout=TICK_MILLISECONDS)
+    shot("refined_columns")
 
 
 def test_backlog_lag_rows_and_dead_letters_of_the_drains_are_plotted(person: Person, shot: Shot) -> None:
@@ -190,6 +200,28 @@ def test_the_graph_leads_from_topics_over_bronze_silver_and_gold_to_the_database
     expect(person.page.get_by_text("Observed", exact=True)).to_have_count(2)
     expect(person.page.get_by_text("Loading…", exact=True)).to_have_count(0)
     shot("graph", clip=FloatRect(x=600, y=205, width=1540, height=800))
+
+
+def test_the_table_of_the_clicks_shows_what_every_check_found_of_its_last_drain(
+    site: Site, person: Person, shot: Shot
+) -> None:
+    """Every drain of the sensor makes the checks that need no Spark; the first drain made the others, too."""
+    person.open_asset("bronze/clicks", "Checks")
+
+    for name in (AUDIT, "schema_as_declared", "dead_letter_rate", "dates_in_window", "backlog_after_drain"):
+        expect(person.page.get_by_text(name, exact=True).first).to_be_visible()
+    expect(person.page.get_by_text("Failed", exact=True)).to_have_count(0)
+    shot("checks")
+
+
+def test_a_check_that_fails_is_red_after_one_drain(site: Site, person: Person, shot: Shot) -> None:
+    site.publish_broken_clicks(1500)
+
+    person.open_check("bronze/clicks", "dead_letter_rate")
+    failed = person.page.get_by_text("became dead letters").first
+    expect(failed).to_contain_text("1,500 of", timeout=TICK_MILLISECONDS)
+    expect(person.page.get_by_text("Failed", exact=True).first).to_be_visible()
+    shot("check_failed")
 
 
 def test_the_letters_of_a_date_are_replayed_from_their_asset_which_says_how_they_stand(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,7 @@ import pytest
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 from playwright.sync_api import Browser, Page, Request
 
-from demo import dev, kafka
+from demo import kafka
 from demo.parts import BIN, WORKSPACE, State
 from demo.watch import Seen
 from kdi_assets.runtime.processes import Child
@@ -284,11 +283,3 @@ def test_a_run_that_takes_long_is_named_again_and_again(
 
     lines = [line.partition("s  ")[2] for line in capsys.readouterr().out.splitlines()]
     assert lines[-2:] == ["still running: x/t", "waiting for the sensors"]
-
-
-def test_an_address_answers_only_while_a_process_listens_there() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        while_it_runs = dev.is_listening(port)
-
-    assert (while_it_runs, dev.is_listening(port)) == (True, False)

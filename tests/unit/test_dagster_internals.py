@@ -49,6 +49,11 @@ USED: Mapping[str, Sequence[str]] = {
         f"{_CHECKS}.AssetCheckExecutionRecord.run_id",
         "dagster._core.storage.event_log.base.EventLogStorage.get_asset_check_execution_history",
     ],
+    "latest_evaluations": [
+        f"{_CHECKS}.AssetCheckExecutionRecord.create_timestamp",
+        f"{_CHECKS}.AssetCheckExecutionRecord.event",
+        "dagster._core.storage.event_log.base.EventLogStorage.get_latest_asset_check_execution_by_key",
+    ],
     "MODULES_OF_RUNS": MODULES_OF_RUNS,
     "kdi_assets.resources.run_launcher": [
         f"{_LAUNCHER}.CheckRunHealthResult",

@@ -120,7 +120,8 @@ def _refuse_own_folder(folder: Path, topic: str) -> None:
     """Refuse to write among the documents of the package.
 
     Raises:
-        NothingProposed: The folder is the package's own, as in a checkout without ``KDI_DEFS``: its documents are the demo's.
+        NothingProposed: The folder is the package's own, with the documents of the demo, as in a checkout without
+            ``KDI_DEFS``.
     """
     from kdi_assets.tools.scaffold.errors import NothingProposed
 

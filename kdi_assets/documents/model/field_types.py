@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError, PydanticOmit, core_schema
@@ -224,6 +224,9 @@ def _seconds(value: object) -> int:
 
 Share = Annotated[float, BeforeValidator(_share)]
 Day = Annotated[date, BeforeValidator(_day, json_schema_input_type=str)]
+DayOrAuto = Annotated[
+    date | Literal["auto"], BeforeValidator(lambda v: v if v == "auto" else _day(v), json_schema_input_type=str)
+]
 Days = Annotated[int, BeforeValidator(_days, json_schema_input_type=str)]
 Seconds = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=str)]
 

@@ -9,16 +9,19 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kdi_assets.documents.model.field_types import Day, Days, Declared, Seconds, Share, wrong
+from kdi_assets.documents.model.field_types import DayOrAuto, Days, Declared, Seconds, Share, wrong
 from kdi_assets.documents.model.variables import VARIABLE_LIMIT, is_no_limit
+
+EARLIEST = date(2020, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class DateWindow(Declared):
     """Event dates that rows may have: ``[start, today + ahead_days]``, both inclusive, in UTC."""
 
-    start: Annotated[Day, Field(examples=["2020-01-01"])] = date(2020, 1, 1)
-    """The first date allowed (UTC); a message outside the window becomes a dead letter."""
+    start: Annotated[DayOrAuto, Field(examples=["2020-01-01", "auto"])] = EARLIEST
+    """The first date allowed (UTC); a message outside the window becomes a dead letter. With `auto` it is 2020-01-01,
+    but Dagster's partitions start with the oldest date of the table."""
     ahead_days: Annotated[
         Days, Field(validation_alias="ahead", json_schema_extra={"default": "2 days"}, examples=["2 days", "0 days"])
     ] = 2
@@ -26,9 +29,14 @@ class DateWindow(Declared):
 
     @model_validator(mode="after")
     def _not_empty(self) -> DateWindow:
-        if self.start > (last := self.last(datetime.now(UTC))):
-            raise wrong(f"no date is allowed: it starts {self.start} and ends {last}", "an earlier start")
+        if self.first > (last := self.last(datetime.now(UTC))):
+            raise wrong(f"no date is allowed: it starts {self.first} and ends {last}", "an earlier start")
         return self
+
+    @property
+    def first(self) -> date:
+        """The first date allowed."""
+        return EARLIEST if self.start == "auto" else self.start
 
     def last(self, now: datetime) -> date:
         """The last date allowed at ``now``; a plan pins ``now``, so that a retry judges the same way."""
@@ -149,8 +157,7 @@ class Checks(Declared):
     blocking: Annotated[tuple[CheckName, ...], Field(examples=[["every_offset_accounted_for", "dead_letter_rate"]])] = (
         "every_offset_accounted_for",
     )
-    """Checks whose error fails the run, so that nothing downstream is built. Those that need no Spark run with every
-    drain."""
+    """Checks whose error fails the run, so that nothing downstream is built."""
     dead_letter_rate: Annotated[Share, Field(examples=[0.01])] = 0.01
     """Share of dead letters among the messages of the last 24 hours. Above it the check warns; above ten times as many,
     or half of all messages, it is an error."""

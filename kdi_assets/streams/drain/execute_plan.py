@@ -160,7 +160,7 @@ class Execution:
         if not self.counts.dead_letters:
             self.letters = AppendedLetters(0, 0, recorded)
             return
-        dates = (stream.date_window.start, stream.date_window.last(plan.now))
+        dates = (stream.date_window.first, stream.date_window.last(plan.now))
         few = self.counts.letters is not None
         with spark_failures(stream, "writing dead letters"):
             uri = stream.dead_letters_uri(self.context.lake)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.delta.object_storage import prove_conditional_put
 from kdi_assets.delta.transaction import CHECKPOINT_INTERVAL, Staged
-from kdi_assets.documents.model.message_format import Files
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.messages.formats.rules import name
 from kdi_assets.messages.topic_state import TopicState
@@ -17,8 +16,8 @@ from kdi_assets.streams.ledger.commit import commit, create_table, next_entry
 from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.positions import LedgerState
 from kdi_assets.streams.ledger.routes import Routes
-from kdi_assets.streams.rules.records import stream_decoder
-from kdi_assets.streams.rules.shape import analyse, commented
+from kdi_assets.streams.rules.shape import analyse
+from kdi_assets.streams.rules.table.column_comments import commented
 from kdi_assets.streams.rules.table.column_tree import DATE
 from kdi_assets.streams.rules.table.table_schema import PROPERTY
 from kdi_assets.streams.spark_errors import spark_failures
@@ -63,8 +62,7 @@ def commit_positions(
     )
     uri = stream.table_uri(lake)
     if ledger is None:
-        of_rows = stream.of_file_rows if isinstance(stream.format, Files) else stream
-        schema = commented(analyse(stream, spark), stream_decoder(of_rows).record)
+        schema = commented(analyse(stream, spark), stream)
         with spark_failures(stream, "creating the table"):
             return create_table(spark, schema, uri, properties=_properties(stream, schema), entry=entry)
     with spark_failures(stream, "committing positions"):

@@ -18,6 +18,7 @@ from kdi_assets.streams.ledger.recent_commits import LARGE_DRAIN_OFFSETS, Ledger
 from kdi_assets.streams.rules.judge import judge
 from kdi_assets.streams.rules.records import stream_decoder, with_schemas_of
 from kdi_assets.streams.rules.shape import analyse
+from kdi_assets.streams.rules.table.column_comments import with_new_commented
 from kdi_assets.streams.rules.table.table_rows import in_table_form
 from kdi_assets.streams.rules.table.table_schema import of_table, refuse_other_schema
 from kdi_assets.streams.rules.tally import Counts, PassTally
@@ -63,7 +64,7 @@ def stage(
     while decoder is not None:
         used, tally = decoder, PassTally(messages.sparkSession, stream, now)
         rows = _rows(messages, used, now, tally)
-        rows = _in_form_of_table(rows, stream, uri)
+        rows = _in_form_of_table(rows, stream, uri, used)
         before_read()
         with spark_failures(stream, "reading messages and writing files", offsets=offsets, done=tally.messages):
             try:
@@ -75,11 +76,11 @@ def stage(
     return staged, counts, used
 
 
-def _in_form_of_table(rows: DataFrame, stream: Stream, uri: str) -> DataFrame:
+def _in_form_of_table(rows: DataFrame, stream: Stream, uri: str, used: StreamDecoder) -> DataFrame:
     """In the form of the table as it is now: it may have been dropped or altered since the plan."""
     table = TableLog.existing(uri)
     refuse_other_schema(stream, table, rows.schema)
-    return in_table_form(rows, of_table(table), stream)
+    return with_new_commented(in_table_form(rows, of_table(table), stream), of_table(table), used.stream)
 
 
 def _decoder_of_next_pass(

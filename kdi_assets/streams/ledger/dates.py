@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import date
 from typing import TYPE_CHECKING
+
+from kdi_assets.delta.storage import names_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -11,6 +15,22 @@ if TYPE_CHECKING:
 def day_of(column: str = "date") -> str:
     """Spark SQL: a date as DATE; null where text is not a date. Delta skips files by it."""
     return f"TRY_CAST({column} AS DATE)"
+
+
+def oldest_date(uri: str) -> date | None:
+    """The oldest date for which the table's folder has a folder, without reading the log; ``None`` without any.
+
+    Raises:
+        OSError: The storage does not answer.
+    """
+    return min((day for name in names_in(uri) if (day := _date_of(name))), default=None)
+
+
+def _date_of(folder: str) -> date | None:
+    column, _, value = folder.partition("=")
+    with suppress(ValueError):  # rows without a date, of another writer
+        return date.fromisoformat(value) if column == "date" else None
+    return None
 
 
 def as_dates(column: pa.ChunkedArray) -> pa.ChunkedArray:

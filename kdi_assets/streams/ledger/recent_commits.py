@@ -49,9 +49,16 @@ def recent_commits(
     return tuple(islice((c for c in commits if c.entry.kind not in excluded), WINDOW))[::-1]
 
 
-def drains_since(log: TableLog, app_id: str, moment: datetime) -> tuple[LedgerCommit, ...]:
-    """The live drains that were committed at ``moment`` or later, oldest first, as far as the log can be read."""
-    newer = takewhile(lambda c: c.committed_at is None or c.committed_at >= moment, live_commits(log))
+def drains_since(
+    log: TableLog, app_id: str, moment: datetime, *, newest: int | None = None
+) -> tuple[LedgerCommit, ...]:
+    """The live drains that were committed at ``moment`` or later, oldest first, as far as the log can be read.
+
+    Args:
+        newest: How many of the newest commits are read at most.
+    """
+    commits = islice(live_commits(log), newest)
+    newer = takewhile(lambda c: c.committed_at is None or c.committed_at >= moment, commits)
     return tuple(drains_among(newer, app_id))[::-1]
 
 

@@ -68,7 +68,7 @@ class ReplayTransaction:
         """
         uri, window = self.stream.dead_letters_uri(self.lake), self.stream.date_window
         with spark_failures(self.stream, "writing what becomes of dead letters"):
-            dates = (window.start, window.last(self.now))
+            dates = (window.first, window.last(self.now))
             written = append_letters(letters, uri, attempt_id=self.entry.attempt_id, between=dates)
         if Tally(written.count, written.digest) != expected:
             raise self.mismatch(f"{written.count:,} dead letters were written, of {expected.count:,}", ranges)

@@ -18,7 +18,7 @@ class DateWindowRule(MessageRule):
 
     def reasons(self, now: datetime) -> list[Rule]:
         window = self.stream.date_window
-        allowed = f"DATE'{window.start}' AND DATE'{window.last(now)}'"
+        allowed = f"DATE'{window.first}' AND DATE'{window.last(now)}'"
         return [
             *super().reasons(now),
             Rule("no_date", self._of_any_row("IS NULL"), DATE),

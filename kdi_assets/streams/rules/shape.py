@@ -186,14 +186,6 @@ def _changes(found: DataFrame, stream: Stream, *, may_ask_clock: bool) -> str:
     return ""
 
 
-def commented(columns: StructType, record: StructType) -> StructType:
-    """The table's columns with the comments of the record's DDL, which expressions lose."""
-    from pyspark.sql.types import StructField, StructType
-
-    said = {f.name: {"comment": f.metadata["comment"]} for f in record.fields if "comment" in f.metadata}
-    return StructType([StructField(f.name, f.dataType, f.nullable, said.get(f.name)) for f in columns.fields])
-
-
 def elements_of(decoder: StreamDecoder, spark: SparkSession) -> Elements | None:
     """The elements that a message is exploded into; ``None`` if each message becomes one row.
 

@@ -169,7 +169,9 @@ def _attributes(proposal: Proposal, table: str, cluster: str, now: datetime) -> 
     yield from _date(proposal)
     window = proposal.window
     ahead = f"{window.ahead_days} day{'' if window.ahead_days == 1 else 's'}"
-    yield f"date_window: {{start: {window.start}, ahead: {ahead}}}  # messages with other dates are dead letters"
+    yield "# From the oldest date of the sample: messages before it are dead letters. `start: auto` takes those from"
+    yield "# 2020 on, and Dagster's partitions begin with the table's oldest date."
+    yield f"date_window: {{start: {window.first}, ahead: {ahead}}}"
     midnight = f"{now.astimezone(UTC):%Y-%m-%d}T00:00:00Z"
     yield f"start: earliest  # everything that Kafka holds; or latest, or a timestamp: {midnight}"
 

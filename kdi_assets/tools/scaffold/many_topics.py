@@ -97,7 +97,7 @@ def _most_frequent(values: Sequence[Any]) -> Any:
 def _window(windows: Sequence[DateWindow]) -> dict[str, Any]:
     """The smallest window that holds all others."""
     ahead = max(window.ahead_days for window in windows)
-    return {"start": min(window.start for window in windows).isoformat(), "ahead": f"{ahead} days"}
+    return {"start": min(window.first for window in windows).isoformat(), "ahead": f"{ahead} days"}
 
 
 class _Dumper(yaml.SafeDumper):

@@ -141,11 +141,11 @@ def _date(declared: Struct | None, decoded: Sequence[tuple[SampledMessage, JsonR
 
 
 def _window(dates: Sequence[date], now: datetime) -> DateWindow:
-    """The default window, extended to the plausible dates of the sample."""
+    """The plausible dates of the sample, and the default days ahead: Dagster shows each date before as missing."""
     default, today = DateWindow(), now.date()
     plausible = [day for day in dates if is_plausible(day, now)] or [today]
     ahead = max(default.ahead_days, (max(plausible) - today).days + 1)
-    return DateWindow(min(default.start, date(min(plausible).year, 1, 1)), ahead)
+    return DateWindow(min(plausible), ahead)
 
 
 def _outcome(
@@ -160,7 +160,7 @@ def _outcome(
     for message, record in read:
         why = record if isinstance(record, tuple) else misfit(record, declared) if declared else None
         day = choice.date(message, record) if isinstance(record, dict) else None
-        if why is None and day and window.start <= day <= window.last(now):
+        if why is None and day and window.first <= day <= window.last(now):
             outcome.dates[day] += 1
         else:
             outcome.letters[why or ("date_outside_window" if day else "no_date", "date")] += 1

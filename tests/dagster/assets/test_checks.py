@@ -15,14 +15,15 @@ from typer.testing import CliRunner
 
 from kdi_assets.cli.main import app
 from kdi_assets.components import gate
-from kdi_assets.components.asset_checks import freshness_policy
+from kdi_assets.components.asset_checks import AUDIT, check_evaluation, freshness_policy, level_of
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.components.table_asset import table_asset
-from kdi_assets.documents.model.stream import CheckName, Checks, Cluster, FreshnessLimits, Stream
+from kdi_assets.documents.model.stream import COSTLY, CheckName, Checks, Cluster, FreshnessLimits, Stream
 from kdi_assets.downstream import on_new_upstream_data
 from kdi_assets.errors import KdiError
 from kdi_assets.operate.monitoring.backlog import Backlog
 from kdi_assets.operate.monitoring.checks import subject
+from kdi_assets.operate.monitoring.checks.finding import NO_TABLE, CheckResult
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors import freshness
 from kdi_assets.sensors.lag import lag_sensor
@@ -130,16 +131,104 @@ def test_a_check_that_blocks_and_finds_no_broker_fails_the_run_for_a_retry(
     assert will_retry(instance, result)
 
 
-def test_a_sensor_asks_for_the_checks_that_block_and_need_no_spark(instance: DagsterInstance) -> None:
-    blocking: tuple[CheckName, ...] = ("every_offset_accounted_for", "dead_letter_rate", "positions_never_go_back")
-    stream = orders(checks=Checks(blocking=blocking))
+def requested_checks(instance: DagsterInstance, stream: Stream) -> set[str]:
+    """The checks of the run that a tick requests."""
     sensor = lag_sensor("main", [stream], read_backlogs=lambda streams, *, lake: [a_backlog(stream, 5000, lag=90.0)])
     table = table_asset(stream, drain=ScriptedDrain(), audit=audited(complete=True))
     defs = dg.Definitions(assets=[table], sensors=[sensor], resources={"spark": SparkResource()})
     (request,) = tick(instance, defs).run_requests or []
+    return {key.name for key in request.asset_check_keys or ()}
 
-    wanted = {check_key(stream, "dead_letter_rate"), check_key(stream, "positions_never_go_back")}
-    assert set(request.asset_check_keys or ()) == wanted
+
+@pytest.mark.parametrize(
+    ("audits", "due"),
+    [
+        ([], True),
+        ([NO_TABLE], True),
+        ([CheckResult("passed", "0 offsets", {"offsets": 0})], True),
+        ([CheckResult("passed", "5 offsets = 5 rows", {"offsets": 5})], False),
+        ([CheckResult("error", "1 offset is missing", {"offsets": 5})], False),
+    ],
+)
+def test_a_sensor_requests_the_checks_without_spark_and_the_others_until_an_audit_saw_offsets(
+    instance: DagsterInstance, audits: list[CheckResult], due: bool
+) -> None:
+    stream = orders(freshness=LIMITS)
+    for result in audits:
+        instance.report_runless_asset_event(check_evaluation(stream, AUDIT, result))
+
+    wanted = set(stream.check_names) if due else set(stream.check_names) - set(COSTLY)
+    assert requested_checks(instance, stream) == wanted
+    assert {"fresh", "backlog_after_drain", "dead_letter_rate", "table_health"} <= wanted
+
+
+def test_a_table_with_many_commits_that_dagster_does_not_know_is_not_audited_by_its_drains(
+    instance: DagsterInstance, lake: str
+) -> None:
+    table, stream = TableByHand(lake), orders()
+    for _ in range(30):
+        table.drain(1)
+
+    assert AUDIT not in requested_checks(instance, stream)
+
+
+def test_an_audit_that_its_run_did_not_make_is_not_requested_with_every_drain(instance: DagsterInstance) -> None:
+    stream = orders()
+    dead = table_asset(stream, drain=ScriptedDrain(ending=MemoryError()), audit=audited(complete=True))
+    result = materialize(instance, [dead], table_key(stream), check_key(stream, AUDIT), day=today())
+
+    assert not result.success
+    assert AUDIT not in requested_checks(instance, stream)
+
+
+def test_a_drain_makes_the_checks_again_and_a_fault_is_shown_at_once_and_until_it_is_gone(
+    instance: DagsterInstance, lake: str
+) -> None:
+    """The checks look at the newest commits only while all is well: the fault lies 60 commits back in the end."""
+    table, seen = TableByHand(lake), []
+    for fault in (False, True, False):
+        table.drain(100, dead_letters=90 if fault else 0)
+        Built(instance, orders()).drain("dead_letter_rate")
+        seen.append(levels(instance, "dead_letter_rate"))
+    for _ in range(60):
+        table.drain(1)
+    Built(instance, orders()).drain("dead_letter_rate")
+
+    assert [*seen, levels(instance, "dead_letter_rate")] == ["passed", "error", "error", "error"]
+
+
+def test_after_a_drain_a_check_that_passed_reads_the_newest_commits_only(instance: DagsterInstance, lake: str) -> None:
+    table, built = TableByHand(lake), Built(instance, orders())
+    for _ in range(60):
+        table.drain(1)
+
+    numbers = []
+    for _ in range(2):
+        result, _ = built.drain("dead_letter_rate")
+        (evaluation,) = result.get_asset_check_evaluations()
+        numbers.append(evaluation.metadata["drains"].value)
+
+    assert numbers == [60, 50]
+
+
+def test_a_failure_that_does_not_block_stays_shown_after_a_drain_that_does_not_make_the_check(
+    instance: DagsterInstance, table: TableByHand
+) -> None:
+    doubled = CheckResult("error", "1 message has duplicate rows")
+    instance.report_runless_asset_event(check_evaluation(orders(), "no_duplicate_coordinates", doubled))
+    result, _ = Built(instance, orders()).drain("table_health")
+
+    (record,) = instance.event_log_storage.get_asset_check_execution_history(
+        check_key(orders(), "no_duplicate_coordinates"), limit=1
+    )
+    assert record.run_id == result.run_id, "Dagster shows a result of the run that materialized last"
+    assert record.evaluation is not None and not record.evaluation.passed
+
+
+def levels(instance: DagsterInstance, name: CheckName) -> str:
+    made = latest_check(instance, orders(), name)
+    assert made is not None
+    return level_of(made)
 
 
 def test_a_run_of_a_table_judges_what_waits_before_it_reads_the_table(
@@ -185,6 +274,22 @@ def test_the_freshness_sensor_tells_of_a_change_at_once_and_of_the_same_only_hou
     shown = latest_check(instance, stream, "fresh")
     assert shown is not None and (shown.passed, shown.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert (data.skip_message or "").startswith("bronze/orders: the oldest of 5 waiting offsets is 410 s old")
+
+
+def test_the_freshness_sensor_corrects_at_once_what_a_drain_found_meanwhile(instance: DagsterInstance) -> None:
+    stream = orders(freshness=LIMITS)
+    sensor = freshness.freshness_sensor(
+        "main", [stream], read_backlogs=lambda streams, *, lake: [a_backlog(stream, 5, lag=10.0)]
+    )
+    first = sensor.evaluate_tick(dg.build_sensor_context(instance))
+    by_drain = check_evaluation(stream, "fresh", CheckResult("error", "the oldest is 4,000 s old"))
+    for event in (*first.asset_events, by_drain):
+        instance.report_runless_asset_event(event)
+
+    data = sensor.evaluate_tick(dg.build_sensor_context(instance, cursor=first.cursor))
+
+    (event,) = data.asset_events
+    assert isinstance(event, dg.AssetCheckEvaluation) and event.passed
 
 
 def test_the_freshness_sensor_tells_of_so_many_at_once_and_of_what_does_not_pass_first(

@@ -70,7 +70,8 @@ def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instanc
     said = {name: value.value for name, value in event.metadata.items()}
     assert (said["rows_added"], said["rows_removed"]) == (3, 1)
     assert (said["delta_version"], said["refined"]) == (7, "changes")
-    assert said["commit"] == {"rows_added": 5, "rows_removed": 1, "dates": 2}
+    assert said["commit"] == "5 rows added, 1 removed, on 2 dates"
+    assert said["why"] == "new rows in bronze/web_requests"
     assert said["upstream_versions"] == {BRONZE.table: "(3, 5]"}
     assert said["expectations_not_met"] == {"known": 1}
     lineage = said["dagster/column_lineage"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
 
 import dagster as dg
 import pytest
 from dagster import DagsterInstance
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill  # as the UI queries it
 
-from kdi_assets.components.names import dates, letters_key, table_key
+from kdi_assets.components.names import dates, letters_key, table_key, table_start, topic_key
 from kdi_assets.components.table_asset import table_asset
 from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.documents.model.stream import DateWindow, Stream
@@ -95,15 +96,15 @@ def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instanc
     assert (event.tags or {})["dagster/data_version"] == "7"
     said = {name: value.value for name, value in event.metadata.items()}
     assert said["rows_added"] == 3
-    counts = {"rows": 5, "dates": 2, "dead_letters": 4, "tombstones": 1, "filtered": 6, "gap_offsets": 0, "bytes": 1024}
-    assert said["commit"] == counts
+    assert said["commit"] == "5 rows on 2 dates, 4 dead letters, 1 tombstone, 6 filtered messages, 1.0 KiB"
+    assert said["topic"] == topic_key(STREAM.cluster, STREAM.topic)
     assert said["offset_ranges"] == {"web_requests/0": "[700, 705)"}
     assert said["delta_version"] == 7
     named = {f"k{n:02}": 40 - n for n in range(10)}
     assert said["unknown_fields"] == {"messages": 40, "by_field": named, "others_at_least": 5}
     assert said["misfits"] == {"messages": 1, "by_field": {"id": 1}}
     assert "attempt_id IN ('attempt-7')" in str(said["dead_letters_query"])
-    assert str(said["dead_letters_table"]).endswith("/bronze/web_requests_dead_letters")
+    assert said["dead_letters_table"] == letters_key(STREAM)
 
 
 def test_commits_before_a_failure_stay_told_and_a_transient_one_is_retried(instance: DagsterInstance) -> None:
@@ -120,6 +121,38 @@ def test_rows_of_dates_that_dagster_does_not_have_are_said_and_not_stored(instan
 
     assert materialized(instance, stream) == {yesterday().isoformat()}
     assert any("3 rows have dates outside the window" in e.user_message for e in instance.all_logs(result.run_id))
+
+
+def test_partitions_begin_with_the_tables_oldest_date_and_a_week_ago_before_there_is_a_table(
+    lake_in_environment: str,
+) -> None:
+    auto = DateWindow(start="auto")
+    stream, empty, ahead = (a_stream(f"bronze/{name}", date_window=auto) for name in ("drained", "empty", "ahead"))
+    (Path(ahead.table_uri(lake_in_environment)) / f"date={today() + timedelta(days=2)}").mkdir(parents=True)
+    for folder in ("date=2025-03-02", "date=2025-02-28", "date=__HIVE_DEFAULT_PARTITION__", "_delta_log", "date=x"):
+        (Path(stream.table_uri(lake_in_environment)) / folder).mkdir(parents=True)
+
+    assert dates(stream).get_first_partition_key() == "2025-02-28"
+    assert dates(empty).get_first_partition_key() == str(today() - timedelta(days=7))
+    assert dates(ahead).get_first_partition_key() == str(today()), "runs have today's date"
+
+
+def test_late_rows_before_the_first_partition_are_stored_and_shown_after_the_next_load(
+    instance: DagsterInstance, lake_in_environment: str
+) -> None:
+    """The window of the rows is that of a stream without `start`; only what Dagster shows begins later."""
+    stream, outside = a_stream(date_window=DateWindow(start="auto")), date(2019, 12, 31)
+
+    result = run(instance, stream, ScriptedDrain([a_commit(1, {outside: 1, OLD: 3, yesterday(): 1})]))
+    shown = dates(stream)
+    (Path(stream.table_uri(lake_in_environment)) / f"date={OLD}").mkdir(parents=True)
+    table_start.cache_clear()  # a new process
+
+    assert set(events(instance, table_key(stream))) == {str(OLD), str(yesterday())}
+    texts = [e.user_message for e in instance.all_logs(result.run_id)]
+    assert any("1 date before" in text and "once the code location is loaded again" in text for text in texts)
+    assert any("1 rows have dates outside the window" in text for text in texts)
+    assert not shown.has_partition_key(str(OLD)) and dates(stream).has_partition_key(str(OLD))
 
 
 def test_a_date_ahead_drains_because_the_dialog_offers_it_as_the_latest(instance: DagsterInstance) -> None:
@@ -225,7 +258,9 @@ def test_a_terminal_refusal_shows_its_parts_and_fields_and_is_not_retried(instan
     description, said = failure(result)
     assert description == "offsets are gone.\n  Safe: nothing was written.\n  Run:  kdi resolve"
     assert said["what to run"] == "kdi resolve"
-    assert (said["error"], said["position"], said["stream"]) == ("MustDecide", 17, "bronze/web_requests")
+    assert (said["error"], said["position"], said["stream"]) == ("MustDecide", 17, table_key(STREAM))
+    page, name = str(said["runbook"]).split(", ")
+    assert (Path(page).name, Path(page).exists(), name) == ("errors.md", True, "MustDecide")
     assert not will_retry(instance, result)
 
 

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from dagster import DagsterInstance
+from deltalake import write_deltalake
 
 from kdi_assets.components.materializations import ATTEMPT_TAG, DATA_VERSION_TAG
-from kdi_assets.components.names import table_key
+from kdi_assets.components.names import letters_key, table_key
 from kdi_assets.documents.model.stream import DateWindow, Stream
 from kdi_assets.sensors.memory import Memory
 from kdi_assets.sensors.reconcile import reconcile_all
@@ -43,12 +45,13 @@ class Sensor:
     stream: Stream = field(default_factory=a_stream)
     log: list[LedgerEntry] = field(default_factory=list)
     memory: Memory = field(default_factory=Memory)
+    lake: str = "/lake"
 
     def tick(self) -> list[dg.AssetMaterialization]:
         """One tick: its events are stored, as the daemon stores them."""
         memories = {self.stream.name: self.memory}
         missing, memories = reconcile_all(
-            [self.stream], lake="/lake", instance=self.instance, memories=memories, read=self._read
+            [self.stream], lake=self.lake, instance=self.instance, memories=memories, read=self._read
         )
         for event in missing:
             self.instance.report_runless_asset_event(event)
@@ -56,7 +59,7 @@ class Sensor:
         return missing
 
     def _read(self, uri: str, app_id: str, *, table_id: str, since: int) -> NewEntries | None:
-        assert (uri, app_id) == (self.stream.table_uri("/lake"), self.stream.app_id)
+        assert (uri, app_id) == (self.stream.table_uri(self.lake), self.stream.app_id)
         entries = tuple(entry for entry in self.log if entry.version > since)
         newest = self.log[-1].version if self.log else -1
         return NewEntries("table", entries, newest, newest) if self.log else None
@@ -96,7 +99,7 @@ def test_what_is_told_late_leads_to_the_commits_dead_letters_as_a_runs_own_does(
 
     of_ours = str(own["dead_letters_query"]).replace(lake, "/lake").replace("attempt-1", "attempt-2")
     assert with_letters.metadata["dead_letters_query"].value == of_ours
-    assert with_letters.metadata["dead_letters_table"].value == sensor.stream.dead_letters_uri("/lake")
+    assert with_letters.metadata["dead_letters_table"].value == letters_key(sensor.stream)
     assert not {"dead_letters_query", "dead_letters_table"} & without.metadata.keys()
 
 
@@ -162,6 +165,24 @@ def test_a_stream_with_a_run_in_flight_is_left_to_its_run(sensor: Sensor) -> Non
 
     assert during == []
     assert [event.partition for event in sensor.tick()] == [OLD.isoformat()]
+
+
+def test_a_drain_of_the_command_line_has_columns_and_the_rows_of_each_date_at_its_newest_event(
+    sensor: Sensor, lake_in_environment: str
+) -> None:
+    sensor.lake = lake_in_environment
+    for rows in (2, 3):
+        table = pa.table({"id": list(range(rows)), "date": pa.array([OLD] * rows, pa.date32())})
+        write_deltalake(sensor.stream.table_uri(sensor.lake), table, mode="append", partition_by=["date"])
+    sensor.log = [an_entry(0, {OLD: 2}), an_entry(1, {OLD: 3})]
+
+    older, newer = (event.metadata for event in sensor.tick())
+
+    assert (newer["dagster/partition_row_count"].value, newer["files"].value) == (5, 2)
+    assert not {"dagster/partition_row_count", "files"} & older.keys()
+    for metadata in (older, newer):
+        columns = metadata["dagster/column_schema"].value
+        assert isinstance(columns, dg.TableSchema) and [c.name for c in columns.columns] == ["id", "date"]
 
 
 def test_entries_without_rows_and_dates_that_dagster_does_not_have_are_not_told(sensor: Sensor) -> None:

@@ -161,7 +161,7 @@ def test_rows_without_timestamps_are_kept_and_get_no_values_of_the_new_messages(
     cut(broker, web, size)
     web.produce(8, seed=2)
 
-    first, last = web.stream.date_window.start, web.stream.date_window.last(datetime.now(UTC))
+    first, last = web.stream.date_window.first, web.stream.date_window.last(datetime.now(UTC))
     with pytest.raises(TopicTruncated, match="offset 9 of truncated/0 now has another"):
         replay_dates(web.stream, lake=web.lake, session=web.session, first=first, last=last)
     with pytest.raises(NothingToResolve, match="offset 4 of truncated/0 holds another message than its row"):

@@ -126,7 +126,7 @@ def test_the_window_contains_the_dates_of_the_sample_and_not_those_that_no_event
     found = proposed(objects(event_date=lambda n: days[n]))
 
     window = read_back(tmp_path, text_of(found)).streams["bronze/orders"].date_window
-    assert window.start.isoformat() == "2012-01-01"
+    assert str(window.start) == "2012-05-06"
     assert window.last(NOW) >= (NOW + timedelta(days=20)).date()
     assert found.outcome.letters == {("date_outside_window", "date"): 1}
 

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.documents.model.message_format import Avro, AvroSingleObject, SchemaFile
+from kdi_assets.messages.formats.avro.docs import with_avro_docs
 from kdi_assets.messages.formats.avro.readable import parsable, readable
 from kdi_assets.messages.formats.avro.schema_text import in_one_text, other_meanings, unknown_paths
 from kdi_assets.messages.formats.decoder import (
@@ -229,7 +230,7 @@ def record_type(schema: SchemaFile, field: str) -> StructType:
         raise FormatMistake(field, f"{schema.path}: {first_line(reason)}") from refused
     if not isinstance(found, StructType):
         raise FormatMistake(field, f"{schema.path} describes no record but {found.simpleString()}")
-    return found
+    return with_avro_docs(found, schema.text)
 
 
 @lru_cache(maxsize=64)

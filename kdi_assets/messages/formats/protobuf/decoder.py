@@ -25,6 +25,7 @@ from kdi_assets.messages.formats.errors import FormatMistake
 from kdi_assets.messages.formats.framing import FIRST_MESSAGE, other_schema_than
 from kdi_assets.messages.formats.protobuf import payloads
 from kdi_assets.messages.formats.protobuf.columns import spark_record
+from kdi_assets.messages.formats.protobuf.comments import with_protobuf_comments
 from kdi_assets.messages.formats.protobuf.compatible import becomes, left_out_paths, unknown_paths
 from kdi_assets.messages.formats.protobuf.descriptors import DescriptorMistake, Descriptors, schema_descriptors
 from kdi_assets.messages.formats.protobuf.payloads import Payloads, Reading, decoding
@@ -76,7 +77,9 @@ class ProtobufDecoder(Decoder):
 
     def record_type(self, ddl: str) -> StructType:
         try:
-            return spark_record(self._reading.record)
+            reading = self._reading
+            message = reading.descriptors.message(reading.payloads.message)
+            return with_protobuf_comments(spark_record(reading.record), message, reading.descriptors.comments)
         except DescriptorMistake as refused:
             raise FormatMistake(self.field, f"{self.label}: {refused.message}") from refused
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
     from google.protobuf.descriptor_pool import DescriptorPool
 
+_MESSAGES, _NESTED, _FIELD = 4, 3, 2
+"""Numbers of the lists in a FileDescriptorProto and in a DescriptorProto."""
 GOOGLES = "google/protobuf/"
 """The path of Protobuf's own files."""
 WRITES = "what protoc --include_imports --descriptor_set_out writes"
@@ -36,12 +38,18 @@ class DescriptorMistake(Exception):
 class Descriptors:
     """A set of descriptors as ``protoc --include_imports --descriptor_set_out`` writes it.
 
+    Attributes:
+        comments: By the full name of a field, its comment in the .proto file; empty without ``--include_source_info``.
+
     Raises:
         DescriptorMistake: The bytes are no such set, or an import is missing.
     """
 
     def __init__(self, serialized: bytes) -> None:
         self._files = _files(serialized)
+        self.comments = {name: text for file in self._files for name, text in _comments(file)}
+        for file in self._files:
+            file.ClearField("source_code_info")
         self._pool = _pool(self._files)
 
     def messages(self) -> list[str]:
@@ -107,9 +115,32 @@ def _files(serialized: bytes) -> list[FileDescriptorProto]:
         files = []
     if not files or not all(file.name for file in files):
         raise DescriptorMistake("it is not a set of descriptors", WRITES)
-    for file in files:
-        file.ClearField("source_code_info")
     return files
+
+
+def _comments(file: FileDescriptorProto) -> Iterator[tuple[str, str]]:
+    """The full names of fields, and the comments above them or behind them on their line.
+
+    Source: descriptor.proto, "SourceCodeInfo": a path holds numbers of fields of descriptors, and places in lists.
+    """
+    for location in file.source_code_info.location:
+        text = (location.leading_comments or location.trailing_comments).strip()
+        if text and (name := _field_at(file, list(location.path))):
+            yield name, text
+
+
+def _field_at(file: FileDescriptorProto, path: list[int]) -> str:
+    """The full name of the field at a path; empty if something else is there."""
+    names, messages = [file.package] if file.package else [], file.message_type
+    first, *others = path or [0]
+    while first == (_NESTED if messages is not file.message_type else _MESSAGES) and others:
+        message = messages[others[0]]
+        names.append(message.name)
+        if others[1:2] == [_FIELD] and len(others) == 3:
+            return ".".join([*names, message.field[others[2]].name])
+        messages = message.nested_type
+        first, *others = others[1:] or [0]
+    return ""
 
 
 def _pool(files: Iterable[FileDescriptorProto]) -> DescriptorPool:
@@ -160,6 +191,7 @@ def _string_to_bytes(message: DescriptorProto) -> None:
 
 
 SECONDS = 60
+_WRITTEN = ("--include_imports", "--include_source_info")  # the latter: comments
 _LOGGED = re.compile(r"^[IW]\d{4} |warning:", re.IGNORECASE)
 
 
@@ -178,7 +210,7 @@ def compiled(file: str, *, folder: Path) -> bytes:
     """
     with TemporaryDirectory() as temporary:
         written = Path(temporary, "set")
-        options = [f"-I{folder}", *_common_imports(), "--include_imports", f"--descriptor_set_out={written}"]
+        options = [f"-I{folder}", *_common_imports(), *_WRITTEN, f"--descriptor_set_out={written}"]
         protoc = [sys.executable, "-m", "grpc_tools.protoc", *options, file]
         try:
             done = subprocess.run(protoc, capture_output=True, text=True, timeout=SECONDS)
@@ -217,7 +249,7 @@ def schema_descriptors(schema: Schema) -> bytes:
         written = Path(temporary, "set")
         googles = Path(protoc.__file__).parent / "_proto"
         folders = [f"-I{folder}", *_common_imports(), f"-I{googles}"]
-        options = [*folders, "--include_imports", f"--descriptor_set_out={written}"]
+        options = [*folders, *_WRITTEN, f"--descriptor_set_out={written}"]
         if protoc.main(["protoc", *options, file]):
             return compiled(file, folder=folder)  # raises, with the message
         return written.read_bytes()

@@ -42,6 +42,10 @@ CHECKS: Mapping[CheckName, Check] = {
 }
 
 
+LOOKING_BACK: frozenset[CheckName] = frozenset({"positions_never_go_back", "dead_letter_rate", "expectations"})
+"""Checks that read the commits of a day, or thousands."""
+
+
 class TableNotRead(Terminal):
     """Spark could not read the table for a check: a data file may be gone."""
 

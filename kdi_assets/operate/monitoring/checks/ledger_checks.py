@@ -60,8 +60,9 @@ def positions_never_go_back(subject: CheckSubject) -> CheckResult:
     """Whether every step back of a position is a RESTORE, or was decided by `kdi resolve`, then or later."""
     if subject.log is None:
         return NO_TABLE
-    walked = walk_back(subject.log, subject.stream.archive_uri(subject.lake))
-    commits = list(islice(until_unreadable(walked), COMMITS))[::-1]  # includes commits that a RESTORE undid
+    newest = subject.newest or COMMITS
+    walked = walk_back(subject.log, subject.stream.archive_uri(subject.lake) if newest == COMMITS else "")
+    commits = list(islice(until_unreadable(walked), newest))[::-1]  # includes commits that a RESTORE undid
     back = steps_back(commits, subject.stream)
     numbers = {"commits_read": len(commits), "steps_back": len(back)}
     if not back:

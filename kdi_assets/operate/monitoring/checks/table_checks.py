@@ -104,7 +104,7 @@ def dates_in_window(subject: CheckSubject) -> CheckResult:
     if DATE not in subject.log.partition_columns:
         return CheckResult("error", f"the table is not partitioned by {DATE}: it must be rewritten")
     window, rows_of = subject.stream.date_window, _rows_by_date(subject.log)
-    first, last = window.start, window.last(subject.now)
+    first, last = window.first, window.last(subject.now)
     outside = {day: rows for day, rows in rows_of.items() if day is None or not first <= day <= last}
     uncounted = subject.log.data_files["num_records"].null_count
     rows = sum(outside.values())
