@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from kdi_assets.documents.model.stream import Stream
 from kdi_assets.streams.rules import shared_analysis
 from kdi_assets.streams.rules.shape import analyse
 from tests.documents import TOPIC_TABLES
-from tests.formats.fake_registry import RunningRegistry, ask_at_once, fake_registry
+from tests.formats.fake_registry import RunningRegistry
 
 STREAMS = """type: kdi_assets.components.KafkaCluster
 attributes: {name: main, bootstrap_servers: "localhost:9092"}
@@ -194,14 +193,6 @@ attributes:
   format: {{json: {{registry: main{}}}}}
   date: current_date()
 """
-
-
-@pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningRegistry]:
-    ask_at_once(monkeypatch)
-    monkeypatch.setenv("KDI_HOME", str(tmp_path / "home"))  # the cache of the registry is there
-    with fake_registry() as running:
-        yield running
 
 
 def test_what_a_registry_does_not_have_is_a_mistake_of_its_document(tmp_path: Path, registry: RunningRegistry) -> None:
