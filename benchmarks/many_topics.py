@@ -57,11 +57,12 @@ def main() -> None:
         deployment = _deployment(folder, stack)
         streams = _documents(deployment, options.topics)
         create_topics(streams)
-        create_tables(streams, lake=deployment.environment["KDI_LAKE"])
         deployment.start("driver")
         _wait(lambda: address_file(deployment.home).exists(), "the driver")
         _timed(deployment, "kdi check, first, with a JVM that has just started", "kdi", "check")
         _timed(deployment, "kdi check, driver warm", "kdi", "check")
+        # Only now: the logs lack columns of the documents, which `kdi check` would report.
+        create_tables(streams, lake=deployment.environment["KDI_LAKE"])
         _timed(deployment, "code location", sys.executable, "-c", LOAD)
         with patch.dict(os.environ, deployment.environment):
             ticks = measure(
