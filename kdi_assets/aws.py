@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-PASSING = frozenset(
+TRANSIENT_CODES = frozenset(
     {"RequestTimeout", "OperationAborted", "SlowDown", "RequestLimitExceeded", "TooManyRequestsException"}
 )
 """Error codes after which the same request may succeed. Source: Amazon S3 API Reference, "Error responses"."""
@@ -20,5 +20,6 @@ def is_transient(failed: Exception) -> bool:
 
     if isinstance(failed, ClientError):
         code, status = failed.response["Error"]["Code"], failed.response.get("ResponseMetadata", {})
-        return code in PASSING or "Throttl" in code or status.get("HTTPStatusCode", 0) in {429, *range(500, 600)}
+        passes = code in TRANSIENT_CODES or "Throttl" in code
+        return passes or status.get("HTTPStatusCode", 0) in {429, *range(500, 600)}
     return isinstance(failed, ConnectionError | HTTPClientError | CredentialRetrievalError | NoCredentialsError)

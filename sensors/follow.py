@@ -30,10 +30,10 @@ from kdi_assets.operate.monitoring.follower_rows import announced_streams
 from kdi_assets.sensors.announcements import Announcers
 from kdi_assets.sensors.follow_policy import (
     FollowDecision,
-    between_times,
+    cron_has_come,
     decide,
     held,
-    is_time,
+    outside_cron,
     remembered,
     rests,
     wait_seconds,
@@ -193,10 +193,10 @@ class _FollowTick:
             if follower.key in inputs.in_flight:
                 self._read.forget(follower)
                 decisions[follower.name] = FollowDecision("a run is in flight", waits=True, looked=False)
-            elif is_time(follower, memory, inputs.now):
+            elif cron_has_come(follower, memory, inputs.now):
                 decisions[follower.name] = self._decide(follower, memory, inputs)
             elif memory.progress and wait_seconds(memory, inputs.now) <= 0:
-                decisions[follower.name] = between_times(self._decide(follower, memory, inputs), memory)
+                decisions[follower.name] = outside_cron(self._decide(follower, memory, inputs), memory)
             else:
                 decisions[follower.name] = FollowDecision("", looked=False)
         return decisions

@@ -44,7 +44,7 @@ class FollowDecision:
     lacks: str = ""
 
 
-def is_time(follower: Follower, memory: FollowerMemory, now: datetime) -> bool:
+def cron_has_come(follower: Follower, memory: FollowerMemory, now: datetime) -> bool:
     """Whether a follower is looked at: always without a cron; otherwise once after each of its times."""
     return follower.cron is None or time_has_come(follower.cron, since=memory.looked_at, now=now.timestamp())
 
@@ -75,7 +75,7 @@ def decide(follower: Follower, status: FollowerStatus, memory: FollowerMemory, n
     return FollowDecision(text, due=True, suspect=suspect, progress=status.progress)
 
 
-def between_times(decision: FollowDecision, memory: FollowerMemory) -> FollowDecision:
+def outside_cron(decision: FollowDecision, memory: FollowerMemory) -> FollowDecision:
     """What a tick does between two times of a follower's cron: only what the run of the last one left undone."""
     # A run that met a refusal committed nothing, whatever the table's state is now.
     refused = decision.due and any(p.startswith(REFUSED) for p in (memory.progress, decision.progress))
@@ -85,7 +85,7 @@ def between_times(decision: FollowDecision, memory: FollowerMemory) -> FollowDec
 
 def wait_seconds(memory: FollowerMemory, now: datetime) -> float:
     """Seconds until a follower whose last run committed nothing is requested again; negative: it may be."""
-    return backoff_seconds(memory.futile) - seconds_since(memory.requested_at, now.timestamp())
+    return backoff_seconds(memory.runs_in_vain) - seconds_since(memory.requested_at, now.timestamp())
 
 
 def what_happened(refusal: KdiError, name: str) -> str:
@@ -126,5 +126,5 @@ def remembered(
         memory = replace(memory, progress="")
     if not decision.due or follower.key not in requested:
         return memory
-    futile = memory.futile + 1 if decision.suspect else 0
-    return replace(memory, progress=decision.progress, requested_at=at, futile=futile)
+    runs_in_vain = memory.runs_in_vain + 1 if decision.suspect else 0
+    return replace(memory, progress=decision.progress, requested_at=at, runs_in_vain=runs_in_vain)

@@ -20,7 +20,7 @@ MOMENT_SECONDS = 60.0
 how long a told incident must be over before its end is told, so that one that comes and goes is one."""
 RUN_SECONDS, RUN_FACTOR = 600.0, 3.0
 """A run commits at its end, so while one is in flight the positions stand still: at most so long, or so many times the
-run's expected length, that is no incident."""
+run's expected length, that is not an incident."""
 
 
 class IncidentKind(StrEnum):
@@ -152,7 +152,7 @@ def _of_runs(backlog: Backlog, stream: Stream, memory: Memory) -> Kinds:
         return
     waits = stream.status == "active" and (backlog.offsets or backlog.needs_position_commit)
     no_progress = waits and memory.requested_at and memory.positions == progress_digest(backlog)
-    runs = f"the last {memory.futile + 1:,} runs" if memory.futile else "the last run"
+    runs = f"the last {memory.runs_in_vain + 1:,} runs" if memory.runs_in_vain else "the last run"
     yield IncidentKind.RUNS_FAIL, Incident(f"{runs} moved no position", MOMENT_SECONDS) if no_progress else None
 
 

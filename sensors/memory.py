@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
 
 from kdi_assets.documents.model.field_types import Declared
 
 Hints = TypeVar("Hints")
+RunsInVain = Annotated[int, Field(validation_alias=AliasChoices("runs_in_vain", "futile"))]
+"""A number of runs; cursors of earlier releases have its second name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class Memory(Declared):
     Attributes:
         positions: Digest of the positions when a run was last requested; empty before the first request.
         requested_at: When that was, in seconds since the epoch.
-        futile: Requests in a row, before the last one, whose runs moved no position.
+        runs_in_vain: Requests in a row, before the last one, whose runs moved no position.
         catching_up: A limit was reached, and the backlog is not below half of it yet.
         table_id: The table whose log was compared with Dagster's events.
         reconciled: Its version up to which the log was compared, inclusive; -1: none yet.
@@ -29,7 +31,7 @@ class Memory(Declared):
 
     positions: str = ""
     requested_at: float = 0.0
-    futile: int = 0
+    runs_in_vain: RunsInVain = 0
     catching_up: bool = False
     table_id: str = ""
     reconciled: int = -1
@@ -37,8 +39,8 @@ class Memory(Declared):
 
     def requested(self, positions: str, now: float) -> Memory:
         """The memory after a run was requested at these positions."""
-        futile = self.futile + 1 if positions == self.positions else 0
-        return replace(self, positions=positions, requested_at=round(now, 1), futile=futile)
+        runs_in_vain = self.runs_in_vain + 1 if positions == self.positions else 0
+        return replace(self, positions=positions, requested_at=round(now, 1), runs_in_vain=runs_in_vain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class FollowerMemory(Declared):
     Attributes:
         progress: Of the table when a run was last requested; unchanged after the run: it committed nothing.
         requested_at: When that was.
-        futile: Requests in a row, before the last one, whose runs committed nothing.
+        runs_in_vain: Requests in a row, before the last one, whose runs committed nothing.
         looked_at: When the table was last looked at; its next cron time counts from here.
         table_id: The refined table whose log was compared with Dagster's events.
         reconciled: Its version up to which the log was compared, inclusive; -1: none yet.
@@ -56,7 +58,7 @@ class FollowerMemory(Declared):
 
     progress: str = ""
     requested_at: float = 0.0
-    futile: int = 0
+    runs_in_vain: RunsInVain = 0
     looked_at: float = 0.0
     table_id: str = ""
     reconciled: int = -1

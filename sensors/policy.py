@@ -168,16 +168,16 @@ def hold_seconds(backlog: Backlog, memory: Memory, *, now: float) -> float:
     """
     if memory.positions != progress_digest(backlog):
         return 0.0
-    wait = backoff_seconds(memory.futile)
+    wait = backoff_seconds(memory.runs_in_vain)
     if (left := backlog.loss_near(wait)) is not None:
         wait = left / 2  # retention is near: the next try may be the last
     return max(0.0, wait - seconds_since(memory.requested_at, now))
 
 
-def backoff_seconds(futile: int) -> float:
+def backoff_seconds(runs_in_vain: int) -> float:
     """Seconds to wait after a run in vain: 10, doubled with each run in vain before it, at most 600."""
     # The number has no limit: a table may wait for someone for weeks.
-    return float(min(FIRST_WAIT_SECONDS * 2 ** min(futile, DOUBLINGS), LONGEST_WAIT_SECONDS))
+    return float(min(FIRST_WAIT_SECONDS * 2 ** min(runs_in_vain, DOUBLINGS), LONGEST_WAIT_SECONDS))
 
 
 class Rests:

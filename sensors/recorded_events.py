@@ -10,8 +10,9 @@ from dagster import DagsterInstance
 from kdi_assets.components.materializations import ATTEMPT_TAG, DATA_VERSION_TAG
 
 EVENTS_PER_PAGE = 200
-LOGGED_BY = "told_by"
+LOGGED_BY = "logged_by"
 """Metadata of an event that a sensor logged, because the run had not."""
+_LOGGED_BY_NAMES = {LOGGED_BY, "told_by"}  # the second: of earlier releases
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ def recorded_events(
             recorded.versions[day] = max(recorded.versions.get(day, -1), version)
             # A run logs a commit's events before any later event of the table, so all events before this one are of
             # older versions. An event that a sensor logged late says nothing about those before it.
-            if LOGGED_BY not in event.metadata and version < since:
+            if _LOGGED_BY_NAMES.isdisjoint(event.metadata) and version < since:
                 return recorded
         if not page.has_more:
             return recorded

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kdi_assets.documents.model.fields import StartPolicy
 from kdi_assets.documents.model.stream import Cluster, OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream_fields import StartPolicy
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.messages.bookmarks import Bookmark, LastRead, Loss
 from kdi_assets.messages.held import Again, Held
 from kdi_assets.messages.of_stream import source_at
 from kdi_assets.messages.recorded import RecordedEntry, RecordedState
+from kdi_assets.messages.shard_bookmarks import Bookmark, Loss
 from kdi_assets.messages.source import MESSAGES_DDL, Source, again_by
-from kdi_assets.messages.topic_state import AtPosition, BrokerOffsets, Retention, TopicState, Waiting
+from kdi_assets.messages.topic_state import AtPosition, BrokerOffsets, LastRead, Retention, TopicState, Waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

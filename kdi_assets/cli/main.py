@@ -29,7 +29,7 @@ app = typer.Typer(
 app.command()(doctor.doctor)
 app.command()(new.new)
 app.command("import-kdi")(import_kdi.import_kdi)
-app.command()(status.status)
+app.command(help=status.HELP)(status.status)
 app.command()(freshness.freshness)
 app.command()(plan.plan)
 app.command()(drain.drain)

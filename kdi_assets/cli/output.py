@@ -27,6 +27,7 @@ EXIT_DECIDE, EXIT_USAGE, EXIT_RETRY = 1, 2, 75
 """0 is done; 2 is Click's code for wrong usage; 75 is EX_TEMPFAIL of sysexits.h; Ctrl-C ends with 130."""
 
 _MARKS = {True: "", False: "[undone]", None: "[undone?]"}
+NO_DOCUMENTS = "no document describes a table; kdi new TOPIC writes one"
 UNCHANGED = "Nothing was changed; the same command with --yes does it."
 SHOWN_CHARACTERS = 500  # of a message's value
 

@@ -90,7 +90,7 @@ class LazySession:
         """
         import psutil
 
-        # The warm driver is no child of ours; it cancels our jobs when we disconnect.
+        # The warm driver is not a child of ours; it cancels our jobs when we disconnect.
         children = psutil.Process().children(recursive=True)
         for child in children:
             with suppress(psutil.NoSuchProcess):

@@ -13,7 +13,8 @@ import dagster as dg
 
 from kdi_assets.delta.column_types import type_text
 from kdi_assets.delta.storage import open_delta_table
-from kdi_assets.documents.model.refined_table import Aggregate, RefinedTableSpec
+from kdi_assets.documents.model.refined_modes import Aggregate
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.streams.ledger.dates import as_dates
 

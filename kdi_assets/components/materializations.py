@@ -28,7 +28,7 @@ FEW_FIELDS, MANY_FIELDS = 10, 100
 Metadata = dict[str, Any]
 
 
-def known(metadata: Mapping[str, Any]) -> Metadata:
+def without_unknown(metadata: Mapping[str, Any]) -> Metadata:
     """The metadata without what is unknown (``None``)."""
     return {name: value for name, value in metadata.items() if value is not None}
 
@@ -104,7 +104,7 @@ def date_event(
     if attempt_id:
         tags[ATTEMPT_TAG] = attempt_id
     partition = day.isoformat() if day else None
-    return dg.AssetMaterialization(key, partition=partition, tags=tags, metadata=known(metadata))
+    return dg.AssetMaterialization(key, partition=partition, tags=tags, metadata=without_unknown(metadata))
 
 
 def _commit_metadata(stream: Stream, commit: Commit) -> Metadata:
@@ -144,7 +144,7 @@ def drain_metadata(report: DrainReport, *, lag_after: float | None) -> Metadata:
         lag_after: Age in seconds of the oldest message in the backlog after the drain; ``None`` if unknown.
     """
     lag_before = report.lag_seconds if report.backlog_before else 0.0
-    return known(
+    return without_unknown(
         {
             "drained": _drained(report),
             "drained_rows": report.rows_added,
@@ -188,7 +188,7 @@ def _field_counts(counts: FieldCounts, most: int) -> Metadata:
 def _freshness_metadata(commits: Iterable[Commit]) -> Metadata:
     """Seconds from the messages' timestamps to their commit; empty if no message has a timestamp."""
     found = freshness((c.ages, c.took_seconds) for c in commits if c.took_seconds is not None)
-    return known({"freshness_p50_seconds": found.p50, "freshness_p95_seconds": found.p95})
+    return without_unknown({"freshness_p50_seconds": found.p50, "freshness_p95_seconds": found.p95})
 
 
 def rows_by_date(rows: Mapping[date, int]) -> dg.JsonMetadataValue:
@@ -206,7 +206,7 @@ def drain_summary(report: DrainReport) -> str:
 
 def replay_metadata(report: ReplayReport) -> Metadata:
     """The numbers of a replay of dates. The names differ from a drain's: the UI plots each name."""
-    return known(
+    return without_unknown(
         {
             "replayed": f"{report.first} to {report.last}",
             "replayed_messages": report.messages,

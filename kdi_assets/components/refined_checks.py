@@ -10,11 +10,12 @@ import dagster as dg
 from kdi_assets.components.asset_checks import evaluation_of, latest_evaluation
 from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_run import RefinedRun
-from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upsert
+from kdi_assets.documents.model.refined_modes import Upsert
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.audit.audit import RefinedAudit
 from kdi_assets.follow.refine.entry import RefineEntry
-from kdi_assets.follow.refine.errors import RowsUnmet
+from kdi_assets.follow.refine.row_errors import RowsUnmet
 from kdi_assets.operate.monitoring.checks.finding import CheckResult, not_checked
 from kdi_assets.operate.monitoring.refined_status import up_to_date
 from kdi_assets.wording import counted

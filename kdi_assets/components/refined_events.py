@@ -8,10 +8,10 @@ from typing import Any
 
 import dagster as dg
 
-from kdi_assets.components.materializations import Metadata, date_event, known, rows_by_date
+from kdi_assets.components.materializations import Metadata, date_event, rows_by_date, without_unknown
 from kdi_assets.components.names import shown_dates, table_key
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
-from kdi_assets.follow.refine.entry import Consumed, RefineEntry
+from kdi_assets.follow.refine.entry import RefineEntry, VersionRange
 from kdi_assets.follow.refine.report import RefineReport
 from kdi_assets.wording import counted
 
@@ -53,7 +53,7 @@ def refined_materialization(
         "delta_version": entry.version,
         "refined": entry.kind,
         "why": _why(entry),
-        "upstream_versions": _stretches(entry.upstreams),
+        "upstream_versions": _version_ranges(entry.upstreams),
         "expectations_not_met": dg.MetadataValue.json(dict(entry.unmet)) if entry.unmet else None,
         "late_changes": entry.late_changes or None,
         "unknown_values": entry.unknown_values or None,
@@ -79,11 +79,11 @@ def refinement_metadata(report: RefineReport) -> Metadata:
         "refined_unknown_values": did.unknown_values or None,
         "refined_rows_by_date": rows_by_date(did.rows_by_date) if did.rows_by_date else None,
         "refined_rows_removed_by_date": rows_by_date(did.removed_by_date) if did.removed_by_date else None,
-        "refined_upstream_versions": _stretches(did.upstreams),
+        "refined_upstream_versions": _version_ranges(did.upstreams),
         "seconds": round(report.seconds, 2),
         "refined_version": did.version if report.committed else None,
     }
-    return known(found)
+    return without_unknown(found)
 
 
 def refinement_summary(report: RefineReport) -> str:
@@ -109,6 +109,6 @@ def _why(entry: RefineEntry) -> str:
     return entry.why or f"new rows in {', '.join(consumed.table for consumed in entry.upstreams)}"
 
 
-def _stretches(upstreams: Sequence[Consumed]) -> dg.JsonMetadataValue:
+def _version_ranges(upstreams: Sequence[VersionRange]) -> dg.JsonMetadataValue:
     """By upstream table, the versions that were consumed."""
     return dg.MetadataValue.json({consumed.table: consumed.versions for consumed in upstreams})

@@ -7,7 +7,7 @@ import dagster as dg
 
 from kdi_assets.components.asset_checks import freshness_window
 from kdi_assets.components.automation import when_followed
-from kdi_assets.components.materializations import Metadata, known
+from kdi_assets.components.materializations import Metadata, without_unknown
 from kdi_assets.components.names import identifier
 from kdi_assets.components.run_failures import refusals_as_failures
 from kdi_assets.documents.model.served_table import Postgres, ServedTableSpec
@@ -78,7 +78,7 @@ def serve_metadata(report: ServeReport) -> Metadata:
         "publish_seconds": round(report.publish_seconds, 2),
         "query": dg.MetadataValue.md(f"```sql\n{report.sql}\n```\n{report.client}"),
     }
-    return known(found)
+    return without_unknown(found)
 
 
 def serve_summary(report: ServeReport) -> str:

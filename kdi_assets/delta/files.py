@@ -169,7 +169,7 @@ def replace_files(
     *,
     removed: Collection[Any] = (),
     metadata: Any = None,
-    few: bool = False,
+    one_task: bool = False,
 ) -> tuple[Staged, CountedRows]:
     """Write rows into files that are in no version of the table, and remove others in the same commit.
 
@@ -179,13 +179,13 @@ def replace_files(
             from the files: all rows of removed files are deletes, all rows of new ones inserts.
         removed: Delta's actions of the files that the commit removes.
         metadata: Delta's new metadata of the table, if it changes.
-        few: One task writes all rows, without a shuffle.
+        one_task: One task writes all rows, without a shuffle.
 
     Returns:
         Everything that the commit needs, and the rows of the new files.
     """
     spark = table.spark
-    written, metadata = write_rows(table, rows, metadata=metadata, few=few)
+    written, metadata = write_rows(table, rows, metadata=metadata, one_task=one_task)
     actions = listed(written)
     parsed = [as_json(action) for action in actions]
     adds = [action["add"] for action in parsed if "add" in action]
@@ -204,7 +204,7 @@ def replace_files(
     return staged, counted
 
 
-def write_rows(table: TableAt, rows: DataFrame, *, metadata: Any = None, few: bool = False) -> tuple[Any, Any]:
+def write_rows(table: TableAt, rows: DataFrame, *, metadata: Any = None, one_task: bool = False) -> tuple[Any, Any]:
     """Write rows into new files; arguments as of ``replace_files``.
 
     Returns:
@@ -219,5 +219,5 @@ def write_rows(table: TableAt, rows: DataFrame, *, metadata: Any = None, few: bo
     if CHANGE in rows.columns and not table.has_change_feed:
         rows = rows.where(f"{CHANGE} IS NULL").drop(CHANGE)
     # Tasks hand each other the rows of a date: without it each task would write a file of its own for each date.
-    options = {"optimizeWrite": str(not few).lower()}
-    return write_files(spark, transaction, rows.coalesce(1) if few else rows, options=options), metadata
+    options = {"optimizeWrite": str(not one_task).lower()}
+    return write_files(spark, transaction, rows.coalesce(1) if one_task else rows, options=options), metadata

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, Span
+from kdi_assets.messages.shard_bookmarks import Bookmark, Span
 from kdi_assets.messages.topic_state import TopicState
 
 if TYPE_CHECKING:

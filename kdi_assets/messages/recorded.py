@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, Span
+from kdi_assets.messages.shard_bookmarks import Bookmark, Span
 
 
 class RecordedRange(Protocol):

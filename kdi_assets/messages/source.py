@@ -10,13 +10,13 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from kdi_assets.documents.model.fields import StartPolicy
 from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.documents.model.stream_fields import StartPolicy
 from kdi_assets.errors import KdiError
-from kdi_assets.messages.bookmarks import Bookmark, LastRead, Loss
 from kdi_assets.messages.held import Again, Held, OtherReading, SetBack
 from kdi_assets.messages.recorded import RecordedEntry, RecordedState
-from kdi_assets.messages.topic_state import AtPosition, Retention, TopicReading, TopicState, Waiting
+from kdi_assets.messages.shard_bookmarks import Bookmark, Loss
+from kdi_assets.messages.topic_state import AtPosition, LastRead, Retention, TopicReading, TopicState, Waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from kdi_assets.documents.model.stream import TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, LastRead
 from kdi_assets.messages.recorded import RecordedState
+from kdi_assets.messages.shard_bookmarks import Bookmark
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,20 @@ class BrokerOffsets:
     earliest: int
     end: int
     high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastRead:
+    """A fingerprint of the last message read of a topic partition, to notice another message at its offset.
+
+    Attributes:
+        timestamp: In milliseconds since the epoch, as the broker has it.
+        digest: Of key and value, in hexadecimal.
+    """
+
+    offset: int
+    timestamp: int
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)

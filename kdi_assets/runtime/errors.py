@@ -168,7 +168,10 @@ class DriverGone(Transient):
 
     what_happened = "the warm driver of {home} is gone: {reason}."
     what_is_safe = "what was committed stays committed; the next drain starts from what the table says."
-    what_to_run = "the same command again   (with KDI_DRIVER=own, or first kdi driver run in another terminal)"
+    what_to_run = (
+        "the same command again   (first kdi driver run in another terminal; a command that needs Spark also works "
+        "without it, with KDI_DRIVER=own)"
+    )
 
 
 class DriverJvmEnded(Transient):

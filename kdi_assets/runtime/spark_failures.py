@@ -30,10 +30,10 @@ _NO_ROOM = re.compile(
 """Of the file system, HDFS and S3: the texts of EACCES, EPERM, EROFS, ENOSPC and EDQUOT, and of statuses of HTTP."""
 _OLD_TOKEN = re.compile("ExpiredToken|InvalidToken")
 _OF_DATA = "22"
-"""Class of SQLSTATE: a value that does not fit, such as a text that is no number, an overflow, a division by zero."""
-_COMES_AND_GOES = ("DELTA_", "PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
+"""Class of SQLSTATE: a value that does not fit, such as an overflow, a division by zero, a text instead of a number."""
+_ABOUT_TABLES = ("DELTA_", "PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
 """Beginnings of conditions of an analysis that the next one may not find: they are about tables, not about the SQL."""
-_OF_COLUMNS = (
+_ABOUT_COLUMNS = (
     "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAME",
     "DELTA_DUPLICATE_COLUMNS_FOUND",
     "DELTA_UNSUPPORTED_DATA_TYPES",
@@ -53,7 +53,7 @@ class FailureKind(Enum):
     """The storage: a right is missing, or room."""
     ROWS = auto()
     """An expression, which does not fit the columns or a value; or a name or type of a column."""
-    PASSING = auto()
+    TRANSIENT = auto()
     """Nothing that is known."""
 
 
@@ -118,7 +118,7 @@ def failure_of(failed: Exception) -> SparkFailure:
     except Exception as asked:  # what Java raised is read from the JVM, which may end meanwhile
         if not is_jvm_loss(asked):
             raise
-        return SparkFailure(failed, FailureKind.PASSING, root_cause(asked), jvm_is_lost=True)
+        return SparkFailure(failed, FailureKind.TRANSIENT, root_cause(asked), jvm_is_lost=True)
 
 
 def _failure_of(failed: Exception) -> SparkFailure:
@@ -131,7 +131,7 @@ def _failure_of(failed: Exception) -> SparkFailure:
     elif needs:
         kind = FailureKind.STORAGE
     else:
-        kind = FailureKind.ROWS if _comes_again(failed) else FailureKind.PASSING
+        kind = FailureKind.ROWS if _is_permanent(failed) else FailureKind.TRANSIENT
     if _OLD_TOKEN.search(str(failed)):
         root += " (renew the credentials; a warm driver has those of its start: kdi driver stop)"
     return SparkFailure(failed, kind, root, needs, lost)
@@ -150,14 +150,14 @@ def _storage_needs(cause: str) -> str:
     return f"{whose} may list, read, write and delete there"
 
 
-def _comes_again(failed: Exception) -> bool:
+def _is_permanent(failed: Exception) -> bool:
     """Whether a retry fails in the same way: the failure is about the expressions, or about a value."""
     from pyspark.errors import AnalysisException
 
     causes = list(_conditions(failed))
-    if any(condition.startswith(_OF_COLUMNS) for condition, _ in causes):
+    if any(condition.startswith(_ABOUT_COLUMNS) for condition, _ in causes):
         return True
-    if any(condition.startswith(_COMES_AND_GOES) for condition, _ in causes):
+    if any(condition.startswith(_ABOUT_TABLES) for condition, _ in causes):
         return False
     return isinstance(failed, AnalysisException) or any(state.startswith(_OF_DATA) for _, state in causes)
 

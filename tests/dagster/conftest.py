@@ -10,7 +10,9 @@ import dagster as dg
 import pytest
 import yaml
 from dagster import DagsterInstance
+from pyspark.sql import SparkSession
 
+from kdi_assets.settings import Settings
 from tests.table_by_hand import TableByHand
 
 CHECKOUT = Path(__file__).parents[2]
@@ -42,6 +44,14 @@ def lake_in_environment(lake: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The test's lake, in the environment of assets and sensors."""
     monkeypatch.setenv("KDI_LAKE", lake)
     return lake
+
+
+@pytest.fixture
+def one_jvm(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The resource opens its session in the JVM of the test process."""
+    monkeypatch.setenv("KDI_HOME", str(settings.home))
+    monkeypatch.setenv("KDI_DRIVER", "own")
+    monkeypatch.delenv("KDI_SPARK_MASTER", raising=False)
 
 
 @pytest.fixture

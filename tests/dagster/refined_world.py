@@ -21,7 +21,7 @@ from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upstream
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.audit.audit import RefinedAudit
-from kdi_assets.follow.refine.entry import Consumed, RefineEntry, refine_entry_to_json
+from kdi_assets.follow.refine.entry import RefineEntry, VersionRange, refine_entry_to_json
 from kdi_assets.follow.refine.report import RefineReport
 from kdi_assets.operate.monitoring.refined_status import RefinedStatus
 from tests.dagster.fakes import Selected, a_stream, materialize, range_tags, today
@@ -81,7 +81,7 @@ def an_entry(table: RefinedTableSpec, rows: Mapping[date, int], *, version: int,
         consumer=table.name,
         attempt_id=f"{table.name.replace('/', '-')}-{version}",
         kind="changes",
-        upstreams=tuple(Consumed(upstream.table, "u", 3, 5) for upstream in table.upstreams),
+        upstreams=tuple(VersionRange(upstream.table, "u", 3, 5) for upstream in table.upstreams),
         dates=tuple(sorted(rows)),
         rows_added=sum(rows.values()),
         rows_removed=1,

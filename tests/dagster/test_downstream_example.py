@@ -17,11 +17,9 @@ import pytest
 from dagster import DagsterInstance
 from dagster._core.definitions.asset_daemon_cursor import AssetDaemonCursor  # only for an annotation
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from kdi_assets.definitions import defs
 from kdi_assets.documents.model.stream import Cluster
-from kdi_assets.settings import Settings
 from tests.conftest import CHECKOUT, TopicFactory
 from tests.dagster.fakes import assets_of, materialize, range_tags, tick, yesterday
 from tests.kafka_log import Publisher
@@ -78,14 +76,9 @@ class Example:
 
 
 @pytest.fixture
-def environment(
-    cluster: Cluster, spark: SparkSession, settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def environment(cluster: Cluster, lake_in_environment: str, one_jvm: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The variables of the examples' processes."""
-    of_test = {"KDI_HOME": settings.home, "KDI_DRIVER": "own", "KDI_KAFKA": cluster.bootstrap_servers, "KDI_LAKE": lake}
-    for variable, value in of_test.items():
-        monkeypatch.setenv(variable, str(value))
-    monkeypatch.delenv("KDI_SPARK_MASTER", raising=False)  # the session is the test process's
+    monkeypatch.setenv("KDI_KAFKA", cluster.bootstrap_servers)
 
 
 def copied(example: str, folder: Path, *, document: str, topic: str) -> Path:

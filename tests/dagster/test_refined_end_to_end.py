@@ -16,7 +16,6 @@ from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.definitions import defs
 from kdi_assets.sensors.follow import NAME
-from kdi_assets.settings import Settings
 from tests.dagster.fakes import Selected, assets_of, events, materialize, today, yesterday
 from tests.documents import written
 from tests.typed import Kdi, typed
@@ -89,15 +88,11 @@ class Location:
 def location(
     instance: DagsterInstance,
     lake_in_environment: str,
-    spark: SparkSession,
-    settings: Settings,
+    one_jvm: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Location:
-    monkeypatch.setenv("KDI_HOME", str(settings.home))
-    monkeypatch.setenv("KDI_DRIVER", "own")
-    monkeypatch.delenv("KDI_SPARK_MASTER", raising=False)
     folder = written(tmp_path / "documents", silver=SILVER_DOCUMENT, gold=GOLD_DOCUMENT)
     monkeypatch.setenv("KDI_DEFS", str(folder))
     return Location(instance, lake_in_environment, typed(monkeypatch, capsys))

@@ -12,24 +12,18 @@ from dagster import DagsterInstance
 from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.definitions import defs
-from kdi_assets.settings import Settings
 from tests.conftest import CHECKOUT
 from tests.dagster.fakes import assets_of, materialize
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 OLD, LATER = date(2021, 3, 4), date(2021, 3, 5)
 FAILURES = dg.AssetKey(["silver", "failures"])
 
 
 @pytest.fixture
-def location(
-    spark: SparkSession, settings: Settings, lake_in_environment: str, monkeypatch: pytest.MonkeyPatch
-) -> dg.Definitions:
-    monkeypatch.setenv("KDI_HOME", str(settings.home))
-    monkeypatch.setenv("KDI_DRIVER", "own")
-    monkeypatch.delenv("KDI_SPARK_MASTER", raising=False)
+def location(one_jvm: None, lake_in_environment: str, monkeypatch: pytest.MonkeyPatch) -> dg.Definitions:
     monkeypatch.setenv("KDI_DEFS", str(CHECKOUT / "examples" / "refined"))
     return defs()
 

@@ -15,7 +15,6 @@ import pytest
 from dagster import DagsterInstance
 from dagster._core.definitions.observe import observe
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from kdi_assets.components.dead_letters_asset import letters_asset
 from kdi_assets.components.names import check_key, letters_key, table_key, topic_key
@@ -26,7 +25,6 @@ from kdi_assets.documents.model.stream import Cluster, DrainWhen, Stream
 from kdi_assets.operate.monitoring.backlog_reader import read_backlogs
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors.lag import lag_sensor
-from kdi_assets.settings import Settings
 from kdi_assets.streams.audit.audit import audit
 from kdi_assets.streams.drain.drain import drain
 from kdi_assets.streams.replay.replay_letters import replay_letters
@@ -36,7 +34,7 @@ from tests.driven import web_requests
 from tests.kafka_log import Publisher
 from tests.predecessor.table import COORDINATES, MICROS, PredecessorTable
 
-pytestmark = pytest.mark.usefixtures("lake_in_environment")
+pytestmark = pytest.mark.usefixtures("lake_in_environment", "one_jvm")
 
 OLD = date(2021, 3, 4)
 TEXTS = {"session_id": "s", "url": "https://a.b/", "uuid": "u"}
@@ -45,14 +43,6 @@ DEFINITION: dict[str, Any] = {
     "date_expression": "to_date(day)",
     "drain_when": DrainWhen(backlog_messages=5, lag_seconds=3600),
 }
-
-
-@pytest.fixture(autouse=True)
-def _driver(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The resource opens its session in the JVM of the test process."""
-    monkeypatch.setenv("KDI_HOME", str(settings.home))
-    monkeypatch.setenv("KDI_DRIVER", "own")
-    monkeypatch.delenv("KDI_SPARK_MASTER", raising=False)
 
 
 @pytest.fixture
@@ -189,7 +179,7 @@ def test_letters_are_told_by_their_timestamps_and_a_date_of_them_is_replayed_alo
     rows, letters = told_late
     assert rows.keys() == {OLD.isoformat()} and rows[OLD.isoformat()]["rows_added"] == 3
     assert letters[yesterday().isoformat()]["letters_judged"] == 3, "of one letter nothing new was said"
-    assert rows[OLD.isoformat()]["told_by"] == letters[yesterday().isoformat()]["told_by"] == "reconcile"
+    assert rows[OLD.isoformat()]["logged_by"] == letters[yesterday().isoformat()]["logged_by"] == "reconcile"
 
 
 def test_a_stream_is_requested_before_it_has_a_backlog_so_that_its_start_is_committed(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kdi_assets.documents.model.connections.kinesis import KinesisRegion
 from kdi_assets.documents.model.stream import TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.kinesis.client import digest_of
-from kdi_assets.messages.kinesis.look import Ahead, HeldRecords, look_ahead
+from kdi_assets.messages.kinesis.look_ahead import Ahead, HeldRecords, look_ahead
 from kdi_assets.messages.kinesis.shards import id_of
 from kdi_assets.messages.kinesis.source import KinesisSource
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.positions import LedgerState
 from kdi_assets.tools.local.kinesis.server import KinesisServer

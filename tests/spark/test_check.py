@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from kdi_assets.cli.documents.check import check
-from tests.formats.fake_registry import RunningRegistry, ask_at_once, fake_registry
+from tests.formats.fake_registry import RunningRegistry
 
 STREAMS = """type: kdi_assets.components.KafkaCluster
 attributes: {name: main, bootstrap_servers: "localhost:9092"}
@@ -162,14 +161,6 @@ attributes:
   format: {{json: {{registry: main{}}}}}
   date: current_date()
 """
-
-
-@pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningRegistry]:
-    ask_at_once(monkeypatch)
-    monkeypatch.setenv("KDI_HOME", str(tmp_path / "home"))  # the cache of the registry is there
-    with fake_registry() as running:
-        yield running
 
 
 def test_what_a_registry_does_not_have_is_a_mistake_of_its_document(tmp_path: Path, registry: RunningRegistry) -> None:

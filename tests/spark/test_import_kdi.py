@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,9 @@ from kdi_assets.settings import Settings
 from kdi_assets.tools.predecessor.command import Given
 from kdi_assets.tools.predecessor.message_fields import ddl_lines
 from kdi_assets.tools.predecessor.transforms import translate_transforms
-from tests.formats.fake_registry import RunningRegistry, ask_at_once, fake_registry
+from tests.formats.fake_registry import RunningRegistry
 from tests.predecessor.calls import AVRO, CALLS, columns_type, write_tables
 from tests.typed import typed
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[RunningRegistry]:
-    ask_at_once(monkeypatch)
-    monkeypatch.setenv("KDI_HOME", str(tmp_path / "home"))  # the cache of the registry is there
-    with fake_registry() as running:
-        yield running
 
 
 def test_kdi_check_passes_the_documents_of_every_call(

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.documents.model.fields import StreamFields
 from kdi_assets.documents.model.message_format import Json
-from kdi_assets.documents.model.refined_table import Append, Deduplicate, RefinedTableSpec
+from kdi_assets.documents.model.refined_modes import Append, Deduplicate
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.stream_fields import StreamFields
 from tests.pages.fields_page import COMPONENTS, DOCS, MORE, schema_of, updated_pages
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, Span
+from kdi_assets.messages.shard_bookmarks import Bookmark, Span
 from kdi_assets.streams.ledger.entry import LedgerEntry, RangeCounts
 from tests.kinesis_ledger import LedgerReading, PutRecord, read_by_ledger
 

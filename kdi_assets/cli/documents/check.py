@@ -11,7 +11,7 @@ import typer
 from kdi_assets.cli.documents.check_refined import check_refined
 from kdi_assets.cli.documents.spark_findings import SparkFindings
 from kdi_assets.cli.options import AsJson, Defs
-from kdi_assets.cli.output import EXIT_DECIDE, exit_code, print_json, print_refusal
+from kdi_assets.cli.output import EXIT_DECIDE, NO_DOCUMENTS, exit_code, print_json, print_refusal
 from kdi_assets.cli.session import lazy_session
 from kdi_assets.documents.model.message_rules import ROUTE, FieldUse
 from kdi_assets.errors import KdiError, Terminal, Transient
@@ -199,7 +199,7 @@ def _print_mistakes(mistakes: Iterable[DocumentMistake]) -> None:
 
 def _print_summary(loaded: LoadedFolder, *, mistakes: int, unchecked: int) -> None:
     if not (loaded.streams or loaded.refined or loaded.served or mistakes):
-        typer.echo("no document describes a table")
+        typer.echo(NO_DOCUMENTS)
         return
     skipped = f", not checked, a registry or the lake did not answer: {unchecked}" if unchecked else ""
     refined = f", refined tables: {len(loaded.refined)}" if loaded.refined else ""

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kdi_assets.documents.model.refined_table import Aggregate, Deduplicate, RefinedTableSpec, Upsert
+from kdi_assets.documents.model.refined_modes import Aggregate, Deduplicate, Upsert
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.settings import Settings
 from kdi_assets.wording import did_you_mean, first_line
@@ -96,7 +97,7 @@ class _Checker:
         return self.known[path]
 
     def _of_query(self, table: RefinedTableSpec, frames: dict[str, DataFrame]) -> Iterator[Mistake]:
-        from kdi_assets.follow.refine.errors import DateNotKept, NameOfOurColumn, QueryMistake, RowsNotOneByOne
+        from kdi_assets.follow.refine.row_errors import DateNotKept, NameOfOurColumn, QueryMistake, RowsNotOneByOne
         from kdi_assets.follow.refine.transform import transform
 
         try:

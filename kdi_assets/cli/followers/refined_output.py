@@ -75,7 +75,7 @@ def _plan_text(table: RefinedTableSpec, plan: RefinePlan) -> str:
 
 
 def print_refined_history(table: RefinedTableSpec, *, count: int, decisions: bool, as_json: bool) -> None:
-    """Show the newest commits of a refined table; with ``decisions``, those that are no plain refinement."""
+    """Show the newest commits of a refined table; with ``decisions``, those that are not plain refinements."""
     from kdi_assets.operate.monitoring.refined_history import refined_history
 
     with refusal_in_json(table=table.name, as_json=as_json):

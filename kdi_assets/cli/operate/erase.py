@@ -71,12 +71,8 @@ def erase(
         # Also if nothing was left to erase: the process may have ended here the last time.
         followed = list(follow_erasure(downstream, lake=lake, session=session, where=where)) if yes else []
         vacuumed = vacuum_all(session, chosen, downstream, lake) if yes and vacuum else None
-    text = [_text(report, downstream.names), *map(_followed_text, followed), *map(str, filter(None, [vacuumed]))]
-    print_result("\n".join(text), _fields(report, followed, vacuumed), as_json=as_json)
-    errors = [table.error for table in followed if table.error]
-    for error in errors:
-        print_refusal(error)
-    exit_if_refused(errors)
+    _print(report, downstream.names, followed, vacuumed, as_json=as_json)
+    exit_if_refused([table.error for table in followed if table.error])
 
 
 def _refuse_unclear(where: str, dead_letters_where: str, *, again: bool) -> None:
@@ -86,6 +82,22 @@ def _refuse_unclear(where: str, dead_letters_where: str, *, again: bool) -> None
         raise typer.BadParameter(f"say what to erase: {example}", param_hint="--where")
     if again and (where or dead_letters_where):
         raise typer.BadParameter("--again repeats what was erased before; give it alone", param_hint="--again")
+
+
+def _print(
+    report: EraseReport,
+    downstream: Sequence[str],
+    followed: Sequence[FollowedErasure],
+    vacuumed: Vacuumed | None,
+    *,
+    as_json: bool,
+) -> None:
+    """What was erased, what became of the tables that are made of it, and why some of them could not follow."""
+    text = [_text(report, downstream), *map(_followed_text, followed), *map(str, filter(None, [vacuumed]))]
+    print_result("\n".join(text), _fields(report, followed, vacuumed), as_json=as_json)
+    for table in followed:
+        if table.error:
+            print_refusal(table.error)
 
 
 def _text(report: EraseReport, downstream: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, NamesOfAllKinds, selected_of_all_kinds
-from kdi_assets.cli.output import exit_if_refused, print_json, print_progress, print_refusal, table_text
+from kdi_assets.cli.output import NO_DOCUMENTS, exit_if_refused, print_json, print_progress, print_refusal, table_text
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
@@ -53,7 +53,7 @@ def freshness(
         parts.append(table_text(FOLLOWER_HEAD, lines, align="<<><<"))
         refusals += refused
     if not as_json:
-        typer.echo("\n\n".join(parts) or "no document describes a table")
+        typer.echo("\n\n".join(parts) or NO_DOCUMENTS)
         for each in refusals:
             print_refusal(each)
     exit_if_refused(refusals)

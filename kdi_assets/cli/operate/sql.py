@@ -93,7 +93,7 @@ def _error_of(statement: str, failure: SparkFailure) -> KdiError:
 
     if isinstance(failure.exception, AnalysisException | ParseException):
         return StatementRefused(detail=first_line(failure.exception).rstrip("; "))
-    if failure.kind == FailureKind.PASSING:
+    if failure.kind == FailureKind.TRANSIENT:
         return (QueryInterrupted if _only_reads(statement) else StatementInterrupted)(detail=failure.root)
     needs = {
         FailureKind.CONSTRAINT: "the rows hold the table's constraints",

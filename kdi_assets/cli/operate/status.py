@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, NamesOfAllKinds, selected_of_all_kinds
-from kdi_assets.cli.output import EXIT_RETRY, print_json, short_duration, table_text, utc_text
+from kdi_assets.cli.output import EXIT_RETRY, NO_DOCUMENTS, print_json, short_duration, table_text, utc_text
 from kdi_assets.cli.place import print_place
 from kdi_assets.documents.model.stream import Cluster, Stream
 from kdi_assets.errors import Transient
@@ -32,6 +32,38 @@ ALIGN = "<>>>>>>><"
 FOLLOWER_HEAD = ("TABLE", "KIND", "BEHIND", "WAITS", "VERSION", "LAST COMMIT", "STATE", "NEXT")
 FOLLOWER_ALIGN = "<<>>>><<"
 WATCH_SECONDS, CLEAR = 5.0, "\x1b[2J\x1b[H"
+HELP = """Show how far each table is behind, and what is refused: streams, then the tables that follow others. Needs no
+Spark.
+
+BACKLOG counts offsets; of a stream of Kinesis, the shards on which records
+wait: only reading tells how many. LAG is the age of the oldest waiting message.
+CLOSES IN: the time until a drain that starts now has caught up. LOSS IN:
+the time until retention deletes the oldest waiting message. DEAD, 24 H: the
+dead letters of the last 24 hours. SMALL FILES: files below 32 MiB that share
+their date with another small file. `?` is unknown, `-` none, `never`
+infinite.
+
+STATE is OK; WARN: drains commit, but the backlog does not shrink; REWIND:
+positions went back; STALL: drains commit, but the position of a topic
+partition stays; STOP: there is a backlog and no commit; paused or retired:
+by the document; refused: someone must decide; unreachable: the broker or
+the storage. Of refined, served and announced tables it is also behind:
+something is new upstream; not begun: a table that it is made of does not
+exist yet; not running: the embedded server, which the command does not
+start.
+
+Of these tables, BEHIND counts the versions upstream that are not consumed,
+WAITS is the age of the oldest of them, and VERSION the one that the table,
+the database or the topic has. NEXT is the command that brings it up to
+date; the sensor `follow` does it without you.
+
+--json has raw numbers with units in the keys, and every topic partition;
+null is unknown or infinite. With --watch, every repetition prints its
+objects.
+
+Exit codes: 0 shown, refusals too; 1 the documents are wrong; 75 no broker
+answered for any stream; 130 after Ctrl-C.
+"""
 
 
 def status(
@@ -40,38 +72,7 @@ def status(
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far each table is behind, and what is refused: streams, then the tables that follow others. Needs no
-    Spark.
-
-    BACKLOG counts offsets; of a stream of Kinesis, the shards on which records
-    wait: only reading tells how many. LAG is the age of the oldest waiting message.
-    CLOSES IN: the time until a drain that starts now has caught up. LOSS IN:
-    the time until retention deletes the oldest waiting message. DEAD, 24 H: the
-    dead letters of the last 24 hours. SMALL FILES: files below 32 MiB that share
-    their date with another small file. `?` is unknown, `-` none, `never`
-    infinite.
-
-    STATE is OK; WARN: drains commit, but the backlog does not shrink; REWIND:
-    positions went back; STALL: drains commit, but the position of a topic
-    partition stays; STOP: there is a backlog and no commit; paused or retired:
-    by the document; refused: someone must decide; unreachable: the broker or
-    the storage. Of refined, served and announced tables it is also behind:
-    something is new upstream; not begun: a table that it is made of does not
-    exist yet; not running: the embedded server, which the command does not
-    start.
-
-    Of these tables, BEHIND counts the versions upstream that are not consumed,
-    WAITS is the age of the oldest of them, and VERSION the one that the table,
-    the database or the topic has. NEXT is the command that brings it up to
-    date; the sensor `follow` does it without you.
-
-    --json has raw numbers with units in the keys, and every topic partition;
-    null is unknown or infinite. With --watch, every repetition prints its
-    objects.
-
-    Exit codes: 0 shown, refusals too; 1 the documents are wrong; 75 no broker
-    answered for any stream; 130 after Ctrl-C.
-    """
+    """Print the rows of all tables, and once more every ``WATCH_SECONDS`` with ``--watch``; the help is ``HELP``."""
     selected = selected_of_all_kinds(tables or (), defs)
     if not as_json:
         print_place(defs, selected)
@@ -116,7 +117,7 @@ def text(streams: Sequence[StreamRow], followers: Sequence[FollowerRow], now: da
     """A table for streams and one for followers; after them notes, and every refusal once, in full."""
     rows: list[StatusRow] = [*streams, *followers]
     if not rows:
-        return "no document describes a table"
+        return NO_DOCUMENTS
     parts = [table_text(HEAD, [stream_cells(one, now) for one in streams], align=ALIGN)] if streams else []
     notes = [
         f"{one.name}: {held:,} offsets are held back by an open transaction"

@@ -40,12 +40,14 @@ def upkeep(
     """
     chosen, lake = selected_tables(tables or (), defs), Settings.from_environment().lake
     errors: list[KdiError] = []
+    exists = False
     with lazy_session("upkeep") as session, session.watched():
         for table in chosen:
             found = _upkeep_of(table, lake, session, yes=yes)
             _print_upkeep(found, as_json=as_json)
             errors += found.all_errors
-    if not yes and not as_json:
+            exists = exists or bool(found.tables or found.clean_up)
+    if exists and not yes and not as_json:
         typer.echo(UNCHANGED)
     if code := exit_code(errors):
         raise typer.Exit(code)

@@ -71,7 +71,7 @@ class UnknownStream(Terminal):
     def message_parts(self) -> tuple[str, str, str]:
         run = f"{AGAIN}   (with one of: {', '.join(self.known)}; KDI_DEFS or --defs names another folder of documents)"
         if not self.known:
-            run = "kdi status   (it begins with the folder of the documents; KDI_DEFS or --defs names another one)"
+            run = "kdi new TOPIC   (it writes a document; KDI_DEFS or --defs names another folder of documents)"
         guess = self._guess() if self.known else f"; no document describes a {self.what}."
         return f"no {self.what} is called {self.name}{guess}", NOTHING_STARTED, run
 

@@ -25,11 +25,11 @@ from kdi_assets.documents.loading.validation import read_by_name, validate_docum
 from kdi_assets.documents.loading.yaml_documents import Documents, YamlDocument, file_mistake, sorted_mistakes
 from kdi_assets.documents.model.connections.connections import Cluster, Registry
 from kdi_assets.documents.model.connections.kinesis import KinesisRegion
-from kdi_assets.documents.model.fields import References
 from kdi_assets.documents.model.kinesis_stream import KinesisStream
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.served_table import ServedTableSpec
 from kdi_assets.documents.model.stream import Stream
+from kdi_assets.documents.model.stream_fields import References
 from kdi_assets.settings import Settings
 from kdi_assets.wording import did_you_mean
 

@@ -22,7 +22,7 @@ AnnouncementKind = Literal["changes", "listing"]
 
 
 class NotAnAnnouncement(ValueError):
-    """A message is no announcement that this release can read."""
+    """A message is not an announcement that this release can read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,10 @@ from kdi_assets.documents.model.field_types import (
     start_of,
     wrong,
 )
-from kdi_assets.documents.model.fields import Announce, References, StartPolicy
 from kdi_assets.documents.model.message_rules import Route, TombstonePolicy
 from kdi_assets.documents.model.source_struct import KINESIS
 from kdi_assets.documents.model.stream import Stream
+from kdi_assets.documents.model.stream_fields import Announce, References, StartPolicy
 
 
 def _connection_named(name: str, info: ValidationInfo) -> SourceConnection:

@@ -1,6 +1,6 @@
 """The typed description of a stream: one topic feeding one table. No I/O.
 
-Its fields, and how documents write them, are in ``documents.model.fields``.
+Its fields, and how documents write them, are in ``documents.model.stream_fields``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from hashlib import sha256
 from typing import NamedTuple, get_args
 
 from kdi_assets.documents.model.connections.connections import Cluster, Registry
-from kdi_assets.documents.model.fields import Status, StreamFields
 from kdi_assets.documents.model.limits import (
     COSTLY,
     READING_ROWS,
@@ -24,6 +23,7 @@ from kdi_assets.documents.model.limits import (
 )
 from kdi_assets.documents.model.message_format import MOST_FILE_MESSAGES, AvroContainer, FileRows, Files, Framed
 from kdi_assets.documents.model.source_struct import SourceStruct
+from kdi_assets.documents.model.stream_fields import Status, StreamFields
 from kdi_assets.documents.model.upkeep import USUAL_FILE_BYTES
 
 __all__ = [

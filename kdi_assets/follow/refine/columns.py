@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upsert
-from kdi_assets.follow.refine.errors import ColumnsFrozen, NameOfOurColumn
+from kdi_assets.documents.model.refined_modes import Upsert
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.follow.refine.row_errors import ColumnsFrozen, NameOfOurColumn
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

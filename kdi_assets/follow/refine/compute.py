@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.delta.files import TableAt
 from kdi_assets.delta.markers import topics_of
-from kdi_assets.documents.model.refined_table import OFFSETS, Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
+from kdi_assets.documents.model.refined_modes import OFFSETS, Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
 from kdi_assets.follow.refine.columns import SEQUENCE
 from kdi_assets.follow.refine.deletes import record_deletes, recorded_deletes
-from kdi_assets.follow.refine.errors import DatesMoved, NullKeys, SequenceOfTwoTopics
 from kdi_assets.follow.refine.inputs import Inputs, in_dates
 from kdi_assets.follow.refine.modes.aggregate import aggregate_change
 from kdi_assets.follow.refine.modes.deduplicate import deduplicate_change
 from kdi_assets.follow.refine.modes.upsert import DELETES, deletes_of, upsert_change
-from kdi_assets.follow.refine.table_change import Everything, Nothing, OfDates, OfKeys, TableChange
+from kdi_assets.follow.refine.row_errors import DatesMoved, NullKeys, SequenceOfTwoTopics
+from kdi_assets.follow.refine.table_change import NoRows, RowsOfDates, RowsOfKeys, TableChange, WholeTable
 from kdi_assets.follow.refine.transform import refuse_clock
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def compute(inputs: Inputs, lake: str) -> Computed:
     """
     computed = _computed(inputs, inputs.table.mode, lake)
     refuse_clock(inputs.table, computed.change.rows, "mode")
-    return replace(computed, change=replace(computed.change, few=inputs.few))
+    return replace(computed, change=replace(computed.change, small_enough=inputs.small_enough))
 
 
 def _computed(inputs: Inputs, mode: Mode, lake: str) -> Computed:
@@ -59,12 +59,12 @@ def _computed(inputs: Inputs, mode: Mode, lake: str) -> Computed:
 
 def _rows_as_they_are(inputs: Inputs) -> TableChange:
     if inputs.plan.kind == "rebuild":
-        return TableChange(inputs.all_rows(), Everything())
+        return TableChange(inputs.all_rows(), WholeTable())
     if inputs.plan.kind == "dates":
         if isinstance(inputs.table.mode, ReplaceDates):
             _refuse_moved_dates(inputs)
-        return TableChange(inputs.rows_of(inputs.plan.dates), OfDates(inputs.plan.dates))
-    return TableChange(inputs.new_rows(), Nothing())
+        return TableChange(inputs.rows_of(inputs.plan.dates), RowsOfDates(inputs.plan.dates))
+    return TableChange(inputs.new_rows(), NoRows())
 
 
 def _refuse_moved_dates(inputs: Inputs) -> None:
@@ -82,7 +82,7 @@ def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:
         _refuse_two_topics(inputs)
     known = recorded_deletes(inputs.spark, uri, plan.deletes, remember_days=mode.remember_deletes)
     change, changes = upsert_change(inputs, mode, known)
-    again = change.replaces.keys if isinstance(change.replaces, OfKeys) and not inputs.only_added else None
+    again = change.replaces.keys if isinstance(change.replaces, RowsOfKeys) and not inputs.only_added else None
     version = record_deletes(
         uri,
         deletes_of(changes, mode),

@@ -1,6 +1,7 @@
 """For hand-written assets: what is new in a table since an asset's last commit, and the commit that binds both.
 
-The bookmark is in the log of the table that the asset writes, in the commit of its rows: ``follow.refine.bookmarks``.
+The bookmark is in the log of the table that the asset writes, in the commit of its rows
+(``follow.refine.upstream_bookmarks``).
 """
 
 from __future__ import annotations
@@ -17,13 +18,6 @@ from kdi_assets.delta.files import TableAt, rows_at
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.markers import version_id
 from kdi_assets.delta.single_commit import CommitRequest, commit_behind
-from kdi_assets.follow.refine.bookmarks import (
-    Bookmarks,
-    bookmark_transactions,
-    follow_harmless,
-    open_consumed,
-    read_bookmarks,
-)
 from kdi_assets.follow.refine.columns import other_columns
 from kdi_assets.follow.refine.consumer_errors import (
     NotPartitionedByDate,
@@ -32,12 +26,19 @@ from kdi_assets.follow.refine.consumer_errors import (
     RowsOfOtherConsumer,
     RowsOfOtherDates,
 )
-from kdi_assets.follow.refine.entry import Consumed, RefineEntry, RefineKind, metadata_of
+from kdi_assets.follow.refine.entry import RefineEntry, RefineKind, VersionRange, metadata_of
 from kdi_assets.follow.refine.errors import MATERIALIZE_AGAIN, BookmarksUnreadable, another_active
 from kdi_assets.follow.refine.read import appended_rows, change_rows
 from kdi_assets.follow.refine.spark_errors import spark_failures
 from kdi_assets.follow.refine.stage import StagedChange, create_table, stage_change
-from kdi_assets.follow.refine.table_change import Everything, Nothing, OfDates, TableChange
+from kdi_assets.follow.refine.table_change import NoRows, RowsOfDates, TableChange, WholeTable
+from kdi_assets.follow.refine.upstream_bookmarks import (
+    Bookmarks,
+    bookmark_transactions,
+    follow_harmless,
+    open_consumed,
+    read_bookmarks,
+)
 from kdi_assets.follow.upstream import UpstreamChanges, changes_since
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class NewRows:
         """
         if self.kind == "everything" and self.has_committed:
             raise RowsAppendedAgain(table=self.consumer, upstream=self.changes.uri)
-        return self._commit(TableChange(rows, Nothing()), "changes")
+        return self._commit(TableChange(rows, NoRows()), "changes")
 
     def replace_dates(self, rows: DataFrame, dates: Collection[date]) -> int:
         """Replace the rows of some dates in the consumer's table, which is partitioned by ``date``.
@@ -91,7 +92,7 @@ class NewRows:
             RowsOfOtherDates: Rows have none of these dates.
             RowsOfOtherConsumer: Another consumer has rows in the table.
         """
-        return self._commit(TableChange(rows, OfDates(frozenset(dates))), "dates")
+        return self._commit(TableChange(rows, RowsOfDates(frozenset(dates))), "dates")
 
     def replace_everything(self, rows: DataFrame) -> int:
         """Replace all rows of the consumer's table; the table gets their columns.
@@ -99,12 +100,12 @@ class NewRows:
         Raises:
             RowsOfOtherConsumer: Another consumer has rows in the table.
         """
-        return self._commit(TableChange(rows, Everything()), "rebuild")
+        return self._commit(TableChange(rows, WholeTable()), "rebuild")
 
     def _commit(self, change: TableChange, kind: RefineKind) -> int:
         spark, attempt_id = change.rows.sparkSession, str(uuid.uuid4())
-        stretch = Consumed(self.changes.table, self.changes.table_id, self.changes.since, self.version)
-        entry = RefineEntry(self.consumer, attempt_id, kind, (stretch,))
+        versions = VersionRange(self.changes.table, self.changes.table_id, self.changes.since, self.version)
+        entry = RefineEntry(self.consumer, attempt_id, kind, (versions,))
         consumed = {self.changes.table_id: self.version}
         transactions = partial(bookmark_transactions, self.consumer, consumed)
         try:
@@ -131,10 +132,10 @@ class NewRows:
         """The change, written; refused if the table would not have the rows as the asset gave them."""
         own, end = version_id(self.consumer), version_id("")
         others = sorted(name for name in table.transaction_ids if name.endswith(end) and name != own)
-        if others and not isinstance(change.replaces, Nothing):
+        if others and not isinstance(change.replaces, NoRows):
             raise RowsOfOtherConsumer(table=self.consumer, other=others[0].removesuffix(end))
-        dates = change.replaces.dates if isinstance(change.replaces, OfDates) else None
-        if not isinstance(change.replaces, Everything):
+        dates = change.replaces.dates if isinstance(change.replaces, RowsOfDates) else None
+        if not isinstance(change.replaces, WholeTable):
             if found := other_columns(change.rows.schema, table.schema):
                 raise OtherColumns(table=self.consumer, found=", ".join(found))
             change = replace(change, rows=change.rows.select(*(f"`{name}`" for name in table.schema.names)))

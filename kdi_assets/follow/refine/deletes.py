@@ -16,11 +16,12 @@ from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.internals import is_conflict
 from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.delta.single_commit import find_attempt
-from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upsert
+from kdi_assets.documents.model.refined_modes import Upsert
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.errors import KdiError
-from kdi_assets.follow.refine.bookmarks import changes_rows, read_bookmarks
 from kdi_assets.follow.refine.columns import AT, SEQUENCE
 from kdi_assets.follow.refine.read import with_keys
+from kdi_assets.follow.refine.upstream_bookmarks import changes_rows, read_bookmarks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

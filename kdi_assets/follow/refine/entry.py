@@ -16,8 +16,8 @@ RefineKind = Literal["nothing", "changes", "dates", "rebuild"]
 
 
 @dataclass(frozen=True, slots=True)
-class Consumed:
-    """The stretch of an upstream table that a refinement consumed.
+class VersionRange:
+    """The versions of an upstream table that a refinement consumed.
 
     Attributes:
         table: Path of the upstream table below the lake's root.
@@ -66,7 +66,7 @@ class RefineEntry:
     consumer: str
     attempt_id: str
     kind: RefineKind
-    upstreams: tuple[Consumed, ...] = ()
+    upstreams: tuple[VersionRange, ...] = ()
     run_id: str = ""
     why: str = ""
     dates: tuple[date, ...] = ()
@@ -107,7 +107,7 @@ def parse_refine_entry(user_metadata: str, version: int) -> RefineEntry | None:
     if written["kdi_refine"] != FORMAT:
         raise RefinedByNewerRelease(table=str(written.get("consumer")), found=written["kdi_refine"])
     known = {name: written[name] for name in RefineEntry.__dataclass_fields__ if name in written}
-    known["upstreams"] = tuple(Consumed(**stretch) for stretch in written.get("upstreams", ()))
+    known["upstreams"] = tuple(VersionRange(**of_table) for of_table in written.get("upstreams", ()))
     known["dates"] = tuple(date.fromisoformat(day) for day in written.get("dates", ()))
     for name in BY_DATE & written.keys():
         known[name] = {date.fromisoformat(day): rows for day, rows in written[name].items()}

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kdi_assets.documents.model.refined_table import OFFSET, RefinedTableSpec, Upsert
+from kdi_assets.documents.model.refined_modes import OFFSET, Upsert
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.source_struct import KAFKA, SOURCE_STRUCTS
 from kdi_assets.follow.refine.columns import AT
-from kdi_assets.follow.refine.errors import QueryMistake
+from kdi_assets.follow.refine.row_errors import QueryMistake
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

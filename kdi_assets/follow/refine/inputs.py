@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.delta.files import TableAt, rows_at
 from kdi_assets.delta.internals import bytes_of
-from kdi_assets.documents.model.refined_table import RefinedTableSpec, ReplaceDates
+from kdi_assets.documents.model.refined_modes import ReplaceDates
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.plan import RefinePlan
 from kdi_assets.follow.refine.read import FEED_COLUMNS, appended_rows, change_rows, with_keys
 from kdi_assets.follow.refine.transform import keeps_date, transform
@@ -81,7 +82,7 @@ class Inputs:
         return all(u.kind in ("appended", "nothing") for u in self.plan.upstreams)
 
     @property
-    def few(self) -> bool:
+    def small_enough(self) -> bool:
         """Whether so few rows were added that one task computes the whole change."""
         added = [add for upstream in self.plan.upstreams for add in upstream.files]
         return self.plan.kind == "changes" and self.only_added and is_small(add["size"] for add in added)

@@ -9,19 +9,13 @@ from datetime import date
 
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import TableLog
-from kdi_assets.documents.model.refined_table import (
-    Aggregate,
-    Append,
-    Deduplicate,
-    RefinedTableSpec,
-    ReplaceDates,
-    Upsert,
-)
-from kdi_assets.follow.refine.bookmarks import Bookmarks, open_consumed, read_bookmarks
+from kdi_assets.documents.model.refined_modes import Aggregate, Append, Deduplicate, ReplaceDates, Upsert
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.deletes import deletes_are_lost
-from kdi_assets.follow.refine.entry import Consumed, RefineKind
+from kdi_assets.follow.refine.entry import RefineKind, VersionRange
 from kdi_assets.follow.refine.errors import BookmarksUnreadable, ChangedByOthers, TableNotRefined
 from kdi_assets.follow.refine.transform import function_source
+from kdi_assets.follow.refine.upstream_bookmarks import Bookmarks, open_consumed, read_bookmarks
 from kdi_assets.follow.upstream import (
     OpenedUpstream,
     UpstreamChanges,
@@ -64,10 +58,12 @@ class RefinePlan:
         return {upstream.table_id: upstream.version for upstream in self.upstreams}
 
     @property
-    def stretches(self) -> tuple[Consumed, ...]:
+    def version_ranges(self) -> tuple[VersionRange, ...]:
         """The same for the report."""
         everything = self.kind == "rebuild"
-        return tuple(Consumed(u.table, u.table_id, None if everything else u.since, u.version) for u in self.upstreams)
+        return tuple(
+            VersionRange(u.table, u.table_id, None if everything else u.since, u.version) for u in self.upstreams
+        )
 
     def with_dates(self, dates: Collection[date]) -> RefinePlan:
         """The plan with some dates computed again, besides all that is new."""

@@ -43,16 +43,16 @@ def change_rows(spark: SparkSession, changes: UpstreamChanges) -> DataFrame:
 
 
 @contextmanager
-def one_task(spark: SparkSession, *, wanted: bool) -> Iterator[None]:
+def one_task(spark: SparkSession, *, only_if: bool) -> Iterator[None]:
     """Plan for few rows: a shuffle gives one task all of them, and plans stay as they are.
 
     Adaptive execution plans, optimises and compiles again after each shuffle: more than what few rows cost.
     """
-    with changed_settings(spark, _OF_FEW_ROWS if wanted else {}):
+    with changed_settings(spark, _OF_FEW_ROWS if only_if else {}):
         yield
 
 
-def kept_at_hand(rows: DataFrame) -> DataFrame:
+def computed_once(rows: DataFrame) -> DataFrame:
     """The rows, computed by the first action and kept on the executors for the next ones.
 
     Not by ``persist``: the accumulator of Spark's cache can end the executor's heartbeat if one is sent while a task is

@@ -16,18 +16,19 @@ from kdi_assets.delta.single_commit import CommitRequest, commit_behind
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.listeners.heard import FollowerWrite
 from kdi_assets.follow.listeners.listening import listening
-from kdi_assets.follow.refine.bookmarks import bookmark_transactions, follow_harmless
 from kdi_assets.follow.refine.columns import HasOtherColumns, other_columns, refuse_frozen_columns
 from kdi_assets.follow.refine.compute import Computed, compute
 from kdi_assets.follow.refine.entry import RefineEntry, metadata_of
-from kdi_assets.follow.refine.errors import NoDates, RowsUnmet, another_active
+from kdi_assets.follow.refine.errors import NoDates, another_active
 from kdi_assets.follow.refine.inputs import Inputs, days_between
 from kdi_assets.follow.refine.modes.upsert import counts_of
 from kdi_assets.follow.refine.plan import RefinePlan, date_by_date, plan_refinement
 from kdi_assets.follow.refine.read import one_task
 from kdi_assets.follow.refine.report import RefineReport
+from kdi_assets.follow.refine.row_errors import RowsUnmet
 from kdi_assets.follow.refine.spark_errors import spark_failures
 from kdi_assets.follow.refine.stage import create_table, same_columns, stage_change
+from kdi_assets.follow.refine.upstream_bookmarks import bookmark_transactions, follow_harmless
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,7 +116,7 @@ def _execute(plan: RefinePlan, context: RefineContext) -> RefineEntry:
     table, spark = context.table, context.session()
     context.report(_log_line(table, plan))
     inputs = Inputs(spark, table, plan, context.uri)
-    with one_task(spark, wanted=inputs.few):
+    with one_task(spark, only_if=inputs.small_enough):
         return _execute_planned(plan, context, inputs)
 
 
@@ -180,7 +181,7 @@ def _created(plan: RefinePlan, context: RefineContext, computed: Computed) -> Re
 def _entry(plan: RefinePlan, context: RefineContext) -> RefineEntry:
     """The entry before anything is written."""
     return RefineEntry(
-        context.table.name, plan.attempt_id, plan.kind, plan.stretches, run_id=context.run_id, why=plan.why
+        context.table.name, plan.attempt_id, plan.kind, plan.version_ranges, run_id=context.run_id, why=plan.why
     )
 
 
@@ -203,6 +204,6 @@ def _unmet(table: RefinedTableSpec, rows: DataFrame) -> dict[str, int]:
 
 
 def _log_line(table: RefinedTableSpec, plan: RefinePlan) -> str:
-    stretches = ", ".join(f"{s.table} {s.versions}" for s in plan.stretches)
+    versions = ", ".join(f"{r.table} {r.versions}" for r in plan.version_ranges)
     what = {"changes": "what is new", "dates": f"{len(plan.dates):,} dates", "rebuild": "all rows"}[plan.kind]
-    return f"{table.name}: refining {what} of {stretches}" + (f": {plan.why}" if plan.why else "")
+    return f"{table.name}: refining {what} of {versions}" + (f": {plan.why}" if plan.why else "")

@@ -5,14 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from kdi_assets.errors import KdiError
-from kdi_assets.follow.refine.errors import (
-    ConstraintViolated,
-    OrderUnknown,
-    RefiningFailed,
-    RefiningForbidden,
-    RowsNotComputable,
-    TimeOutOfRange,
-)
+from kdi_assets.follow.refine.errors import RefiningFailed, RefiningForbidden
+from kdi_assets.follow.refine.row_errors import ConstraintViolated, OrderUnknown, RowsNotComputable, TimeOutOfRange
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 
 ORDER_UNKNOWN = "kdi: order unknown: "

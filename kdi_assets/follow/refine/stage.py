@@ -16,7 +16,16 @@ from kdi_assets.follow.refine.columns import comparable
 from kdi_assets.follow.refine.inputs import is_small
 from kdi_assets.follow.refine.read import with_keys
 from kdi_assets.follow.refine.spark_errors import OUT_OF_YEARS
-from kdi_assets.follow.refine.table_change import NEW, OLD, Everything, Nothing, OfDates, OfFiles, OfKeys, TableChange
+from kdi_assets.follow.refine.table_change import (
+    NEW,
+    OLD,
+    NoRows,
+    RowsOfDates,
+    RowsOfFiles,
+    RowsOfKeys,
+    TableChange,
+    WholeTable,
+)
 from kdi_assets.messages.formats.rules import literal, name
 from kdi_assets.messages.formats.year_bounds import is_out_of_years
 
@@ -35,7 +44,7 @@ class StagedChange:
     """A change that is written and not committed.
 
     Attributes:
-        rows_added: Rows of the new files that are no copies of rows that stay.
+        rows_added: Rows of the new files that are not copies of rows that stay.
         rows_removed: Rows of the table that the commit removes; copies of rows that stay do not count.
         dates: Dates whose rows change, ascending; empty for a table without date partitions.
         rows_by_date, removed_by_date: Rows added and removed, by date.
@@ -88,17 +97,19 @@ def stage_change(change: TableChange, table: TableAt, *, by_date: bool | None = 
         by_date: Whether the table is partitioned by date once everything is replaced; ``None``: as before.
     """
     match change.replaces:
-        case Nothing():
-            staged, counted = replace_files(table, _within_years(change.rows), few=change.few)
+        case NoRows():
+            staged, counted = replace_files(table, _within_years(change.rows), one_task=change.small_enough)
             return StagedChange(staged, counted.rows or 0, 0, tuple(counted.by_date), counted.by_date, {})
-        case OfDates(dates):
+        case RowsOfDates(dates):
             return _whole_files(change, table, table.files_of_dates(dates))
-        case Everything():
+        case WholeTable():
             return _whole_files(change, table, table.files(), metadata=_other_metadata(change.rows, table, by_date))
-        case OfKeys(files=files):
-            return _counted_files(_rows_of_keys(change.rows, change.replaces, table), files, table, few=change.few)
-        case OfFiles(forms, files):
-            return _counted_files(_with_feed(forms), files, table, few=change.few)
+        case RowsOfKeys(files=files):
+            return _counted_files(
+                _rows_of_keys(change.rows, change.replaces, table), files, table, one_task=change.small_enough
+            )
+        case RowsOfFiles(forms, files):
+            return _counted_files(_with_feed(forms), files, table, one_task=change.small_enough)
 
 
 def _other_metadata(rows: DataFrame, table: TableAt, by_date: bool | None) -> Any:
@@ -121,7 +132,7 @@ def _whole_files(
     return StagedChange(staged, counted.rows or 0, old.rows or 0, dates, counted.by_date, old.by_date)
 
 
-def _rows_of_keys(rows: DataFrame, replaces: OfKeys, table: TableAt) -> DataFrame:
+def _rows_of_keys(rows: DataFrame, replaces: RowsOfKeys, table: TableAt) -> DataFrame:
     """All rows of the files with new rows in place of those with the keys, and rows for the change feed."""
     from pyspark.sql import functions as F
 
@@ -153,14 +164,14 @@ def _with_feed(forms: DataFrame) -> DataFrame:
     return rows.selectExpr("row.*", f"kind AS {CHANGE}")
 
 
-def _counted_files(rows: DataFrame, files: tuple[Any, ...], table: TableAt, *, few: bool) -> StagedChange:
+def _counted_files(rows: DataFrame, files: tuple[Any, ...], table: TableAt, *, one_task: bool) -> StagedChange:
     """Write files again, and count the rows of the change feed meanwhile."""
     from pyspark.sql import Observation
 
     counted = Observation()
-    few = few and is_small(map(bytes_of, files))
+    one_task = one_task and is_small(map(bytes_of, files))
     rows = _within_years(rows).observe(counted, *_counts(table))
-    staged, _ = replace_files(table, rows, removed=files, few=few)
+    staged, _ = replace_files(table, rows, removed=files, one_task=one_task)
     return _staged_rows(staged, counted.get)
 
 

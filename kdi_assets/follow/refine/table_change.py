@@ -13,24 +13,24 @@ OLD, NEW = "_kdi_old", "_kdi_new"
 
 
 @dataclass(frozen=True, slots=True)
-class Everything:
+class WholeTable:
     """All rows are replaced."""
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class NoRows:
     """Rows are only added."""
 
 
 @dataclass(frozen=True, slots=True)
-class OfDates:
+class RowsOfDates:
     """The rows of some dates are replaced."""
 
     dates: frozenset[date]
 
 
 @dataclass(frozen=True, slots=True)
-class OfKeys:
+class RowsOfKeys:
     """The rows with some keys are replaced.
 
     Attributes:
@@ -45,7 +45,7 @@ class OfKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class OfFiles:
+class RowsOfFiles:
     """The rows of some files get new forms.
 
     Attributes:
@@ -78,12 +78,12 @@ class TableChange:
     """New rows, in the columns of the table, and what they replace.
 
     Attributes:
-        few: All files to write together are small.
+        small_enough: One task can write all files.
         counted, unknown: What is counted while the rows are computed; known once they were.
     """
 
     rows: DataFrame
-    replaces: Everything | Nothing | OfDates | OfKeys | OfFiles
-    few: bool = False
+    replaces: WholeTable | NoRows | RowsOfDates | RowsOfKeys | RowsOfFiles
+    small_enough: bool = False
     counted: Observation | None = None
     unknown: Observation | None = None

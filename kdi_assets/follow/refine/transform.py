@@ -8,11 +8,12 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.documents.model.refined_table import RefinedTableSpec, ReplaceDates, Upsert
+from kdi_assets.documents.model.refined_modes import ReplaceDates, Upsert
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.columns import AT, refuse_made_columns
 from kdi_assets.follow.refine.envelope import CHANGE_SEQUENCE, has_coordinates, ordering, without_envelope
-from kdi_assets.follow.refine.errors import DateNotKept, QueryMistake, RowsNotOneByOne
+from kdi_assets.follow.refine.row_errors import DateNotKept, QueryMistake, RowsNotOneByOne
 from kdi_assets.runtime.spark_internals import (
     analysed_plan,
     columns_of_ctes,

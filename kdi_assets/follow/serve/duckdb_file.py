@@ -18,7 +18,7 @@ from kdi_assets.documents.model.served_table import DuckDb, ServedTableSpec
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.serve.columns import Column, served_columns
 from kdi_assets.follow.serve.errors import (
-    AnotherServerActive,
+    AnotherServeRunActive,
     ColumnNotServed,
     DuckDbMissing,
     FeaturesNotRead,
@@ -111,7 +111,7 @@ class DuckDbServing:
         with _transaction(connection):
             # The lock of the file keeps other processes out, and not other threads of this one.
             if _consumed(connection, self.target.table) != consumed:
-                raise AnotherServerActive(target=self.served.name)
+                raise AnotherServeRunActive(target=self.served.name)
             connection.register("kdi_batches", self._batches(log, columns))
             connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM kdi_batches")
             connection.unregister("kdi_batches")
@@ -138,7 +138,7 @@ class DuckDbServing:
         """How many rows there are.
 
         Raises:
-            NullServedKeys, KeysNotUnique: The keys are no keys.
+            NullServedKeys, KeysNotUnique: Keys are null, or not unique.
         """
         keys = ", ".join(map(_quoted, self.served.keys))
         null = " OR ".join(f"{_quoted(key)} IS NULL" for key in self.served.keys)
@@ -217,14 +217,14 @@ def _connected(file: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
 
 
 def _refusal(served: ServedTableSpec, file: Path, failed: duckdb.Error, *, opened: bool) -> KdiError:
-    """What DuckDB's error means: a path that is no database of ours is an error of opening only."""
+    """What DuckDB's error means: a path that is not a database of ours is an error of opening only."""
     import duckdb
 
     detail = first_line(failed)[:500]
     if "arrow_scan" in detail:  # a batch of the Delta table's rows did not come
         return ReadFailed(target=served.name, detail=detail)
     if isinstance(failed, duckdb.TransactionException) and "conflict" in detail:  # with another thread of this process
-        return AnotherServerActive(target=served.name)
+        return AnotherServeRunActive(target=served.name)
     if LOCKED in detail:
         return FileLocked(target=served.name, file=str(file), detail=detail)
     # After a failed write DuckDB answers every further statement by a fatal error.

@@ -57,7 +57,7 @@ class DatabaseBusy(Transient):
     what_to_run = "kdi serve {target}   (if it repeats, SELECT * FROM pg_stat_activity shows who holds it)"
 
 
-class AnotherServerActive(Transient):
+class AnotherServeRunActive(Transient):
     """Other runs published first, too often in a row."""
 
     target: str

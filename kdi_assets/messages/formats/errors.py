@@ -73,7 +73,7 @@ class RegistrySettingRefused(Terminal):
 
 
 class RegistryNotUnderstood(_NoAnswer, Terminal):
-    """The server at the address is no registry; its answer must not be read as "there is no such id"."""
+    """The server at the address is not a registry; its answer must not be read as "there is no such id"."""
 
     asked: str
 

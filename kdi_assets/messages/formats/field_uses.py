@@ -236,7 +236,7 @@ def named_as_columns(source: StructType, kept: Collection[str], uses: FieldUses)
 
 
 def columns_alone(named: StructType) -> StructType:
-    """The result of ``named_as_columns`` without the fields that are no columns."""
+    """The result of ``named_as_columns`` without the fields that are not columns."""
     from pyspark.sql.types import StructType
 
     return StructType([f for f in named.fields if not f.name.startswith(_LEFT_OUT)])

@@ -104,7 +104,7 @@ def _nullable(declared: AnyType) -> AnyType:
 
 
 def _other_keys(declared: DataType, path: str = "") -> Iterator[str]:
-    """Paths of maps whose keys are no strings."""
+    """Paths of maps whose keys are not strings."""
     from pyspark.sql import types as t
 
     match declared:

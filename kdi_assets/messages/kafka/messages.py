@@ -12,7 +12,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from kdi_assets.documents.model.stream import Cluster, OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import LastRead
 from kdi_assets.messages.kafka.client import (
     ClientErrors,
     next_messages,
@@ -25,7 +24,7 @@ from kdi_assets.messages.kafka.client import (
 from kdi_assets.messages.kafka.errors import AccessRefused
 from kdi_assets.messages.kafka.topic import reading_refused
 from kdi_assets.messages.source import LAST_MESSAGE_WITHIN, REQUEST_SECONDS
-from kdi_assets.messages.topic_state import AtPosition
+from kdi_assets.messages.topic_state import AtPosition, LastRead
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

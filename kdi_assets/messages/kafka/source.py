@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kdi_assets.documents.model.fields import StartPolicy
 from kdi_assets.documents.model.stream import Cluster, OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream_fields import StartPolicy
 from kdi_assets.errors import KdiError
-from kdi_assets.messages.bookmarks import Bookmark, LastRead, Loss
 from kdi_assets.messages.held import Again, Held
 from kdi_assets.messages.kafka import messages, reader, topic_config
 from kdi_assets.messages.kafka import topic as kafka
 from kdi_assets.messages.kafka.client import broker_unreachable
 from kdi_assets.messages.kafka.errors import BrokerUnreachable
 from kdi_assets.messages.recorded import RecordedEntry, RecordedState
+from kdi_assets.messages.shard_bookmarks import Bookmark, Loss
 from kdi_assets.messages.source import LEADER_SECONDS, REQUEST_SECONDS, again_by
-from kdi_assets.messages.topic_state import AtPosition, Retention, TopicState, Waiting
+from kdi_assets.messages.topic_state import AtPosition, LastRead, Retention, TopicState, Waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, Span, seen_until
 from kdi_assets.messages.coordinates import bounds_sql
 from kdi_assets.messages.held import Marks
 from kdi_assets.messages.kinesis.client import LATE_MS, digest_of
@@ -27,6 +26,7 @@ from kdi_assets.messages.kinesis.reader import (
     rows_on_disk,
 )
 from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.messages.shard_bookmarks import Bookmark, Span, seen_until
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

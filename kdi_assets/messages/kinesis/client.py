@@ -36,7 +36,7 @@ ABOUT_A_SHARD = ("GetShardIterator", "GetRecords")
 EXPIRED_KEYS = ("ExpiredTokenException", "ExpiredToken")
 OLD_KEYS = (*EXPIRED_KEYS, "UnrecognizedClientException", "InvalidClientTokenId")
 """Codes of Kinesis and of the service that gives roles; keys that are deleted are unknown rather than expired."""
-PASSING = (
+TRANSIENT_CODES = (
     *EXPIRED_KEYS,
     "ProvisionedThroughputExceededException",
     "LimitExceededException",
@@ -156,7 +156,7 @@ def translated(connection: KinesisRegion, stream: str) -> Iterator[None]:
             raise NoSuchKinesisStream(connection=connection.name, region=connection.region, stream=stream) from failed
         if code in OLD_KEYS:
             _session.cache_clear()  # the next client reads the keys again: variables and files may have newer ones
-        passes = is_missing or code in PASSING or is_transient(failed)
+        passes = is_missing or code in TRANSIENT_CODES or is_transient(failed)
         error = KinesisUnanswered if passes else KinesisRequestRefused
         raise error(connection=connection.name, detail=str(failed)) from failed
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from kdi_assets.documents.model.stream import TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, Loss
 from kdi_assets.messages.kinesis.client import LATE_MS
 from kdi_assets.messages.kinesis.errors import BookmarkDiffers, ShardTrimmed
-from kdi_assets.messages.kinesis.look import Ahead, HeldRecords, look_ahead, oldest_after, record_of
+from kdi_assets.messages.kinesis.look_ahead import Ahead, HeldRecords, look_ahead, oldest_after, record_of
 from kdi_assets.messages.kinesis.shards import UNKNOWN, bookmarks_of, id_of, list_shards, look_at_ready
 from kdi_assets.messages.recorded import RecordedState
+from kdi_assets.messages.shard_bookmarks import Bookmark, Loss
 from kdi_assets.messages.topic_state import TopicState
 
 GRACE_MS = 3_600_000

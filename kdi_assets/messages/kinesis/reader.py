@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.documents.model.source_struct import KINESIS
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.kinesis.client import LATE_MS
 from kdi_assets.messages.kinesis.errors import (
     KeysExpired,
@@ -22,6 +21,7 @@ from kdi_assets.messages.kinesis.errors import (
 )
 from kdi_assets.messages.kinesis.shards import id_of
 from kdi_assets.messages.kinesis.spans import NumberedSpan
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.messages.source import MESSAGES_DDL
 from kdi_assets.runtime.py4j_log import unlogged_by_py4j
 from kdi_assets.runtime.spark_failures import translated

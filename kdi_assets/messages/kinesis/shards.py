@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kdi_assets.documents.model.stream import TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.kinesis.errors import BookmarkMissing
-from kdi_assets.messages.kinesis.look import Ahead, of_each
+from kdi_assets.messages.kinesis.look_ahead import Ahead, of_each
 from kdi_assets.messages.recorded import RecordedState
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.messages.topic_state import TopicState
 
 PREFIX = "shardId-"

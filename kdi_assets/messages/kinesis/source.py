@@ -11,13 +11,10 @@ from sys import maxsize
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kdi_assets.documents.model.connections.kinesis import FanOut, KinesisRegion
-from kdi_assets.documents.model.fields import StartPolicy
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream_fields import StartPolicy
 from kdi_assets.errors import KdiError
-from kdi_assets.messages.bookmarks import Bookmark, LastRead, Loss, seen_until
 from kdi_assets.messages.held import Again, Held, Marks, OtherReading
-from kdi_assets.messages.kinesis.again import held_spans, oldest_records
-from kdi_assets.messages.kinesis.audited import other_reading
 from kdi_assets.messages.kinesis.capture import Capture, captured
 from kdi_assets.messages.kinesis.checkpoints import at_checkpoints
 from kdi_assets.messages.kinesis.client import (
@@ -32,7 +29,8 @@ from kdi_assets.messages.kinesis.client import (
 )
 from kdi_assets.messages.kinesis.consumers import active_consumer, deregister
 from kdi_assets.messages.kinesis.errors import KinesisUnanswered, OffsetsUnknown, SeamOpen, SpanDiffers, SpanTrimmed
-from kdi_assets.messages.kinesis.look import (
+from kdi_assets.messages.kinesis.held_spans import held_spans, oldest_records
+from kdi_assets.messages.kinesis.look_ahead import (
     LEAST_RETENTION_SECONDS,
     RENEWALS,
     Ahead,
@@ -47,12 +45,14 @@ from kdi_assets.messages.kinesis.look import (
 from kdi_assets.messages.kinesis.losses import losses
 from kdi_assets.messages.kinesis.reader import ShardStart, failure_of
 from kdi_assets.messages.kinesis.shards import ListedShard, bookmarks_of, id_of, list_shards, look_at_ready
+from kdi_assets.messages.kinesis.span_comparison import other_reading
 from kdi_assets.messages.kinesis.spans import after_losses, spans_of
 from kdi_assets.messages.kinesis.watch import KinesisWatch
 from kdi_assets.messages.kinesis.way_back import SpansBack
 from kdi_assets.messages.recorded import RecordedEntry, RecordedState
+from kdi_assets.messages.shard_bookmarks import Bookmark, Loss, seen_until
 from kdi_assets.messages.source import LEADER_SECONDS, REQUEST_SECONDS, WayBack
-from kdi_assets.messages.topic_state import AtPosition, BrokerOffsets, Retention, TopicState, Waiting
+from kdi_assets.messages.topic_state import AtPosition, BrokerOffsets, LastRead, Retention, TopicState, Waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -287,7 +287,7 @@ class KinesisSource:
     def message_in(
         self, ranges: Mapping[TopicPartition, Iterable[OffsetRange]], *, seconds: float = REQUEST_SECONDS
     ) -> tuple[TopicPartition, int] | None:
-        return None  # a number that no record has is no place in a shard
+        return None  # a number that no record has is not a place in a shard
 
     def first_unreadable(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, int]:
         return {}

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, Span
 from kdi_assets.messages.recorded import RecordedEntry
+from kdi_assets.messages.shard_bookmarks import Bookmark, Span
 
 
 @dataclass(frozen=True, slots=True)

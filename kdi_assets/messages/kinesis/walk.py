@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.kinesis.client import (
     LATE_MS,
     MOST_PAGES,
@@ -18,7 +17,8 @@ from kdi_assets.messages.kinesis.client import (
     server_time,
 )
 from kdi_assets.messages.kinesis.errors import BookmarkDiffers, EndlessAnswers
-from kdi_assets.messages.kinesis.look import HeldRecords, at_record, may_have_lost, start_of, trimmed
+from kdi_assets.messages.kinesis.look_ahead import HeldRecords, at_record, may_have_lost, start_of, trimmed
+from kdi_assets.messages.shard_bookmarks import Bookmark
 
 ITERATOR_SECONDS = 280.0
 """Kinesis gives an iterator five minutes; an older one is not tried."""

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from kdi_assets.documents.model.connections.kinesis import KinesisRegion
 from kdi_assets.documents.model.stream import TopicPartition
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.kinesis.client import (
     LATE_MS,
     PAUSE_SECONDS,
@@ -23,9 +22,10 @@ from kdi_assets.messages.kinesis.client import (
     other_calls_may_pass,
     translated,
 )
-from kdi_assets.messages.kinesis.look import RENEWALS, of_each, oldest_look
+from kdi_assets.messages.kinesis.look_ahead import RENEWALS, of_each, oldest_look
 from kdi_assets.messages.kinesis.shards import ListedShard, bookmarks_of, id_of, ready
 from kdi_assets.messages.kinesis.walk import UNANSWERED_SECONDS, ShardWalk
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.messages.topic_state import TopicReading, TopicState, Waiting
 
 LOOK_SECONDS = 5.0

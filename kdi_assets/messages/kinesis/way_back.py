@@ -9,15 +9,15 @@ from typing import Any
 
 from kdi_assets.documents.model.connections.kinesis import KinesisRegion
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.held import SetBack
-from kdi_assets.messages.kinesis.again import held_spans
 from kdi_assets.messages.kinesis.client import LATE_MS, milliseconds, translated
 from kdi_assets.messages.kinesis.errors import SpanForgotten
-from kdi_assets.messages.kinesis.look import HeldRecords, first_since, look_ahead, of_each, oldest_record
+from kdi_assets.messages.kinesis.held_spans import held_spans
+from kdi_assets.messages.kinesis.look_ahead import HeldRecords, first_since, look_ahead, of_each, oldest_record
 from kdi_assets.messages.kinesis.shards import ListedShard, id_of
 from kdi_assets.messages.kinesis.spans import NumberedSpan, bookmark_at, spans_back
 from kdi_assets.messages.recorded import RecordedEntry
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.messages.topic_state import TopicState
 
 FIRST_MOMENT = 1

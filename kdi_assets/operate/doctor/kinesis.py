@@ -9,7 +9,7 @@ from kdi_assets.documents.model.kinesis_stream import KinesisStream
 from kdi_assets.errors import KdiError
 from kdi_assets.messages.kinesis.consumers import ACTIVE_SECONDS, DOLLARS_AN_HOUR, HOURS_A_MONTH, MOST_CONSUMERS
 from kdi_assets.messages.kinesis.errors import KinesisRightMissing, NoSuchConsumer
-from kdi_assets.messages.kinesis.look import of_each
+from kdi_assets.messages.kinesis.look_ahead import of_each
 from kdi_assets.messages.kinesis.rights import DESCRIBES_CONSUMER, Right, TriedRights, try_rights
 from kdi_assets.operate.doctor.finding import Finding, Trouble, fine, warning, wrong
 from kdi_assets.wording import counted

@@ -49,7 +49,7 @@ def delete_all_rows(spark: SparkSession, name: str, uri: str) -> None:
         name: For errors.
 
     Raises:
-        UpkeepGaveWay: Spark failed.
+        UpkeepFailed: Spark failed.
     """
     from delta.tables import DeltaTable
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.loading.refined_documents import upstream_first, upstream_names
-from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upsert
+from kdi_assets.documents.model.refined_modes import Upsert
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.served_table import ServedTableSpec
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
@@ -123,7 +124,7 @@ def _searched(spark: SparkSession, found: FollowedErasure, uri: str, where: str)
     """Count the rows that meet the condition.
 
     Raises:
-        UpkeepGaveWay: Spark failed.
+        UpkeepFailed: Spark failed.
     """
     from pyspark.errors import AnalysisException
 

@@ -16,10 +16,9 @@ from typing import NamedTuple, Protocol, TypeVar
 from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.messages.bookmarks import LastRead
 from kdi_assets.messages.of_stream import source_of
 from kdi_assets.messages.source import LEADER_SECONDS, Source
-from kdi_assets.messages.topic_state import AtPosition, Retention, TopicState, Waiting
+from kdi_assets.messages.topic_state import AtPosition, LastRead, Retention, TopicState, Waiting
 from kdi_assets.operate.monitoring.backlog import Backlog as Backlog
 from kdi_assets.operate.monitoring.backlog import PartitionBacklog as PartitionBacklog
 from kdi_assets.operate.monitoring.ledger_cache import LedgerCache, RecentCommits

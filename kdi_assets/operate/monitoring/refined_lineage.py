@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.documents.model.refined_table import Aggregate, RefinedTableSpec, Upsert
+from kdi_assets.documents.model.refined_modes import Aggregate, Upsert
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.columns import FROM, SEQUENCE
 from kdi_assets.follow.refine.envelope import CHANGE_SEQUENCE, ordering
 from kdi_assets.follow.refine.transform import transform

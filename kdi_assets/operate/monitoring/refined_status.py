@@ -9,9 +9,9 @@ from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.errors import KdiError
-from kdi_assets.follow.refine.bookmarks import changes_rows
 from kdi_assets.follow.refine.entry import parse_refine_entry
 from kdi_assets.follow.refine.plan import RefinePlan, plan_refinement
+from kdi_assets.follow.refine.upstream_bookmarks import changes_rows
 from kdi_assets.follow.upstream import UpstreamChanges
 from kdi_assets.operate.monitoring.checks.finding import CheckResult, level_of_delay
 from kdi_assets.wording import duration

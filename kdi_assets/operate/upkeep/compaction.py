@@ -73,7 +73,7 @@ def compact(
         cluster_by: Used if the partition is due for it.
 
     Raises:
-        UpkeepGaveWay: Another commit came first, or Spark failed.
+        UpkeepFailed: Another commit came first, or Spark failed.
         NotClusterable: Delta refuses a column of ``cluster_by``.
     """
     delta_log(spark, uri)  # refuses a session that commits by another log store

@@ -22,7 +22,7 @@ class NoUpkeepNow(Terminal):
     what_to_run = "{run}"
 
 
-class UpkeepGaveWay(Transient):
+class UpkeepFailed(Transient):
     """A step of upkeep failed, or another writer's commit came first."""
 
     table: str
@@ -52,13 +52,13 @@ def spark_failures(table: str, step: str) -> AbstractContextManager[None]:
 
     Raises:
         UpkeepForbidden: A right is missing in the storage, or room.
-        UpkeepGaveWay: All other failures; another commit is the usual one.
+        UpkeepFailed: All other failures; another commit is the usual one.
     """
 
     def error_of(failure: SparkFailure) -> KdiError:
         if failure.kind is FailureKind.STORAGE:
             return UpkeepForbidden(table=table, step=step, detail=failure.root, needs=failure.needs)
-        return UpkeepGaveWay(table=table, step=step, detail=failure.root)
+        return UpkeepFailed(table=table, step=step, detail=failure.root)
 
     return translated(error_of)
 

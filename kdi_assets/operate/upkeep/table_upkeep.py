@@ -13,7 +13,7 @@ from kdi_assets.documents.model.upkeep import USUAL_FILE_BYTES, Upkeep
 from kdi_assets.errors import KdiError
 from kdi_assets.operate.upkeep.clustering import clustered_at
 from kdi_assets.operate.upkeep.compaction import DueCompaction, compact, due_compactions
-from kdi_assets.operate.upkeep.errors import UpkeepGaveWay
+from kdi_assets.operate.upkeep.errors import UpkeepFailed
 from kdi_assets.operate.upkeep.table_files import FileFacts, facts_of, parts_of
 from kdi_assets.operate.upkeep.vacuum import LEAST_RETENTION, Vacuumed, checked_retention, expired_files, vacuum
 from kdi_assets.wording import first_line
@@ -178,6 +178,6 @@ def _write_checkpoint(table: KeptTable, errors: list[KdiError]) -> bool:
         errors.append(failed)
         return False
     except DeltaError as refused:
-        errors.append(UpkeepGaveWay(table=table.name, step="the checkpoint", detail=first_line(refused)))
+        errors.append(UpkeepFailed(table=table.name, step="the checkpoint", detail=first_line(refused)))
         return False
     return True

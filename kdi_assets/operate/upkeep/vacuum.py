@@ -89,7 +89,7 @@ def vacuum(spark: SparkSession, table: str, uri: str, *, now: bool = False) -> V
         now: Whatever the retention is. Runs and readers may lose files that they need.
 
     Raises:
-        UpkeepGaveWay: Spark failed.
+        UpkeepFailed: Spark failed.
     """
     delta_log(spark, uri)  # refuses a session that commits by another log store
     before = TableLog.existing(uri).version

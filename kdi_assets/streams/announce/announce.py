@@ -27,7 +27,12 @@ from kdi_assets.messages.kafka.transactions import (
     Transactions,
     open_transactions,
 )
-from kdi_assets.streams.announce.bookmark import bookmark_to_json, bookmark_topic, ensure_bookmark_topic, read_bookmark
+from kdi_assets.streams.announce.announced_bookmark import (
+    bookmark_to_json,
+    bookmark_topic,
+    ensure_bookmark_topic,
+    read_bookmark,
+)
 from kdi_assets.streams.announce.errors import AnotherAnnouncerActive, NotAnnounced
 from kdi_assets.streams.announce.status import announcing_cluster
 from kdi_assets.streams.announce.table_changes import LastAnnounced, TableChanges, announced_version

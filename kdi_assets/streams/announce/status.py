@@ -21,7 +21,7 @@ from kdi_assets.messages.kafka.topic import read_topics
 from kdi_assets.messages.kafka.topic_config import TopicConfig, topic_configs
 from kdi_assets.messages.topic_state import TopicState
 from kdi_assets.runtime.threads import start_in_thread
-from kdi_assets.streams.announce.bookmark import bookmark_topic, look_at_bookmark, refuse_bookmark_topic
+from kdi_assets.streams.announce.announced_bookmark import bookmark_topic, look_at_bookmark, refuse_bookmark_topic
 from kdi_assets.streams.announce.errors import AnnouncedTableMissing, NotLookedAtInTime
 from kdi_assets.streams.announce.table_changes import TableChanges, announced_version
 

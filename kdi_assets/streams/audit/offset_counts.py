@@ -89,7 +89,7 @@ def _rows(path: Sequence[str], fields: Collection[str]) -> str:
 
 
 def _letters(letters: TableLog, entries: Sequence[LedgerEntry]) -> str:
-    """Every dead letter whose message is no row, like ``letters.letters_without_rows``."""
+    """Every dead letter whose message is not a row, like ``letters.letters_without_rows``."""
     versions = {e.attempt_id: e.version for e in entries}
     attempts = _ATTEMPTS.format(rows=", ".join(f"({_text(attempt)}, {v})" for attempt, v in versions.items()))
     replayed = any(f["name"] == OUTCOME for f in letters.schema["fields"])

@@ -19,7 +19,7 @@ from kdi_assets.streams.rules.evaluate import evaluate
 from kdi_assets.streams.rules.judge import dead_letter_columns
 from kdi_assets.streams.rules.records import decode
 from kdi_assets.streams.rules.rules import rules_of
-from kdi_assets.streams.rules.shape import apart, elements_of, in_rows, table_columns
+from kdi_assets.streams.rules.shape import elements_of, explode_rows, row_structs, table_columns
 from kdi_assets.streams.rules.table.table_rows import in_table_form
 
 if TYPE_CHECKING:
@@ -78,11 +78,11 @@ class RowHashes:
             skipped += f" OR {rule.skips() or 'false'}"
         letter = [F.expr(self._whole[name]).alias(name) for name in self._letter]
         messages = evaluated.select(
-            *in_rows(self._columns, self._elements),
+            *row_structs(self._columns, self._elements),
             F.expr(skipped).alias("_kdi_rowless"),
             _hash(letter).alias("_kdi_letter_hash"),
         )
-        rows = apart(messages, self._columns, self._elements, beside=["_kdi_rowless", "_kdi_letter_hash"])
+        rows = explode_rows(messages, self._columns, self._elements, beside=["_kdi_rowless", "_kdi_letter_hash"])
         rows = in_table_form(rows, self._table().schema, self.stream)
         types = {f.name.lower(): f.dataType for f in self._table().schema.fields}
         columns = [F.col(f"`{column}`").cast(types[column.lower()]).alias(column) for column in self._columns]

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, LastRead
 from kdi_assets.messages.held import Marks
 from kdi_assets.messages.of_stream import source_of
-from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
+from kdi_assets.messages.shard_bookmarks import Bookmark
+from kdi_assets.messages.topic_state import BrokerOffsets, LastRead, TopicState
 from kdi_assets.streams.drain.plan_errors import (
     BrokerEndBelowPosition,
     PositionBelowStart,

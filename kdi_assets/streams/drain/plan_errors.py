@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from kdi_assets.documents.model.stream import TopicPartition
 from kdi_assets.errors import Terminal
-from kdi_assets.messages.bookmarks import LastRead
+from kdi_assets.messages.topic_state import LastRead
 from kdi_assets.wording import storage_command
 
 

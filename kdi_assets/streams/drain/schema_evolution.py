@@ -75,7 +75,7 @@ def _with_gained(stream: Stream, log: TableLog, spark: SparkSession) -> Stream:
 def _of_newest_version(stream: Stream, log: TableLog, spark: SparkSession) -> Stream:
     """The stream with the newest version of its subject that the table can follow.
 
-    A version that lost a field, changed a type or is no record does not stop the stream: the version before it reads
+    A version that lost a field, changed a type or is not a record does not stop the stream: the version before it reads
     its messages. Those that cannot become its record are dead letters, and new fields are counted as unknown.
     """
     format_: Any = stream.format

@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.stream import Stream, TopicPartition
-from kdi_assets.messages.bookmarks import LastRead
 from kdi_assets.messages.of_stream import source_of
 from kdi_assets.messages.source import LAST_MESSAGE_WITHIN
-from kdi_assets.messages.topic_state import AtPosition, TopicState
+from kdi_assets.messages.topic_state import AtPosition, LastRead, TopicState
 from kdi_assets.streams.drain.dead_letters import check_letters_intact
 from kdi_assets.streams.drain.plan import Plan, PositionCommit, needed_position_commit, plan_drain
 from kdi_assets.streams.drain.plan_errors import StreamRetired, TableMissing, TableNotMoved, TopicTruncated

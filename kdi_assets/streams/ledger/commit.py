@@ -18,7 +18,7 @@ from kdi_assets.delta.markers import table_txn_id, topic_txn_id, version_id
 from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind, commit_once, refuse_conflicts
 from kdi_assets.delta.transaction import Staged, start_table
 from kdi_assets.documents.model.stream import Stream, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.streams.ledger.entry import (
     BELOW_POSITIONS,
     REPLAY_PREFIX,
@@ -75,8 +75,6 @@ def next_entry(
     """
     newest = ledger.entry if ledger else None
     refuse_unmarked(stream, newest, topic_id, positions or {}, bookmarks or {})
-    after = {**(known_positions(ledger, stream) if ledger else {}), **(positions or {})}
-    same_topic = newest if newest and newest.topic_id == topic_id else None
     return LedgerEntry(
         version=-1,
         kind=kind,
@@ -85,17 +83,24 @@ def next_entry(
         topic=stream.topic,
         topic_id=topic_id,
         table_id=ledger.table_id if ledger else "",
-        positions=after,
-        bookmarks={**(same_topic.bookmarks if same_topic else {}), **(bookmarks or {})},
-        **{**_carried_over(ledger, same_topic, after), **fields},
+        **{**_carried_over(stream, ledger, topic_id, positions or {}, bookmarks or {}), **fields},
     )
 
 
 def _carried_over(
-    ledger: LedgerState | None, same_topic: LedgerEntry | None, after: Mapping[TopicPartition, int]
+    stream: Stream,
+    ledger: LedgerState | None,
+    topic_id: str,
+    moved: Mapping[TopicPartition, int],
+    bookmarks: Mapping[TopicPartition, Bookmark],
 ) -> dict[str, Any]:
-    """The fields that an entry has from the one before it, unless it names them."""
+    """The fields that an entry has from the one before it: all positions with those that moved; others if not named."""
+    after = {**(known_positions(ledger, stream) if ledger else {}), **moved}
+    newest = ledger.entry if ledger else None
+    same_topic = newest if newest and newest.topic_id == topic_id else None
     return {
+        "positions": after,
+        "bookmarks": {**(same_topic.bookmarks if same_topic else {}), **bookmarks},
         "dead_letters_at": ledger.dead_letters_at if ledger else None,
         "routes": ledger.routes if ledger else None,
         "last_read": unmoved_last_read(same_topic, after),

@@ -9,7 +9,8 @@ from datetime import date, datetime
 from typing import Literal
 
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, LastRead, Span
+from kdi_assets.messages.shard_bookmarks import Bookmark, Span
+from kdi_assets.messages.topic_state import LastRead
 from kdi_assets.streams.ledger.routes import Routes
 from kdi_assets.wording import printable
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from kdi_assets.delta.log import metadata_with
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, LastRead, Span
+from kdi_assets.messages.shard_bookmarks import Bookmark, Span
+from kdi_assets.messages.topic_state import LastRead
 from kdi_assets.streams.ledger.entry import DeadLettersAt, Erasure, FieldCounts, LedgerEntry, RangeCounts, RowlessCounts
 from kdi_assets.streams.ledger.errors import WrittenByNewerRelease
 from kdi_assets.streams.ledger.routes import Routes

@@ -27,6 +27,7 @@ from kdi_assets.streams.ledger.history import LiveHistory, every_commit
 from kdi_assets.streams.ledger.superseded_offsets import Superseded, superseded_by_decisions, superseded_by_drains
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
 
 DeadLetterState = Literal["open", "resolved", "discarded"]
@@ -130,7 +131,7 @@ def _newest_by_message(spark: SparkSession, stream: Stream, lake: str, history: 
 
 
 def letters_without_rows(spark: SparkSession, uri: str, entries: Sequence[LedgerEntry]) -> DataFrame:
-    """The dead letters whose message is no row.
+    """The dead letters whose message is not a row.
 
     Args:
         entries: Dead letters and records with their attempt ids count.
@@ -251,8 +252,6 @@ def remove_orphaned_dead_letters(stream: Stream, lake: str) -> int:
     Raises:
         CommitUnreadable: Part of the log is in neither log nor archive, so the attempts that committed are unknown.
     """
-    import pyarrow.compute as pc
-
     letters = TableLog.open(stream.dead_letters_uri(lake))
     if letters is None:
         return 0
@@ -260,18 +259,27 @@ def remove_orphaned_dead_letters(stream: Stream, lake: str) -> int:
     # Read the dead letters first and the ledger after: an attempt that is seen here, and that the ledger does not have
     # although the position moved past its dead letters, cannot commit any more.
     has_outcomes = any(f.name == OUTCOME for f in table.schema().fields)
-    columns = table.to_pyarrow_table(columns=["attempt_id", *([OUTCOME] if has_outcomes else [])])
-    written = pc.unique((columns.filter(pc.is_null(columns[OUTCOME])) if has_outcomes else columns)["attempt_id"])
+    written = _attempts_without_outcome(table, has_outcomes=has_outcomes)
     commits = every_commit(TableLog.existing(stream.table_uri(lake)), stream.archive_uri(lake))
     entries = _every_entry(stream, commits)
     committed = {e.attempt_id for e in entries}
-    orphaned = sorted(a for a in written.to_pylist() if a not in committed and not a.startswith(REPLAY_PREFIX))
+    orphaned = sorted(a for a in written if a not in committed and not a.startswith(REPLAY_PREFIX))
     younger = letters.created_time < TableLog.existing(stream.table_uri(lake)).created_time
     if not orphaned or not entries or entries[0].kind == "resolve" or younger:
         return 0
     not_a_record = f" AND {OUTCOME} IS NULL" if has_outcomes else ""
     removed = table.delete(_removable(orphaned, entries, commits) + not_a_record)
     return int(removed["num_deleted_rows"])
+
+
+def _attempts_without_outcome(table: DeltaTable, *, has_outcomes: bool) -> list[str]:
+    """The attempts that wrote dead letters; what only records an outcome is not a dead letter."""
+    import pyarrow.compute as pc
+
+    rows = table.to_pyarrow_table(columns=["attempt_id", *([OUTCOME] if has_outcomes else [])])
+    letters = rows.filter(pc.is_null(rows[OUTCOME])) if has_outcomes else rows
+    attempts: list[str] = pc.unique(letters["attempt_id"]).to_pylist()
+    return attempts
 
 
 def _removable(attempts: Sequence[str], entries: Sequence[LedgerEntry], commits: Sequence[CommitInfo]) -> str:

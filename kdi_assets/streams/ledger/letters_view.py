@@ -69,7 +69,7 @@ def select_sql(stream: Stream, lake: str, entries: Sequence[LedgerEntry]) -> str
         is_json=_IS_JSON,
         uri=letters.uri.replace("`", "``"),
         drains=",\n      ".join(map(_row, entries)),
-        # Records of outcomes are in the same table and are no dead letters.
+        # Records of outcomes are in the same table and are not dead letters.
         letters_alone=f"{OUTCOME} IS NULL" if OUTCOME in columns else "true",
     )
 

@@ -76,7 +76,7 @@ class ReplayTransaction:
         """Commit rows and outcomes directly after the planned version, or after drains that came between.
 
         Raises:
-            OvertakenCommit: A commit that is no drain came between.
+            OvertakenCommit: A commit that is not a drain came between.
             DeadLettersGone: The outcomes, or letters that count, may be gone.
         """
         for counted_on in {self.ledger.dead_letters_at, entry.dead_letters_at}:

@@ -9,10 +9,10 @@ from typing import Any
 
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import LastRead
 from kdi_assets.messages.coordinates import keeps_timestamps
 from kdi_assets.messages.of_stream import source_failures, source_of
 from kdi_assets.messages.source import oldest_timestamps
+from kdi_assets.messages.topic_state import LastRead
 from kdi_assets.streams.audit.audit import audited_history
 from kdi_assets.streams.audit.coverage import coverage
 from kdi_assets.streams.audit.source_comparison import compare

@@ -108,7 +108,7 @@ class Elements:
         types = {self.name: self.type} if self.name else {f.name: f.dataType for f in self._struct.fields}
         return frame.withColumns({n: F.lit(None).cast(type_) for n, type_ in types.items()})
 
-    def in_rows(self, columns: Mapping[str, str], *, where: str) -> list[Column]:
+    def row_structs(self, columns: Mapping[str, str], *, where: str) -> list[Column]:
         """The columns that are the same in all rows of a message, and one array of the others.
 
         Args:
@@ -123,8 +123,8 @@ class Elements:
         of_message = [F.expr(sql).alias(column) for column, sql in columns.items() if column not in of_element]
         return [*of_message, F.expr(rows).alias(_ROWS)]
 
-    def apart(self, messages: DataFrame, columns: Mapping[str, str], *, beside: Sequence[str]) -> DataFrame:
-        """One row for each element, from what ``in_rows`` gives; arguments as in ``shape.apart``."""
+    def explode_rows(self, messages: DataFrame, columns: Mapping[str, str], *, beside: Sequence[str]) -> DataFrame:
+        """One row for each element, from what ``row_structs`` gives; arguments as in ``shape.explode_rows``."""
         from pyspark.sql import functions as F
 
         of_message = [F.col(name(c)) for c, sql in columns.items() if not _OF_AN_ELEMENT.search(sql)]

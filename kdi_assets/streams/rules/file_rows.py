@@ -141,13 +141,13 @@ class FileElements(Elements):
     def with_items(self, messages: DataFrame) -> DataFrame:
         return messages
 
-    def in_rows(self, columns: Mapping[str, str], *, where: str) -> list[Column]:
+    def row_structs(self, columns: Mapping[str, str], *, where: str) -> list[Column]:
         from pyspark.sql import functions as F
 
         at = zip(map(self.rows_decoder.stream.source_struct.path, _MESSAGE), _AT, strict=True)
         return [F.expr(place).alias(column) for place, column in at]
 
-    def apart(self, messages: DataFrame, columns: Mapping[str, str], *, beside: Sequence[str]) -> DataFrame:
+    def explode_rows(self, messages: DataFrame, columns: Mapping[str, str], *, beside: Sequence[str]) -> DataFrame:
         from pyspark.sql import functions as F
 
         read = rows_of(messages.sparkSession, self.files, self.rows_decoder)

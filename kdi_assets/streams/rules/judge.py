@@ -12,7 +12,7 @@ from kdi_assets.messages.formats.stream_decoder import StreamDecoder
 from kdi_assets.streams.rules.evaluate import evaluate
 from kdi_assets.streams.rules.records import decode
 from kdi_assets.streams.rules.rules import MessageRule, rules_of
-from kdi_assets.streams.rules.shape import apart, elements_of, in_rows, table_columns
+from kdi_assets.streams.rules.shape import elements_of, explode_rows, row_structs, table_columns
 from kdi_assets.streams.rules.table.ranges import range_rules
 from kdi_assets.streams.rules.tally import NAMES, Counts, PassTally
 from kdi_assets.streams.rules.verdict import DEAD_LETTER, ROW, VERDICT, VERDICTS
@@ -64,8 +64,8 @@ def judge(messages: DataFrame, decoder: StreamDecoder, *, now: datetime, tally: 
     # The counting expression is a selected column, not the filter itself: Spark would push such a filter below the
     # columns that judge, and evaluate these twice.
     judged = with_reasons(messages, decoder, now, elements)
-    counted = judged.select(*in_rows(columns, elements, where=_IS_ROW_SO_FAR), is_row.alias(_IS_ROW))
-    return apart(counted.where(F.col(_IS_ROW)), columns, elements)
+    counted = judged.select(*row_structs(columns, elements, where=_IS_ROW_SO_FAR), is_row.alias(_IS_ROW))
+    return explode_rows(counted.where(F.col(_IS_ROW)), columns, elements)
 
 
 def to_dead_letters(messages: DataFrame, decoder: StreamDecoder, *, now: datetime) -> DataFrame:

@@ -210,7 +210,7 @@ def shape(evaluated: DataFrame, decoder: StreamDecoder, elements: Elements | Non
         ShapeMistake: A path of ``columns`` or ``coordinates`` leads through something that is not a struct.
     """
     columns = table_columns(decoder, elements)
-    return apart(evaluated.select(*in_rows(columns, elements)), columns, elements)
+    return explode_rows(evaluated.select(*row_structs(columns, elements)), columns, elements)
 
 
 def table_columns(decoder: StreamDecoder, elements: Elements | None) -> dict[str, str]:
@@ -226,8 +226,8 @@ def table_columns(decoder: StreamDecoder, elements: Elements | None) -> dict[str
     return {**tree.columns(), DATE: tree.value(DATE)}
 
 
-def in_rows(columns: Mapping[str, str], elements: Elements | None, *, where: str = "true") -> list[Column]:
-    """The columns to select for each message; ``apart`` makes rows of them.
+def row_structs(columns: Mapping[str, str], elements: Elements | None, *, where: str = "true") -> list[Column]:
+    """The columns to select for each message; ``explode_rows`` makes rows of them.
 
     Args:
         columns: As ``table_columns`` returns them.
@@ -236,21 +236,21 @@ def in_rows(columns: Mapping[str, str], elements: Elements | None, *, where: str
     from pyspark.sql import functions as F
 
     if elements is not None:
-        return elements.in_rows(columns, where=where)
+        return elements.row_structs(columns, where=where)
     return [F.expr(sql).alias(column) for column, sql in columns.items()]
 
 
-def apart(
+def explode_rows(
     messages: DataFrame, columns: Mapping[str, str], elements: Elements | None, *, beside: Sequence[str] = ()
 ) -> DataFrame:
     """The table's columns in their order, one row for each element of a message.
 
     Args:
-        messages: With the columns of ``in_rows``.
+        messages: With the columns of ``row_structs``.
         beside: Further columns of the frame that every row keeps.
     """
     from pyspark.sql import functions as F
 
     if elements is not None:
-        return elements.apart(messages, columns, beside=beside)
+        return elements.explode_rows(messages, columns, beside=beside)
     return messages.select(*(F.col(name(column)) for column in (*columns, *beside)))

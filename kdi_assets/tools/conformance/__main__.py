@@ -65,11 +65,8 @@ def run(
         suite = Suite(servers, folder, settings.home, seed, _progress)
         played = list(_each_saved(suite, adapters, scenarios, results))
     if write:
-        command = "python -m kdi_assets.tools.conformance " + " ".join(
-            f"--adapter {shlex.quote(name)}" for name in adapter
-        )
         everything = added_to(results, ()) if results else played
-        write_page(write, everything, command=command, broker=_broker_name(kafka))
+        write_page(write, everything, command=_command(adapter), broker=_broker_name(kafka))
     if not all(result.verdict.passed for result in played):
         raise typer.Exit(EXIT_FAILED)
 
@@ -85,6 +82,11 @@ def _each_saved(
         if results:
             added_to(results, [result])
         yield result
+
+
+def _command(adapters: Sequence[str]) -> str:
+    """The command that makes the page again, for the page."""
+    return " ".join(["python -m kdi_assets.tools.conformance", *(f"--adapter {shlex.quote(a)}" for a in adapters)])
 
 
 def _list() -> None:

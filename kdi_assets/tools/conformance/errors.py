@@ -65,7 +65,7 @@ class ServiceDied(Terminal):
     what_to_run = "the same command again   (first the service's command by hand, as the adapter's file has it)"
 
 
-class BrokerDidNot(Transient):
+class BrokerTimedOut(Transient):
     """The broker did not do in time what a scenario needs, such as compacting a topic."""
 
     topic: str

@@ -18,7 +18,7 @@ Moment = Literal["started", "file", "commit"]
 
 
 class ScenarioBytes(FileModel):
-    """A value that is no text, as hexadecimal digits."""
+    """A value that is not a text, as hexadecimal digits."""
 
     hex: str
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.tools.conformance.errors import BrokerDidNot, NotDelivered
+from kdi_assets.tools.conformance.errors import BrokerTimedOut, NotDelivered
 from kdi_assets.tools.conformance.messages import Fate, Sent
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class Topic:
         until = time.monotonic() + BROKER_SECONDS
         while not condition():
             if time.monotonic() > until:
-                raise BrokerDidNot(topic=self.name, awaited=awaited, seconds=BROKER_SECONDS)
+                raise BrokerTimedOut(topic=self.name, awaited=awaited, seconds=BROKER_SECONDS)
             time.sleep(pause)
 
 

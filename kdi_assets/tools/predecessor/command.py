@@ -101,7 +101,7 @@ class IngestCommand:
 
     Attributes:
         options: Values by the option's long name.
-        variables: The environment variables that are no options.
+        variables: The environment variables that are not options.
     """
 
     options: dict[str, list[Given]] = field(default_factory=dict)
@@ -124,7 +124,7 @@ def read_command(words: Sequence[Word], variables: Mapping[str, Word]) -> Ingest
         words: May begin with the program, or with words before its subcommand.
 
     Raises:
-        CommandNotRead: A word is no option, a value is missing, or there is no topic or table.
+        CommandNotRead: A word is not an option, a value is missing, or there is no topic or table.
     """
     command = IngestCommand()
     _Words(_after_subcommand(words), command, variables).read()

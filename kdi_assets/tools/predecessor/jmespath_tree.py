@@ -54,7 +54,7 @@ def path_of(node: Node) -> Path | None:
 
 
 def constant_of(node: Node) -> int | None:
-    """A literal number as Rust's ``as usize`` takes it; ``None`` if it is no literal."""
+    """A literal number as Rust's ``as usize`` takes it; ``None`` if it is not a literal."""
     if node["type"] != "literal" or isinstance(node["value"], bool) or not isinstance(node["value"], int | float):
         return None
     return max(0, int(node["value"]))

@@ -171,7 +171,7 @@ def _dead_letters(command: IngestCommand, found: ImportedFields) -> None:
 
 
 def _variable(name: str, word: Word) -> OptionNote | None:
-    """What becomes of a variable that is no option; its value is never shown."""
+    """What becomes of a variable that is not an option; its value is never shown."""
     if name.startswith(("KAFKA_DELTA_INGEST_", "SCHEMA_REGISTRY_")):
         return None  # of the cluster or the registry
     here = next((here for pattern, here in _VARIABLES if re.fullmatch(pattern, name)), "")

@@ -126,7 +126,7 @@ def _translated(transform: Transform, translator: Translator, found: TranslatedC
     except NotTranslated as reason:
         return undecided(transform.given, str(reason))
     if not all(ord(c) > 32 and c != "`" for c in transform.target):
-        return undecided(transform.given, "a column's path has no blanks and no backticks here")
+        return undecided(transform.given, "the path of a column must not have blanks or backticks")
     if is_date:
         found.date = text
     else:

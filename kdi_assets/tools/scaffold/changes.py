@@ -76,7 +76,7 @@ def changes_of(messages: Sequence[SampledMessage], records: Sequence[object]) ->
         records: Of each message; what is not JSON object counts for nothing.
 
     Returns:
-        ``None`` if most records are no changes of rows.
+        ``None`` if most records are not changes of rows.
     """
     sent = sorted(zip(messages, records, strict=True), key=lambda pair: _sent_at(pair[0]))
     objects = [record for _, record in sent if isinstance(record, dict)]

@@ -22,4 +22,4 @@ class NotRegistered(Exception):
 
 
 class NoRecord(Exception):
-    """A message is no record; the arguments are the decoder's reason, and the field if there is one."""
+    """A message is not a record; the arguments are the decoder's reason, and the field if there is one."""

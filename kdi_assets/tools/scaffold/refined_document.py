@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from kdi_assets.documents.loading.loader import REFINED_TABLE
-from kdi_assets.documents.model.refined_table import Upsert
+from kdi_assets.documents.model.refined_modes import Upsert
 from kdi_assets.follow.refine.columns import made_columns
 from kdi_assets.tools.scaffold.changes import Changes
 from kdi_assets.tools.scaffold.infer_types import ddl_name

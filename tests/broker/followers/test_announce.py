@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 
 from kdi_assets.delta.storage import commit_path
 from kdi_assets.documents.model.announcement import Announcement
-from kdi_assets.documents.model.fields import Announce
 from kdi_assets.documents.model.stream import Cluster
+from kdi_assets.documents.model.stream_fields import Announce
 from kdi_assets.messages.kafka.errors import TopicMissing
 from kdi_assets.streams.announce.announce import announce
 from kdi_assets.streams.announce.errors import (

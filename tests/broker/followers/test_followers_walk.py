@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,23 +14,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.documents.model.fields import Announce
 from kdi_assets.documents.model.stream import Stream
+from kdi_assets.documents.model.stream_fields import Announce
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.errors import AnotherRefinementActive
-from kdi_assets.follow.serve.errors import AnotherServerActive
+from kdi_assets.follow.serve.errors import AnotherServeRunActive
 from kdi_assets.streams.announce.announce import announce
 from kdi_assets.streams.announce.errors import AnotherAnnouncerActive
 from tests.conftest import DrivenFactory, TopicFactory
 from tests.driven import Once
 from tests.faults.topics import await_markers
-from tests.interpreted import interpreting
 from tests.refined import Lakeside, refined_table
 from tests.tables.announced import announcements, assert_each_version_once
 from tests.tables.served import Copy
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 UPSTREAM, STEPS = "bronze/numbers", 14
 COLUMNS = "id, n, date"
@@ -184,7 +183,7 @@ class World:
             self._run(name)
             return name
         point = self.random.choice(POINTS.get(name, ("files written",)))
-        with suppress(AnotherRefinementActive, AnotherServerActive, AnotherAnnouncerActive):
+        with suppress(AnotherRefinementActive, AnotherServeRunActive, AnotherAnnouncerActive):
             self._run(name, at=Once(point, lambda: self._run(name)))
         self._run(name)
         return f"{name} overtaken at '{point}'"
@@ -202,7 +201,7 @@ class World:
         try:
             self._copy(name).serve(at=at)
         except KdiError as refused:
-            if isinstance(refused, AnotherServerActive):
+            if isinstance(refused, AnotherServeRunActive):
                 raise
             assert "--rebuild" in str(refused) + "".join(refused.message_parts()), refused
             self._copy(name).serve(rebuild=True)
@@ -233,12 +232,6 @@ class World:
     def _query(self, query: str, table: str) -> Counter[tuple[Any, ...]]:
         found = self.lakeside.spark.sql(query.replace("{t}", f"delta.`{self.lakeside.uri(table)}`"))
         return Counter(tuple(row) for row in found.collect())
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(spark: SparkSession) -> Iterator[None]:
-    with interpreting(spark):  # some rows at a time
-        yield
 
 
 @pytest.mark.parametrize("mapped", [False, True], ids=["plain", "column mapping"])

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kdi_assets.documents.model.fields import Announce
 from kdi_assets.documents.model.message_format import FileNames, Files, Json, Parquet
 from kdi_assets.documents.model.message_rules import Expectation
+from kdi_assets.documents.model.stream_fields import Announce
 from kdi_assets.streams.announce.announce import announce
 from kdi_assets.streams.drain.errors import AccountingMismatch
 from kdi_assets.streams.replay.replay_dates import replay_dates

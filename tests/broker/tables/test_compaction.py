@@ -13,7 +13,7 @@ from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.upkeep import Upkeep
 from kdi_assets.errors import KdiError
 from kdi_assets.operate.upkeep.document_upkeep import DocumentUpkeep, kept_tables
-from kdi_assets.operate.upkeep.errors import NotClusterable, RetentionTooShort, UpkeepGaveWay
+from kdi_assets.operate.upkeep.errors import NotClusterable, RetentionTooShort, UpkeepFailed
 from kdi_assets.operate.upkeep.table_upkeep import KeptTable, TableUpkeep, keep_table, plan_table_upkeep
 from kdi_assets.streams.replay.replay_dates import replay_dates
 from tests.broker.tables.compacting import held_compaction, keep
@@ -76,7 +76,7 @@ def test_a_compaction_gives_way_to_a_replay_that_replaced_its_files_and_is_done_
     (done,) = outcome
     again = keep(web, now=datetime.now(UTC) + timedelta(hours=7))
 
-    assert {type(error) for error in done.all_errors} == {UpkeepGaveWay}
+    assert {type(error) for error in done.all_errors} == {UpkeepFailed}
     assert again.all_errors == ()
     assert set(web.rows("host")) == {"other"}
     assert web.audit().complete

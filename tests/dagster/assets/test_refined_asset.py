@@ -17,7 +17,8 @@ from kdi_assets.documents.model.message_rules import Expectation
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.stream import DateWindow
 from kdi_assets.follow.refine.audit.audit import RefinedAudit
-from kdi_assets.follow.refine.errors import ChangedByOthers, RefiningFailed, RowsUnmet
+from kdi_assets.follow.refine.errors import ChangedByOthers, RefiningFailed
+from kdi_assets.follow.refine.row_errors import RowsUnmet
 from kdi_assets.operate.monitoring.refined_status import RefinedStatus
 from tests.dagster.fakes import a_stream, events, failure, materialize, observed, will_retry, yesterday
 from tests.dagster.refined_world import (

@@ -393,7 +393,7 @@ def test_of_two_runs_of_one_process_that_replace_a_duckdb_table_one_is_told_of_t
     from deltalake import write_deltalake
 
     from kdi_assets.follow.serve.duckdb_file import read_consumed_of_file
-    from kdi_assets.follow.serve.errors import AnotherServerActive
+    from kdi_assets.follow.serve.errors import AnotherServeRunActive
     from kdi_assets.follow.serve.serve import serve
 
     Path(lake, "gold").mkdir(parents=True)
@@ -406,7 +406,7 @@ def test_of_two_runs_of_one_process_that_replace_a_duckdb_table_one_is_told_of_t
     run()
     write_deltalake(f"{lake}/gold/x", pa.table({"id": [2]}), mode="append")
 
-    with pytest.raises(AnotherServerActive):
+    with pytest.raises(AnotherServeRunActive):
         run(at=Once(point, run))
     run()
 

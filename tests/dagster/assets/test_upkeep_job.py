@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from kdi_assets.components.names import table_key
 from kdi_assets.documents.model.upkeep import Upkeep
 from kdi_assets.sensors.upkeep import POOL, upkeep_jobs, upkeep_schedules
-from kdi_assets.settings import Settings
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.refined import Lakeside, refined_table
@@ -24,14 +23,6 @@ pytestmark = pytest.mark.usefixtures("lake_in_environment")
 
 SOON = Upkeep(small_files=2)
 SILVER = refined_table(**{"table": "silver/copy", "from": "bronze/events", "upkeep": {"small_files": 2}})
-
-
-@pytest.fixture
-def _driver(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The resource opens its session in the JVM of the test process."""
-    monkeypatch.setenv("KDI_HOME", str(settings.home))
-    monkeypatch.setenv("KDI_DRIVER", "own")
-    monkeypatch.delenv("KDI_SPARK_MASTER", raising=False)
 
 
 def transactions(web: DrivenStream) -> dict[str, int | None]:
@@ -49,7 +40,7 @@ def scheduled(job: dg.JobDefinition, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.core
-@pytest.mark.usefixtures("_driver")
+@pytest.mark.usefixtures("one_jvm")
 def test_a_scheduled_run_compacts_a_table_and_no_position_row_or_proof_changes(
     instance: DagsterInstance, driven: DrivenFactory
 ) -> None:
@@ -80,7 +71,7 @@ def test_a_scheduled_run_compacts_a_table_and_no_position_row_or_proof_changes(
     assert shown["bytes_before"] > shown["bytes_after"] > 0
 
 
-@pytest.mark.usefixtures("_driver")
+@pytest.mark.usefixtures("one_jvm")
 def test_a_scheduled_run_compacts_refined_tables_and_shows_it(
     instance: DagsterInstance, spark: SparkSession, lake: str
 ) -> None:

@@ -23,9 +23,7 @@ from kdi_assets.sensors.follow import NAME, follow_sensor
 from kdi_assets.sensors.followers import ServedFollower
 from tests.dagster.built_on_bronze import BRONZE as AUDITED
 from tests.dagster.built_on_bronze import World
-from tests.dagster.refined_world import (
-    BRONZE,
-)
+from tests.dagster.refined_world import BRONZE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

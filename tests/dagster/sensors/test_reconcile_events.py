@@ -11,10 +11,12 @@ import pytest
 from dagster import DagsterInstance
 from deltalake import write_deltalake
 
+from kdi_assets.components.materializations import ATTEMPT_TAG, DATA_VERSION_TAG
 from kdi_assets.components.names import letters_key, table_key
 from kdi_assets.documents.model.stream import DateWindow, Stream
 from kdi_assets.sensors.memory import Memory
 from kdi_assets.sensors.reconcile import reconcile_all
+from kdi_assets.sensors.recorded_events import recorded_events
 from kdi_assets.sensors.table_log import NewEntries
 from kdi_assets.settings import Settings
 from kdi_assets.streams.ledger.entry import LedgerEntry
@@ -127,6 +129,22 @@ def test_an_event_told_late_does_not_take_a_date_back_behind_a_newer_version(sen
 
     assert told.metadata["delta_version"].value == 1
     assert sensor.versions(OLD) == ["2", "2"]
+
+
+@pytest.mark.parametrize("logged_by", ["logged_by", "told_by"])  # now, and in earlier releases
+def test_an_event_that_a_sensor_logged_late_does_not_hide_those_before_it(
+    instance: DagsterInstance, logged_by: str
+) -> None:
+    def report(version: int, attempt: str, metadata: dict[str, str]) -> None:
+        tags = {ATTEMPT_TAG: attempt, DATA_VERSION_TAG: str(version)}
+        event = dg.AssetMaterialization("orders", partition=OLD.isoformat(), tags=tags, metadata=metadata)
+        instance.report_runless_asset_event(event)
+
+    report(1, "of-a-run", {})
+    report(0, "of-a-sensor", {logged_by: "reconcile"})
+
+    found = recorded_events(instance, dg.AssetKey("orders"), since=1)
+    assert found.attempts == {("of-a-run", OLD.isoformat()), ("of-a-sensor", OLD.isoformat())}
 
 
 def test_a_table_made_anew_is_told_although_its_versions_begin_again(sensor: Sensor) -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.follow.refine import bookmarks
 from kdi_assets.follow.refine import envelope as opening
 from kdi_assets.follow.refine import plan as planning
 from kdi_assets.follow.refine import refine as refining
+from kdi_assets.follow.refine import upstream_bookmarks
 from kdi_assets.follow.refine.modes import upsert as ordering
 from kdi_assets.follow.upstream import OpenedUpstream
 from tests.refined import Lakeside
@@ -53,7 +53,7 @@ def _placeholder_stored(patch: MonkeyPatch) -> None:
 
 
 def _own_state_read_last(patch: MonkeyPatch) -> None:
-    module: Any = bookmarks
+    module: Any = upstream_bookmarks
     real = planning.plan_refinement
 
     def plan(table: Any, lake: str, **options: Any) -> Any:

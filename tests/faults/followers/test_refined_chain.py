@@ -24,7 +24,7 @@ from kdi_assets.documents.model.served_table import Postgres, ServedTableSpec
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.errors import AnotherRefinementActive
 from kdi_assets.follow.refine.refine import refine
-from kdi_assets.follow.serve.errors import AnotherServerActive
+from kdi_assets.follow.serve.errors import AnotherServeRunActive
 from kdi_assets.follow.serve.serve import serve
 from kdi_assets.runtime.spark import close_session, open_session
 from kdi_assets.settings import Settings
@@ -114,7 +114,7 @@ def refine_until(chain: Chain, settings: Settings, point: str, number: signal.Si
         Thread(target=end, daemon=True).start()
     try:
         chain.refine(session, lambda reached: os.kill(os.getpid(), number) if reached == point else None)
-    except (AnotherRefinementActive, AnotherServerActive):
+    except (AnotherRefinementActive, AnotherServeRunActive):
         os._exit(OVERTAKEN)
     close_session(session)
     os._exit(MISSED)

@@ -12,9 +12,10 @@ from typing import Any, Literal
 import pytest
 
 from kdi_assets.documents.model.message_rules import ColumnContract
-from kdi_assets.documents.model.refined_table import Deduplicate, RefinedTableSpec, Upstream
+from kdi_assets.documents.model.refined_modes import Deduplicate
+from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upstream
 from kdi_assets.errors import KdiError
-from kdi_assets.follow.refine.errors import (
+from kdi_assets.follow.refine.row_errors import (
     ColumnsFrozen,
     DateNotKept,
     QueryMistake,

@@ -18,7 +18,7 @@ from kdi_assets.follow.refine import refine as refining
 from kdi_assets.follow.refine import stage as staging
 from kdi_assets.follow.refine.modes import aggregate as grouping
 from kdi_assets.follow.refine.read import FEED_COLUMNS, appended_rows, change_rows
-from kdi_assets.follow.refine.table_change import Nothing, TableChange
+from kdi_assets.follow.refine.table_change import NoRows, TableChange
 from tests.refined import COPY, D2, FIRST, MORE, STATE, SUMS, Lakeside
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _groups_added_again(patch: MonkeyPatch) -> None:
 
     def added(inputs: Any, mode: Any) -> TableChange:
         change = real(inputs, mode)
-        return change if inputs.plan.kind == "rebuild" else TableChange(change.rows, Nothing())
+        return change if inputs.plan.kind == "rebuild" else TableChange(change.rows, NoRows())
 
     patch.setattr(computing, "aggregate_change", added)
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.documents.model.refined_table import Append, RefinedTableSpec, Upsert
+from kdi_assets.documents.model.refined_modes import Append, Upsert
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.upkeep import Upkeep
 from kdi_assets.follow.refine import deletes
 from kdi_assets.operate.erase.downstream import Downstream, FollowedErasure, follow_erasure, vacuum_all

@@ -8,13 +8,8 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.follow.refine.consumer import NewRows, new_rows
-from kdi_assets.follow.refine.errors import (
-    AnotherRefinementActive,
-    ChangedByOthers,
-    ConstraintViolated,
-    RefiningFailed,
-    TableNotRefined,
-)
+from kdi_assets.follow.refine.errors import AnotherRefinementActive, ChangedByOthers, RefiningFailed, TableNotRefined
+from kdi_assets.follow.refine.row_errors import ConstraintViolated
 from tests.driven import Once
 from tests.refined import COPY, D1, D2, FIRST, MORE, STATE, SUMS, Lakeside
 

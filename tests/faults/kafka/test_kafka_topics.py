@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.stream import Cluster
-from kdi_assets.follow.refine.errors import SequenceOfTwoTopics
+from kdi_assets.follow.refine.row_errors import SequenceOfTwoTopics
 from kdi_assets.operate.monitoring.backlog_reader import read_backlog
 from kdi_assets.streams.drain.errors import DeadLettersReplaced
 from kdi_assets.streams.drain.plan_errors import TopicRecreated

@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.documents.model.stream import TopicPartition
 from kdi_assets.errors import KdiError
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.kinesis import capture, shards, source
 from kdi_assets.messages.kinesis.errors import SeamOpen, ShardTrimmed
-from kdi_assets.messages.kinesis.look import Ahead, look_ahead
+from kdi_assets.messages.kinesis.look_ahead import Ahead, look_ahead
 from kdi_assets.messages.kinesis.reader import read_shards
 from kdi_assets.messages.kinesis.shards import ListedShard, id_of
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import HOUR, Put
 from tests.kinesis.kpl import UserRecord

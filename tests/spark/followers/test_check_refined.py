@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from kdi_assets.cli.documents.check import check
-from kdi_assets.settings import Settings
 
 DOCUMENTS = """type: kdi_assets.components.KafkaCluster
 attributes: {name: main, bootstrap_servers: "localhost:9092"}
@@ -44,10 +43,7 @@ attributes:
 
 
 @pytest.fixture(autouse=True)
-def _one_jvm(spark: SparkSession, settings: Settings, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command opens its session in the JVM of the test process; a table of the lake has no document."""
-    monkeypatch.setenv("KDI_DRIVER", settings.driver)
-    monkeypatch.setenv("KDI_HOME", str(settings.home))
+def _table_without_a_document(one_jvm: None, spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KDI_LAKE", lake)
     spark.createDataFrame([], "host string, name string").write.format("delta").save(f"{lake}/made/elsewhere")
 

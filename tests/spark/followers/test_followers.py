@@ -18,7 +18,7 @@ from kdi_assets.delta.errors import TableUnreadable
 from kdi_assets.delta.log import TableLog
 from kdi_assets.follow.refine.consumer import new_rows
 from kdi_assets.follow.refine.errors import AnotherRefinementActive
-from kdi_assets.follow.serve.errors import AnotherServerActive
+from kdi_assets.follow.serve.errors import AnotherServeRunActive
 from tests.refined import Lakeside, refined_table
 from tests.tables.served import Copy
 
@@ -143,7 +143,7 @@ def test_a_run_that_is_overtaken_between_its_reads_never_puts_older_rows_over_ne
         follower.run()
 
     with after_opening(monkeypatch, lakeside.uri(UPSTREAM), 1, overtake) as opened:
-        with suppress(AnotherRefinementActive, AnotherServerActive):  # it lost the race, and says so
+        with suppress(AnotherRefinementActive, AnotherServeRunActive):  # it lost the race, and says so
             follower.run()
     assert opened[0] >= 1
     assert follower.rows() == follower.expected()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.follow.refine.errors import NameOfOurColumn, RowsNotComputable
+from kdi_assets.follow.refine.row_errors import NameOfOurColumn, RowsNotComputable
 from tests.refined import Lakeside, refined_table
 
 DAY = date(2026, 1, 1)

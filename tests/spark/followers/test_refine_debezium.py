@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
-from kdi_assets.follow.refine.errors import NullKeys
+from kdi_assets.follow.refine.row_errors import NullKeys
 from tests.refined import Lakeside, refined_table
 from tests.tables.cdc import COLUMNS, SCHEMA, WORD, Change, Database, Identity, Span, Topic, in_portions, spans
 

@@ -10,7 +10,7 @@ import pytest
 
 from kdi_assets.documents.loading.loader import load_folder
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
-from kdi_assets.follow.refine.errors import NullKeys
+from kdi_assets.follow.refine.row_errors import NullKeys
 from tests.documents import refined, written
 from tests.refined import Lakeside
 

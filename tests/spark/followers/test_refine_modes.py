@@ -13,7 +13,7 @@ import pytest
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.errors import Terminal
 from kdi_assets.follow.refine import inputs
-from kdi_assets.follow.refine.errors import DatesMoved
+from kdi_assets.follow.refine.row_errors import DatesMoved
 from tests.refined import Lakeside, refined_table
 
 D1, D2, D3 = date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
-from kdi_assets.follow.refine.errors import OrderUnknown, QueryMistake
+from kdi_assets.follow.refine.row_errors import OrderUnknown, QueryMistake
 from tests.refined import Lakeside, refined_table
 
 DAY = date(2026, 1, 1)

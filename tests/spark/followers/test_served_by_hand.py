@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from pyspark.sql import SparkSession
 
 from kdi_assets.follow.serve.errors import DatabaseBusy, RowsDisagree, RowSecurityOn, TableAlteredByHand, TableNotOurs
-from tests.interpreted import interpreting
 from tests.tables.served import ServedDelta, on_reaching
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _interpreted(spark: SparkSession) -> Iterator[None]:
-    with interpreting(spark):  # some rows at a time
-        yield
+pytestmark = pytest.mark.usefixtures("interpreted_module")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from tests.formats.json_judge import DDL, Refused, judged, messages
 from tests.judged import stream_of
 
 SEED, COUNT = 20261123, 6_000
-OF_FIELDS = ("wrong_type", "out_of_range", "too_precise", "invalid_utf8", "missing_field")
 
 
 def test_the_kernel_judges_as_python_does_whatever_the_message(spark: SparkSession) -> None:

@@ -15,10 +15,10 @@ from kdi_assets.cli.streams.peek import peek_at
 from kdi_assets.cli.streams.peeked_ranges import Wanted, searched
 from kdi_assets.documents.model.kinesis_stream import Consumer, KinesisStream
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.kinesis import again, capture, source
+from kdi_assets.messages.kinesis import capture, held_spans, source
 from kdi_assets.messages.kinesis.client import reader_access
 from kdi_assets.messages.kinesis.errors import SpanDiffers, SpanTrimmed
-from kdi_assets.messages.kinesis.look import Ahead, look_ahead
+from kdi_assets.messages.kinesis.look_ahead import Ahead, look_ahead
 from kdi_assets.messages.kinesis.shards import id_of
 from kdi_assets.streams.audit.audit import audit
 from kdi_assets.streams.audit.source_comparison import Comparison, compare
@@ -222,7 +222,7 @@ def test_a_replay_says_that_retention_passed_what_it_read(
     server.behaviour.trimmed_position = behaviour
     orders = of_two_ages(spark, lake, server, apart=apart)
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(again, "reader_access", late(server))
+        meanwhile.setattr(held_spans, "reader_access", late(server))
         with pytest.raises(SpanTrimmed):
             replay(orders)
     with pytest.raises(MessagesGone):

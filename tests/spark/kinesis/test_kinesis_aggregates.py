@@ -19,13 +19,13 @@ from google.protobuf.message import DecodeError
 from pyspark.sql import SparkSession
 
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.kinesis import source
 from kdi_assets.messages.kinesis.capture import captured
 from kdi_assets.messages.kinesis.client import digest_of
 from kdi_assets.messages.kinesis.errors import SeamOpen
 from kdi_assets.messages.kinesis.reader import ShardStart
 from kdi_assets.messages.kinesis.shards import ListedShard, list_shards
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.streams.audit.audit import audit
 from kdi_assets.streams.audit.source_comparison import compare
 from kdi_assets.streams.drain.errors import UnexplainedGap

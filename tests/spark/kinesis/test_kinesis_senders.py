@@ -17,10 +17,11 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from kdi_assets.documents.loading.loader import load_folder
-from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upsert
+from kdi_assets.documents.model.refined_modes import Upsert
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.stream import Stream
-from kdi_assets.follow.refine.errors import OrderUnknown
 from kdi_assets.follow.refine.refine import refine
+from kdi_assets.follow.refine.row_errors import OrderUnknown
 from kdi_assets.streams.audit.audit import audit
 from kdi_assets.streams.drain.drain import drain
 from kdi_assets.tools.local.kinesis.server import KinesisServer

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.documents.model.message_format import Avro, SchemaFile
 from kdi_assets.documents.model.message_rules import Explode, FieldUse
-from kdi_assets.follow.refine.errors import TimeOutOfRange
+from kdi_assets.follow.refine.row_errors import TimeOutOfRange
 from tests.formats.avro_bytes import long
 from tests.judged import judged, stream_of
 from tests.refined import D1, Lakeside, refined_table

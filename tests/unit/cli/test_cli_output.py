@@ -28,6 +28,7 @@ from kdi_assets.streams.replay.dead_letter_filter import ALL, DeadLetterFilter
 from kdi_assets.streams.replay.report import MessagesGone, Missing
 from kdi_assets.streams.spark_errors import ReadOrWriteFailed, RunAgain, refused_to
 from kdi_assets.wording import duration, first_line, printable
+from tests.typed import Kdi
 
 DECIDE = TopicMissing(cluster="main", topic="orders", bootstrap_servers="b:1")
 RETRY = BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
@@ -250,3 +251,7 @@ def test_names_of_fields_that_messages_bring_do_not_control_the_terminal() -> No
     counts = FieldCounts(2, {"\x1b]0;owned\x07\r0 rows": 2})
 
     assert counts.listed() == r"\x1b]0;owned\x07\r0 rows (2)"
+
+
+def test_an_upkeep_of_a_table_that_does_not_exist_offers_nothing_to_do(kdi: Kdi) -> None:
+    assert kdi("upkeep", "orders").out == "bronze/orders: there is no table yet\n"

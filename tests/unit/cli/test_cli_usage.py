@@ -74,6 +74,18 @@ def test_what_was_typed_wrong_is_named(kdi: Kdi, arguments: list[str], said: str
     assert_wrong_usage(kdi(*arguments), said)
 
 
+@pytest.mark.parametrize("command", ["status", "check", "freshness"])
+def test_without_documents_the_command_that_writes_one_is_named(
+    kdi: Kdi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("KDI_DEFS", str(tmp_path / "empty"))
+
+    answer = kdi(command)
+
+    assert (answer.code, answer.out) == (0, "no document describes a table; kdi new TOPIC writes one\n")
+
+
 @pytest.mark.parametrize("there", ["a table", "other files"])
 def test_a_comparison_is_never_written_over_what_is_there(kdi: Kdi, tmp_path: Path, there: str) -> None:
     uri = tmp_path / "lake" / "bronze" / "compared"

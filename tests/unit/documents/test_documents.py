@@ -257,3 +257,10 @@ def test_an_unknown_name_is_answered_with_the_closest_and_all_there_are(name: st
     said = str(refused.value)
     assert meant in said and ("did you mean" in said) == bool(meant)
     assert "one of: bronze/orders, bronze/web_requests" in said
+
+
+def test_a_name_without_any_document_leads_to_the_command_that_writes_one() -> None:
+    with pytest.raises(UnknownStream) as refused:
+        select_streams({}, ["orders"])
+
+    assert refused.value.message_parts()[2].startswith("kdi new TOPIC ")

@@ -13,7 +13,6 @@ from kdi_assets.documents.loading.errors import Mistakes
 from kdi_assets.documents.loading.loader import load_streams
 from kdi_assets.documents.model.announcement import parse_announcement
 from kdi_assets.documents.model.connections.connections import Registry
-from kdi_assets.documents.model.fields import Announce
 from kdi_assets.documents.model.message_format import (
     Avro,
     AvroContainer,
@@ -32,6 +31,7 @@ from kdi_assets.documents.model.message_format import (
     Text,
 )
 from kdi_assets.documents.model.stream import Stream
+from kdi_assets.documents.model.stream_fields import Announce
 from kdi_assets.messages.formats.protobuf.descriptors import DescriptorMistake, Descriptors
 from kdi_assets.messages.formats.protobuf.records import record_of
 from tests.conftest import CHECKOUT

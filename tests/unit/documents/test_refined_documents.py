@@ -14,14 +14,8 @@ from kdi_assets.documents.loading.errors import AmbiguousStream, UnknownStream
 from kdi_assets.documents.loading.loader import load_folder, select_refined, select_table
 from kdi_assets.documents.loading.refined_documents import upstream_first
 from kdi_assets.documents.loading.validation import json_schema
-from kdi_assets.documents.model.refined_table import (
-    Aggregate,
-    Append,
-    Measure,
-    RefinedTableSpec,
-    ReplaceDates,
-    Upstream,
-)
+from kdi_assets.documents.model.refined_modes import Aggregate, Append, Measure, ReplaceDates
+from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upstream
 from kdi_assets.downstream import dates_of
 from kdi_assets.follow.refine.modes import aggregate
 from tests.conftest import CHECKOUT

@@ -18,9 +18,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.documents.loading.loader import LoadedFolder
 from kdi_assets.documents.model.capabilities import TableKind
-from kdi_assets.documents.model.fields import Announce
 from kdi_assets.documents.model.limits import FreshnessLimits
 from kdi_assets.documents.model.stream import Cluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.documents.model.stream_fields import Announce
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.upstream import open_upstream
 from kdi_assets.messages.kafka.errors import BrokerUnreachable, TopicMissing, TopicUnanswered
@@ -32,8 +32,8 @@ from kdi_assets.operate.monitoring.follower_rows import FollowerRow, watched_tab
 from kdi_assets.sensors import downstream_alerts
 from kdi_assets.sensors.downstream_alerts import incidents_of
 from kdi_assets.settings import Settings
-from kdi_assets.streams.announce import bookmark, status
-from kdi_assets.streams.announce.bookmark import bookmark_to_json
+from kdi_assets.streams.announce import announced_bookmark, status
+from kdi_assets.streams.announce.announced_bookmark import bookmark_to_json
 from kdi_assets.streams.announce.errors import (
     AnnouncedTableMissing,
     BookmarkOfNewerRelease,
@@ -120,8 +120,8 @@ def brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Brokers:
     brokers = Brokers(tmp_path)
     monkeypatch.setattr(status, "read_topics", brokers.read_topics)
     monkeypatch.setattr(status, "topic_configs", brokers.topic_configs)
-    monkeypatch.setattr(bookmark, "visible_messages", brokers.visible_messages)
-    monkeypatch.setattr(bookmark, "_SEEN", {})
+    monkeypatch.setattr(announced_bookmark, "visible_messages", brokers.visible_messages)
+    monkeypatch.setattr(announced_bookmark, "_SEEN", {})
     return brokers
 
 
@@ -170,7 +170,9 @@ def test_a_bookmark_that_nobody_of_us_wrote_refuses_its_own_table(brokers: Broke
 def test_a_bookmark_of_a_newer_release_refuses_its_own_table(brokers: Brokers) -> None:
     brokers.commit(CLICKS)
     brokers.announce(CLICKS)
-    brokers.bookmarks.append((ORDERS.name, json.dumps({"kdi_announced": bookmark.FORMAT + 1, "more": {}}).encode()))
+    brokers.bookmarks.append(
+        (ORDERS.name, json.dumps({"kdi_announced": announced_bookmark.FORMAT + 1, "more": {}}).encode())
+    )
 
     orders, clicks = brokers.look(ORDERS, CLICKS)
 

@@ -14,8 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.components.names import table_key
 from kdi_assets.delta.versions import LatestVersions
-from kdi_assets.documents.model.fields import Announce
 from kdi_assets.documents.model.stream import Cluster, Stream
+from kdi_assets.documents.model.stream_fields import Announce
 from kdi_assets.sensors.announcements import Announcers
 from kdi_assets.streams.announce.announce import Announced
 

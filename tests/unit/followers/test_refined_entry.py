@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from kdi_assets.follow.refine.bookmarks import bookmark_transactions, format_id
 from kdi_assets.follow.refine.consumer import new_rows
-from kdi_assets.follow.refine.entry import FORMAT, Consumed, RefineEntry, parse_refine_entry, refine_entry_to_json
+from kdi_assets.follow.refine.entry import FORMAT, RefineEntry, VersionRange, parse_refine_entry, refine_entry_to_json
 from kdi_assets.follow.refine.errors import BookmarksUnreadable, RefinedByNewerRelease
 from kdi_assets.follow.refine.plan import plan_refinement
+from kdi_assets.follow.refine.upstream_bookmarks import bookmark_transactions, format_id
 from kdi_assets.operate.monitoring.refined_status import read_refined_status
 from tests.refined import COPY
 
@@ -23,7 +23,7 @@ ENTRY = RefineEntry(
     COPY.name,
     "a",
     "dates",
-    upstreams=(Consumed("bronze/events", "u", 1, 2),),
+    upstreams=(VersionRange("bronze/events", "u", 1, 2),),
     why="requested",
     dates=(date(2026, 1, 1),),
     rows_added=3,

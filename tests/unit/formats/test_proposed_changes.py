@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kdi_assets.documents.model.refined_table import Upsert
+from kdi_assets.documents.model.refined_modes import Upsert
 from kdi_assets.documents.model.stream import TopicPartition
 from kdi_assets.messages.kafka.sample import SampledMessage
 from kdi_assets.tools.scaffold.changes import changes_of

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.kinesis.client import digest_of
 from kdi_assets.messages.kinesis.errors import CheckpointUnusable
 from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from tests.kinesis.shard import DAY, OneShard
 
 MIDDLE = str(1 << 127)

@@ -12,8 +12,8 @@ import pytest
 
 from kdi_assets.delta.versions import MAX_STEPS, SEEN_SECONDS, LatestVersion, LatestVersions
 from kdi_assets.documents.model.stream import TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark
-from kdi_assets.messages.kinesis.look import RENEWALS
+from kdi_assets.messages.kinesis.look_ahead import RENEWALS
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.operate.monitoring.backlog_reader import BacklogReader
 from kdi_assets.operate.monitoring.ledger_cache import LedgerCache
 from kdi_assets.sensors.incidents import current_incidents

@@ -13,9 +13,7 @@ import pytest
 
 from kdi_assets.documents.model.connections.kinesis import KinesisRegion
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, Span
 from kdi_assets.messages.kinesis import aggregates, held_records
-from kdi_assets.messages.kinesis.again import HeldSpans, held_spans
 from kdi_assets.messages.kinesis.errors import (
     KeysExpired,
     KinesisRequestRefused,
@@ -26,10 +24,12 @@ from kdi_assets.messages.kinesis.errors import (
     SpanTrimmed,
 )
 from kdi_assets.messages.kinesis.held_records import HeldReading, HeldShard
+from kdi_assets.messages.kinesis.held_spans import HeldSpans, held_spans
 from kdi_assets.messages.kinesis.reader import failure_of
 from kdi_assets.messages.kinesis.shards import id_of, list_shards
 from kdi_assets.messages.kinesis.source import KinesisSource
 from kdi_assets.messages.kinesis.spans import NumberedSpan, bookmark_at, spans_back, spans_of
+from kdi_assets.messages.shard_bookmarks import Bookmark, Span
 from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
 from kdi_assets.runtime.worker_code import send_by_value
 from kdi_assets.streams.ledger.entry import LedgerEntry, RangeCounts

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kdi_assets.documents.model.stream import TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.kinesis.client import LATE_MS
 from kdi_assets.messages.kinesis.errors import BookmarkMissing, NoSuchKinesisStream, ShardTrimmed
 from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.positions import LedgerState
 from tests.kinesis.shard import DAY, OneShard, ledger_of

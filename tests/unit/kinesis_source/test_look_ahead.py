@@ -12,13 +12,13 @@ from unittest.mock import MagicMock
 import pytest
 
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, Span
 from kdi_assets.messages.kinesis import client, source
 from kdi_assets.messages.kinesis.capture import Capture, ShardRead
 from kdi_assets.messages.kinesis.errors import BookmarkDiffers, EndlessAnswers, SeamOpen
-from kdi_assets.messages.kinesis.look import SHARDS_AT_ONCE, Ahead, of_each, refuse_hole, refuse_other_last
+from kdi_assets.messages.kinesis.look_ahead import SHARDS_AT_ONCE, Ahead, of_each, refuse_hole, refuse_other_last
 from kdi_assets.messages.kinesis.reader import ShardStart
 from kdi_assets.messages.kinesis.shards import ListedShard, id_of, ready
+from kdi_assets.messages.shard_bookmarks import Bookmark, Span
 from tests.kinesis.shard import OneShard, ledger_of, sequence_of
 
 

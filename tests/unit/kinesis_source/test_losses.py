@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from kdi_assets.documents.model.stream import TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, Loss
 from kdi_assets.messages.kinesis.errors import BookmarkDiffers, ShardTrimmed
 from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.messages.shard_bookmarks import Bookmark, Loss
 from kdi_assets.streams.ledger.positions import LedgerState
 from tests.kinesis.shard import DAY, OneShard, ledger_of, sequence_of
 

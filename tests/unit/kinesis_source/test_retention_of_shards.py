@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kdi_assets.documents.model.stream import TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, seen_until
 from kdi_assets.messages.kinesis.errors import ShardTrimmed
 from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.messages.shard_bookmarks import Bookmark, seen_until
 from tests.kinesis.shard import DAY, OneShard, ledger_of, sequence_of
 
 

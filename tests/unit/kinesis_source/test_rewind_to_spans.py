@@ -11,8 +11,8 @@ import pytest
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.stream import TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.held import SetBack
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
 from kdi_assets.streams.ledger.positions import read_ledger
 from kdi_assets.streams.resolve.context import ResolveContext

@@ -12,12 +12,12 @@ import pytest
 
 from kdi_assets.documents.model.connections.kinesis import KinesisRegion
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, Span
 from kdi_assets.messages.held import SetBack
 from kdi_assets.messages.kinesis.client import LATE_MS, SeenRecord, digest_of, milliseconds
 from kdi_assets.messages.kinesis.errors import SpanForgotten
 from kdi_assets.messages.kinesis.shards import id_of, list_shards, number_of
 from kdi_assets.messages.kinesis.source import KinesisSource
+from kdi_assets.messages.shard_bookmarks import Bookmark, Span
 from kdi_assets.messages.source import WayBack
 from kdi_assets.streams.ledger.entry import LedgerEntry, RangeCounts
 from kdi_assets.tools.local.kinesis.server import KinesisServer

@@ -11,8 +11,8 @@ import pytest
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.stream import TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, LastRead
-from kdi_assets.messages.topic_state import AtPosition, BrokerOffsets, TopicState
+from kdi_assets.messages.shard_bookmarks import Bookmark
+from kdi_assets.messages.topic_state import AtPosition, BrokerOffsets, LastRead, TopicState
 from kdi_assets.streams.drain.snapshot import truncation
 from kdi_assets.streams.ledger.commit import may_follow, next_entry, rebase
 from kdi_assets.streams.ledger.entry import DeadLettersAt, LedgerEntry

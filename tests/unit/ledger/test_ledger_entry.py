@@ -9,7 +9,8 @@ from datetime import date
 import pytest
 
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark, LastRead, Span
+from kdi_assets.messages.shard_bookmarks import Bookmark, Span
+from kdi_assets.messages.topic_state import LastRead
 from kdi_assets.streams.ledger.entry import DeadLettersAt, Erasure, FieldCounts, LedgerEntry, RangeCounts, RowlessCounts
 from kdi_assets.streams.ledger.entry_json import FORMAT, FORMAT_OF_BOOKMARKS, entry_to_json, parse_entry
 from kdi_assets.streams.ledger.errors import WrittenByNewerRelease

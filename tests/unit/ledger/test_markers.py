@@ -18,8 +18,8 @@ from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.delta.markers import Markers, live_markers, version_id
 from kdi_assets.documents.model.stream import TopicPartition
-from kdi_assets.follow.refine.bookmarks import bookmark_transactions
 from kdi_assets.follow.refine.plan import plan_refinement
+from kdi_assets.follow.refine.upstream_bookmarks import bookmark_transactions
 from kdi_assets.streams.ledger.history import live_commits
 from kdi_assets.streams.ledger.positions import read_ledger
 from tests.refined import COPY

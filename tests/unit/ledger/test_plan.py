@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.streams.drain.plan import needed_position_commit
 from kdi_assets.streams.drain.plan_errors import (
     BrokerEndBelowPosition,

@@ -72,7 +72,7 @@ STOP, STALL, GOOD = (backlog(word=word) for word in (State.STOP, State.STALL, St
 GONE, EMPTY = backlog(word=State.STOP, refusal=LOST), backlog(0)
 UNSEEN = replace(backlog(0, refusal=SILENT), topic_partitions={})
 NEAR = backlog(loss=3599.0)
-STUCK = {"memory": Memory(positions=progress_digest(GOOD), requested_at=1e9, futile=1)}
+STUCK = {"memory": Memory(positions=progress_digest(GOOD), requested_at=1e9, runs_in_vain=1)}
 MOVED = {"memory": Memory(positions="others", requested_at=1e9)}
 RUNNING: dict[str, Any] = {"running": True}
 

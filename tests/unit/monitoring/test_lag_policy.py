@@ -13,7 +13,7 @@ from kdi_assets.documents.model.message_rules import Route
 from kdi_assets.documents.model.stream import Cluster, DrainWhen, Status, Stream
 from kdi_assets.messages.kafka.errors import TopicMissing
 from kdi_assets.operate.monitoring.backlog import Backlog
-from kdi_assets.sensors.memory import Memories, Memory, read_cursor, write_cursor
+from kdi_assets.sensors.memory import Memories, Memory, TrackedIncident, read_cursor, write_cursor
 from kdi_assets.sensors.policy import Due, TickDecision, backoff_seconds, explain, progress_digest, streams_to_drain
 from kdi_assets.sensors.requests import LANES, ONE_RUN_SECONDS, packs, run_requests
 from kdi_assets.streams.ledger.recent_commits import Pace
@@ -80,7 +80,7 @@ def test_a_stream_whose_runs_move_nothing_is_requested_ever_more_rarely_until_a_
     waits = [later - earlier for earlier, later in zip(requests, requests[1:], strict=False)]
     assert waits == [10, 20, 40, 80, 160, 320, 600, 600, 600, 600]
     assert names(decide(moved, memories={"orders": memory}, now=NOW + requests[-1] + 15).due) == ["orders"]
-    assert memory.requested(progress_digest(moved), NOW).futile == 0
+    assert memory.requested(progress_digest(moved), NOW).runs_in_vain == 0
 
 
 def test_a_stream_that_reached_a_limit_is_drained_until_it_is_below_half_of_it() -> None:
@@ -154,7 +154,7 @@ def test_a_renewal_is_progress_though_it_moves_no_position() -> None:
 
     assert (due.suspect, again.suspect) == (False, True)
     assert "nothing arrived" in due.reason
-    assert memory.requested(progress_digest(next_one), NOW).futile == 0
+    assert memory.requested(progress_digest(next_one), NOW).runs_in_vain == 0
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,12 @@ def test_a_renewal_is_progress_though_it_moves_no_position() -> None:
         (backlog("orders", 1, 80_000.0, loss=3000.0), JUST_NOW, NEVER, True),
         (backlog("orders", 1, 80_000.0, loss=7000.0), JUST_NOW, NEVER, False),
         # and is tried again before the loss, though its runs move nothing.
-        (LOST_SOON, replace(BEGUN, positions=progress_digest(LOST_SOON), requested_at=NOW - 16, futile=9), USUAL, True),
+        (
+            LOST_SOON,
+            replace(BEGUN, positions=progress_digest(LOST_SOON), requested_at=NOW - 16, runs_in_vain=9),
+            USUAL,
+            True,
+        ),
         # With a short retention, half of it counts as near: an hour of ten minutes would be every tick.
         (backlog("orders", 1, 200.0, loss=400.0), BEGUN, NO_LIMIT, False),
         (backlog("orders", 1, 310.0, loss=290.0), BEGUN, NO_LIMIT, True),
@@ -218,10 +223,16 @@ def test_the_cursor_keeps_what_a_tick_learned() -> None:
     assert read_cursor(write_cursor(memories)) == memories
 
 
+def test_a_cursor_of_an_earlier_release_is_read() -> None:
+    cursor = '{"streams": {"a": {"positions": "p", "futile": 3}}, "incidents": {"b": {"since": 5, "told": true}}}'
+
+    assert read_cursor(cursor) == Memories({"a": Memory("p", runs_in_vain=3)}, {"b": TrackedIncident(5, told=True)})
+
+
 @pytest.mark.parametrize(
     "cursor", [None, "", "not json", "[1]", '{"streams": {"a": 1}}', '{"streams": {"a": {"no": 1}}}']
 )
-def test_a_cursor_that_cannot_be_read_is_no_memory_and_no_error(cursor: str | None) -> None:
+def test_a_cursor_that_cannot_be_read_is_taken_as_empty(cursor: str | None) -> None:
     assert read_cursor(cursor) == Memories()
 
 
@@ -298,10 +309,10 @@ def test_the_tags_of_a_large_run_stay_short_enough_for_the_index_that_has_them()
 
 
 def test_a_table_that_waits_for_someone_for_weeks_does_not_stop_the_sensor() -> None:
-    failed = replace(BEGUN, positions=progress_digest(backlog("a", 5, 100)), requested_at=NOW, futile=5000)
+    failed = replace(BEGUN, positions=progress_digest(backlog("a", 5, 100)), requested_at=NOW, runs_in_vain=5000)
 
     decision = decide(backlog("a", 5, 100), backlog("b", 5, 100), memories={"a": failed})
 
     assert names(decision.due) == ["b"]
     assert [(b.stream, wait) for b, wait in decision.held] == [("a", 600.0)]
-    assert [backoff_seconds(futile) for futile in (0, 1, 5, 6, 5000)] == [10, 20, 320, 600, 600]
+    assert [backoff_seconds(runs_in_vain) for runs_in_vain in (0, 1, 5, 6, 5000)] == [10, 20, 320, 600, 600]

@@ -26,8 +26,9 @@ from kdi_assets.follow.listeners import lineage
 from kdi_assets.follow.listeners.column_lineage import InputFields, column_lineage
 from kdi_assets.follow.listeners.heard import FollowerWrite
 from kdi_assets.follow.listeners.listening import listening
-from kdi_assets.follow.refine.errors import NoDates, QueryMistake
+from kdi_assets.follow.refine.errors import NoDates
 from kdi_assets.follow.refine.refine import refine
+from kdi_assets.follow.refine.row_errors import QueryMistake
 from kdi_assets.follow.serve.serve import serve
 from kdi_assets.operate.erase.downstream import Downstream, follow_erasure
 from kdi_assets.settings import Settings

@@ -13,7 +13,7 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from kdi_assets.delta.log import TableLog
-from kdi_assets.follow.refine.bookmarks import bookmark_transactions
+from kdi_assets.follow.refine.upstream_bookmarks import bookmark_transactions
 from kdi_assets.messages.kafka.errors import BrokerUnreachable
 from kdi_assets.operate.monitoring.backlog import Backlog
 from kdi_assets.operate.monitoring.stream_row import StreamRow

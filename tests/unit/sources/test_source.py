@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kdi_assets.documents.model.stream import OffsetRange, Stream
-from kdi_assets.messages.bookmarks import LastRead
+from kdi_assets.messages.topic_state import LastRead
 from kdi_assets.operate.monitoring.backlog_reader import read_backlog
 from kdi_assets.streams.drain.plan_errors import (
     BrokerEndBelowPosition,

@@ -14,7 +14,7 @@ OUR_CONSUMERS = "kdi_"
 """How the names of consumers begin that drains register."""
 AT_HORIZON, AT_END = "trim_horizon", "shard_end"
 CHECKPOINT_WORDS = {word: word for word in (AT_HORIZON, AT_END)} | {"earliest": AT_HORIZON}
-"""Checkpoints of shards that are no sequence numbers: its oldest record is the next, or all of it was read."""
+"""Checkpoints of shards that are not sequence numbers: its oldest record is the next, or all of it was read."""
 CONSUMER_NAME = r"[a-zA-Z0-9_.-]{1,128}"  # Kinesis, "RegisterStreamConsumer"
 
 

@@ -14,18 +14,11 @@ from typing import TYPE_CHECKING
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import TableLog
-from kdi_assets.documents.model.refined_table import (
-    Aggregate,
-    Append,
-    Deduplicate,
-    RefinedTableSpec,
-    ReplaceDates,
-    Upsert,
-)
+from kdi_assets.documents.model.refined_modes import Aggregate, Append, Deduplicate, ReplaceDates, Upsert
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.audit.float_sums import float_sums
-from kdi_assets.follow.refine.bookmarks import Bookmarks, read_bookmarks
 from kdi_assets.follow.refine.columns import EXACT_JSON
-from kdi_assets.follow.refine.entry import Consumed
+from kdi_assets.follow.refine.entry import VersionRange
 from kdi_assets.follow.refine.errors import NotRecomputable
 from kdi_assets.follow.refine.inputs import Inputs, in_dates
 from kdi_assets.follow.refine.modes.aggregate import groups
@@ -33,6 +26,7 @@ from kdi_assets.follow.refine.modes.deduplicate import first_rows
 from kdi_assets.follow.refine.modes.upsert import newest_states
 from kdi_assets.follow.refine.plan import RefinePlan
 from kdi_assets.follow.refine.transform import function_source
+from kdi_assets.follow.refine.upstream_bookmarks import Bookmarks, read_bookmarks
 from kdi_assets.follow.upstream import UpstreamChanges
 
 if TYPE_CHECKING:
@@ -62,7 +56,7 @@ class RefinedAudit:
 
     table: str
     version: int
-    upstreams: tuple[Consumed, ...]
+    upstreams: tuple[VersionRange, ...]
     dates: tuple[date, ...] | None
     rows: int
     missing: int
@@ -179,8 +173,8 @@ def _compared(
     found = {row["day"]: row for row in _counted(ours, theirs, rounded).collect()}
     different = tuple(sorted(day for day, r in found.items() if day and r["missing"] + r["surplus"]))
     rows, missing, surplus = (sum(row[name] for row in found.values()) for name in ("rows", "missing", "surplus"))
-    stretches = tuple(replace(s, since=None) for s in plan.stretches)
-    return RefinedAudit(table.name, plan.version, stretches, dates, rows, missing, surplus, different)
+    everything = tuple(replace(r, since=None) for r in plan.version_ranges)
+    return RefinedAudit(table.name, plan.version, everything, dates, rows, missing, surplus, different)
 
 
 def _with_roundings(rows: DataFrame, mode: Aggregate, rounded: Mapping[str, str]) -> DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdi_assets.documents.model.refined_table import Aggregate
+from kdi_assets.documents.model.refined_modes import Aggregate
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -11,10 +11,18 @@ from datetime import date
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from kdi_assets.documents.model.refined_table import MERGEABLE, Aggregate, Function
+from kdi_assets.documents.model.refined_modes import MERGEABLE, Aggregate, Function
 from kdi_assets.follow.refine.inputs import Inputs
-from kdi_assets.follow.refine.read import kept_at_hand, with_keys
-from kdi_assets.follow.refine.table_change import NEW, OLD, Everything, OfDates, OfFiles, OfKeys, TableChange
+from kdi_assets.follow.refine.read import computed_once, with_keys
+from kdi_assets.follow.refine.table_change import (
+    NEW,
+    OLD,
+    RowsOfDates,
+    RowsOfFiles,
+    RowsOfKeys,
+    TableChange,
+    WholeTable,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,9 +51,9 @@ _OF_STATE: dict[Function, str] = {
 def aggregate_change(inputs: Inputs, mode: Aggregate) -> TableChange:
     """What a refinement changes in the groups."""
     if inputs.plan.kind == "rebuild":
-        return TableChange(groups(inputs.all_rows(), mode), Everything())
+        return TableChange(groups(inputs.all_rows(), mode), WholeTable())
     if inputs.plan.kind == "dates":
-        return TableChange(groups(inputs.rows_of(inputs.plan.dates), mode), OfDates(inputs.plan.dates))
+        return TableChange(groups(inputs.rows_of(inputs.plan.dates), mode), RowsOfDates(inputs.plan.dates))
     if inputs.only_added and all(m.function in MERGEABLE for m in mode.measures.values()):
         return _extended_groups(inputs, mode)
     return _groups_again(inputs, mode)
@@ -94,7 +102,7 @@ def _extended_groups(inputs: Inputs, mode: Aggregate) -> TableChange:
     from pyspark.sql import functions as F
 
     added = _state_of_rows(inputs.new_rows(), mode)
-    added = added if inputs.few else kept_at_hand(added)
+    added = added if inputs.small_enough else computed_once(added)
     files = inputs.files_with(added.select(*mode.by), _dates(inputs, mode))
     held, names = inputs.rows_in(files), [name for name, *_ in _columns(mode)]
     types = dict(held.dtypes)
@@ -109,16 +117,16 @@ def _extended_groups(inputs: Inputs, mode: Aggregate) -> TableChange:
     old, touched = F.first(OLD, ignorenulls=True).alias(OLD), F.expr(f"count_if({OLD} IS NULL) > 0").alias(_TOUCHED)
     whole = _with_measures(parts.groupBy(*mode.by).agg(*columns, old, touched), mode)
     form = F.when(F.col(_TOUCHED), F.struct(*held.columns)).otherwise(F.col(OLD)).alias(NEW)
-    return TableChange(whole.where(_TOUCHED).select(*held.columns), OfFiles(whole.select(OLD, form), files))
+    return TableChange(whole.where(_TOUCHED).select(*held.columns), RowsOfFiles(whole.select(OLD, form), files))
 
 
 def _groups_again(inputs: Inputs, mode: Aggregate) -> TableChange:
     """Compute the touched groups of all their upstream rows."""
-    touched = kept_at_hand(inputs.touched_rows().select(*mode.by).distinct())
+    touched = computed_once(inputs.touched_rows().select(*mode.by).distinct())
     dates = _dates(inputs, mode)
     rows = inputs.rows_of(dates) if dates is not None else inputs.all_rows()
     files = inputs.files_with(touched, dates)
-    return TableChange(groups(with_keys(rows, touched, mode.by), mode), OfKeys(touched, mode.by, files))
+    return TableChange(groups(with_keys(rows, touched, mode.by), mode), RowsOfKeys(touched, mode.by, files))
 
 
 def _dates(inputs: Inputs, mode: Aggregate) -> frozenset[date] | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdi_assets.documents.model.refined_table import Deduplicate
+from kdi_assets.documents.model.refined_modes import Deduplicate
 from kdi_assets.follow.refine.columns import EXACT_JSON
 from kdi_assets.follow.refine.envelope import ordering
 from kdi_assets.follow.refine.inputs import Inputs, in_dates, with_days_after, with_days_before
-from kdi_assets.follow.refine.table_change import Everything, OfDates, TableChange
+from kdi_assets.follow.refine.table_change import RowsOfDates, TableChange, WholeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 def deduplicate_change(inputs: Inputs, mode: Deduplicate) -> TableChange:
     """What a refinement changes: a row can be a duplicate of a row of an earlier date, so later dates change too."""
     if inputs.plan.kind == "rebuild":
-        return TableChange(first_rows(inputs.all_rows(), mode), Everything())
+        return TableChange(first_rows(inputs.all_rows(), mode), WholeTable())
     dates = with_days_after(inputs.plan.dates, mode.window - 1)
     candidates = inputs.rows_of(with_days_before(dates, mode.window - 1))
-    return TableChange(first_rows(candidates, mode).where(in_dates(dates)), OfDates(dates))
+    return TableChange(first_rows(candidates, mode).where(in_dates(dates)), RowsOfDates(dates))
 
 
 def first_rows(rows: DataFrame, mode: Deduplicate) -> DataFrame:
-    """The rows that are no duplicates.
+    """The rows that are not duplicates.
 
     A row is a duplicate if a row with the same keys comes before it, by date and then by ``order_by``, on its own date
     or on one of the ``window - 1`` dates before; whether that one is a duplicate itself makes no difference. A row with
-    a null key is no duplicate: it is unknown of what. A row whose ``order_by`` is null comes after those with a value.
+    a null key is not a duplicate: it is unknown of what. A row whose ``order_by`` is null comes after those with a
+    value.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdi_assets.documents.model.refined_table import OFFSETS, Upsert
+from kdi_assets.documents.model.refined_modes import OFFSETS, Upsert
 from kdi_assets.follow.refine.columns import (
     AT,
     CARRIED,
@@ -34,9 +34,9 @@ from kdi_assets.follow.refine.envelope import (
     ordering,
 )
 from kdi_assets.follow.refine.inputs import Inputs
-from kdi_assets.follow.refine.read import kept_at_hand, with_keys
+from kdi_assets.follow.refine.read import computed_once, with_keys
 from kdi_assets.follow.refine.spark_errors import ORDER_UNKNOWN
-from kdi_assets.follow.refine.table_change import ChangeCounts, Everything, OfKeys, TableChange
+from kdi_assets.follow.refine.table_change import ChangeCounts, RowsOfKeys, TableChange, WholeTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,14 +72,14 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
 
     if inputs.plan.kind == "rebuild":
         changes = changes_of(inputs.all_rows(), mode)
-        return TableChange(_states_of_all(changes, mode), Everything()), changes
+        return TableChange(_states_of_all(changes, mode), WholeTable()), changes
     unique = (*mode.keys, FROM) if mode.scd_type == 2 else mode.keys
     if not inputs.only_added:
-        touched = kept_at_hand(changes_of(inputs.touched_rows(), mode).select(*mode.keys).distinct())
-        changes = kept_at_hand(changes_of(with_keys(inputs.all_rows(), touched, mode.keys), mode))
-        replaces = OfKeys(touched, unique, inputs.files_with(touched))
+        touched = computed_once(changes_of(inputs.touched_rows(), mode).select(*mode.keys).distinct())
+        changes = computed_once(changes_of(with_keys(inputs.all_rows(), touched, mode.keys), mode))
+        replaces = RowsOfKeys(touched, unique, inputs.files_with(touched))
         return TableChange(_states_of_all(changes, mode), replaces), changes
-    new = kept_at_hand(changes_of(inputs.new_rows(), mode))
+    new = computed_once(changes_of(inputs.new_rows(), mode))
     keys = new.select(*mode.keys).distinct()
     files = inputs.files_with(keys)
     held = with_keys(inputs.rows_in(files), keys, mode.keys)
@@ -92,7 +92,7 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
     late_and_new = F.count_if(_LATE).alias("late"), F.count_if(_NEW).alias("new")
     ordered = _ordered(both, mode).observe(counted, *late_and_new)
     states, unknown = _counting_unknown_values(_states(ordered, mode), mode)
-    return TableChange(states, OfKeys(keys, unique, files), counted=counted, unknown=unknown), new
+    return TableChange(states, RowsOfKeys(keys, unique, files), counted=counted, unknown=unknown), new
 
 
 def _counting_unknown_values(states: DataFrame, mode: Upsert) -> tuple[DataFrame, Observation | None]:

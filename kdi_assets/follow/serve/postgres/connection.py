@@ -33,7 +33,7 @@ BUSY_AT_CONNECT = ("too many connections", "due to timeout", "No such file")
 """Parts of messages with one of these parts that pass all the same."""
 
 _GRANT = "grant what is missing (docs/served-tables.md, Rights)"
-_SHORTER = "serve it by other `keys`, or drop the index of your own that it names: an index has no values so long"
+_SHORTER = "serve it by other `keys`, or drop the index of your own that it names: the value is too long for an index"
 _MENDS: Mapping[str, str] = {
     "42501": _GRANT,
     "28": _GRANT,
@@ -132,7 +132,7 @@ def database_of(target: Postgres, *, home: Path) -> Database:
         home: Folder of the embedded server's data.
 
     Raises:
-        AddressWrong: What the document or its variable gives is no address.
+        AddressWrong: What the document or its variable gives is not an address.
         PostgresDied: There is no ``url``, and the embedded server does not run.
         EnvironmentVariableMissing, SecretUnreadable, SecretUnanswered: A reference gives no value.
     """

@@ -65,7 +65,7 @@ class Publisher:
         """Delete and upsert the staged changes.
 
         Raises:
-            NullServedKeys, KeysNotUnique: The Delta table's keys are no keys.
+            NullServedKeys, KeysNotUnique: Keys of the Delta table are null, or not unique.
             RowsDisagree: A changed key does not have a row, or a new key has one.
             TableAlteredByHand: The table is not as it was made.
             PublishedMeanwhile: Another run was first.
@@ -106,7 +106,7 @@ class Publisher:
         """Put the staged table, which has all rows of a version, in the place of the old one.
 
         Raises:
-            NullServedKeys, KeysNotUnique: The Delta table's keys are no keys.
+            NullServedKeys, KeysNotUnique: Keys of the Delta table are null, or not unique.
             TableNotOurs: No run of ours made the table that is there.
             DependentObjects: Views or keys depend on the old table.
             RowSecurityOn: The old table has row-level security.

@@ -12,7 +12,7 @@ from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.lost_races import until_won
 from kdi_assets.documents.model.served_table import Postgres, ServedTableSpec
 from kdi_assets.follow.serve.columns import Column, key_columns, served_columns
-from kdi_assets.follow.serve.errors import AnotherServerActive, PublishedMeanwhile
+from kdi_assets.follow.serve.errors import AnotherServeRunActive, PublishedMeanwhile
 from kdi_assets.follow.serve.net_changes import NET, PRESENT, appended_as_changes, net_changes
 from kdi_assets.follow.serve.postgres.connection import Database
 from kdi_assets.follow.serve.postgres.publish import PublishedRows, Publisher
@@ -90,7 +90,7 @@ class PostgresServing:
                 self.report(f"{self.served.name}: another run published first; planning again")
                 raise
 
-        another = AnotherServerActive(target=self.served.name)
+        another = AnotherServeRunActive(target=self.served.name)
         return until_won(attempt, lost=PublishedMeanwhile, gives_up=lambda race: another)
 
     def _attempt(self, connection: psycopg.Connection, *, rebuild: bool, began: float) -> ServeReport:

@@ -83,7 +83,7 @@ class AvroDecoder(Decoder):
         """Datums after the fingerprint of their schema.
 
         Raises:
-            FormatMistake: A text is no schema of a record, or its datums do not become the reader's records.
+            FormatMistake: A text is not a schema of a record, or its datums do not become the reader's records.
         """
         reader = _parsable(format_.reader)
         reader = SchemaFile(reader.path, readable(reader.text, uses))
@@ -110,7 +110,7 @@ class AvroDecoder(Decoder):
         schema, label = known.schema_of_reader("AVRO")
         reader, writers = SchemaFile(label, readable(parsable(in_one_text(schema)), uses)), {}
         for schema_id, schema in known.by_id.items():
-            with suppress(ValueError, KeyError, TypeError):  # a text that is no schema
+            with suppress(ValueError, KeyError, TypeError):  # a text that is not a schema
                 if schema.type == "AVRO" and not why_refused(reader.text, text := parsable(in_one_text(schema))):
                     writers[schema_id] = SchemaFile(str(schema_id), text)
         by_condition = {f"{FRAME}.schema_id = {schema_id}": writer for schema_id, writer in writers.items()}

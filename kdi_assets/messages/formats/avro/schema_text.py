@@ -49,7 +49,7 @@ def canonical_form(text: bytes | str) -> str:
     """Equal for all schemas that encode a datum as the same bytes with the same meaning.
 
     Raises:
-        NoSchema: The text is no schema. Not every mistake is found here.
+        NoSchema: The text is not a schema. Not every mistake is found here.
 
     Source: Avro specification, "Parsing Canonical Form for Schemas". Unlike there, logical types stay: they are units.
     """

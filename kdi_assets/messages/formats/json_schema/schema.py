@@ -172,7 +172,7 @@ def _parsed(text: str, label: str) -> Any:
 
 
 def _joined(base: str, name: str) -> str:
-    """The address of a name in a text at ``base``; raises ``SchemaRefused`` if the name is no address."""
+    """The address of a name in a text at ``base``; raises ``SchemaRefused`` if the name is not an address."""
     try:
         return urljoin(base, name)
     except ValueError as refused:

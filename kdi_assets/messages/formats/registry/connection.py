@@ -68,7 +68,7 @@ class Connection:
         Raises:
             RegistryUnavailable: No answer in time, or "not now" in each of three tries.
             RegistryAccessRefused, RegistrySettingRefused: The registry or a proxy refuses access.
-            RegistryNotUnderstood: The server is no registry.
+            RegistryNotUnderstood: The server is not a registry.
             EnvironmentVariableMissing: A property names a variable that is not set.
         """
         until = monotonic() + self._answer_seconds

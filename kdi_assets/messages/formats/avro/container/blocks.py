@@ -36,7 +36,7 @@ REASON, WRITER, SCHEMA, DATUMS = "reason", "writer", "schema", "datums"
 
 
 class NoContainer(Exception):
-    """A payload that is no container or cannot be read; the reason is one of ``REASONS``."""
+    """A payload that is not a container or cannot be read; the reason is one of ``REASONS``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,15 +11,10 @@ import pytest
 import typer
 
 from kdi_assets.cli.main import OF_A_LAKE, app
-from kdi_assets.cli.session import LazySession
 from kdi_assets.components.topics import topic_assets
-from kdi_assets.documents.loading.loader import load_streams
-from kdi_assets.documents.model.connections.kinesis import KinesisRegion
-from kdi_assets.documents.model.stream import Stream, TopicPartition
-from kdi_assets.errors import KdiError, Terminal
-from kdi_assets.messages.bookmarks import Bookmark
-from kdi_assets.messages.kinesis.client import digest_of
-from kdi_assets.messages.kinesis.source import KinesisSource
+from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.errors import KdiError
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.operate.monitoring.backlog import State
 from kdi_assets.operate.monitoring.backlog_reader import read_backlogs
 from kdi_assets.operate.monitoring.checks.all_checks import run_check
@@ -33,12 +27,10 @@ from kdi_assets.streams.drain.errors import TooManyDeadLetters
 from kdi_assets.streams.ledger.entry import FieldCounts
 from kdi_assets.streams.ledger.positions import read_ledger
 from kdi_assets.streams.rules.errors import ExpectationNotMet, UnknownFieldsFound
-from kdi_assets.tools.local.kinesis.faults import Fault, ServerClock
-from kdi_assets.tools.local.kinesis.server import KinesisServer, start_kinesis
 from tests.documents import written
-from tests.kinesis.endpoint import kinesis_client
+from tests.kinesis.drained import Drained, NoSparkHere, document, drained, no_spark
 from tests.table_by_hand import TP, TableByHand
-from tests.typed import Kdi, typed
+from tests.typed import Kdi
 
 ELSEWHERE = {"import-kdi", "jars", "psql", "broker", "driver", "kinesis", "generate"}
 """Commands that are about no stream of a document."""
@@ -79,51 +71,6 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("sql", "SELECT 1"),
     ("metrics", "serve", "--help"),
 )
-
-
-class NoSparkHere(Terminal):
-    """A unit test starts no JVM."""
-
-    what_happened = "Spark is needed."
-    what_is_safe = "everything."
-    what_to_run = "the tests of tests/spark"
-
-
-def no_spark(*_: object) -> NoReturn:
-    raise NoSparkHere
-
-
-def document(folder: Path, endpoint: str = "http://127.0.0.1:1") -> Stream:
-    """The stream ``bronze/orders``, as a document in the folder describes it."""
-    connection = f"{{name: eu, region: eu-central-1{f', endpoint: {endpoint!r}' * bool(endpoint)}}}"
-    fields = "stream_name: orders, connection: eu, table: bronze/orders, schema: id bigint, date: current_date()"
-    kdi = "type: kdi_assets.components"
-    text = f"{kdi}.KinesisConnection\nattributes: {connection}\n---\n{kdi}.KinesisTable\nattributes: {{{fields}, "
-    text += "freshness: {warn: 5 minutes, fail: 2 hours}}\n"
-    (only,) = load_streams(written(folder, orders=text)).values()
-    return only
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lake: str) -> None:
-    given = {"KDI_LAKE": lake, "KDI_DEFS": str(tmp_path / "defs"), "KDI_HOME": str(tmp_path / "home")}
-    for name, value in (given | {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}).items():
-        monkeypatch.setenv(name, value)
-    (tmp_path / "home").mkdir()
-    monkeypatch.setattr(LazySession, "__call__", no_spark)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)  # between the attempts of botocore
-
-
-@pytest.fixture
-def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kdi:
-    return typed(monkeypatch, capsys)
-
-
-def drained(lake: str, *, at: int = 3, tp: TopicPartition = TP, **fields: Any) -> TableByHand:
-    """A table that a drain has filled up to this number."""
-    table = TableByHand(lake)
-    table.ledger_commit("drain", at={tp: at}, bookmarks={tp: Bookmark("49", digest="d")}, **fields)
-    return table
 
 
 def test_every_command_about_streams_is_walked() -> None:
@@ -172,37 +119,6 @@ def test_a_reader_of_states_answers_or_refuses_while_kinesis_does_not_answer(
     Observations().due(backlogs, {stream.name: stream}, now=0.0)
     assert [sensor.name for sensor in lag_sensors([stream])] == ["lag_eu"]
     assert len(topic_assets([stream])) == 1
-
-
-class Drained:
-    """A stream with a shard on a server of ours, and a table that has its first record."""
-
-    def __init__(self, server: KinesisServer, folder: Path, lake: str) -> None:
-        self.server, self.client = server, kinesis_client(server.endpoint)
-        self.client.create_stream(StreamName="orders", ShardCount=1)
-        server.advance(60)
-        sequence = self.put()
-        server.advance(1)
-        self.stream = document(folder, server.endpoint)
-        source = KinesisSource(KinesisRegion("eu", "eu-central-1", endpoint=server.endpoint))
-        now = int(server.now() * 1000)
-        mark = Bookmark(sequence, arrived=now - 1000, digest=digest_of(b"key", b"{}"), seen_at=now)
-        table, topic_id = TableByHand(lake), source.topic("orders").topic_id
-        table.ledger_commit("drain", at={TP: 1}, bookmarks={TP: mark}, topic_id=topic_id)
-
-    def put(self) -> str:
-        """The sequence number of another record."""
-        return str(self.client.put_record(StreamName="orders", Data=b"{}", PartitionKey="key")["SequenceNumber"])
-
-
-@pytest.fixture
-def orders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lake: str) -> Iterator[Drained]:
-    server = start_kinesis(clock=ServerClock(frozen=True))
-    monkeypatch.setattr("time.sleep", lambda seconds: server.advance(seconds + 0.05))
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
-    yield Drained(server, tmp_path / "defs", lake)
-    server.stop()
 
 
 @pytest.mark.parametrize(
@@ -311,129 +227,6 @@ def test_a_document_for_a_stream_of_kinesis_is_written_by_hand(kdi: Kdi, tmp_pat
 
     assert answer.code == 2
     assert "write the document of a stream of Kinesis: docs/kinesis.md" in re.sub(r"[\s│]+", " ", answer.err)
-
-
-def test_a_plan_says_since_when_records_wait(kdi: Kdi, orders: Drained, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "nothing to drain" in kdi("plan", "orders").out
-
-    monkeypatch.setattr(LazySession, "__call__", lambda session: None)
-    monkeypatch.setattr("kdi_assets.streams.drain.takeover.refuse_unsuitable", lambda *_: None)
-    orders.put()
-    orders.server.advance(2)
-    plan, (fields,) = kdi("plan", "orders"), kdi("plan", "orders", "--json").objects
-
-    assert "would drain what follows the positions" in plan.out
-    assert "orders/0" in plan.out and "nothing" not in plan.out
-    assert (fields["step"], fields["backlog_offsets"]) == ("drain", None)
-    assert fields["waiting_since"]
-
-
-def test_before_the_first_drain_status_plan_and_doctor_say_since_when_records_wait(
-    kdi: Kdi, orders: Drained, lake: str
-) -> None:
-    shutil.rmtree(Path(lake) / "bronze")
-    orders.server.advance(3600)
-
-    (row,) = kdi("status", "orders", "--json").objects
-    status, plan = kdi("status", "orders"), kdi("plan", "orders")
-    (fields,) = kdi("plan", "orders", "--json").objects
-    found = {(one["examination"], one["of"]): one for one in kdi("doctor", "orders", "--json").objects}
-
-    assert (row["backlog_offsets"], row["needs_position_commit"], row["next_command"]) == (
-        1,
-        True,
-        "kdi drain bronze/orders",
-    )
-    assert row["lag_seconds"] is not None
-    assert row["time_to_loss_seconds"] is None, "what retention removes before a start is not lost"
-    assert "1 shard" in status.out
-    assert "FIRST RECORD ARRIVED" in plan.out
-    assert (fields["step"], fields["backlog_offsets"]) == ("position_commit", None)
-    assert fields["waiting_since"]
-    assert found["stream", "bronze/orders"]["found"].startswith("records wait on 1 shard")
-    assert found["retention", "bronze/orders"]["verdict"] == "ok"
-
-
-def test_a_status_that_did_not_reach_the_end_of_a_shard_says_so(
-    kdi: Kdi, orders: Drained, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("time.monotonic", orders.server.now)
-    orders.server.behaviour.empty_pages = 250
-
-    status, (row,) = kdi("status", "orders"), kdi("status", "orders", "--json").objects
-
-    assert (row["state"], row["behind"], row["topic_partitions"]["orders/0"]["backlog_offsets"]) == (
-        "unknown",
-        None,
-        None,
-    )
-    assert "not every shard was looked at to its end yet; kdi status bronze/orders --watch goes on" in status.out
-
-
-def test_a_status_of_a_stream_that_does_not_answer_says_so_and_does_not_count(kdi: Kdi, orders: Drained) -> None:
-    orders.put()
-    orders.server.order(Fault("GetRecords", code="ExpiredTokenException", times=1000))
-
-    status, (row,) = kdi("status", "orders"), kdi("status", "orders", "--json").objects
-    orders.server.unmet_faults()
-
-    assert (row["state"], row["behind"], row["waiting_seconds"]) == ("unreachable", None, None)
-    assert "Kinesis (eu) does not answer now" in status.out
-    assert "was looked at to its end" not in status.out
-
-
-def test_a_status_knows_how_long_records_wait_and_not_how_many(orders: Drained, lake: str) -> None:
-    orders.put()
-    orders.server.advance(2)
-
-    (row,) = stream_row_reader([orders.stream], lake)()
-
-    assert (row.state, row.behind, row.next_command) == (State.OK, 1, "kdi drain bronze/orders")
-    assert row.waiting_seconds is not None
-    assert row.backlog.time_to_loss_seconds is not None
-    assert (row.backlog.bytes, row.backlog.arrival_rate, row.backlog.time_to_close_seconds) == (None, None, None)
-
-
-def test_the_doctor_looks_at_streams_of_kinesis(kdi: Kdi, orders: Drained) -> None:
-    found = {(one["examination"], one["of"]): one for one in kdi("doctor", "orders", "--json").objects}
-
-    assert found["stream", "bronze/orders"]["verdict"] == "ok"
-    assert found["retention", "bronze/orders"]["found"].startswith("kept for 1 d")
-    assert found["jars", "kinesis"]["verdict"] == "wrong"
-    assert "kdi jars --kinesis" in str(found["jars", "kinesis"])
-
-
-def test_the_doctor_names_the_jars_of_kinesis_once(
-    kdi: Kdi, orders: Drained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "home" / "jars" / "kinesis").mkdir(parents=True)
-    monkeypatch.setattr("kdi_assets.operate.doctor.machine.refuse_unlocked", lambda *_, **options: 6)
-
-    rows = [one["of"] for one in kdi("doctor", "orders", "--json").objects if one["examination"] == "jars"]
-
-    assert rows.count("kinesis") == 1
-
-
-@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL_KINESIS", "AWS_ENDPOINT_URL"])
-def test_a_status_begins_with_the_address_that_the_environment_gives_instead_of_the_regions(
-    kdi: Kdi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
-) -> None:
-    document(tmp_path / "defs", endpoint="")
-    monkeypatch.setenv(variable, "http://127.0.0.1:1")
-
-    answer = kdi("status")
-
-    assert f"kinesis    http://127.0.0.1:1 (eu: {variable})" in answer.err
-
-
-def test_a_doctor_of_a_table_says_why_its_document_is_not_loaded(kdi: Kdi, tmp_path: Path) -> None:
-    document(tmp_path / "defs")
-    (tmp_path / "defs" / "orders" / "defs.yaml").rename(tmp_path / "defs" / "orders.yaml")
-
-    answer = kdi("doctor", "orders")
-
-    assert answer.code == 1
-    assert "orders.yaml:1 document: nothing loads this file" in answer.err
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -9,9 +9,9 @@ from functools import partial
 from sys import maxsize
 from typing import Any, TypeVar
 
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.kinesis.client import LATE_MS, SeenRecord, pages
 from kdi_assets.messages.kinesis.errors import BookmarkDiffers, SeamOpen, ShardTrimmed
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.runtime.threads import start_in_thread
 
 Asked = TypeVar("Asked")

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.documents.model.connections.kinesis import KinesisRegion
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.coordinates import bounds_sql
 from kdi_assets.messages.kinesis.client import SeenRecord, milliseconds, reader_access
 from kdi_assets.messages.kinesis.errors import SpanForgotten
-from kdi_assets.messages.kinesis.look import of_each, oldest_record
+from kdi_assets.messages.kinesis.look_ahead import of_each, oldest_record
 from kdi_assets.messages.kinesis.reader import OF_READING, ROWS_DDL, read_spans
 from kdi_assets.messages.kinesis.shards import ListedShard, id_of
 from kdi_assets.messages.kinesis.spans import NumberedSpan
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
 
 if TYPE_CHECKING:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.documents.model.source_struct import KINESIS
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
-from kdi_assets.messages.bookmarks import Bookmark
 from kdi_assets.messages.coordinates import bounds_sql
 from kdi_assets.messages.held import OtherReading
 from kdi_assets.messages.kinesis import aggregates, held_records
-from kdi_assets.messages.kinesis.again import held_of
 from kdi_assets.messages.kinesis.client import LATE_MS, SeenRecord
 from kdi_assets.messages.kinesis.held_records import RECORDS_DDL, SHARDS_DDL, HeldReading, HeldShard
+from kdi_assets.messages.kinesis.held_spans import held_of
 from kdi_assets.messages.kinesis.shards import id_of
 from kdi_assets.messages.kinesis.spans import NumberedSpan, bookmark_at
 from kdi_assets.messages.recorded import RecordedEntry
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.messages.source import MESSAGES_DDL
 from kdi_assets.runtime.py4j_log import unlogged_by_py4j
 from kdi_assets.runtime.worker_code import send_by_value
@@ -54,18 +54,11 @@ def other_reading(
         listed: The shards that Kinesis lists.
         oldest: Finds the oldest records of shards; asked once they have been read.
     """
-    from pyspark import StorageLevel
-
     own = {tp: [each for each in spans[tp] if each.range.start < r.end] for tp, r in bounds.items() if tp in listed}
     stream = next(iter(bounds)).topic
     begins = {tp: begin for tp, of_shard in own.items() if (begin := _begin(tp, of_shard, entries))}
     shards = [_shard(begin, tp, own[tp], spans[tp], entries[0]) for tp, begin in begins.items()]
-    send_by_value(aggregates, held_records)
-    # As rows: what is in the function itself passes a plain file if there is much of it, and the keys are in it.
-    numbers = spark.createDataFrame([astuple(shard) for shard in shards], SHARDS_DDL).repartition(max(1, len(shards)))
-    with unlogged_by_py4j():
-        rows = numbers.mapInArrow(HeldReading(stream, access).batches, RECORDS_DDL)
-    rows = rows.persist(StorageLevel.DISK_ONLY)
+    rows = _records(spark, HeldReading(stream, access), shards)
     try:
         found = _found(rows)
         # Retention moves on: what it passed before a task came there was drained, and proves nothing any more.
@@ -118,6 +111,18 @@ def _shard(
         last=last,
         until=max(newest.arrived, newest.seen_at) + LATE_MS,
     )
+
+
+def _records(spark: SparkSession, reading: HeldReading, shards: Sequence[HeldShard]) -> DataFrame:
+    """The records of the shards, a task for each; read by the first action and kept on disk until ``unpersist``."""
+    from pyspark import StorageLevel
+
+    send_by_value(aggregates, held_records)
+    # As rows: what is in the function itself passes a plain file if there is much of it, and the keys are in it.
+    numbers = spark.createDataFrame([astuple(shard) for shard in shards], SHARDS_DDL).repartition(max(1, len(shards)))
+    with unlogged_by_py4j():
+        rows = numbers.mapInArrow(reading.batches, RECORDS_DDL)
+    return rows.persist(StorageLevel.DISK_ONLY)
 
 
 def _found(rows: DataFrame) -> Mapping[tuple[int, int], tuple[int, int]]:

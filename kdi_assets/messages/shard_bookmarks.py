@@ -1,22 +1,8 @@
-"""Where the positions of a Kinesis stream are: its records have sequence numbers, their offsets are made by reading."""
+"""Up to which record each shard of a Kinesis stream is read: its offsets are numbers that reading gives to records."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-
-
-@dataclass(frozen=True, slots=True)
-class LastRead:
-    """A fingerprint of the last message read of a topic partition, to notice another message at its offset.
-
-    Attributes:
-        timestamp: In milliseconds since the epoch, as the broker has it.
-        digest: Of key and value, in hexadecimal.
-    """
-
-    offset: int
-    timestamp: int
-    digest: str
 
 
 @dataclass(frozen=True, slots=True)

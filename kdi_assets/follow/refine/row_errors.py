@@ -1,0 +1,201 @@
+"""Errors of the rows that a refinement makes, and of the SQL, mode or contract that does not fit them."""
+
+from __future__ import annotations
+
+from kdi_assets.errors import Terminal
+
+
+class RowsNotOneByOne(Terminal):
+    """The rows of the result do not each come from one row of the upstream table."""
+
+    table: str
+    mode: str
+    found: str
+
+    what_happened = (
+        "{table}: mode {mode} takes new rows one by one, and sql has {found}, whose result depends on other rows."
+    )
+    what_is_safe = "nothing was written."
+    what_to_run = "kdi check   (with mode: replace_dates or aggregate in the document, or with sql without it)"
+
+
+class DateNotKept(Terminal):
+    """The date of a row is not that of its upstream row."""
+
+    table: str
+    mode: str
+
+    what_happened = (
+        "{table}: mode {mode} needs the column date of the upstream table as it is, so that a change of one date "
+        "upstream changes the same date only; sql computes another one, or has none."
+    )
+    what_is_safe = "nothing was written."
+    what_to_run = "kdi check   (with the upstream date selected in sql, or with partition_by: null in the document)"
+
+
+class QueryMistake(Terminal):
+    """The document's SQL or function does not work."""
+
+    table: str
+    field: str
+    detail: str
+
+    what_happened = "{table}: {field} does not work: {detail}"
+    what_is_safe = "nothing was written."
+    what_to_run = "kdi check"
+
+
+class RowsUnmet(Terminal):
+    """New rows do not meet an expectation that stops the run."""
+
+    table: str
+    expectation: str
+    rows: int
+
+    what_happened = "{table}: {rows:,} new rows do not meet the expectation {expectation}."
+    what_is_safe = "nothing was committed; the next refinement reads the same rows again."
+    what_to_run = "kdi refine {table}   (first correct sql or the expectation in the document)"
+
+
+class ColumnsFrozen(Terminal):
+    """The rows have other columns than the table, and its contract does not allow that.
+
+    Attributes:
+        rule: The field of ``contract``.
+        found: The columns, and how they differ.
+    """
+
+    table: str
+    rule: str
+    found: str
+
+    what_happened = "{table}: its rows would have other columns: {found}. `contract.{rule}` is freeze."
+    what_is_safe = (
+        "nothing was committed; the next refinement reads the same rows again, and readers have the columns as before."
+    )
+    what_to_run = "kdi refine {table}   (first correct sql, or set `contract.{rule}` to evolve in the document)"
+
+
+class DatesMoved(Terminal):
+    """Rows of the dates that changed upstream become rows of other dates, which are not computed again."""
+
+    table: str
+    rows: int
+    example: str
+
+    what_happened = (
+        "{table}: mode replace_dates computes the dates again that changed upstream, and {rows:,} rows made of these "
+        "have another date, such as {example}: there the rows would be wrong."
+    )
+    what_is_safe = "nothing was committed; the next refinement reads the same rows again."
+    what_to_run = (
+        "kdi refine {table}   (first take `date` in sql from the upstream table as it is, and a local day "
+        "(from_utc_timestamp) into a column of its own); or kdi refine {table} --rebuild   (once, as it is)"
+    )
+
+
+class NullKeys(Terminal):
+    """Changes have no keys."""
+
+    table: str
+    rows: int
+
+    what_happened = (
+        "{table}: {rows:,} new rows have a null key or sequence, so it is unknown what they change. In a Debezium "
+        "envelope that is a truncation (op t), or a delete whose `before` has no keys."
+    )
+    what_is_safe = "nothing was committed; the next refinement reads the same rows again."
+    what_to_run = "kdi refine {table}   (first leave them out by a WHERE in sql, or name other keys)"
+
+
+class OrderUnknown(Terminal):
+    """Of two changes of one key it is unknown which is newer.
+
+    Attributes:
+        example: Keys, place in Kafka and sequence of one of them, as JSON.
+    """
+
+    table: str
+    example: str
+
+    what_happened = (
+        "{table}: of some changes of one key nothing says which is newer: they have the same sequence and lie in "
+        "different topic partitions, or, without `sequence_by`, their key is in several topic partitions. "
+        "One of them: {example}"
+    )
+    what_is_safe = "nothing was committed; the next refinement reads the same rows again."
+    what_to_run = (
+        "kdi refine {table}   (first set `sequence_by` in the document to what the source counts, such as "
+        "source.lsn, or to more of it; rows that sql selects need the column kafka or kinesis)"
+    )
+
+
+class SequenceOfTwoTopics(Terminal):
+    """Changes are ordered by their offsets, and the topic was made again: its offsets began again."""
+
+    table: str
+    upstream: str
+
+    what_happened = (
+        "{table}: the rows of {upstream} come from two topics of one name, and without `sequence_by` their offsets say "
+        "which change is newer: those of the new topic began again, so older changes would win."
+    )
+    what_is_safe = "nothing was committed; the next refinement reads the same rows again."
+    what_to_run = (
+        "kdi refine {table}   (first set `sequence_by` in the document to what the source counts, such as "
+        "source.lsn or struct(kafka.timestamp, kafka.offset))"
+    )
+
+
+class RowsNotComputable(Terminal):
+    """Spark cannot compute the rows: an expression does not fit the columns, or a value."""
+
+    table: str
+    doing: str
+    detail: str
+
+    what_happened = "{table}: {doing} failed, and will fail again: {detail}"
+    what_is_safe = "nothing was committed; the rows upstream stay to be refined."
+    what_to_run = (
+        "kdi refine {table}   (first mend the SQL, e.g. try_cast, a WHERE, a name by AS; a hand-written asset: run"
+        " it again)"
+    )
+
+
+class ConstraintViolated(Terminal):
+    """A constraint of the refined table does not hold for a row."""
+
+    table: str
+    detail: str
+
+    what_happened = "{table}: the table refuses a row: {detail}"
+    what_is_safe = "nothing was committed; the next refinement reads the same rows again."
+    what_to_run = "kdi refine {table}   (first leave such rows out by a WHERE in sql, or drop the constraint)"
+
+
+class TimeOutOfRange(Terminal):
+    """A date or timestamp of a row is outside of the years 1 to 9999, and most readers of the table would fail."""
+
+    table: str
+    column: str
+
+    what_happened = (
+        "{table}: a new row has a date or timestamp outside of the years 1 to 9999 in the column {column}: pandas, "
+        "DuckDB and others could not read the table."
+    )
+    what_is_safe = "nothing was committed; the next refinement reads the same rows again."
+    what_to_run = (
+        "kdi refine {table}   (first leave such values out in sql: IF({column} BETWEEN '0001-01-01' AND '9999-12-31', "
+        "{column}, NULL))"
+    )
+
+
+class NameOfOurColumn(Terminal):
+    """The rows have a column with the name of one that the mode makes."""
+
+    table: str
+    column: str
+
+    what_happened = "{table}: the rows have a column {column}, and mode upsert makes a column of this name."
+    what_is_safe = "nothing was written."
+    what_to_run = "kdi check   (with another name for it in sql, or with `column_list` without it in the document)"
