@@ -31,8 +31,9 @@ def refusals_as_failures(context: dg.AssetExecutionContext) -> Iterator[None]:
         if not isinstance(refusal, Transient):
             forbid_retries(context)
         parts = dict(zip(("what happened", "what is safe", "what to run"), refusal.message_parts(), strict=True))
-        own = {field.name: _plain(getattr(refusal, field.name)) for field in fields(refusal)}
-        page = {"runbook": dg.MetadataValue.path(f"{ERRORS}, {type(refusal).__name__}")} if ERRORS.exists() else {}
+        given = {field.name: _plain(getattr(refusal, field.name)) for field in fields(refusal)}
+        own = {name: value for name, value in given.items() if value != ""}
+        page = {"runbook": f"docs/errors.md, {type(refusal).__name__}"} if ERRORS.exists() else {}
         raise dg.Failure(
             description=str(refusal),
             metadata={**parts, "error": type(refusal).__name__, **page, **own, **_assets(context, own)},

@@ -86,9 +86,12 @@ class Site:
         return now.date()
 
     def publish_broken_clicks(self, count: int) -> None:
-        """Clicks that are not JSON."""
-        for number in range(count):
-            self.publisher.produce("clicks", b"not json", partition=number % 2)
+        """So many messages that are not JSON, two of five: a drain refuses more than half."""
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        for number in range(count * 5 // 2):
+            click = {"page": "/item/1", "visitor": f"v{number}", "at": at}
+            value = b"not json" if number % 5 < 2 else json.dumps(click)
+            self.publisher.produce("clicks", value, partition=number % 2)
         self.publisher.flush()
 
     def await_date(self, table: str, day: date) -> None:

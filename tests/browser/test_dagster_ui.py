@@ -215,11 +215,11 @@ def test_the_table_of_the_clicks_shows_what_every_check_found_of_its_last_drain(
 
 
 def test_a_check_that_fails_is_red_after_one_drain(site: Site, person: Person, shot: Shot) -> None:
-    site.publish_broken_clicks(1500)
+    site.publish_broken_clicks(600)
 
     person.open_check("bronze/clicks", "dead_letter_rate")
     failed = person.page.get_by_text("became dead letters").first
-    expect(failed).to_contain_text("1,500 of", timeout=TICK_MILLISECONDS)
+    expect(failed).to_contain_text("600 of", timeout=TICK_MILLISECONDS)
     expect(person.page.get_by_text("Failed", exact=True).first).to_be_visible()
     shot("check_failed")
 

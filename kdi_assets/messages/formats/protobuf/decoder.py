@@ -25,7 +25,7 @@ from kdi_assets.messages.formats.errors import FormatMistake
 from kdi_assets.messages.formats.framing import FIRST_MESSAGE, other_schema_than
 from kdi_assets.messages.formats.protobuf import payloads
 from kdi_assets.messages.formats.protobuf.columns import spark_record
-from kdi_assets.messages.formats.protobuf.comments import with_protobuf_comments
+from kdi_assets.messages.formats.protobuf.comments import with_protobuf_comments, without_comments
 from kdi_assets.messages.formats.protobuf.compatible import becomes, left_out_paths, unknown_paths
 from kdi_assets.messages.formats.protobuf.descriptors import DescriptorMistake, Descriptors, schema_descriptors
 from kdi_assets.messages.formats.protobuf.payloads import Payloads, Reading, decoding
@@ -85,7 +85,7 @@ class ProtobufDecoder(Decoder):
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         columns = [PAYLOAD] if self._writers is None else [PAYLOAD, f"{FRAME}.schema_id"]
-        return _with_record(messages, self._reading.payloads, record, *columns)
+        return _with_record(messages, self._reading.payloads, without_comments(record), *columns)
 
     def rules(self, record: StructType) -> list[Rule]:
         framed = [] if self._writers is None else [Rule("incompatible_schema", other_schema_than(self._writers))]
