@@ -23,7 +23,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kdi: Kdi) -> Kdi:
     folder = written(tmp_path / "documents", kafka=CLUSTER, shop=SHOP)
     monkeypatch.setenv("KDI_DEFS", str(folder))
     monkeypatch.delenv("KDI_KAFKA")
-    monkeypatch.setattr(check, "check_with_spark", lambda loaded: SparkFindings())
+    monkeypatch.setattr(check, "check_with_spark", lambda loaded, *, as_json: SparkFindings())
     monkeypatch.setattr("kdi_assets.messages.kafka.topic.topics_of", lambda cluster: ("other", "s-a", "s-b"))
     return kdi
 
