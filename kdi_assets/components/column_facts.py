@@ -105,10 +105,15 @@ def column_schema(
 
 
 def date_facts(table: DeltaTable, days: Collection[date]) -> dict[date, dict[str, int]]:
-    """Files and rows of dates by the log's statistics; no rows for a date with a file without statistics."""
+    """Files and rows of dates by the log's statistics; no rows for a date with a file without statistics.
+
+    Empty if the table is not partitioned by date: somebody replaced it, and the next run refuses it.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if DATE_COLUMN not in table.metadata().partition_columns:
+        return {}
     actions: Any = table.get_add_actions(flatten=True)
     files = pa.table(actions).select([f"partition.{DATE_COLUMN}", "num_records"]).rename_columns(["day", "rows"])
     files = files.set_column(0, "day", as_dates(files["day"]))
