@@ -142,10 +142,17 @@ def _quieten_loggers() -> None:
     """Silence log records that repeat our own error line at length."""
     from pyspark.logger import PySparkLogger
 
+    from kdi_assets.runtime.step_watch import THREAD
+
     # PySpark logs every expression that Spark refuses, with the JVM's stack.
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
-    # py4j logs Ctrl-C as an error with its traceback, on the root logger itself; other loggers bypass this filter.
-    logging.getLogger().addFilter(lambda record: "KeyboardInterrupt" not in record.getMessage())
+    # py4j logs a socket that it cannot close, because Ctrl-C has ended the JVM too.
+    logging.getLogger("py4j.clientserver").disabled = True
+    # py4j logs tracebacks on the root logger itself, whose filter other loggers bypass: Ctrl-C as an error, and what
+    # the watch asks a JVM that Ctrl-C has ended.
+    logging.getLogger().addFilter(
+        lambda record: "KeyboardInterrupt" not in record.getMessage() and record.threadName != THREAD
+    )
 
 
 @contextmanager

@@ -22,6 +22,8 @@ LOG_SECONDS = 30.0
 """How often a log gets a line."""
 RATE_SECONDS = 30.0
 """The rate is that of so many seconds; Spark's tasks end in bursts."""
+THREAD = "progress"
+"""The name of the watch's thread."""
 END_SECONDS = 5.0
 """How long a thread may take that asks a JVM which no longer answers."""
 
@@ -179,7 +181,7 @@ class StepWatch:
     @contextmanager
     def watching(self) -> Iterator[StepWatch]:
         """Hear of the body's steps, and look again and again until it ends."""
-        thread = threading.Thread(target=self._look_until_over, name="progress", daemon=True)
+        thread = threading.Thread(target=self._look_until_over, name=THREAD, daemon=True)
         with heard_by(self):
             if self._shown is None:
                 yield self

@@ -7,7 +7,7 @@ import os
 import subprocess
 import time
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -25,6 +25,7 @@ from kdi_assets.runtime.jars import jar_paths
 from kdi_assets.runtime.java import find_java
 from kdi_assets.settings import Settings
 from kdi_assets.tools.local.broker import JVM_OPTIONS, QUICK_START, Broker, free_port, start_broker
+from kdi_assets.tools.local.errors import BrokerDied
 from tests.faults.topics import admin
 from tests.kafka.certificates import KEY_PASSWORD, Certificates, make_certificates
 from tests.receivers.http_server import QuietHandler
@@ -137,17 +138,18 @@ def broker_with_doors(data: Path, settings: Settings) -> Iterator[Doors]:
     thread.start()
     keys = data / "keys.json"
     keys.write_text(json.dumps(endpoint.key_set()))
-    ports: dict[str, int] = {}
-    while len(set(ports.values())) < len(DOORS) + 2:
-        ports = {name: free_port() for name in ("plaintext", "controller", *DOORS)}
-    properties = _listeners(ports) | _tls(certificates) | _logins(keys)
     allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys.as_uri()}"
     options = (*JVM_OPTIONS, *QUICK_START, allowed)
     classes = _compiled(data / "classes", settings)
-    port = ports["plaintext"]
-    broker = start_broker(
-        data / "broker", port=port, home=settings.home, jvm_options=options, properties=properties, class_path=classes
-    )
+
+    def started(folder: Path, ports: Mapping[str, int]) -> Broker:
+        properties = _listeners(ports) | _tls(certificates) | _logins(keys)
+        plain, home = ports["plaintext"], settings.home
+        return start_broker(
+            folder, port=plain, home=home, jvm_options=options, properties=properties, class_path=classes
+        )
+
+    broker, ports = _on_free_ports(started, data)
     try:
         _set_scram_passwords(Cluster("main", broker.bootstrap_servers))
         yield Doors(broker, {name: f"localhost:{ports[name]}" for name in DOORS}, certificates, endpoint)
@@ -156,6 +158,20 @@ def broker_with_doors(data: Path, settings: Settings) -> Iterator[Doors]:
         endpoint.shutdown()
         endpoint.server_close()
         thread.join()
+
+
+def _on_free_ports(start: Callable[[Path, Mapping[str, int]], Broker], data: Path) -> tuple[Broker, dict[str, int]]:
+    """The broker and its ports; started again if another process took one of them meanwhile."""
+    for attempt in range(3):
+        ports: dict[str, int] = {}
+        while len(set(ports.values())) < len(DOORS) + 2:
+            ports = {name: free_port() for name in ("plaintext", "controller", *DOORS)}
+        try:
+            return start(data / f"broker{attempt or ''}", ports), ports
+        except BrokerDied as died:
+            if attempt == 2 or "Address already in use" not in str(died):
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _listeners(ports: Mapping[str, int]) -> dict[str, str]:

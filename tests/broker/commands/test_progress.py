@@ -77,10 +77,10 @@ def test_a_drain_on_a_terminal_shows_how_far_it_is_and_after_ctrl_c_what_is_safe
 
     assert (code, out, positions) == (130, b"", ["start"])
     assert re.search(r"\(bronze/orders: reading messages and writing files\): \d commits? landed before; nothing", said)
-    assert "Traceback" not in said
+    assert "Traceback" not in said, said[said.index("Traceback") - 200 :]
     assert said.count("\x1b[?25l") == said.count("\x1b[?25h") > 0, "the cursor is back"
     assert re.search(rf"bronze/orders: reading messages and writing files .*[\d,]+ of {MESSAGES:,} offsets", shown)
     assert whole.process.returncode == 0
-    assert re.match(rf"bronze/orders: {MESSAGES:,} rows, v\d", result)
+    assert re.match(rf"bronze/orders: {MESSAGES:,} rows, 0 dead letters, v\d", result)
     assert "offsets" not in result and "\x1b" not in result
     assert orders.entries()[-1].positions == {orders.tp(p): MESSAGES // 2 for p in (0, 1)}

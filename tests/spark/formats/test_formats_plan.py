@@ -74,7 +74,7 @@ def test_frames_and_validation_are_one_look(
         format_ = JsonRegistry(RegistrySchemas(registry.described(), "t-value"), validate=True)
         plan = plan_of(spark, format=format_, record_ddl="", **FLAT)
 
-    assert [plan.count(look) for look in ("JsonDecoder.decode(", "ArrowEvalPython", "hex(")] == [1, 1, 1]
+    assert [plan.count(look) for look in ("JsonDecoder.decode(", "ArrowEvalPython", "conv(hex(")] == [1, 1, 1]
 
 
 def test_no_python_looks_at_documents_that_are_not_validated(spark: SparkSession) -> None:
