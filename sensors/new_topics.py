@@ -23,6 +23,7 @@ from kdi_assets.messages.of_stream import topics_of
 from kdi_assets.operate.monitoring.new_topics import NewTopics, named, read_new_topics
 from kdi_assets.resources.reload import ReloadFailed, reload_location
 from kdi_assets.sensors.alerts import send_new
+from kdi_assets.sensors.default_status import described, sensor_status
 from kdi_assets.sensors.incidents import MOMENT_SECONDS, Incident, IncidentKind, track
 from kdi_assets.sensors.memory import TrackedIncident, read_json
 from kdi_assets.settings import Settings
@@ -45,9 +46,11 @@ def new_topic_sensor(cluster: Cluster, tick: NewTopicsTick) -> dg.SensorDefiniti
     @dg.sensor(
         name=f"new_topics_{identifier(cluster.name)}",
         minimum_interval_seconds=TICK_SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Shows topics of cluster {cluster.name} that match a document's pattern and have no table, and "
-        "takes them in where it says `new_topics: add`.",
+        default_status=sensor_status(),
+        description=described(
+            f"Shows topics of cluster {cluster.name} that match a document's pattern and have no table, and "
+            "takes them in where it says `new_topics: add`."
+        ),
     )
     def new_topics(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return tick(context)
@@ -85,6 +88,7 @@ class NewTopicsTick:
             lines += said
             left.append(one.without(taken))
             lines += left[-1].texts()
+            lines += [f"{one.name}: unknown: {one.refusal.message_parts()[0]}"] if one.refusal else []
         lines += self._reload(pinned)
         tracked: Mapping[str, TrackedIncident] = {}
         if settings.alert_webhook:
@@ -108,13 +112,14 @@ class NewTopicsTick:
         return taken.topics, lines
 
     def _reload(self, pinned: set[str]) -> list[str]:
-        """Load the documents again if they have topics that the location has not, once for the same topics."""
+        """Load the documents again if they have topics that the location has not; again if that failed."""
         if not pinned - self.tried:
             return []
         self.tried |= pinned
         try:
             return ["the code location was loaded again" if self.reload() else CANNOT_RELOAD]
         except ReloadFailed as failed:
+            self.tried -= pinned  # the next tick tries again: a document may be put right meanwhile
             return [f"the code location could not be loaded again: {failed}"]
 
 

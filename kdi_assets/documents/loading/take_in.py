@@ -34,13 +34,38 @@ def take_in(folder: Path, document: TopicTablesDocument, new: Collection[str]) -
     A topic whose table would be a mistake, as one that another document has, stays out: with it in the file, the code
     location would not load, and all other tables would stand still.
     """
-    mistakes = sorted_mistakes(read_streams(folder, more_topics={document.name: new}).mistakes)
-    wrong = {topic for mistake in mistakes for topic in mistake.topics}
-    others = [mistake for mistake in mistakes if not mistake.topics]  # no topic in particular: none is taken in
-    good = () if others else tuple(topic for topic in new if topic not in wrong)
+    if mistakes := _mistakes(folder, document, ()):  # they keep the location from loading already
+        return TakenIn(mistakes=mistakes)
+    good, mistakes = _fitting(folder, document, (), tuple(new))
     try:
         if good and document.pins:
             add_pins(document.pins, document.name, good)
     except OSError as refused:
         return TakenIn(mistakes=mistakes, unwritable=refused.strerror or str(refused))
     return TakenIn(good, mistakes)
+
+
+def _fitting(
+    folder: Path, document: TopicTablesDocument, good: tuple[str, ...], new: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[DocumentMistake, ...]]:
+    """The topics with which the documents have no mistake, and the mistakes of the others.
+
+    A clash of two documents is a mistake of the one that is read later, which may be the other one. So topics are
+    tried, in halves.
+
+    Args:
+        good: Those that were found to fit.
+    """
+    mistakes = _mistakes(folder, document, (*good, *new)) if new else ()
+    if not mistakes:
+        return (*good, *new), ()
+    if len(new) == 1:
+        return good, mistakes
+    half = len(new) // 2
+    good, first = _fitting(folder, document, good, new[:half])
+    good, second = _fitting(folder, document, good, new[half:])
+    return good, (*first, *second)
+
+
+def _mistakes(folder: Path, document: TopicTablesDocument, topics: Collection[str]) -> tuple[DocumentMistake, ...]:
+    return tuple(sorted_mistakes(read_streams(folder, more_topics={document.name: topics}).mistakes))

@@ -150,9 +150,13 @@ def _mistakes(model: type, document: YamlDocument, error: ValidationError) -> It
 
 
 def _misplaced_variables(model: type, document: YamlDocument) -> Iterator[DocumentMistake]:
-    """Fields with nothing but ``{{ env… }}`` that do not take it. Inside of longer text it may be part of Spark SQL."""
+    """Fields with nothing but ``{{ env… }}`` that do not take it. Inside of longer text it may be part of Spark SQL.
+
+    What the model does not describe is described elsewhere: fields of exceptions belong to the streams of their topics.
+    """
     for path, text in _texts(document.attributes, ()):
-        if TEMPLATE.fullmatch(text.strip()) and not _schema_at(json_schema(model), list(path)).get(MARK):
+        field = _schema_at(json_schema(model), list(path))
+        if field and TEMPLATE.fullmatch(text.strip()) and not field.get(MARK):
             right = "write the value; the page environments.md names the fields that may differ by environment"
             yield document.mistake(".".join(path), f"takes no variable, and {text!r} names one", right)
 

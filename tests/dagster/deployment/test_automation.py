@@ -14,15 +14,20 @@ from dagster._daemon.sensor import execute_sensor_iteration
 from demo.parts import BIN
 from kdi_assets.components.names import table_key
 from kdi_assets.definitions import defs
+from kdi_assets.documents.loading.loader import read_streams
 from kdi_assets.runtime.processes import Child
 from kdi_assets.sensors.default_status import OFF
+from kdi_assets.sensors.new_topics import new_topic_sensors
 from kdi_assets.tools.local.broker import free_port
 from tests.conftest import CHECKOUT
-from tests.documents import stream, written
+from tests.documents import CLUSTER, TOPIC_TABLES, stream, written
 from tests.faults.systems.dagster_site import LOCATION, code_server, listens
 from tests.table_by_hand import TOPIC, TableByHand, orders
 from tests.waiting import wait_until
 
+PATTERN = f"""{TOPIC_TABLES}
+attributes: {{name: s, topics: {{pattern: 's.*'}}, table: 'bronze/{{topic}}', schema: id bigint, date: current_date()}}
+"""
 ON = {dg.DefaultSensorStatus.RUNNING, dg.DefaultScheduleStatus.RUNNING}
 STOPPED = {dg.DefaultSensorStatus.STOPPED, dg.DefaultScheduleStatus.STOPPED}
 
@@ -56,6 +61,19 @@ def test_where_the_deployment_says_so_every_sensor_and_schedule_is_on(monkeypatc
 
     assert {one.default_status for one in found.values()} == ON
     assert [name for name, one in found.items() if "KDI_AUTOMATION" in (one.description or "")] == []
+
+
+@pytest.mark.parametrize(("automation", "status"), [("off", STOPPED), ("on", ON)])
+def test_the_sensor_of_new_topics_is_on_where_the_others_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, automation: str, status: set[object]
+) -> None:
+    folder = written(tmp_path, kafka=CLUSTER, shop=PATTERN)
+    monkeypatch.setenv("KDI_AUTOMATION", automation)
+
+    (sensor,) = new_topic_sensors(folder, read_streams(folder))
+
+    assert sensor.default_status in status
+    assert (sensor.description or "").startswith(OFF) == (automation == "off")
 
 
 def test_a_code_location_does_not_load_with_a_value_that_is_neither_on_nor_off(monkeypatch: pytest.MonkeyPatch) -> None:

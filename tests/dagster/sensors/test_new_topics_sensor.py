@@ -10,6 +10,8 @@ import pytest
 
 from kdi_assets.documents.loading.loader import load_folder
 from kdi_assets.documents.model.connections.connections import Cluster
+from kdi_assets.errors import KdiError
+from kdi_assets.messages.kafka.errors import BrokerUnreachable
 from kdi_assets.resources.reload import ReloadFailed
 from kdi_assets.sensors.new_topics import CANNOT_RELOAD, NewTopicsTick, new_topic_sensor, new_topic_sensors
 from tests.documents import CLUSTER, TOPIC_TABLES, stream, written
@@ -31,7 +33,7 @@ class Sensor:
 
     def __init__(self, folder: Path, *, reloads: bool = True, failing: bool = False) -> None:
         self._folder, self._reloads, self._failing = folder, reloads, failing
-        self.topics: Collection[str] = ()
+        self.topics: Collection[str] | KdiError = ()
         self.loads, self._cursor = 0, ""
         self._load()
 
@@ -41,6 +43,8 @@ class Sensor:
         self._sensor, self.tables = new_topic_sensor(loaded.clusters["main"], tick), set(loaded.streams)
 
     def _ask(self, cluster: Cluster) -> Collection[str]:
+        if isinstance(self.topics, KdiError):
+            raise self.topics
         return self.topics
 
     def _reload(self) -> bool:
@@ -138,16 +142,19 @@ def test_without_a_reload_the_topic_is_pinned_and_the_tick_says_what_to_do(tmp_p
 
     failed = "the code location could not be loaded again: failing.py: no such module"
     assert said == (failed if failing else CANNOT_RELOAD)
-    assert again == "shop: pinned, and not loaded: s-a; reload the code location"
-    assert sensor.loads == 1  # not with every tick
+    pinned = "shop: pinned, and not loaded: s-a; reload the code location"
+    assert again == (f"{pinned}\n{failed}" if failing else pinned)
+    assert sensor.loads == (2 if failing else 1)  # a process that cannot reload does not try with every tick
 
 
 def test_a_cluster_that_does_not_answer_takes_no_table_away(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, ADDING)
     (folder / "shop" / "shop.topics").write_text("s-a\n")
     sensor = Sensor(folder)
+    sensor.topics = BrokerUnreachable(cluster="main", bootstrap_servers="localhost:9092", detail="nobody listens")
 
-    assert (sensor.tick(), sensor.loads, sensor.tables) == ("no new topic", 0, {"shop/a"})
+    assert sensor.tick().startswith("shop: unknown: ")
+    assert (sensor.loads, sensor.tables) == (0, {"shop/a"})
 
 
 def test_an_alert_is_sent_when_a_topic_appears_and_when_it_has_a_table(

@@ -234,3 +234,16 @@ def test_the_example_has_the_tables_that_its_page_says() -> None:
     assert waits == {"bronze/shop/customers": 300, "bronze/shop/orders": 60, "bronze/shop/payments": 300}
     seen = ["shop.tests.v1", "shop.tests.v2", "shop.orders.v1", "shop.orders", "web_new"]
     assert loaded.topic_tables["shop"].spec.new(seen, pinned=loaded.topic_tables["shop"].topics) == ("shop.tests.v2",)
+
+
+def test_an_exception_may_name_a_variable_where_the_field_of_a_stream_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAG", "7")
+    allowed = "  exceptions:\n    orders: {drain_when: {lag_seconds: '{{ env.LAG }}'}}\n"
+
+    streams = load_streams(folder_with(tmp_path / "allowed", LIST + allowed))
+    refused = mistakes_of(folder_with(tmp_path / "refused", LIST + "  exceptions: {orders: {date: '{{ env.LAG }}'}}\n"))
+
+    assert streams["bronze/orders"].drain_when.lag_seconds == 7
+    assert ["takes no variable" in mistake for mistake in refused] == [True]
