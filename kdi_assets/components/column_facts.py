@@ -16,6 +16,7 @@ from kdi_assets.delta.storage import open_delta_table
 from kdi_assets.documents.model.refined_modes import Aggregate
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.stream import Stream
+from kdi_assets.errors import KdiError
 from kdi_assets.streams.ledger.dates import as_dates
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def table_facts(
         schema = column_schema(table, descriptions=descriptions, hidden=hidden)
         by_date = date_facts(table, days) if days else {}
         return ColumnFacts({**location, "dagster/column_schema": schema}, by_date)
-    except (DeltaError, OSError):
+    except (DeltaError, OSError, KdiError):  # KdiError: there are no credentials any more
         return ColumnFacts(location)
 
 

@@ -14,6 +14,7 @@ from kdi_assets.documents.model.connections.connections import SourceConnection
 from kdi_assets.documents.model.limits import DateWindow
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.stream import CheckName, Stream
+from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
 from kdi_assets.streams.ledger.dates import oldest_date
 
@@ -70,7 +71,7 @@ def table_start(uri: str) -> date:
     today = datetime.now(UTC).date()  # always a partition, or no run could be requested: rows may be dated ahead
     try:
         return min(oldest_date(uri) or today - timedelta(days=DAYS_BEFORE_FIRST_DRAIN), today)
-    except OSError:
+    except (OSError, KdiError):  # no answer, or no credentials, as where documents are only checked
         return DateWindow().first  # too many partitions hide nothing
 
 

@@ -14,6 +14,7 @@ from kdi_assets.components.asset_checks import failed_checks
 from kdi_assets.components.column_facts import column_facts
 from kdi_assets.components.names import first_date, op_name, table_key
 from kdi_assets.documents.model.stream import Stream
+from kdi_assets.follow.refine.inputs import days_between
 from kdi_assets.operate.monitoring.backlog_reader import read_backlog
 from kdi_assets.streams.drain.report import Commit, DrainReport
 from kdi_assets.streams.drain.shared_read import Drained, drain_together
@@ -170,11 +171,12 @@ def log_unchanged_dates(context: dg.AssetExecutionContext, key: dg.AssetKey) -> 
 
     Dagster counts a date of a backfill without an event as failed, and the backfill with it.
     """
-    logged = logged_dates(context, key)
-    for day in context.partition_keys:
-        if day not in logged:
+    logged, asked = logged_dates(context, key), context.partition_key_range
+    # Not Dagster's list: with `start: auto` the partitions may begin later since the table has rows.
+    for day in days_between(date.fromisoformat(asked.start), date.fromisoformat(asked.end)):
+        if day.isoformat() not in logged:
             # No attempt and no data version: the event is of no commit, and the date did not change.
-            context.log_event(materializations.date_event(key, date.fromisoformat(day), metadata={"rows_added": 0}))
+            context.log_event(materializations.date_event(key, day, metadata={"rows_added": 0}))
 
 
 def requested_at(context: dg.AssetExecutionContext) -> datetime:

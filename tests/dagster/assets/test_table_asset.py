@@ -14,6 +14,7 @@ from kdi_assets.components.names import dates, letters_key, table_key, table_sta
 from kdi_assets.components.table_asset import table_asset
 from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.documents.model.stream import DateWindow, Stream
+from kdi_assets.runtime.errors import CredentialsMissing
 from kdi_assets.streams.audit.audit import AuditReport
 from kdi_assets.streams.ledger.entry import FieldCounts
 from tests.dagster.fakes import (
@@ -309,3 +310,12 @@ def test_a_check_of_a_run_that_told_of_no_rows_is_one_of_the_table_as_it_is(inst
     evaluation = latest_check(instance, STREAM, "every_offset_accounted_for")
     assert evaluation is not None
     assert (evaluation.passed, evaluation.blocking, evaluation.target_materialization_data) == (False, True, None)
+
+
+def test_without_credentials_for_the_lake_a_code_location_loads_with_all_dates(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(uri: str) -> date:
+        raise CredentialsMissing(detail="none were found")
+
+    monkeypatch.setattr("kdi_assets.components.names.oldest_date", refuses)
+
+    assert table_start("s3://lake/without/credentials") == date(2020, 1, 1)

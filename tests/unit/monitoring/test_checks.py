@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake.exceptions import DeltaError
 
 from kdi_assets.documents.model.message_rules import Expectation
 from kdi_assets.documents.model.stream import CheckName, Checks, FreshnessLimits, OffsetRange, Stream, TopicPartition
@@ -256,3 +257,16 @@ def test_a_stream_has_the_checks_that_its_document_gives_a_meaning() -> None:
     assert "fresh" not in plain.check_names and "fresh" in limited.check_names
     assert not {"fresh", "backlog_after_drain"} & set(retired.check_names)
     assert "every_offset_accounted_for" in retired.check_names
+
+
+@pytest.mark.parametrize(("failure", "level"), [(OSError("SlowDown"), "warn"), (DeltaError("no log"), "error")])
+def test_a_storage_that_hesitates_is_a_result_of_the_check_and_does_not_fail_the_run(
+    failure: Exception, level: str
+) -> None:
+    def hesitates(subject: CheckSubject) -> CheckResult:
+        raise failure
+
+    finding = run_check("table_health", CheckSubject(orders(), "/nowhere", no_spark, now=NOW), hesitates)
+
+    assert finding.level == level
+    assert str(failure) in finding.description

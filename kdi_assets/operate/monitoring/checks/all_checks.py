@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from kdi_assets.delta.storage import storage_failures, table_unreadable
 from kdi_assets.documents.model.stream import COSTLY, CheckName
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.operate.monitoring.checks.backlog_checks import backlog_after_drain, fresh
@@ -77,13 +78,14 @@ def run_check(name: CheckName, subject: CheckSubject, check: Check | None = None
 
 
 def _run(name: CheckName, subject: CheckSubject, check: Check) -> CheckResult:
-    """Run a check, and translate the errors of Spark.
+    """Run a check, and translate the errors of Spark and of the storage.
 
     Raises:
         TableNotRead, ReadOrWriteFailed: Spark failed, or its JVM is gone.
+        StorageFailed, TableUnreadable: The log or the storage could not be read.
     """
     if name not in COSTLY:
-        return check(subject)
+        return _without_spark(subject, check)
 
     def error_of(failure: SparkFailure) -> KdiError | None:
         if failure.jvm_is_lost or not failure.is_of_spark:
@@ -92,3 +94,14 @@ def _run(name: CheckName, subject: CheckSubject, check: Check) -> CheckResult:
 
     with jvm_loss_named(subject.stream), translated(error_of):
         return check(subject)
+
+
+def _without_spark(subject: CheckSubject, check: Check) -> CheckResult:
+    # Each drain makes these checks after its commit, and a storage that hesitates then must not fail the run.
+    from deltalake.exceptions import DeltaError
+
+    try:
+        with storage_failures(subject.uri):
+            return check(subject)
+    except DeltaError as failed:
+        raise table_unreadable(subject.uri, failed) from failed

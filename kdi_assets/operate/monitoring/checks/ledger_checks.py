@@ -104,11 +104,16 @@ def dead_letter_rate(subject: CheckSubject) -> CheckResult:
     messages = sum(c.entry.messages for c in drains)
     share = letters / messages if messages else 0.0
     numbers = {"share": share, "dead_letters": letters, "messages": messages, "limit": limit, "drains": len(drains)}
-    description = f"{letters:,} of {messages:,} messages ({share:.2%}) of the last 24 hours became dead letters"
+    description = f"{letters:,} of {messages:,} messages ({share:.2%}) {_of(subject)} became dead letters"
     level = _level(share, limit)
     if level != "passed":
         description += f"; the limit is {limit:.2%}; `kdi dead-letters list {subject.stream.name}` shows why"
     return CheckResult(level, description, numbers)
+
+
+def _of(subject: CheckSubject) -> str:
+    """Of when the messages are that were counted."""
+    return f"of the newest {subject.newest:,} commits" if subject.newest else "of the last 24 hours"
 
 
 def _level(share: float, limit: float) -> Level:
@@ -128,7 +133,7 @@ def expectations(subject: CheckSubject) -> CheckResult:
     became_rows = sum(d.entry.became_rows for d in drains)
     numbers = {**unmet, "became_rows": became_rows, "drains": len(drains)}
     found = {name: count for name, count in unmet.items() if count}
-    of = f"of the last 24 hours with {became_rows:,} messages that became rows"
+    of = f"{_of(subject)} with {became_rows:,} messages that became rows"
     if not found:
         return CheckResult("passed", f"all expectations were met, {of}", numbers)
     lines = tuple(f"{name}: {count:,}, {named[name].then}: {named[name].sql}" for name, count in found.items())
