@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from math import isfinite
 from pathlib import Path
@@ -136,7 +137,9 @@ class Settings:
 def deployment_name(environment: Mapping[str, str] = os.environ) -> str:
     """Where this process works, as ledger entries name it: the host, and Dagster's home or else that of KDI."""
     folder = environment.get("DAGSTER_HOME") or environment.get("KDI_HOME", ".kdi")
-    return f"{gethostname()}:{Path(folder).absolute()}"
+    with suppress(OSError):  # the working folder was removed
+        folder = str(Path(folder).absolute())
+    return f"{gethostname()}:{folder}"
 
 
 def _sends_lineage(environment: Mapping[str, str]) -> bool:

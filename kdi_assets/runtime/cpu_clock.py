@@ -30,17 +30,16 @@ class CpuClock:
     def watching(self, spark: SparkSession) -> SparkSession:
         """The session; what it uses counts from the first call on."""
         if self._spark_seconds is None:
-            seconds = _seconds_in_spark(spark)
-            began = seconds()
-            self._spark_seconds = lambda: seconds() - began
+            with suppress(Exception):  # as below: the work goes on, and counts its own process only
+                seconds = _seconds_in_spark(spark)
+                began = seconds()
+                self._spark_seconds = lambda: seconds() - began
         return spark
 
     def seconds(self) -> float:
         """CPU seconds so far; of a JVM that has ended, those known last."""
-        from py4j.protocol import Py4JError
-
         if self._spark_seconds is not None:
-            with suppress(Py4JError, OSError):  # a figure must not fail a committed drain
+            with suppress(Exception):  # a figure must not fail a committed drain
                 self._in_spark = max(self._in_spark, self._spark_seconds())
         return time.process_time() - self._began + self._in_spark
 

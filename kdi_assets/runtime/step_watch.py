@@ -152,14 +152,16 @@ class StepWatch:
                 self.interrupted = step, ended.name
             self.commits += step.commits and failure is None
             if self._shown:
-                self._shown.clear()
+                with suppress(Exception):  # of a terminal that is gone: the work is done
+                    self._shown.clear()
 
     def look(self) -> None:
         """Show how far the innermost step is."""
-        running = self._innermost()
-        if running is None or self._shown is None:
-            return
-        counting = next((r for r in reversed(self._running) if r.step.done), running)
+        with self._lock:
+            running = self._innermost()
+            if running is None or self._shown is None:
+                return
+            counting = next((r for r in reversed(self._running) if r.step.done), running)
         # Not under the lock: Spark may take its time, and the work must not wait for it.
         done, tasks = _fact(counting.step.done), _fact(self._tasks)
         with self._lock:
@@ -195,7 +197,7 @@ class StepWatch:
 
     def _look_until_over(self) -> None:
         while not self._over.wait(self._every):
-            with suppress(OSError):  # of a terminal that is gone
+            with suppress(Exception):  # of a terminal that is gone, of a log that does not answer
                 self.look()
 
     def _tasks(self) -> tuple[int, int] | None:

@@ -41,7 +41,9 @@ class LagHistory:
 
 
 def _bar(lag: float, greatest: float) -> str:
-    return BARS[math.ceil((len(BARS) - 1) * lag / greatest)] if greatest else BARS[0]
+    highest = len(BARS) - 1
+    # At most: of some numbers, the product with 7 divided by the number itself is more than 7.
+    return BARS[min(highest, math.ceil(highest * lag / greatest))] if greatest else BARS[0]
 
 
 def _cell(at: datetime) -> int:

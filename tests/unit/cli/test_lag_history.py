@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from kdi_assets.cli.operate.lag_history import BARS, LagHistory
 from kdi_assets.cli.operate.status import LAG_HEAD, text
 from kdi_assets.messages.kafka.errors import BrokerUnreachable
@@ -62,3 +64,12 @@ def test_only_a_watch_has_the_column() -> None:
     head, line = watched.splitlines()
     assert head.endswith(LAG_HEAD) and line.endswith(f"{BARS[7]} max 38s")
     assert LAG_HEAD not in once
+
+
+@pytest.mark.parametrize("seconds", [27.18584098929422, 349.8248076035231, 1e-9])
+def test_the_greatest_lag_has_the_highest_bar_whatever_its_digits(seconds: float) -> None:
+    lags = LagHistory()
+
+    lags.add([late(seconds)], NOON)
+
+    assert lags.line("bronze/orders", NOON).startswith(BARS[7])

@@ -195,3 +195,16 @@ def test_a_watch_looks_again_and_again_and_what_it_cannot_ask_does_not_disturb_t
 def test_without_a_listener_a_step_is_only_its_body() -> None:
     with announced(WorkStep(doing="writing", done=lambda: pytest.fail("nobody listens"))):
         pass
+
+
+def test_a_terminal_that_is_gone_does_not_fail_the_work_that_is_done() -> None:
+    class Gone(Shown):
+        def clear(self) -> None:
+            raise OSError("the terminal is gone")
+
+    watch, step = StepWatch(Gone(), every=1.0), WorkStep(doing="committing", commits=True)
+    watch.begin(step)
+
+    watch.end(step, None)
+
+    assert watch.commits == 1
