@@ -163,6 +163,14 @@ CAPABILITIES: tuple[Capability, ...] = (
         announced=Has('`kdi_downstream_…` with `kind="announced"`', "kdi metrics serve", _METRICS),
     ),
     Capability(
+        "cost",
+        "What did its runs use?",
+        stream=Has("CPU seconds, bytes, files and requests of its commits, times prices", "kdi cost TABLE", "cost.md"),
+        refined=Has("the same, of its refinements and compactions", "kdi cost TABLE", "cost.md"),
+        served=Lacks("what a run used is not recorded; the database has figures of its own work"),
+        announced=Lacks("what announcing used is not recorded; the drains before it are the stream's"),
+    ),
+    Capability(
         "freshness",
         "Is it fresh?",
         stream=Has(
