@@ -78,7 +78,7 @@ def new(
         if topic is None:
             sampled = partial(_propose, cluster=source, registry=schemas, count=messages, now=now)
             found = new_for_all(folder, loaded, source, propose=sampled, table=table, now=now, write=not stdout)
-            print_result(found.said(), found.fields(), as_json=as_json)
+            print_result(found.said(_option(defs)), found.fields(), as_json=as_json)
             return
         file = None if stdout else document_file(folder, table, topic=topic)
         proposal = _propose(topic, source, schemas, count=messages, now=now)
@@ -131,12 +131,17 @@ def _refuse_own_folder(folder: Path, topic: str) -> None:
         raise NothingProposed(topic=topic, why=why, run=run)
 
 
+def _option(defs: Path | None) -> str:
+    """The folder that the command was given, as an option of the next one."""
+    return f" --defs {shlex.quote(str(defs))}" if defs else ""
+
+
 def _written(proposal: Proposal, table: str, file: Path, defs: Path | None) -> str:
     from kdi_assets.documents.loading.folder import display_path
     from kdi_assets.tools.scaffold.document import outcome_in_words, refined_path
 
     found, sample, silver = proposal.recognised, len(proposal.sample.messages), refined_path(proposal, table)
-    option = f" --defs {shlex.quote(str(defs))}" if defs else ""
+    option = _option(defs)
     refined = f"Its second document makes {silver} of them, the rows as they are now.\n" if silver else ""
     return (
         f"{display_path(file)}: {found.what}, written as {found.format}; date: {proposal.date.sql}\n"

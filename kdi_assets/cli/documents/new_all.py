@@ -32,8 +32,8 @@ class NewForAll:
     skipped: dict[str, str]
     file: Path | None
 
-    def said(self) -> str:
-        """What the command prints."""
+    def said(self, option: str) -> str:
+        """What the command prints; ``option`` is the `--defs` that it was given, for the next command."""
         from kdi_assets.documents.loading.folder import display_path
         from kdi_assets.wording import counted
 
@@ -41,7 +41,7 @@ class NewForAll:
             return self.text.removesuffix("\n")
         left = [f"left out: {topic}: {why}" for topic, why in self.skipped.items()]
         return "\n".join(
-            [f"{display_path(self.file)}: {counted(len(self.topics), 'topic')}", *left, "  Run:  kdi check"]
+            [f"{display_path(self.file)}: {counted(len(self.topics), 'topic')}", *left, f"  Run:  kdi check{option}"]
         )
 
     def fields(self) -> dict[str, object]:

@@ -18,6 +18,8 @@ from kdi_assets.documents.model.topic_tables import TopicTablesSpec
 
 HEAD = "# The topics that the pattern of {name} found. `kdi check --accept` adds new ones; a line may be removed.\n"
 
+_ENCODING = "utf-8-sig"  # as Notepad may write it: with a mark before the first line
+
 
 def pin_file(document_file: str, name: str) -> Path:
     """The file of a document's pinned topics."""
@@ -27,7 +29,7 @@ def pin_file(document_file: str, name: str) -> Path:
 def read_pins(file: Path, spec: TopicTablesSpec, mistakes: list[DocumentMistake]) -> dict[str, int]:
     """The pinned topics with their lines, counted from 1; empty if the file does not exist. Adds to the mistakes."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding=_ENCODING)
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
@@ -48,14 +50,15 @@ def add_pins(file: Path, name: str, topics: Iterable[str]) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    text = file.read_text(encoding="utf-8") if file.exists() else HEAD.format(name=name)
+    text = file.read_text(encoding=_ENCODING) if file.exists() else HEAD.format(name=name)
     lines = text.splitlines()
     known = {topic for _, topic in _topics(text)}
     for topic in topics:
         if topic not in known:
             later = (i for i, line in enumerate(lines) if (there := _topic(line)) and there > topic)
             lines.insert(next(later, len(lines)), topic)
-    new = file.with_name(f"{file.name}.new")  # whoever reads meanwhile reads the old file or the new one
+    # Whoever reads meanwhile reads the old file or the new one; the sensor and `kdi check --accept` may both write.
+    new = file.with_name(f"{file.name}.{os.getpid()}.new")
     new.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     os.replace(new, file)
 

@@ -59,6 +59,8 @@ def _names(value: list[object]) -> Iterator[str]:
 
 
 def _compiled(pattern: str) -> str:
+    if not pattern:
+        raise wrong("'' matches no topic", r"e.g. shop\..*", field="topics.pattern")
     try:
         re.compile(pattern)
     except re.error as error:

@@ -84,6 +84,7 @@ def test_an_exception_replaces_shared_fields_of_its_topic_and_skip_leaves_the_to
         ("users,", '"a b",', "4 topics.1: 'a b' is not a name that Kafka takes; letters, digits, '.', '_' and '-'"),
         ("[orders, users, _audit]", "orders", "4 topics: 'orders' is neither a list of topics nor a pattern; e.g."),
         ("[orders, users, _audit]", "{pattern: '('}", "4 topics.pattern: '(' is not a regular expression: missing"),
+        ("[orders, users, _audit]", "{pattern: ''}", "4 topics.pattern: '' matches no topic; e.g. shop"),
         ("name: shop", "name: a/b", "3 name: 'a/b' is not a document's name; letters, digits, '_' and '-', e.g. main"),
         ("  name: shop\n", "", "2 name: is missing; e.g. name: shop"),
         (
@@ -186,6 +187,13 @@ def test_topics_are_added_to_the_file_in_their_order_and_its_comments_stay(tmp_p
 
     assert file.read_text() == "# ours\nshop.a\nshop.b\nshop.c\nshop.d # since March\nshop.e\n"
     assert [path.name for path in tmp_path.iterdir()] == ["shop.topics"]
+
+
+def test_a_file_of_topics_that_notepad_saved_is_read(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, PATTERN)
+    (folder / "shop" / "shop.topics").write_bytes(b"\xef\xbb\xbf# ours\r\nshop.orders\r\n")
+
+    assert load_streams(folder).keys() == {"bronze/orders"}
 
 
 def test_new_topics_match_the_whole_pattern_are_not_in_the_file_and_not_skipped(tmp_path: Path) -> None:
