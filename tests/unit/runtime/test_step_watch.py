@@ -193,8 +193,13 @@ def test_a_watch_looks_again_and_again_and_what_it_cannot_ask_does_not_disturb_t
 
 
 def test_without_a_listener_a_step_is_only_its_body() -> None:
-    with announced(WorkStep(doing="writing", done=lambda: pytest.fail("nobody listens"))):
-        pass
+    asked: list[str] = []
+
+    with pytest.raises(ZeroDivisionError), announced(WorkStep(doing="writing", done=lambda: len(asked))):
+        asked.append("the body")
+        asked[1 // 0]
+
+    assert asked == ["the body"]
 
 
 def test_a_terminal_that_is_gone_does_not_fail_the_work_that_is_done() -> None:
