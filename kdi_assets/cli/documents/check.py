@@ -104,11 +104,12 @@ def check_with_spark(loaded: LoadedFolder, *, as_json: bool) -> SparkFindings:
     from kdi_assets.streams.rules.shared_analysis import SharedAnalysis
 
     findings, analysed = SparkFindings(), SharedAnalysis()
-    with lazy_session("check", as_json=as_json) as session:
+    with lazy_session("check", as_json=as_json) as open_session:
+        session = open_session()  # once: each call asks the JVM whether it still runs
         for name, stream in loaded.streams.items():
-            _check_stream(stream, loaded.documents[name], session(), findings, analysed)
+            _check_stream(stream, loaded.documents[name], session, findings, analysed)
         if loaded.refined:
-            check_refined(loaded, session(), findings)
+            check_refined(loaded, session, findings)
     return findings
 
 
