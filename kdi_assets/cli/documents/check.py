@@ -18,6 +18,7 @@ from kdi_assets.errors import KdiError, Terminal, Transient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -66,15 +67,10 @@ def check(defs: Defs = None, accept: AcceptOption = False, as_json: AsJson = Fal
     Exit codes: 0 no mistakes; 1 mistakes; 75 no mistakes, but a registry, the
     lake, or with --accept a broker did not answer, and a retry helps.
     """
-    from kdi_assets.cli.documents.accept import AcceptedTopics, accept_topics
-    from kdi_assets.documents.loading.loader import defs_folder, read_streams
+    from kdi_assets.documents.loading.loader import defs_folder
     from kdi_assets.documents.loading.yaml_documents import sorted_mistakes
 
-    folder = defs or defs_folder()
-    loaded = read_streams(folder)
-    accepted = accept_topics(folder, loaded) if accept else AcceptedTopics()
-    if accepted.changed_files:
-        loaded = read_streams(folder)
+    loaded, accepted = _read_documents(defs or defs_folder(), accept=accept)
     mistakes = sorted_mistakes([*loaded.mistakes, *accepted.mistakes])
     if not as_json:
         accepted.print()
@@ -91,6 +87,16 @@ def check(defs: Defs = None, accept: AcceptOption = False, as_json: AsJson = Fal
         print_refusal(refusal)
     if code := EXIT_DECIDE if mistakes or of_spark or accepted.unwritable else exit_code(refusals):
         raise typer.Exit(code)
+
+
+def _read_documents(folder: Path, *, accept: bool) -> tuple[LoadedFolder, AcceptedTopics]:
+    """The documents of a folder, with the topics that were taken into its files first, if that is wanted."""
+    from kdi_assets.cli.documents.accept import AcceptedTopics, accept_topics
+    from kdi_assets.documents.loading.loader import read_streams
+
+    loaded = read_streams(folder)
+    accepted = accept_topics(folder, loaded) if accept else AcceptedTopics()
+    return (read_streams(folder) if accepted.changed_files else loaded), accepted
 
 
 def check_with_spark(loaded: LoadedFolder, *, as_json: bool) -> SparkFindings:
