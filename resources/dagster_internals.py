@@ -20,6 +20,7 @@ from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
     from dagster._grpc.client import DagsterGrpcClient
+    from dagster._grpc.server import DagsterApiServer
 
 __all__ = ["CheckRunHealthResult", "DefaultRunLauncher", "WorkerStatus"]
 MODULES_OF_RUNS = ("dagster._cli.api", "dagster._grpc.server")
@@ -40,6 +41,14 @@ def serve_grpc(
         forget: Called before definitions are loaded again: forgets what was read for those before.
     """
     from dagster._cli.api import grpc_command
+    from dagster._grpc import server
+
+    server.DagsterApiServer = _reloading_server(processes, forget)  # type: ignore[misc]
+    grpc_command(list(arguments), prog_name=program)
+
+
+def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[], None]) -> type[DagsterApiServer]:
+    """Dagster's server, with processes of runs and a reload of our own; arguments as of ``serve_grpc``."""
     from dagster._grpc import server
 
     class Server(server.DagsterApiServer):
@@ -71,8 +80,7 @@ def serve_grpc(
                 code_location_name=self._location_name,
             )
 
-    server.DagsterApiServer = Server  # type: ignore[misc]
-    grpc_command(list(arguments), prog_name=program)
+    return Server
 
 
 def code_server_of(launcher: DefaultRunLauncher, run_id: str) -> DagsterGrpcClient | None:

@@ -7,6 +7,7 @@ owns its one JVM, and here JVMs are ended, replaced, and shared with other proce
 from __future__ import annotations
 
 from collections.abc import Collection
+from threading import Thread
 from typing import TYPE_CHECKING, Any, cast
 
 from kdi_assets.runtime.spark_internals import jvm_context, jvm_session, jvm_view
@@ -103,8 +104,8 @@ def leave_context(context: SparkContext) -> bool:
     if gateway is None or SparkContext._active_spark_context is not context:
         return False
     if server := getattr(context, "_accumulatorServer", None):
-        server.shutdown()
-        server.server_close()
+        # Not awaited: it looks every half a second whether it shall end, and every command would wait for that.
+        Thread(target=server.shutdown, name="kdi-accumulators-end", daemon=True).start()
     _disconnect(gateway)
     forget_jvm()
     return True

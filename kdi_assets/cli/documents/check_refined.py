@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.documents.model.refined_modes import Aggregate, Deduplicate, Upsert
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.errors import KdiError, Transient
+from kdi_assets.runtime.spark_internals import empty_frame
 from kdi_assets.settings import Settings
 from kdi_assets.wording import did_you_mean, first_line
 
@@ -69,7 +70,7 @@ class _Checker:
             yield "from", f"no document describes {path}, and no table lies there", close
         if any(columns is None for columns in found.values()):
             return
-        frames = {view: self.spark.createDataFrame([], columns) for view, columns in found.items() if columns}
+        frames = {view: empty_frame(self.spark, columns) for view, columns in found.items() if columns}
         yield from self._of_query(table, frames)
 
     def _is_nowhere(self, path: str) -> bool:

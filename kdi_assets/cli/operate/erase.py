@@ -15,7 +15,10 @@ from kdi_assets.settings import Settings
 from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
-    from kdi_assets.operate.erase.downstream import FollowedErasure
+    from pathlib import Path
+
+    from kdi_assets.documents.model.stream import Stream
+    from kdi_assets.operate.erase.downstream import Downstream, FollowedErasure
     from kdi_assets.operate.erase.erase import EraseReport
     from kdi_assets.operate.upkeep.vacuum import Vacuumed
 
@@ -52,17 +55,13 @@ def erase(
 
     Exit codes: 0 shown, or done with --yes; 1 someone must decide; 75 a retry helps.
     """
-    _refuse_unclear(where, dead_letters_where, again=again)
-    if yes and not because.strip():
-        raise typer.BadParameter("say why: --because 'request of 3 March'", param_hint="--because")
-    from kdi_assets.documents.loading.loader import load_folder
-    from kdi_assets.operate.erase.downstream import downstream_of, follow_erasure, vacuum_all
+    _refuse_unclear(where, dead_letters_where, again=again, unexplained=yes and not because.strip())
+    from kdi_assets.operate.erase.downstream import follow_erasure, vacuum_all
     from kdi_assets.operate.erase.erase import erase as erase_messages
     from kdi_assets.operate.erase.selection import EraseFilter
 
-    chosen = selected_stream(stream, defs)
-    documents, lake = load_folder(defs), Settings.from_environment().lake
-    downstream = downstream_of(chosen, documents.refined.values(), documents.served.values(), lake=lake)
+    chosen, lake = selected_stream(stream, defs), Settings.from_environment().lake
+    downstream = _downstream(chosen, defs, lake)
     with stream_session(chosen, "erase", as_json=as_json) as session:
         which, by = EraseFilter(where, dead_letters_where, again), whoami()
         report = erase_messages(
@@ -75,13 +74,24 @@ def erase(
     exit_if_refused([table.error for table in followed if table.error])
 
 
-def _refuse_unclear(where: str, dead_letters_where: str, *, again: bool) -> None:
-    """Refuse a command that does not say which messages it erases."""
+def _downstream(stream: Stream, defs: Path | None, lake: str) -> Downstream:
+    """The refined and served tables that are made of the stream's tables."""
+    from kdi_assets.documents.loading.loader import load_folder
+    from kdi_assets.operate.erase.downstream import downstream_of
+
+    documents = load_folder(defs)
+    return downstream_of(stream, documents.refined.values(), documents.served.values(), lake=lake)
+
+
+def _refuse_unclear(where: str, dead_letters_where: str, *, again: bool, unexplained: bool) -> None:
+    """Refuse a command that does not say which messages it erases, or why."""
     if not (where.strip() or dead_letters_where.strip() or again):
         example = '--where "customer_id = 42", --dead-letters-where or --again; without --yes it is only shown'
         raise typer.BadParameter(f"say what to erase: {example}", param_hint="--where")
     if again and (where or dead_letters_where):
         raise typer.BadParameter("--again repeats what was erased before; give it alone", param_hint="--again")
+    if unexplained:
+        raise typer.BadParameter("say why: --because 'request of 3 March'", param_hint="--because")
 
 
 def _print(

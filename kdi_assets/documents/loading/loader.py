@@ -185,13 +185,7 @@ def read_streams(
     more = proposed or Documents()
     loaded = LoadedFolder(mistakes=[*found.mistakes, *more.mistakes])
     by_type = _by_type([*found.documents, *more.documents], loaded.mistakes)
-    loaded.clusters = read_by_name(Cluster, by_type[KAFKA_CLUSTER], loaded.mistakes)
-    loaded.connections = read_by_name(KinesisRegion, by_type[KINESIS_CONNECTION], loaded.mistakes)
-    loaded.mistakes += _taken_names(by_type[KINESIS_CONNECTION], by_type[KAFKA_CLUSTER])
-    loaded.registries = read_by_name(Registry, by_type[SCHEMA_REGISTRY], loaded.mistakes)
-    if servers := Settings.from_environment().kafka if main_servers is None else main_servers:
-        main = loaded.clusters.get(MAIN, Cluster(MAIN, servers))
-        loaded.clusters[MAIN] = replace(main, bootstrap_servers=servers)
+    _add_connections(by_type, loaded, Settings.from_environment().kafka if main_servers is None else main_servers)
     paths = TablePaths()
     expanded = expand_documents(by_type[TOPIC_TABLES], loaded.mistakes, more_topics or {})
     loaded.topic_tables = expanded.written
@@ -209,6 +203,18 @@ def read_streams(
         right="another table or schema",
     )
     return loaded
+
+
+def _add_connections(
+    by_type: Mapping[str, Sequence[YamlDocument]], loaded: LoadedFolder, main_servers: str | None
+) -> None:
+    loaded.clusters = read_by_name(Cluster, by_type[KAFKA_CLUSTER], loaded.mistakes)
+    loaded.connections = read_by_name(KinesisRegion, by_type[KINESIS_CONNECTION], loaded.mistakes)
+    loaded.mistakes += _taken_names(by_type[KINESIS_CONNECTION], by_type[KAFKA_CLUSTER])
+    loaded.registries = read_by_name(Registry, by_type[SCHEMA_REGISTRY], loaded.mistakes)
+    if main_servers:
+        main = loaded.clusters.get(MAIN, Cluster(MAIN, main_servers))
+        loaded.clusters[MAIN] = replace(main, bootstrap_servers=main_servers)
 
 
 def _add_streams(by_type: Mapping[str, Sequence[YamlDocument]], loaded: LoadedFolder, paths: TablePaths) -> None:
