@@ -116,14 +116,13 @@ def latest_evaluations(
     return found
 
 
-def latest_evaluation_and_run(
-    instance: dg.DagsterInstance, key: dg.AssetCheckKey
-) -> tuple[dg.AssetCheckEvaluation, str] | None:
-    """The latest evaluation of a check, and the id of the run that made it; ``None`` without one."""
+def newest_evaluations(
+    instance: dg.DagsterInstance, key: dg.AssetCheckKey, *, limit: int
+) -> list[tuple[dg.AssetCheckEvaluation, str, float]]:
+    """The newest evaluations of a check, the latest first, with run and time of each, in seconds since the epoch."""
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
 
     ended = {Status.SUCCEEDED, Status.FAILED}
-    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=ended):
-        if made := record.evaluation:
-            return made, record.run_id
-    return None
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=limit, status=ended)
+    times = [r.event.timestamp if r.event else r.create_timestamp for r in records]
+    return [(made, r.run_id, at) for r, at in zip(records, times, strict=True) if (made := r.evaluation)]

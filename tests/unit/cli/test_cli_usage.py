@@ -25,7 +25,6 @@ from tests.typed import Kdi, assert_wrong_usage
     [
         (["drain"], "name streams, or give --all"),
         (["drain", "orders", "--all"], "give --all, or names, not both"),
-        (["plan"], "Missing argument 'TABLE'"),
         (["plan", "orders", "--defs", "nowhere"], "nowhere is not a folder"),
         (["plan", "ordres"], "no table is called ordres"),
         (["peek", "orders", "--topic-partition", "orders"], "'orders' is not a topic partition; write orders/0"),
