@@ -57,7 +57,7 @@ def replay(
         return
     if into is not None and (yes or leave_missing or accept_dead_letters):
         raise typer.BadParameter("not with --into", param_hint="--yes, --leave-missing, --accept-dead-letters")
-    uri = "" if into is None else _new_table(into, lake)
+    uri = "" if into is None else _new_table(into, chosen.root(lake))
     from kdi_assets.streams.replay.replay_dates import replay_dates
 
     with stream_session(chosen, "replay", as_json=as_json) as session:
@@ -75,8 +75,8 @@ def replay(
     print_replay(done, as_json=as_json, dry_run=not yes, into=into or "")
 
 
-def _new_table(table: str, lake: str) -> str:
-    """The URI of a table to create in the lake.
+def _new_table(table: str, root: str) -> str:
+    """The URI of a table to create below the root of the stream's lake.
 
     Raises:
         typer.BadParameter: The table exists.
@@ -84,7 +84,7 @@ def _new_table(table: str, lake: str) -> str:
     from kdi_assets.delta.errors import NotADeltaTable
     from kdi_assets.delta.log import TableLog
 
-    uri = f"{lake.rstrip('/')}/{table.strip('/')}"
+    uri = f"{root}/{table.strip('/')}"
     try:
         exists = TableLog.open(uri) is not None
     except NotADeltaTable:
