@@ -252,7 +252,7 @@ def s3_lake(bucket: str, s3_server: S3Server, spark: SparkSession) -> str:
     of, jvm = s3_server.environment(), cast("Any", spark._jvm)
     for name, variable in (("aws.accessKeyId", "AWS_ACCESS_KEY_ID"), ("aws.secretAccessKey", "AWS_SECRET_ACCESS_KEY")):
         jvm.java.lang.System.setProperty(name, of[variable])
-    for name, value in lake_config(bucket).items():
+    for name, value in lake_config(Settings(Path(), bucket)).items():
         spark.sparkContext._jsc.hadoopConfiguration().set(name.removeprefix("spark.hadoop."), value)
     return f"{bucket}/lake"
 

@@ -57,7 +57,7 @@ def object_storage(lake: str) -> ObjectStorage | None:
     if not lies_on_s3(lake):
         return None
     refuse_other_lock(lake)
-    return ObjectStorage.at(lake, s3_client(retries=RETRIES))
+    return ObjectStorage.at(lake, s3_client(lake, retries=RETRIES))
 
 
 def prove_conditional_put(lake: str) -> None:

@@ -146,7 +146,7 @@ class DriverDiffers(Terminal):
 
 
 class DriverOfOtherS3(Terminal):
-    """The warm driver was started with another endpoint or region of S3 than this process has."""
+    """The warm driver was started with another endpoint, region or list of buckets of S3 than this process has."""
 
     setting: str
     theirs: str
@@ -263,7 +263,7 @@ class OtherLogStore(Terminal):
 
 
 class SessionOfOtherLake(Terminal):
-    """The Spark session, such as that of a warm driver, was started for a lake that is not on S3."""
+    """The Spark session, such as that of a warm driver, was started for tables that are not on S3."""
 
     uri: str
 

@@ -10,10 +10,7 @@ from pydantic import AfterValidator, Field
 
 from kdi_assets.documents.model.field_types import wrong
 from kdi_assets.documents.model.variables import VARIABLE
-
-SAFE_SCHEMES = frozenset({"", "file", "hdfs", "s3", "s3a", "abfs", "abfss", "gs"})
-"""Where only one of two drivers can write a version: S3 by our log store, the others by Delta's (Delta's documentation,
-"Storage configuration")."""
+from kdi_assets.settings import SAFE_SCHEMES
 
 
 def _root(value: str) -> str:

@@ -30,6 +30,12 @@ SERVED = (
 TOPIC = TopicState("t", "topic-id", {TopicPartition("t", 0): BrokerOffsets(0, 3, 3)})
 
 
+@pytest.fixture(autouse=True)
+def _bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KDI_LAKE", HERE)
+    monkeypatch.setenv("KDI_S3_BUCKETS", "other")
+
+
 def over_two_roots(folder: Path) -> LoadedFolder:
     """A stream below a root of its own, one below KDI_LAKE, and what is made of both."""
     return load_folder(
@@ -113,6 +119,20 @@ def test_a_root_that_differs_by_machine_or_is_not_safe_is_a_mistake(tmp_path: Pa
 
     assert mistake.startswith("a/defs.yaml:5 lake: ")
     assert said in mistake
+
+
+def test_a_root_on_s3_is_a_mistake_where_spark_starts_without_its_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KDI_S3_BUCKETS")
+    far = written(tmp_path, a=CLUSTER + "---\n" + stream("a", more=f', lake: "{THERE}"'))
+
+    (mistake,) = mistakes_of(far)
+    monkeypatch.setenv("KDI_LAKE", "s3://mine/lake")
+
+    assert mistake.startswith("a/defs.yaml:5 lake: s3://other/lake is on S3")
+    assert "KDI_S3_BUCKETS=other" in mistake
+    assert load_folder(far).streams
 
 
 @pytest.mark.parametrize(

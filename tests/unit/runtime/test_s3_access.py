@@ -169,12 +169,12 @@ def test_keys_that_a_login_writes_into_a_file_count_at_once(files: Path) -> None
         file = files / "credentials"
         file.write_text(f"[default]\naws_access_key_id = of-{minute}\naws_secret_access_key = s\n")
         os.utime(file, (minute * 60, minute * 60))
-        client = s3_client(retries=1)
+        client = s3_client(TABLE, retries=1)
         return (delta_rs_options(TABLE) or {})["aws_access_key_id"], client._get_credentials().access_key
 
     assert keys(1) == ("of-1", "of-1")
     assert keys(2) == ("of-2", "of-2")
-    assert s3_client(retries=1) is s3_client(retries=1)
+    assert s3_client(TABLE, retries=1) is s3_client(TABLE, retries=1)
 
 
 @pytest.mark.usefixtures("files")
@@ -199,6 +199,6 @@ def test_a_table_elsewhere_needs_no_options_and_no_credentials(monkeypatch: pyte
 
 
 def test_boto3_takes_the_same_region_and_endpoint(bucket: str, s3_server: S3Server) -> None:
-    client = s3_client(retries=1)
+    client = s3_client(TABLE, retries=1)
 
     assert (client.meta.region_name, client.meta.endpoint_url) == (REGION, s3_server.endpoint)
