@@ -269,4 +269,7 @@ class SessionOfOtherLake(Terminal):
 
     what_happened = "{uri}: the Spark session was started for another lake and has no client of S3."
     what_is_safe = _UNCOMMITTED
-    what_to_run = "kdi driver stop; then the same command again   (first start the driver with this KDI_LAKE)"
+    what_to_run = (
+        "kdi driver stop; then the same command again   (first start the driver with this KDI_LAKE, or with the bucket "
+        "in KDI_S3_BUCKETS)"
+    )

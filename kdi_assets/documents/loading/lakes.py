@@ -14,7 +14,7 @@ from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.settings import ON_S3, Settings
 
-AnyTable = TypeVar("AnyTable", Stream, RefinedTableSpec)
+MadeTable = TypeVar("MadeTable", Stream, RefinedTableSpec)
 
 
 def own_lakes(streams: Mapping[str, Stream], refined: Mapping[str, RefinedTableSpec]) -> dict[str, str]:
@@ -40,7 +40,7 @@ def lakes_without_client(
             yield documents[name].mistake("lake", said, f"KDI_S3_BUCKETS={root.netloc} in the environment")
 
 
-def with_other_lakes(tables: Mapping[str, AnyTable], lakes: Mapping[str, str]) -> dict[str, AnyTable]:
+def with_other_lakes(tables: Mapping[str, MadeTable], lakes: Mapping[str, str]) -> dict[str, MadeTable]:
     """The tables; each knows all roots that documents name, because it may have been below one of them before.
 
     Args:

@@ -60,6 +60,36 @@ def test_a_server_other_than_amazons_is_addressed_by_path(monkeypatch: pytest.Mo
     assert config["spark.hadoop.fs.s3a.path.style.access"] == "true"
 
 
+@pytest.mark.parametrize("lake", ["/srv/lake", "s3://bucket/lake"])
+def test_a_bucket_with_a_profile_has_its_own_settings_and_no_key_is_among_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: str
+) -> None:
+    file = tmp_path / "credentials"
+    file.write_text(
+        "[other]\naws_access_key_id = a\naws_secret_access_key = hush\nendpoint_url = https://s3.mine:9000\n"
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    buckets = {"finance": "other", "archive": ""}
+    monkeypatch.setenv("KDI_S3_BUCKETS", "finance=other,archive")
+
+    config = lake_config(at(lake, s3_buckets=buckets))
+
+    own = {
+        name.removeprefix("spark.hadoop.fs.s3a.bucket."): value for name, value in config.items() if "bucket" in name
+    }
+    assert own == {
+        "finance.aws.credentials.provider": "org.apache.hadoop.fs.s3a.auth.ProfileAWSCredentialsProvider",
+        "finance.auth.profile.name": "other",
+        "finance.auth.profile.file": str(file),
+        "finance.endpoint": "https://s3.mine:9000",
+        "finance.endpoint.region": "eu-west-1",
+        "finance.path.style.access": "true",
+    }
+    assert config["spark.hadoop.fs.s3a.endpoint.region"] == "eu-west-1"
+    assert config["spark.delta.logStore.s3.impl"] == "kdi.storage.ConditionalPutLogStore"
+    assert "hush" not in str(config)
+
+
 @pytest.mark.parametrize("scheme", ["wasbs", "oss", "s3n", "ftp"])
 def test_a_storage_without_a_safe_log_store_is_refused_by_name(scheme: str) -> None:
     with pytest.raises(LakeNotSafe, match=f"{scheme}://bucket/lake: on {scheme}://"):
