@@ -56,7 +56,7 @@ def test_a_bucket_that_has_everything_is_fine(bucket: str) -> None:
             id="another region",
         ),
         pytest.param(
-            {}, "s3://no-such-bucket", "storage refused", ("create the bucket, or correct KDI_LAKE or the lake of the documents",), id="no bucket"
+            {}, "s3://no-such-bucket", "storage refused", ("create the bucket, or correct KDI_LAKE",), id="no bucket"
         ),
         pytest.param(
             {"AWS_PROFILE": "no-such-profile"}, "", "credentials refused", ("no-such-profile",), id="no profile"
