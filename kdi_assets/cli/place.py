@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 from kdi_assets.cli.errors import HomeMissing
@@ -25,7 +25,7 @@ def refuse_missing_home(settings: Settings) -> None:
         raise HomeMissing(home=settings.home)
 
 
-def print_place(defs: Path | None, tables: Iterable[Stream | RefinedTableSpec | ServedTableSpec]) -> None:
+def print_place(defs: Path | None, tables: Collection[Stream | RefinedTableSpec | ServedTableSpec]) -> None:
     """Print the lake, the folder of the documents and the brokers on stderr, and where each comes from.
 
     Args:
@@ -37,6 +37,8 @@ def print_place(defs: Path | None, tables: Iterable[Stream | RefinedTableSpec | 
     folder = "--defs" if defs else _origin("KDI_DEFS", otherwise="default: KDI_DEFS is not set")
     print_progress(f"lake       {Settings.from_environment().lake} ({lake})")
     print_progress(f"documents  {defs or defs_folder()} ({folder})")
+    for root in dict.fromkeys(table.lake for table in tables if table.lake):
+        print_progress(f"lake       {root} (document)")
     clusters = {table.cluster.name: table.cluster for table in tables if isinstance(table, Stream)}
     for name, cluster in clusters.items():
         of_kafka = cluster.system == "kafka"

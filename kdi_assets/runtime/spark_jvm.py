@@ -78,7 +78,7 @@ def start_spark(
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    lake_config(settings.lake)  # refuses the lake before a JVM starts
+    lake_config(settings)  # refuses the lake before a JVM starts
     java_home = find_java(settings.home)
     jars = spark_class_path(settings)
     jvm_config = _jvm_config(settings, config, app_name, jars)
@@ -87,7 +87,7 @@ def start_spark(
     with environment_set(_environment(settings, java_home)), interrupts_kept():
         conf = _launch(jvm_config, java_home, output)
         _set_places(conf, jars, scratch)
-        configure_lake(conf, settings.lake)
+        configure_lake(conf, settings)
         session = SparkSession(SparkContext(conf=conf))
     if not runs_here(conf):
         _refuse_unshared_lake(session, settings.lake)

@@ -169,7 +169,7 @@ def _check_table(
         happened, _, run = refusal.message_parts()
         findings.mistakes.append(document.mistake("table", happened.rstrip("."), run))
     except Transient as refusal:
-        findings.refusals[lake] = refusal
+        findings.refusals[stream.root(lake)] = refusal
         findings.unchecked.append(stream.name)
 
 

@@ -81,7 +81,7 @@ def _replay_stream(
 ) -> None:
     from kdi_assets.streams.replay.replay_dates import replay_dates
 
-    uri = "" if into is None else _new_table(into, lake)
+    uri = "" if into is None else _new_table(into, stream.root(lake))
     with stream_session(stream, "replay", as_json=as_json) as session:
         done = replay_dates(
             stream,
@@ -111,8 +111,8 @@ def _refuse_options(table: Stream | RefinedTableSpec, *, of_messages: bool, into
         raise typer.BadParameter("not with --into", param_hint="--yes, --leave-missing, --accept-dead-letters")
 
 
-def _new_table(table: str, lake: str) -> str:
-    """The URI of a table to create in the lake.
+def _new_table(table: str, root: str) -> str:
+    """The URI of a table to create below the root of the stream's lake.
 
     Raises:
         typer.BadParameter: The table exists.
@@ -120,7 +120,7 @@ def _new_table(table: str, lake: str) -> str:
     from kdi_assets.delta.errors import NotADeltaTable
     from kdi_assets.delta.log import TableLog
 
-    uri = f"{lake.rstrip('/')}/{table.strip('/')}"
+    uri = f"{root}/{table.strip('/')}"
     try:
         exists = TableLog.open(uri) is not None
     except NotADeltaTable:

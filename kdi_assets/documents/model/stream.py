@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import NamedTuple, get_args
 
 from kdi_assets.documents.model.connections.connections import Cluster, Registry
+from kdi_assets.documents.model.in_lake import InLake
 from kdi_assets.documents.model.limits import (
     COSTLY,
     READING_ROWS,
@@ -76,7 +77,7 @@ class OffsetRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(StreamFields):
+class Stream(StreamFields, InLake):
     """One topic feeding one Delta table; the table's path names the stream and its asset."""
 
     def __post_init__(self) -> None:
@@ -169,14 +170,6 @@ class Stream(StreamFields):
         without |= set() if self.expectations else {"expectations"}
         without |= set() if self.checks.cpu_seconds_a_day else {"cpu_seconds_a_day"}
         return tuple(sorted((name for name in get_args(CheckName) if name not in without), key=COSTLY.__contains__))
-
-    def table_uri(self, lake: str) -> str:
-        """Path or URI of the table."""
-        return f"{lake.rstrip('/')}/{self.table}"
-
-    def former_uri(self, lake: str) -> str:
-        """Path or URI of the table before it was renamed."""
-        return f"{lake.rstrip('/')}/{self.renamed_from}"
 
     def dead_letters_uri(self, lake: str) -> str:
         """Path or URI of the dead-letter table."""

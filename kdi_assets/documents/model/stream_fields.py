@@ -16,6 +16,7 @@ from kdi_assets.documents.model.field_types import (
     Declared,
     ExpectationName,
     FieldPath,
+    NotWritten,
     Owner,
     Sql,
     TablePath,
@@ -27,6 +28,7 @@ from kdi_assets.documents.model.field_types import (
     start_of,
     wrong,
 )
+from kdi_assets.documents.model.in_lake import LakeRoot
 from kdi_assets.documents.model.limits import Checks, DateWindow, DrainWhen, FreshnessLimits
 from kdi_assets.documents.model.message_format import Compression, Format, Json
 from kdi_assets.documents.model.message_rules import (
@@ -225,6 +227,10 @@ class StreamFields(Declared):
     rescued: Annotated[TopColumn, Field(examples=["rescued"])] = ""
     """A string column with the values of a message that did not fit the record, as a JSON object by their paths; null
     if all fitted. For JSON only. Masked columns are not in it; undeclared fields are."""
+    lake: LakeRoot = ""
+    """The root of the lake below which the table lies, with all tables beside it: a URI or the path of a folder, the
+    same on every machine. By default $KDI_LAKE."""
+    other_lakes: Annotated[tuple[str, ...], NotWritten()] = ()
     renamed_from: Annotated[TablePath, Field(examples=["bronze/old_name"])] = ""
     """The table's path before it was renamed. Nothing is drained until its folders are moved."""
     max_records: Annotated[int, Field(strict=True, ge=1, examples=[5_000_000])] = 5_000_000

@@ -94,7 +94,7 @@ def _datasets(
     if isinstance(table, ServedTableSpec):
         return _served(table, uri, commits)
     # Each once: a table may be joined to itself.
-    read = dict.fromkeys(dataset_name(upstream.uri(lake)) for upstream in table.upstreams)
+    read = dict.fromkeys(dataset_name(upstream.table_uri(lake)) for upstream in table.upstreams)
     inputs = [InputDataset(*name) for name in read]
     if not commits:
         return inputs, [OutputDataset(*dataset_name(uri))]

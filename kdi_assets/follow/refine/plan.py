@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from kdi_assets.delta.errors import CommitUnreadable
-from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.log import TableLog, refuse_unmoved
 from kdi_assets.documents.model.refined_modes import Aggregate, Append, Deduplicate, ReplaceDates, Upsert
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.deletes import deletes_are_lost
@@ -92,6 +92,7 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False
     Raises:
         UpstreamMissing: An upstream table does not exist yet.
         UpstreamGone: An upstream table does not exist, and there are rows that were refined before.
+        TableNotMoved: The document has another root than before, and the table was not moved.
         TableNotRefined: The table's path holds rows of another writer.
         BookmarksUnreadable, ChangedByOthers: The table is not as our last commit left it.
         QueryMistake: Nobody knows the source of the document's function.
@@ -99,6 +100,8 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False
     """
     definition = table.definition(function_source(table))
     log = TableLog.open(table.table_uri(lake))
+    if log is None and not rebuild:
+        refuse_unmoved(table.name, table.table_uri(lake), table.former_uris(lake), beside=["_deletes"])
     bookmarks = _bookmarks(table, log, rebuild=rebuild) if log else None
     changes = _upstream_changes(table, lake, bookmarks)
     kind, why, dates = _how(table, bookmarks, changes, definition=definition, rebuild=rebuild)
@@ -123,10 +126,10 @@ def _upstream_changes(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks |
     """
     opened: dict[str, OpenedUpstream] = {}
     for upstream in table.upstreams:
-        uri = upstream.uri(lake)
+        uri = upstream.table_uri(lake)
         if uri not in opened:
             opened[uri] = open_consumed(uri, bookmarks, consumer=table.name, upstream=upstream.table)
-    pairs = [(upstream, opened[upstream.uri(lake)]) for upstream in table.upstreams]
+    pairs = [(upstream, opened[upstream.table_uri(lake)]) for upstream in table.upstreams]
     return tuple(changes_since(found.log, found.since, view=u.view, table=u.table) for u, found in pairs)
 
 

@@ -71,7 +71,7 @@ def downstream_of(
     stream: Stream, refined: Collection[RefinedTableSpec], served: Collection[ServedTableSpec], *, lake: str
 ) -> Downstream:
     """The tables that documents make of the stream's table or of its dead letters, archive and removed rows."""
-    root = f"{lake.rstrip('/')}/"
+    root = f"{stream.root(lake)}/"
     reached = {stream.table, *(uri.removeprefix(root) for uri in stream.beside_uris(lake))}
     made = []
     for table in upstream_first(refined):

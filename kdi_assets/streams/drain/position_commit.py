@@ -47,7 +47,7 @@ def commit_positions(
         PutIfAbsentMissing, OtherLock: On this storage, two drains would overwrite each other's commits.
         StorageRefused, StorageUnanswered: The storage does not take an object.
     """
-    prove_conditional_put(lake)
+    prove_conditional_put(stream.root(lake))
     if ledger and ledger.ledger_version is None:
         refuse_unsuitable(stream, lake, ledger.table, spark)
     entry = next_entry(

@@ -91,7 +91,7 @@ def audit_refined(
         QueryMistake: The document's SQL does not work.
     """
     bookmarks = _bookmarks(table, lake)
-    changes = tuple(_consumed(table, u.table, u.view, u.uri(lake), bookmarks) for u in table.upstreams)
+    changes = tuple(_consumed(table, u.table, u.view, u.table_uri(lake), bookmarks) for u in table.upstreams)
     plan = RefinePlan("", bookmarks.version, bookmarks.log.table_id, changes, "rebuild")
     chosen = None if everything or not table.by_date else tuple(sorted(dates or _sample(table, lake, bookmarks, seed)))
     spark = session()
