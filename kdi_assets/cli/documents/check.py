@@ -42,6 +42,8 @@ EXPECTED = {
     "format.json": "a JSON Schema of an object, or `schema` in the document, which replaces it",
     "format.protobuf": "a message that a table can hold",
     "mask.": "the path of a column of the table",
+    "mask_tagged": "for this column a mask of its own, under `mask`",
+    "tags.": "the path of a column of the table",
 }
 """What a field takes, by the beginning of its path."""
 EXPECTED_OTHERWISE = "Spark SQL over the fields of `schema` and the struct {struct}"
@@ -205,7 +207,7 @@ def _shape_mistakes(stream: Stream, session: SparkSession, analysed: SharedAnaly
 def _without(stream: Stream, field: str) -> Stream | None:
     """The stream without one expression; ``None`` if all other expressions depend on the field."""
     group, _, name = field.partition(".")
-    if group in ("columns", "expectations", "fields", "mask") and name in getattr(stream, group):
+    if group in ("columns", "expectations", "fields", "mask", "tags") and name in getattr(stream, group):
         rest: dict[str, Any] = {group: {key: value for key, value in getattr(stream, group).items() if key != name}}
         return replace(stream, **rest)
     if group == "fields":

@@ -179,6 +179,10 @@ ExpectationName = Annotated[
         "small letters, digits and '_', e.g. status_is_known",
     ),
 ]
+TagName = Annotated[
+    str,
+    matching(r"[a-z][a-z0-9_.:-]*", "is not the name of a tag", "small letters, digits and '_.:-', e.g. pii"),
+]
 Owner = Annotated[
     str,  # what Dagster takes
     matching(

@@ -20,6 +20,7 @@ from kdi_assets.documents.model.field_types import (
     Owner,
     Sql,
     TablePath,
+    TagName,
     TopColumn,
     TopicName,
     WrittenAs,
@@ -44,6 +45,7 @@ from kdi_assets.documents.model.message_rules import (
     explode_of,
     field_use_of,
     mask_of,
+    tags_of_column,
 )
 from kdi_assets.documents.model.upkeep import Upkeep
 from kdi_assets.documents.model.variables import VARIABLE
@@ -87,6 +89,9 @@ def _format(written: WrittenFormat, info: ValidationInfo) -> Format:
     check_format(written, info.data)
     references: References = info.context  # type: ignore[assignment]
     return references.read_format(written, info.data.get("topic", ""))
+
+
+_WrittenMask = Annotated[Mask, WrittenAs(Any, lambda written, info: mask_of(written))]
 
 
 def _table_property(name: str) -> str:
@@ -204,11 +209,22 @@ class StreamFields(Declared):
     """What a message without a value becomes. skip: nothing, it is only counted; row: a row in which every field of the
     record is null; dead_letter: a dead letter with the reason tombstone. Expressions know `kafka.tombstone`."""
     mask: Annotated[
-        Mapping[ColumnPath, Annotated[Mask, BeforeValidator(mask_of, json_schema_input_type=Any)]],
+        Mapping[ColumnPath, _WrittenMask],
         Field(examples=[{"session_id": {"hash": {"env": "MASK_SECRET"}}}]),
     ] = field(default_factory=dict)
     """Column (dots nest) to what replaces its value: drop, null, {keep_last: 4}, or {hash: {env: NAME}}, with the
     secret in the environment variable NAME. Expressions see the value itself."""
+    tags: Annotated[
+        Mapping[ColumnPath, Annotated[tuple[TagName, ...], BeforeValidator(tags_of_column, str | tuple[TagName, ...])]],
+        Field(examples=[{"session_id": "pii"}]),
+    ] = field(default_factory=dict)
+    """Column (dots nest) to its tag, or to a list of tags, beside those that a schema gives its fields."""
+    mask_tagged: Annotated[
+        Mapping[TagName, _WrittenMask],
+        Field(examples=[{"pii": {"hash": {"env": "MASK_SECRET"}}}]),
+    ] = field(default_factory=dict)
+    """Tag to the mask of all columns that have it, also of those that a later version of the schema adds. `mask` of a
+    column comes first."""
     dead_letter_payload: Annotated[DeadLetterPayload | None, Field(examples=["mask"])] = None
     """What dead letters keep of a message. keep: all of it; mask: its value as JSON with `mask` applied, or nothing if
     it is not JSON; withhold: no value, key or headers. The default is keep without `mask`. With `mask` it is mask, or

@@ -23,6 +23,7 @@ from kdi_assets.follow.refine.deletes import deletes_are_replaceable, deletes_ar
 from kdi_assets.follow.refine.refine import refine
 from kdi_assets.follow.serve.serve import serve
 from kdi_assets.operate.erase.deletion import delete_all_rows, vacuum_now
+from kdi_assets.operate.erase.tagged import TaggedValue
 from kdi_assets.operate.upkeep.errors import ErasedRowsLeft, spark_failures
 from kdi_assets.operate.upkeep.vacuum import Vacuumed
 
@@ -82,19 +83,26 @@ def downstream_of(
 
 
 def follow_erasure(
-    downstream: Downstream, *, lake: str, session: Callable[[], SparkSession], where: str, home: Path | None = None
+    downstream: Downstream,
+    *,
+    lake: str,
+    session: Callable[[], SparkSession],
+    where: str,
+    tagged: TaggedValue | None = None,
+    home: Path | None = None,
 ) -> Iterator[FollowedErasure]:
     """Bring each table up to date, and search it. A failure of one does not stop the others.
 
     Args:
         where: The condition over rows of the stream's table; empty: nothing is searched.
+        tagged: Search for this instead, by each table's own tags.
         home: As for ``serve``.
     """
     for table in downstream.refined:
         found = FollowedErasure(table.name)
         try:
             found = replace(found, rows_removed=_refine(table, lake, session))
-            yield _searched(session(), found, table.table_uri(lake), where)
+            yield _searched(session(), found, table.table_uri(lake), where, tagged)
         except KdiError as refused:
             yield replace(found, error=refused)
     for copy in downstream.served:
@@ -120,7 +128,9 @@ def _refine(table: RefinedTableSpec, lake: str, session: Callable[[], SparkSessi
     return removed
 
 
-def _searched(spark: SparkSession, found: FollowedErasure, uri: str, where: str) -> FollowedErasure:
+def _searched(
+    spark: SparkSession, found: FollowedErasure, uri: str, where: str, tagged: TaggedValue | None
+) -> FollowedErasure:
     """Count the rows that meet the condition.
 
     Raises:
@@ -129,9 +139,10 @@ def _searched(spark: SparkSession, found: FollowedErasure, uri: str, where: str)
     from pyspark.errors import AnalysisException
 
     found = replace(found, version=TableLog.existing(uri).version)
+    rows = rows_at(spark, uri, found.version or 0)
+    where = tagged.where(rows.schema) if tagged else where
     if not where:
         return found
-    rows = rows_at(spark, uri, found.version or 0)
     try:
         matching = rows.where(where)
     except AnalysisException:

@@ -14,6 +14,7 @@ from kdi_assets.streams.ledger.entry import FieldCounts
 from kdi_assets.streams.rules.errors import OtherTypesFound, UnknownFieldsFound
 from kdi_assets.streams.rules.rules import MessageRule
 from kdi_assets.streams.rules.table.column_tree import ColumnTree
+from kdi_assets.streams.rules.tag_masks import masks_of
 from kdi_assets.streams.rules.tally import NAMED, Counts
 from kdi_assets.streams.spark_errors import spark_failures
 
@@ -114,7 +115,8 @@ class ContractRule(MessageRule):
         both = f"concat(coalesce({UNKNOWN}, array()), coalesce({MISFITS}, array()))"
         found = both if self.stream.contract.leaves_out else UNKNOWN
         uses = self.decoder.uses
-        paths = [".".join(uses.message_steps(tuple(path.split(".")))) for path in self.stream.mask]
+        masks = masks_of(self.stream, self.decoder.record)
+        paths = [".".join(uses.message_steps(tuple(path.split(".")))) for path in masks]
         masked = " OR ".join(_overlaps("u.path", path) for path in paths)
         kept = f"filter({found}, u -> NOT ({masked}))" if masked else found
         places = "map_from_entries(transform(kept, u -> struct(u.place, u.value)))"

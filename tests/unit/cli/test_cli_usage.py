@@ -63,6 +63,8 @@ from tests.typed import Kdi, assert_wrong_usage
         (["erase", "orders"], "say what to erase: --where"),
         (["erase", "orders", "--again", "--where", "id = 1"], "--again repeats what was erased before; give it alone"),
         (["erase", "orders", "--where", "id = 1", "--yes"], "say why: --because"),
+        (["erase", "orders", "--tagged", "pii"], "give both: --tagged pii --value 4711"),
+        (["erase", "orders", "--tagged", "pii", "--value", "1", "--where", "id = 1"], "give it without --where"),
         (["new"], "name a topic, or give --all"),
         (["new", "orders", "--cluster", "mian"], "no document describes a cluster named 'mian'; did you mean main?"),
         (["new", "orders", "--registry", "main"], "no document describes a registry named 'main'; there is none"),
