@@ -42,9 +42,10 @@ _MAY_FOLLOW: Mapping[Kind, Collection[Kind]] = {
     "replay": ("drain", "renewal"),
     "discard": ("drain", "renewal"),
     "erase": ("drain", "renewal"),
+    "expire": ("drain", "renewal"),
 }
 """By kind, the ledger commits that it may follow although its plan did not know them. Drains touch offsets from the
-positions on; replays, discards and erasures only offsets below them."""
+positions on; replays, discards, erasures and expiries only offsets below them."""
 
 
 def next_entry(
