@@ -55,6 +55,9 @@ def refined_history(table: RefinedTableSpec, lake: str) -> Iterator[RefinedCommi
 def _in_words(entry: RefineEntry) -> str:
     if entry.kind == "nothing":
         return "the table was created"
+    if entry.kind == "expire":
+        removed = counted(len(entry.removed_by_date), "date")
+        return f"rows of {removed} before {entry.kept_from} left: {counted(entry.rows_removed, 'row')} removed"
     consumed = ", ".join(f"{c.table} {c.versions}" for c in entry.upstreams)
     rows = f"{counted(entry.rows_added, 'row')} added, {entry.rows_removed:,} removed"
     dates = f" on {counted(len(entry.dates), 'date')}" if entry.dates else ""
