@@ -23,6 +23,7 @@ from kdi_assets.documents.model.field_types import (
     TopColumn,
     TopicName,
     WrittenAs,
+    at_least_a_day,
     not_blank,
     referred,
     start_of,
@@ -92,12 +93,6 @@ def _table_property(name: str) -> str:
     if name in REFUSED_TABLE_PROPERTIES:
         raise wrong(f"is refused: {REFUSED_TABLE_PROPERTIES[name]}", "remove the line")
     return name
-
-
-def _at_least_a_day(days: int | None) -> int | None:
-    if days == 0:
-        raise wrong("'0 days' keeps nothing", "e.g. 400 days; without the field, rows are kept for ever")
-    return days
 
 
 def _blocking_checks_are_there(checks: Checks, info: ValidationInfo) -> Checks:
@@ -178,7 +173,7 @@ class StreamFields(Declared):
     date_window: Annotated[DateWindow, Field(examples=[{"start": "2020-01-01", "ahead": "2 days"}])] = DateWindow()
     """Event dates that rows may have. The asset's partitions reach from the first to the last of them."""
     keep_days: Annotated[
-        Days | None, AfterValidator(_at_least_a_day), Field(validation_alias="keep", examples=["400 days"])
+        Days | None, AfterValidator(at_least_a_day), Field(validation_alias="keep", examples=["400 days"])
     ] = None
     """How many days (UTC) rows and dead letters are kept. The nightly upkeep removes rows with older dates and dead
     letters of older messages, once every table that is made of the table has consumed them; the ledger records them

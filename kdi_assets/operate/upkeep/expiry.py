@@ -17,9 +17,11 @@ from kdi_assets.delta.files import CHANGE, TableAt, replace_files, rows_at
 from kdi_assets.delta.internals import path_of, removals
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.lost_races import until_won
+from kdi_assets.delta.markers import kept_from as marked_kept_from
 from kdi_assets.delta.transaction import Staged, delta_log
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
+from kdi_assets.follow.upstream import later
 from kdi_assets.operate.upkeep.errors import UpkeepFailed, spark_failures
 from kdi_assets.operate.upkeep.expiring_messages import ExpiringMessages, expiring_messages
 from kdi_assets.operate.upkeep.unconsumed import Followers, waiting_followers
@@ -217,7 +219,7 @@ def _commit(
         kind="expire",
         topic_id=history.entries[-1].topic_id,
         erasure=messages.counts,
-        kept_from=kept_from,
+        kept_from=later(kept_from, marked_kept_from(TableLog.existing(ledger.uri, ledger.version))),
         removed_by_date=messages.rows_by_date,
         planned_at=datetime.now(UTC),
     )

@@ -57,6 +57,9 @@ def _refined(stream: Stream, days: frozenset[date], followers: Followers, lake: 
     for table in followers.refined:
         if stream.table not in {upstream.table for upstream in table.upstreams}:
             continue
+        if not table.is_computed_by_date:
+            yield table.name, "it is not computed by date, so it cannot be computed without the dates that left"
+            continue
         try:
             plan = plan_refinement(table, lake)
         except KdiError as refusal:

@@ -186,7 +186,8 @@ class LedgerEntry:
         withdrawn: Of a replay of dates, by topic partition: messages whose rows it removed without replacement.
         withdrawn_digest: ``bit_xor(xxhash64(partition, offset))`` of these.
         erasure: Of an erasure: what it erased. Of an expiry: which messages are kept no longer.
-        kept_from: Of an expiry: the oldest date that is kept; rows with older dates left.
+        kept_from: Of an expiry: the oldest date that is kept; rows with older dates left. It never goes back, also if
+            the document keeps more dates than before: followers have passed over the dates that left.
         bookmarks: Of Kinesis: where each position is in its shard.
         spans: Of Kinesis: what the commit read of each shard.
     """
