@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
 from typing import NamedTuple, get_args
 
@@ -148,6 +148,14 @@ class Stream(StreamFields):
         given = self.start if isinstance(self.start, Mapping) else {}
         offsets = ((number, offset) for number, offset in given.items() if isinstance(number, int))
         return {TopicPartition(self.topic, number): int(offset) for number, offset in sorted(offsets)}
+
+    def kept_from(self, now: datetime) -> date | None:
+        """The oldest date (UTC) that is kept at ``now``; ``None``: all are."""
+        return None if self.keep_days is None else now.astimezone(UTC).date() - timedelta(days=self.keep_days)
+
+    def first_date(self, now: datetime) -> date:
+        """The oldest date that a new row may have: the start of the date window, or the oldest date that is kept."""
+        return max(self.date_window.first, self.kept_from(now) or self.date_window.first)
 
     def patience_seconds(self, now: datetime) -> float | None:
         """How long a message may wait until it is drained; ``None`` if no limit is a time, or the stream is paused."""
