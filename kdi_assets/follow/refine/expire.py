@@ -84,16 +84,17 @@ def _commit(
             kept_from=first,
         )
         consumed = {u.table_id: u.since for u in plan.upstreams if u.since is not None}
-        bookmarks = partial(
+        transactions = partial(
             bookmark_transactions,
             table.name,
             consumed,
             definition=plan.definition,
             deletes=plan.deletes,
             frozen=plan.kept.frozen_before,
+            kept={kept_from_id(plan.table_id): days_of(first)},
         )
-        kept = {kept_from_id(plan.table_id): days_of(first)}
-        transactions: Callable[[int], dict[str, int]] = lambda version: bookmarks(version=version) | kept
-        request = CommitRequest(log.uri, plan.table_id, entry.attempt_id, transactions, metadata_of(entry))
+        request = CommitRequest(
+            log.uri, plan.table_id, entry.attempt_id, lambda version: transactions(version=version), metadata_of(entry)
+        )
         follow = partial(follow_harmless, request, consumer=table.name, replaces=staged.replaces)
         return replace(entry, version=commit_behind(plan.version, spark, staged, request, follow=follow))
