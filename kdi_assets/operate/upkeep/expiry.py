@@ -111,7 +111,11 @@ def plan_expiry(stream: Stream, lake: str, followers: Followers, *, now: datetim
     history = history_at(ledger, stream, lake)
     letters = count_old_letters(stream, lake, history.entries, before=kept_from)
     found = Expiry(kept_from, rows, letters)
-    return replace(found, waits_for=_waits_for(stream, lake, ledger, rows, followers)) if rows or letters else found
+    return (
+        replace(found, waits_for=_waits_for(stream, lake, ledger, rows, followers, kept_from))
+        if rows or letters
+        else found
+    )
 
 
 def rows_before(log: TableLog, kept_from: date) -> dict[date, int]:
@@ -127,13 +131,13 @@ def rows_before(log: TableLog, kept_from: date) -> dict[date, int]:
 
 
 def _waits_for(
-    stream: Stream, lake: str, ledger: LedgerState, rows: Mapping[date, int], followers: Followers
+    stream: Stream, lake: str, ledger: LedgerState, rows: Mapping[date, int], followers: Followers, kept_from: date
 ) -> tuple[str, ...]:
     if ledger.restored_to is not None:
         return (f"{stream.name}: the table was restored, and no drain has set its positions back yet",)
     if ledger.entry is None:
         return (f"{stream.name}: no drain has taken over the table yet, or its entries are gone",)
-    return waiting_followers(stream, rows, followers, lake)
+    return waiting_followers(stream, rows, followers, lake, kept_from=kept_from)
 
 
 def expire(
@@ -191,7 +195,7 @@ def _expire(
     ):
         found = replace(found, rows_by_date=messages.rows_by_date, dead_letters=messages.letter_count)
         # Again, of this version: a drain may have come since the plan.
-        if waits := waiting_followers(stream, messages.rows_by_date, followers, lake):
+        if waits := waiting_followers(stream, messages.rows_by_date, followers, lake, kept_from=found.kept_from):
             return replace(found, waits_for=waits)
         entries: Sequence[LedgerEntry] = history.entries
         if not messages.is_nothing:

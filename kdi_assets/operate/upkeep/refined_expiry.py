@@ -32,7 +32,7 @@ def plan_refined_expiry(table: RefinedTableSpec, lake: str, followers: Followers
         return None
     first = later(first, kept_from(log)) or first
     rows = rows_before(log, first)
-    return Expiry(first, rows, waits_for=waiting_followers(table, rows, followers, lake))
+    return Expiry(first, rows, waits_for=waiting_followers(table, rows, followers, lake, kept_from=first))
 
 
 def expire_refined(
@@ -66,7 +66,7 @@ def expire_refined(
             lake,
             found.kept_from,
             session=session,
-            waits_for=lambda days: waiting_followers(table, days, followers, lake),
+            waits_for=lambda days: waiting_followers(table, days, followers, lake, kept_from=found.kept_from),
             at=at,
         )
         if isinstance(done, RefineEntry):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 from kdi_assets.delta.log import TableLog
@@ -15,7 +15,6 @@ from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.served_table import Postgres, ServedTableSpec
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
-from kdi_assets.follow.refine.inputs import with_days_after
 from kdi_assets.follow.refine.kept_dates import dates_of_a_row
 from kdi_assets.follow.refine.plan import plan_refinement
 from kdi_assets.follow.serve.postgres.embedded import FOLDER, postgres_runs
@@ -39,25 +38,28 @@ class Followers:
 
 
 def waiting_followers(
-    document: Stream | RefinedTableSpec, dates: Collection[date], followers: Followers, lake: str
+    document: Stream | RefinedTableSpec, dates: Collection[date], followers: Followers, lake: str, *, kept_from: date
 ) -> tuple[str, ...]:
     """The followers that have not consumed all rows of these dates, or of which it is unknown, each with the reason.
 
     Args:
         dates: Dates of the table's newest version. What came to other dates since does not count.
+        kept_from: The first date that the table keeps then.
     """
     if not dates:
         return ()
     days = frozenset(dates)
     found = [
-        *_refined(document.table, days, followers, lake),
+        *_refined(document.table, days, kept_from, followers, lake),
         *_served(document.table, days, followers, lake),
         *(_announced(document, days, lake) if isinstance(document, Stream) else ()),
     ]
     return tuple(f"{name}: {why}" for name, why in found if why)
 
 
-def _refined(path: str, days: frozenset[date], followers: Followers, lake: str) -> Iterator[tuple[str, str]]:
+def _refined(
+    path: str, days: frozenset[date], kept_from: date, followers: Followers, lake: str
+) -> Iterator[tuple[str, str]]:
     for table in followers.refined:
         if path not in {upstream.table for upstream in table.upstreams}:
             continue
@@ -73,8 +75,9 @@ def _refined(path: str, days: frozenset[date], followers: Followers, lake: str) 
             yield table.name, f"it must compute all rows again: {plan.why}"
         else:
             own = [u for u in plan.upstreams if u.table == path]
-            frozen = with_days_after(days, dates_of_a_row(table) - 1)  # it computes these no longer, too
-            yield table.name, next(filter(None, (_unconsumed(u, frozen) for u in own)), "")
+            # Dates that are kept here, and that it cannot compute without those before them.
+            also = {kept_from + timedelta(days=after) for after in range(dates_of_a_row(table) - 1)}
+            yield table.name, next(filter(None, (_unconsumed(u, days | also) for u in own)), "")
 
 
 def _served(path: str, days: frozenset[date], followers: Followers, lake: str) -> Iterator[tuple[str, str]]:

@@ -35,7 +35,7 @@ MODES: dict[str, dict[str, Any]] = {
 }
 NOT_BY_DATE: dict[str, dict[str, Any]] = {
     "append": {"partition_by": None},
-    "upsert": {"partition_by": None, "mode": {"upsert": {"keys": ["id"], "sequence_by": "bytes"}}},
+    "upsert": {"partition_by": None, "mode": {"upsert": {"keys": ["id"], "sequence_by": "struct(date, bytes)"}}},
     "aggregate": {"partition_by": None, "mode": {"aggregate": {"by": ["host"], "measures": {"n": "count"}}}},
 }
 Rows = Counter[tuple[Any, ...]]

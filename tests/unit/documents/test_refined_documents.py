@@ -210,7 +210,6 @@ def test_a_table_that_is_not_computed_by_date_may_not_be_made_of_one_that_ends_i
         own=refined("s/own", upstream="bronze/other", more=newest + ", keep: 30 days"),
     )
     right = "append, replace_dates, deduplicate, or aggregate by date, with partition_by: date"
-
     lacks = (
         "is not computed by date, and {}, of which it is made, has `keep`: it would lose rows; {}; or no `keep` there"
     )
