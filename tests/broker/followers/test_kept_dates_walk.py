@@ -1,4 +1,4 @@
-"""A random walk of a table that ends its rows and all that follows it: the dates that left stay, or leave, by design."""
+"""A random walk of a table that ends its rows, and of all that follows it."""
 
 from __future__ import annotations
 
@@ -132,15 +132,8 @@ class KeptWorld(World):
                 self.lakeside.refine(MADE[name].spec, rebuild=True)
                 return f"rebuild of {name}"
             case _:
-                return self._change(what)
+                return self.change(what)
         return what
-
-    def _change(self, what: str) -> str:
-        chosen, self.random.choice = self.random.choice, lambda _: what  # type: ignore[method-assign, assignment]
-        try:
-            return super().step()
-        finally:
-            self.random.choice = chosen  # type: ignore[method-assign]
 
     def _replay(self) -> None:
         """The rows of a date, written again with other values and perhaps one more, in one commit."""
