@@ -19,7 +19,9 @@ from kdi_assets.follow.refine.audit.audit import audit_refined
 from kdi_assets.follow.refine.consumer import new_rows
 from kdi_assets.follow.refine.errors import ChangedByOthers, DatesNotKept, NotByDate
 from kdi_assets.follow.serve.serve import serve
+from kdi_assets.operate.erase.downstream import Downstream, FollowedErasure, follow_erasure
 from kdi_assets.operate.upkeep.document_upkeep import DocumentUpkeep, keep_document, plan_upkeep
+from kdi_assets.operate.upkeep.errors import ErasedRowsFrozen
 from kdi_assets.operate.upkeep.unconsumed import Followers
 from tests.refined import Lakeside, refined_table
 
@@ -298,6 +300,30 @@ def test_two_times_of_keeping_end_dates_once_each_and_a_changed_document_is_no_l
     lakeside.refine(shorter, rebuild=True)
 
     assert days_of_table(lakeside, "silver/t") == {day(0), day(1)}
+
+
+def test_an_erasure_names_rows_of_dates_that_it_does_not_reach_and_how_to_delete_them(lakeside: Lakeside) -> None:
+    """Procedure: a date leaves; a person is erased upstream; then as the error says, and the erasure again."""
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events"})
+    lakeside.append(FIRST)
+    lakeside.refine(table)
+    lakeside.expire(D2)
+    lakeside.sql("DELETE FROM {t} WHERE id = 1")
+
+    def follow() -> FollowedErasure:
+        of, where = Downstream((table,)), "id = 1"
+        (found,) = follow_erasure(of, lake=lakeside.lake, session=lambda: lakeside.spark, where=where)
+        return found
+
+    left = follow()
+    assert isinstance(left.error, ErasedRowsFrozen) and left.rows_left == 1
+    statement, then = left.error.message_parts()[2].split("; then ")
+    lakeside.spark.sql(statement.removeprefix("kdi sql ").strip("\"'").replace("CONDITION", "id = 1"))
+    assert then == "kdi refine silver/t --rebuild"
+    lakeside.refine(table, rebuild=True)
+
+    assert follow() == FollowedErasure("silver/t", lakeside.version("silver/t"), 0, 0)
+    assert before(lakeside.rows("silver/t"), D2).total() == 1
 
 
 def test_a_copy_in_a_database_has_what_its_table_has(lakeside: Lakeside, tmp_path: Path) -> None:
