@@ -44,7 +44,7 @@ class UpstreamChanges:
         has_feed: For ``changed``: whether the change feed has all changed rows.
         kept_from: Of earlier dates nothing is new; ``None``: all dates count.
         passed_over: Versions whose changed rows are all of such dates.
-        rows_passed_over: How many rows of such dates were appended, which is all that can be known of late rows.
+        rows_passed_over: How many rows were appended on dates that the follower computes no longer.
         begins: The first version with something new, if its commit was read.
     """
 
@@ -109,6 +109,7 @@ def changes_since(
     view: str = "",
     table: str = "",
     kept: date | None = None,
+    computed: date | None = None,
     all_dates: bool = False,
 ) -> UpstreamChanges:
     """What is new in a table after version ``since``.
@@ -118,6 +119,7 @@ def changes_since(
         since: The version consumed before, exclusive; ``None`` for the first time.
         view, table: For the result.
         kept: Of earlier dates nothing is new for this follower, also if the table keeps them.
+        computed: The first date that the follower still computes, if it is a later one.
         all_dates: Whether dates that the table keeps no longer count too: for an exact copy of it.
 
     Raises:
@@ -134,7 +136,7 @@ def changes_since(
         )
     try:
         column = physical_name_in("date", log.schema) if log.is_partitioned_by_date else ""
-        return _ChangeReader(log, since, first, column).changes(base)
+        return _ChangeReader(log, since, column, first, later(first, computed)).changes(base)
     except CommitUnreadable as unread:
         if not unread.gone:  # its rows are not lost: someone can put the file back
             raise unreadable_commit(log.uri, unread) from unread
@@ -153,8 +155,9 @@ def later(one: date | None, other: date | None) -> date | None:
 class _ChangeReader:
     log: TableLog
     since: int
-    kept_from: date | None
     date_column: str
+    kept_from: date | None
+    computed_from: date | None
 
     def changes(self, base: UpstreamChanges) -> UpstreamChanges:
         commits = {v: self.log.actions(v) for v in range(self.since + 1, self.log.version + 1)}
@@ -162,7 +165,7 @@ class _ChangeReader:
         if why := self._column_change(commits):
             return replace(base, kind="lost", dates=None, why=why)
         with_rows = {v: found for v, actions in commits.items() if (found := row_actions(actions))}
-        changing = {v: kept for v, found in with_rows.items() if (kept := list(filter(self._is_kept, found)))}
+        changing = {v: kept for v, found in with_rows.items() if (kept := self._from(self.kept_from, found))}
         base = replace(
             base,
             begins=min(changing, default=None),
@@ -180,13 +183,14 @@ class _ChangeReader:
             return replace(base, kind="appended", dates=dates, files=files)
         return replace(base, kind="changed", dates=dates)  # compacted, and then removed by VACUUM
 
-    def _is_kept(self, action: Mapping[str, Any]) -> bool:
-        day = self._date(action)
-        return self.kept_from is None or day is None or day >= self.kept_from
+    def _from(self, first: date | None, actions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The actions of rows from a date on, and of rows without a date."""
+        return [a for a in actions if first is None or (day := self._date(a)) is None or day >= first]
 
     def _appended_rows_passed_over(self, actions: Sequence[Mapping[str, Any]]) -> int:
-        """The rows of dates that are not kept, if the commit only added such rows, and not by a RESTORE."""
-        others = [action for action in row_actions(actions) if not self._is_kept(action)]
+        """The rows of dates that are not computed, if the commit only added such rows, and not by a RESTORE."""
+        first = self.computed_from
+        others = [a for a in row_actions(actions) if first and (day := self._date(a)) and day < first]
         if any("remove" in action for action in others) or CommitInfo.from_actions(0, actions).is_restore:
             return 0
         return sum(json.loads(a["add"].get("stats") or "{}").get("numRecords", 0) for a in others)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from datetime import date
+from datetime import date, datetime
 from hashlib import sha256
 from typing import Annotated, Any, Literal
 
@@ -35,7 +35,7 @@ from kdi_assets.documents.model.refined_modes import (
     WrittenMode,
     mode_by_name,
 )
-from kdi_assets.documents.model.upkeep import USUAL_FILE_BYTES, Upkeep
+from kdi_assets.documents.model.upkeep import USUAL_FILE_BYTES, Upkeep, first_kept_date
 from kdi_assets.documents.model.variables import VARIABLE_LIMIT
 
 NEEDS_BY_DATE = "append, replace_dates, deduplicate, or aggregate by date, with partition_by: date"
@@ -232,6 +232,10 @@ class RefinedTableSpec(Declared):
     def compacted_file_bytes(self) -> int:
         """The size of files that compaction aims at."""
         return self.target_file_size or USUAL_FILE_BYTES
+
+    def kept_from(self, now: datetime) -> date | None:
+        """The oldest date (UTC) that is kept at ``now``; ``None``: all are."""
+        return first_kept_date(self.keep_days, now)
 
     def table_uri(self, lake: str) -> str:
         """Path or URI of the table."""

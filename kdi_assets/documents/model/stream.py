@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from hashlib import sha256
 from typing import NamedTuple, get_args
 
@@ -24,7 +24,7 @@ from kdi_assets.documents.model.limits import (
 from kdi_assets.documents.model.message_format import MOST_FILE_MESSAGES, AvroContainer, FileRows, Files, Framed
 from kdi_assets.documents.model.source_struct import SourceStruct
 from kdi_assets.documents.model.stream_fields import Status, StreamFields
-from kdi_assets.documents.model.upkeep import USUAL_FILE_BYTES
+from kdi_assets.documents.model.upkeep import USUAL_FILE_BYTES, first_kept_date
 
 __all__ = [
     "COSTLY",
@@ -151,7 +151,7 @@ class Stream(StreamFields):
 
     def kept_from(self, now: datetime) -> date | None:
         """The oldest date (UTC) that is kept at ``now``; ``None``: all are."""
-        return None if self.keep_days is None else now.astimezone(UTC).date() - timedelta(days=self.keep_days)
+        return first_kept_date(self.keep_days, now)
 
     def first_date(self, now: datetime) -> date:
         """The oldest date that a new row may have: the start of the date window, or the oldest date that is kept."""

@@ -60,7 +60,7 @@ def read_kept_dates(
     if (by_table or own or recorded) and not table.is_computed_by_date:
         name, first = max(by_table.items(), key=lambda item: item[1], default=(table.name, own or recorded))
         raise NotByDate(table=table.name, mode=table.mode_name, keeps=name, first=first)
-    before = _window(table) - timedelta(days=1)
+    before = timedelta(days=dates_of_a_row(table) - 1)
     upstream = max(by_table.values(), default=None)
     frozen = later(upstream + before if upstream else None, recorded)
     first = later(frozen, own)
@@ -72,9 +72,9 @@ def read_kept_dates(
     return KeptDates(first, first - before, frozen, has_frozen, frozenset(day for day in known if day >= first))
 
 
-def _window(table: RefinedTableSpec) -> timedelta:
-    """Of how many dates upstream a date of the table is made."""
-    return timedelta(days=table.mode.window if isinstance(table.mode, Deduplicate) else 1)
+def dates_of_a_row(table: RefinedTableSpec) -> int:
+    """Of how many dates upstream the rows of a date are made: of itself and the days before it."""
+    return table.mode.window if isinstance(table.mode, Deduplicate) else 1
 
 
 def dates_of(log: TableLog) -> frozenset[date]:

@@ -135,7 +135,8 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False
     kept = read_kept_dates(table, log, opened)
     pairs = [(upstream, opened[upstream.table]) for upstream in table.upstreams]
     changes = tuple(
-        changes_since(found.log, found.since, view=u.view, table=u.table, kept=kept.first_read) for u, found in pairs
+        changes_since(found.log, found.since, view=u.view, table=u.table, kept=kept.first_read, computed=kept.first)
+        for u, found in pairs
     )
     kind, why, dates = _how(table, bookmarks, changes, definition=definition, rebuild=rebuild)
     altered = _alteration(table, log, bookmarks)

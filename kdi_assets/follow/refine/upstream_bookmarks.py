@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
+from types import MappingProxyType
 
 from kdi_assets.delta.errors import CommitUnreadable, RestoredToBefore
 from kdi_assets.delta.log import CommitInfo, TableLog, row_actions
@@ -114,6 +115,7 @@ def bookmark_transactions(
     definition: str = "",
     deletes: int | None = None,
     frozen: date | None = None,
+    kept: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int]:
     """All transaction ids of a commit.
 
@@ -122,13 +124,14 @@ def bookmark_transactions(
         version: The version of the commit.
         deletes: The version of the table of deletes, if there is one.
         frozen: The first date that is still computed, if an upstream table keeps no earlier ones.
+        kept: Of a commit that removes dates: ``delta.markers.kept_from_id``, with the first date that is kept.
     """
     names = [version_id(consumer), *(marker_id(consumer, table_id) for table_id in consumed)]
     names += [definition_id(consumer, definition)] if definition else []
     bookmarks = {bookmark_id(consumer, table_id): upto for table_id, upto in consumed.items()}
     of_commit = {deletes_id(consumer): -1 if deletes is None else deletes, format_id(consumer): FORMAT}
     of_commit |= {frozen_id(consumer): days_of(frozen)} if frozen else {}
-    return {**bookmarks, **dict.fromkeys(names, version), **of_commit}
+    return {**bookmarks, **dict.fromkeys(names, version), **of_commit, **kept}
 
 
 def read_bookmarks(log: TableLog, consumer: str, *, alone: bool = True) -> Bookmarks:

@@ -13,6 +13,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.deletes import deletes_are_replaceable
 from kdi_assets.operate.upkeep.clean_up import CleanUp, clean_up, plan_clean_up
 from kdi_assets.operate.upkeep.expiry import Expiry, expire, plan_expiry
+from kdi_assets.operate.upkeep.refined_expiry import expire_refined, plan_refined_expiry
 from kdi_assets.operate.upkeep.table_upkeep import KeptTable, TableUpkeep, keep_table, plan_table_upkeep
 from kdi_assets.operate.upkeep.unconsumed import Followers
 
@@ -30,7 +31,7 @@ class DocumentUpkeep:
         name: Of the stream or the refined table.
         tables: Its table first, then the tables beside it, such as dead letters and the archive, if they exist.
         clean_up: Of a stream's log; ``None`` if it is not due, or was refused. Delta cleans up other logs itself.
-        expiry: Of a stream with `keep`: rows and dead letters that are kept no longer.
+        expiry: With `keep`: rows and dead letters that are kept no longer.
         errors: What was not done, and why.
     """
 
@@ -81,8 +82,9 @@ def plan_upkeep(
             cleaned = plan_clean_up(document, lake, now=now)
         except KdiError as refused:
             errors.append(refused)
+    if thorough and tables and followers:
         try:
-            expiry = plan_expiry(document, lake, followers, now=now) if followers else None
+            expiry = _plan_expiry(document, lake, followers, now=now)
         except KdiError as refused:
             errors.append(refused)
     return DocumentUpkeep(document.name, tuple(tables), cleaned, expiry, tuple(errors))
@@ -103,7 +105,7 @@ def keep_document(
         planned: By ``plan_upkeep``, at ``now``, with the same followers.
         session: Called only if something is due that needs Spark.
     """
-    if planned.expiry and planned.expiry.is_due and followers and isinstance(document, Stream):
+    if planned.expiry and planned.expiry.is_due and followers:
         planned = _expired(document, lake, planned, followers, session=session, now=now)
     errors = list(planned.errors)
     tables = tuple(_kept(document, lake, planned, errors, session))
@@ -116,8 +118,14 @@ def keep_document(
     return replace(planned, tables=tables, clean_up=cleaned, errors=tuple(errors))
 
 
+def _plan_expiry(document: Document, lake: str, followers: Followers, *, now: datetime) -> Expiry | None:
+    if isinstance(document, Stream):
+        return plan_expiry(document, lake, followers, now=now)
+    return plan_refined_expiry(document, lake, followers, now=now)
+
+
 def _expired(
-    stream: Stream,
+    document: Document,
     lake: str,
     planned: DocumentUpkeep,
     followers: Followers,
@@ -127,10 +135,13 @@ def _expired(
 ) -> DocumentUpkeep:
     """Remove what is kept no longer, and plan the rest after it: files of dates that left need no compaction."""
     try:
-        done = expire(stream, lake, followers, session=session, now=now)
+        if isinstance(document, Stream):
+            done = expire(document, lake, followers, session=session, now=now)
+        else:
+            done = expire_refined(document, lake, followers, session=session, now=now)
     except KdiError as refused:
         return replace(planned, errors=(*planned.errors, refused))
-    return replace(plan_upkeep(stream, lake, now=now), expiry=done)
+    return replace(plan_upkeep(document, lake, now=now), expiry=done)
 
 
 def _kept(

@@ -21,6 +21,7 @@ from kdi_assets.delta.markers import kept_from as marked_kept_from
 from kdi_assets.delta.transaction import Staged, delta_log
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
+from kdi_assets.follow.refine.entry import RefineEntry
 from kdi_assets.follow.upstream import later
 from kdi_assets.operate.upkeep.errors import UpkeepFailed, spark_failures
 from kdi_assets.operate.upkeep.expiring_messages import ExpiringMessages, expiring_messages
@@ -42,7 +43,7 @@ from kdi_assets.wording import counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_STEP = "the removal of rows that are kept no longer"
+STEP = "the removal of rows that are kept no longer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +57,14 @@ class Expiry:
         dead_letters: Dead letters of messages with an older timestamp (UTC).
         waits_for: Why nothing is removed yet: followers that have not consumed the dates, or a drain that must come
             first.
-        committed: The ledger entry; ``None``: nothing was removed from the table.
+        committed: The entry of the commit, in the ledger or of the refined table; ``None``: no row was removed.
     """
 
     kept_from: date
     rows_by_date: Mapping[date, int] = field(default_factory=dict)
     dead_letters: int = 0
     waits_for: tuple[str, ...] = ()
-    committed: LedgerEntry | None = None
+    committed: LedgerEntry | RefineEntry | None = None
 
     @property
     def rows(self) -> int:
@@ -78,7 +79,7 @@ class Expiry:
         """What is kept no longer, in one line.
 
         Args:
-            name: Of the stream.
+            name: Of the stream or the refined table.
         """
         what = ", ".join(
             [f"{counted(self.rows, 'row')} on {counted(len(self.rows_by_date), 'date')} before {self.kept_from}"]
@@ -106,14 +107,18 @@ def plan_expiry(stream: Stream, lake: str, followers: Followers, *, now: datetim
     ledger = None if kept_from is None else read_ledger(stream, lake, topic_id="", topic_partitions=0)
     if kept_from is None or ledger is None:
         return None
-    rows = _rows_before(TableLog.existing(ledger.uri, ledger.version), kept_from)
+    rows = rows_before(TableLog.existing(ledger.uri, ledger.version), kept_from)
     history = history_at(ledger, stream, lake)
     letters = count_old_letters(stream, lake, history.entries, before=kept_from)
     found = Expiry(kept_from, rows, letters)
-    return replace(found, waits_for=_waits_for(stream, lake, ledger, rows, followers)) if rows or letters else found
+    return (
+        replace(found, waits_for=_waits_for(stream, lake, ledger, rows, followers, kept_from))
+        if rows or letters
+        else found
+    )
 
 
-def _rows_before(log: TableLog, kept_from: date) -> dict[date, int]:
+def rows_before(log: TableLog, kept_from: date) -> dict[date, int]:
     """Rows of older dates by the files' statistics; 0 for files without statistics."""
     if "date" not in log.partition_columns or not log.data_files.num_rows:
         return {}
@@ -126,13 +131,13 @@ def _rows_before(log: TableLog, kept_from: date) -> dict[date, int]:
 
 
 def _waits_for(
-    stream: Stream, lake: str, ledger: LedgerState, rows: Mapping[date, int], followers: Followers
+    stream: Stream, lake: str, ledger: LedgerState, rows: Mapping[date, int], followers: Followers, kept_from: date
 ) -> tuple[str, ...]:
     if ledger.restored_to is not None:
         return (f"{stream.name}: the table was restored, and no drain has set its positions back yet",)
     if ledger.entry is None:
         return (f"{stream.name}: no drain has taken over the table yet, or its entries are gone",)
-    return waiting_followers(stream, rows, followers, lake)
+    return waiting_followers(stream, rows, followers, lake, kept_from=kept_from)
 
 
 def expire(
@@ -168,7 +173,7 @@ def expire(
             return _expire(session(), stream, lake, ledger, found, followers, at)
 
     def gives_up(race: KdiError) -> UpkeepFailed:
-        return UpkeepFailed(table=stream.name, step=_STEP, detail=race.message_parts()[0])
+        return UpkeepFailed(table=stream.name, step=STEP, detail=race.message_parts()[0])
 
     return until_won(attempt, lost=(OvertakenCommit, StagedFilesGone), gives_up=gives_up)
 
@@ -185,12 +190,12 @@ def _expire(
     history = history_at(ledger, stream, lake)
     doing = "looking for rows that are kept no longer"
     with (
-        spark_failures(stream.name, _STEP, doing=doing, commits=True),
+        spark_failures(stream.name, STEP, doing=doing, commits=True),
         expiring_messages(spark, stream, lake, ledger, history, found.kept_from) as messages,
     ):
         found = replace(found, rows_by_date=messages.rows_by_date, dead_letters=messages.letter_count)
         # Again, of this version: a drain may have come since the plan.
-        if waits := waiting_followers(stream, messages.rows_by_date, followers, lake):
+        if waits := waiting_followers(stream, messages.rows_by_date, followers, lake, kept_from=found.kept_from):
             return replace(found, waits_for=waits)
         entries: Sequence[LedgerEntry] = history.entries
         if not messages.is_nothing:

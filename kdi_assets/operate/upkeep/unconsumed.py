@@ -1,13 +1,13 @@
-"""Which followers of a stream's table have not consumed some dates yet. No JVM, and starts no server.
+"""Which followers of a table have not consumed some dates yet. No JVM, and starts no server.
 
-A follower is a table that a document makes of it: a refined or a served table, or its announcements.
+A follower is a table that a document makes of it: a refined or a served table, or a stream's announcements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 from kdi_assets.delta.log import TableLog
@@ -15,6 +15,7 @@ from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.served_table import Postgres, ServedTableSpec
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
+from kdi_assets.follow.refine.kept_dates import dates_of_a_row
 from kdi_assets.follow.refine.plan import plan_refinement
 from kdi_assets.follow.serve.postgres.embedded import FOLDER, postgres_runs
 from kdi_assets.follow.serve.status import read_served_status
@@ -36,26 +37,31 @@ class Followers:
     home: Path
 
 
-def waiting_followers(stream: Stream, dates: Collection[date], followers: Followers, lake: str) -> tuple[str, ...]:
+def waiting_followers(
+    document: Stream | RefinedTableSpec, dates: Collection[date], followers: Followers, lake: str, *, kept_from: date
+) -> tuple[str, ...]:
     """The followers that have not consumed all rows of these dates, or of which it is unknown, each with the reason.
 
     Args:
         dates: Dates of the table's newest version. What came to other dates since does not count.
+        kept_from: The first date that the table keeps then.
     """
     if not dates:
         return ()
     days = frozenset(dates)
     found = [
-        *_refined(stream, days, followers, lake),
-        *_served(stream, days, followers, lake),
-        *(_announced(stream, days, lake) if stream.announce and stream.status != "retired" else ()),
+        *_refined(document.table, days, kept_from, followers, lake),
+        *_served(document.table, days, followers, lake),
+        *(_announced(document, days, lake) if isinstance(document, Stream) else ()),
     ]
     return tuple(f"{name}: {why}" for name, why in found if why)
 
 
-def _refined(stream: Stream, days: frozenset[date], followers: Followers, lake: str) -> Iterator[tuple[str, str]]:
+def _refined(
+    path: str, days: frozenset[date], kept_from: date, followers: Followers, lake: str
+) -> Iterator[tuple[str, str]]:
     for table in followers.refined:
-        if stream.table not in {upstream.table for upstream in table.upstreams}:
+        if path not in {upstream.table for upstream in table.upstreams}:
             continue
         if not table.is_computed_by_date:
             yield table.name, "it is not computed by date, so it cannot be computed without the dates that left"
@@ -68,13 +74,15 @@ def _refined(stream: Stream, days: frozenset[date], followers: Followers, lake: 
         if plan.kind == "rebuild":
             yield table.name, f"it must compute all rows again: {plan.why}"
         else:
-            own = [u for u in plan.upstreams if u.table == stream.table]
-            yield table.name, next(filter(None, (_unconsumed(u, days) for u in own)), "")
+            own = [u for u in plan.upstreams if u.table == path]
+            # Dates that are kept here, and that it cannot compute without those before them.
+            also = {kept_from + timedelta(days=after) for after in range(dates_of_a_row(table) - 1)}
+            yield table.name, next(filter(None, (_unconsumed(u, days | also) for u in own)), "")
 
 
-def _served(stream: Stream, days: frozenset[date], followers: Followers, lake: str) -> Iterator[tuple[str, str]]:
+def _served(path: str, days: frozenset[date], followers: Followers, lake: str) -> Iterator[tuple[str, str]]:
     for table in followers.served:
-        if table.table != stream.table:
+        if table.table != path:
             continue
         into = table.into
         if isinstance(into, Postgres) and not into.url and not postgres_runs(followers.home / FOLDER):
@@ -90,6 +98,8 @@ def _served(stream: Stream, days: frozenset[date], followers: Followers, lake: s
 
 
 def _announced(stream: Stream, days: frozenset[date], lake: str) -> Iterator[tuple[str, str]]:
+    if stream.announce is None or stream.status == "retired":
+        return
     name = f"the announcements of {stream.name}"
     status = read_announced_statuses([stream], lake)[stream.name]
     if isinstance(status, KdiError):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kdi_assets.documents.model.refined_modes import Deduplicate
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.audit.audit import audit_refined
+from kdi_assets.follow.refine.consumer import new_rows
+from kdi_assets.follow.refine.errors import ChangedByOthers, DatesNotKept, NotByDate
 from tests.refined import Lakeside, refined_table
 
 D1, D2, D3, D4 = (date(2026, 1, day) for day in (1, 2, 3, 4))
@@ -30,7 +35,7 @@ MODES: dict[str, dict[str, Any]] = {
 }
 NOT_BY_DATE: dict[str, dict[str, Any]] = {
     "append": {"partition_by": None},
-    "upsert": {"partition_by": None, "mode": {"upsert": {"keys": ["id"], "sequence_by": "bytes"}}},
+    "upsert": {"partition_by": None, "mode": {"upsert": {"keys": ["id"], "sequence_by": "struct(date, bytes)"}}},
     "aggregate": {"partition_by": None, "mode": {"aggregate": {"by": ["host"], "measures": {"n": "count"}}}},
 }
 Rows = Counter[tuple[Any, ...]]
@@ -51,37 +56,38 @@ def test_dates_that_left_upstream_stay_as_they_were_and_the_others_are_as_comput
 ) -> None:
     """Purpose: a table keeps more dates than the table that it is made of, whatever comes after them.
     Procedure: the first date leaves upstream; then late rows of it, rows of other dates, changes, a RESTORE that brings
-    the date back, a second date that leaves, a rebuild.
+    the date back, its second end, a rebuild.
     Pass: after each step the dates that left are as before, the others are those of a table made now; the audit agrees.
     """
     lakeside.append(FIRST)
     lakeside.append(MORE)
     lakeside.refine(table)
-    later_dates = 1 if "deduplicate" in str(table.mode).lower() else 0
-    first, frozen = D2, before(lakeside.rows("silver/t"), D2.replace(day=2 + later_dates))
+    first = D3 if isinstance(table.mode, Deduplicate) else D2
+    frozen = before(lakeside.rows("silver/t"), first)
     lakeside.expire(D2)
+    assert lakeside.refine(table).kind == "nothing"
     steps: dict[str, Callable[[], None]] = {
-        "left": lambda: None,
-        "late": lambda: lakeside.append([(9, "c", 1, "i", D1)]),
         "late and new": lambda: lakeside.append([(10, "c", 1, "i", D1), (11, "c", 3, "i", D3), (4, "c", 1, "i", D4)]),
-        "update": lambda: lakeside.sql("UPDATE {t} SET bytes = bytes + 1 WHERE id IN (1, 3, 9)"),
-        "delete": lambda: lakeside.sql("DELETE FROM {t} WHERE id = 2"),
-        "restore": lambda: lakeside.sql("RESTORE {t} TO VERSION AS OF 1"),
+        "changed": lambda: lakeside.sql("UPDATE {t} SET bytes = bytes + 1 WHERE id IN (1, 3, 10)"),
+        "restored": lambda: lakeside.sql("RESTORE {t} TO VERSION AS OF 1"),
         "left again": lambda: lakeside.expire(D2),
         "more": lambda: lakeside.append([(12, "d", 1, "i", D3), (12, "d", 1, "i", D4)]),
     }
 
+    passed_over = dict[str, int]()
     for name, happens in steps.items():
         happens()
         entry = lakeside.refine(table)
         again = lakeside.rows(made_now(lakeside, table))
         assert lakeside.rows("silver/t") == frozen + again, name
         assert entry.kind != "rebuild", name
+        passed_over[name] = entry.rows_passed_over
     lakeside.refine(table, rebuild=True)
 
+    assert passed_over == {"late and new": 1, "changed": 0, "restored": 0, "left again": 0, "more": 0}
     assert lakeside.rows("silver/t") == frozen + again
     audit = audit_refined(table, lake=lakeside.lake, session=lambda: lakeside.spark, everything=True)
-    assert audit.equal and audit.first == first.replace(day=2 + later_dates)
+    assert audit.equal and audit.first == first
 
 
 def made_now(lakeside: Lakeside, table: RefinedTableSpec) -> str:
@@ -95,3 +101,109 @@ def made_now(lakeside: Lakeside, table: RefinedTableSpec) -> str:
 def of(fields: dict[str, Any], table: RefinedTableSpec) -> bool:
     """Whether a table has these fields."""
     return refined_table(**{"table": "silver/t", "from": "bronze/events", **fields}) == table
+
+
+@pytest.mark.parametrize("mode", NOT_BY_DATE)
+def test_a_table_that_is_not_computed_by_date_is_refused_once_dates_have_left_upstream(
+    lakeside: Lakeside, mode: str
+) -> None:
+    """Purpose: what it computes again, it reads of all dates: it would lose what came of those that left."""
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events", **NOT_BY_DATE[mode]})
+    lakeside.append(FIRST)
+    lakeside.refine(table)
+    before_it = lakeside.rows("silver/t")
+    lakeside.expire(D2)
+    lakeside.append([(9, "c", 1, "i", D2)])
+
+    for rebuild in (False, True):
+        with pytest.raises(NotByDate, match="bronze/events keeps no dates before 2026-01-02"):
+            lakeside.refine(table, rebuild=rebuild)
+
+    assert lakeside.rows("silver/t") == before_it
+
+
+def test_a_changed_document_is_refused_while_rows_of_dates_that_left_are_there_and_makes_a_new_table(
+    lakeside: Lakeside,
+) -> None:
+    """Procedure: other SQL, then another column; then as the refusal says: the table is moved away."""
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events"})
+    changed = replace(table, sql="SELECT id, date FROM events")
+    lakeside.append(FIRST)
+    lakeside.refine(table)
+    lakeside.expire(D2)
+
+    with pytest.raises(DatesNotKept, match="computes other rows than before"):
+        lakeside.refine(changed)
+    lakeside.gain_column()
+    with pytest.raises(DatesNotKept, match="other columns: more"):
+        lakeside.refine(table)
+    with pytest.raises(DatesNotKept, match="2026-01-01 was requested"):
+        lakeside.refine(table, dates=(D1, D2))
+    Path(lakeside.uri("silver/t")).rename(lakeside.uri("silver/moved"))
+    lakeside.refine(changed)
+
+    assert before(lakeside.rows("silver/t"), D2) == Counter()
+    lakeside.assert_as_computed_at_once(changed)
+
+
+def test_a_replaced_upstream_table_leaves_the_dates_that_the_old_one_kept_no_longer(lakeside: Lakeside) -> None:
+    """Purpose: the new table does not say what the old one did not keep, and has other rows of these dates.
+    Procedure: a date leaves, the next refinement; the upstream table is moved away and made again with other rows.
+    Pass: the date has the rows of the old table, the others those of the new one.
+    """
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events"})
+    lakeside.append(FIRST)
+    lakeside.refine(table)
+    frozen = before(lakeside.rows("silver/t"), D2)
+    lakeside.expire(D2)
+    lakeside.append([(9, "c", 1, "i", D3)])
+    lakeside.refine(table)
+
+    Path(lakeside.uri("bronze/events")).rename(lakeside.uri("bronze/moved"))
+    lakeside.append([(20, "z", 1, "i", D1), (21, "z", 1, "i", D3)])
+    entry = lakeside.refine(table)
+
+    assert entry.kind == "dates" and "stay as they are" in entry.why
+    rows = lakeside.rows("silver/t")
+    assert before(rows, D2) == frozen
+    assert [dict(row)["id"] for row in rows - frozen] == [21]
+
+
+def test_a_row_of_a_date_that_left_can_be_deleted_by_hand_and_a_rebuild_goes_on(lakeside: Lakeside) -> None:
+    """Purpose: an erasure upstream does not reach these rows, so someone must be able to."""
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events"})
+    lakeside.append(FIRST)
+    lakeside.refine(table)
+    lakeside.expire(D2)
+    expected = lakeside.rows("silver/t")
+
+    lakeside.sql("DELETE FROM {t} WHERE id = 2", "silver/t")
+    with pytest.raises(ChangedByOthers):
+        lakeside.refine(table)
+    lakeside.refine(table, rebuild=True)
+
+    assert lakeside.rows("silver/t") == Counter({row: n for row, n in expected.items() if dict(row)["id"] != 2})
+
+
+def test_an_asset_of_ones_own_is_not_told_of_rows_that_left(lakeside: Lakeside) -> None:
+    """Procedure: read all; a date leaves; rows come to it and to another, and change; another asset reads all."""
+    lakeside.append(FIRST)
+    options = {"upstream": lakeside.uri("bronze/events"), "output": lakeside.uri("silver/own"), "consumer": "own"}
+    everything = new_rows(lakeside.spark, **options)
+    assert everything is not None and everything.kind == "everything"
+    everything.append(everything.rows)
+
+    lakeside.expire(D2)
+    assert new_rows(lakeside.spark, **options) is None
+    lakeside.append([(9, "c", 1, "i", D1), (10, "c", 1, "i", D3)])
+    appended = new_rows(lakeside.spark, **options)
+    lakeside.sql("UPDATE {t} SET bytes = 7 WHERE id IN (9, 10)")
+    changed = new_rows(lakeside.spark, **options)
+    other = new_rows(lakeside.spark, **{**options, "output": lakeside.uri("silver/other")})
+
+    assert appended is not None and changed is not None and other is not None
+    assert (appended.kind, {row["id"] for row in appended.rows.collect()}) == ("appended", {10})
+    assert appended.dates == frozenset({D3})
+    assert (changed.kind, {row["id"] for row in changed.rows.collect()}) == ("changed", {10})
+    assert {row["date"] for row in other.rows.collect()} == {D2, D3}
+    assert other.kept_from == D2
