@@ -91,7 +91,7 @@ def test_tables_made_of_a_stream_keep_the_dates_that_it_does_not_whatever_it_doe
         "late": lambda: web.send(message(4, 11), message(5, 10), message(6, 0)),
         "restore": lambda: DeltaTable(web.uri).restore(before),
         "replay": lambda: replay_dates(web.stream, lake=web.lake, session=web.session, first=day(30), last=day(0)),
-        "erase": lambda: erase(web.stream, lake=web.lake, session=web.session, chosen=EraseFilter("id = 3", "false")),
+        "erase": lambda: erase(web.stream, lake=web.lake, session=web.session, chosen=EraseFilter("id = 3")),
         "rewind": lambda: web.resolve("rewind", topic_partition=web.tp(), to=1),
     }
 

@@ -21,6 +21,7 @@ from kdi_assets.operate.monitoring.commit_history import commit_history
 from kdi_assets.operate.upkeep.document_upkeep import keep_document, plan_upkeep
 from kdi_assets.operate.upkeep.expiry import Expiry, expire
 from kdi_assets.operate.upkeep.unconsumed import Followers
+from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.history import history_of
 from kdi_assets.streams.ledger.letters import dead_letters_with_state
 from kdi_assets.streams.replay.replay_dates import replay_dates
@@ -355,7 +356,7 @@ def test_rows_that_another_writer_left_in_a_table_that_was_taken_over_leave_too(
     done = expire(web.stream, web.lake, NOBODY, session=web.session, now=tomorrow)
     audit = web.audit()
 
-    assert done is not None and done.committed is not None
+    assert done is not None and isinstance(done.committed, LedgerEntry)
     assert (done.rows, web.rows()) == (10, [])
     assert done.committed.erasure is not None and done.committed.erasure.count == 4
     assert (audit.complete, audit.offsets, audit.kept_no_longer) == (True, 4, 4)
