@@ -46,7 +46,7 @@ def definitions_for(folder: Path, *own: dg.Definitions) -> dg.Definitions:
     # Before Dagster reads the documents: it would stop at the first mistake.
     documents = load_folder(folder)
     streams, refined, served = documents.streams.values(), documents.refined.values(), documents.served.values()
-    checks, upkeep = table_check_job(streams), upkeep_jobs([*streams, *refined])
+    checks, upkeep = table_check_job(streams), upkeep_jobs([*streams, *refined], served)
     shared = dg.Definitions(
         assets=topic_assets(streams),  # shared by streams; the components define tables and checks
         resources={"spark": SparkResource()},

@@ -68,7 +68,8 @@ def _missing_events(
 ) -> list[dg.AssetMaterialization]:
     """The events of these entries that Dagster lacks: of the table, then of its dead letters, each oldest first."""
     missing = []
-    commits = [Commit.of(entry) for entry in entries]
+    # A date that is kept no longer stays as it is in Dagster: an event would make what is built on it out of date.
+    commits = [Commit.of(entry) for entry in entries if entry.kind != "expire"]
     for key, dates_of, event_of in (
         (table_key(stream), materializations.touched_dates, materializations.materialization),
         (letters_key(stream), materializations.letters_dates, materializations.letters_materialization),

@@ -10,9 +10,12 @@ from pydantic import Field
 
 from kdi_assets.components import names
 from kdi_assets.components.run_failures import RETRY_TAG
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.served_table import ServedTableSpec
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.operate.upkeep.document_upkeep import Document, DocumentUpkeep, keep_document, plan_upkeep
 from kdi_assets.operate.upkeep.table_upkeep import TableUpkeep
+from kdi_assets.operate.upkeep.unconsumed import Followers
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors.default_status import described, schedule_status
 from kdi_assets.settings import Settings
@@ -35,25 +38,38 @@ class KeepTables(dg.Config):
     tables: list[str] = Field(default=[], description="Names, as the documents give them to tables; empty: all.")
 
 
-def upkeep_jobs(documents: Collection[Document]) -> list[dg.JobDefinition]:
-    """A job for each group of tables, of streams and refined tables."""
+def upkeep_jobs(documents: Collection[Document], served: Collection[ServedTableSpec] = ()) -> list[dg.JobDefinition]:
+    """A job for each group of tables, of streams and refined tables.
+
+    Args:
+        served: Rows that are kept no longer wait for them, as for the refined tables among the documents.
+    """
+    refined = tuple(d for d in documents if isinstance(d, RefinedTableSpec))
     groups: dict[str, list[Document]] = {}
     for document in documents:
         retired = isinstance(document, Stream) and document.status == "retired"
         if document.upkeep.scheduled and not retired:
             groups.setdefault(names.group(document) or "", []).append(document)
-    return [_job(group, own) for group, own in sorted(groups.items())]
+    return [_job(group, own, refined, tuple(served)) for group, own in sorted(groups.items())]
 
 
-def _job(group: str, documents: Collection[Document]) -> dg.JobDefinition:
+def _job(
+    group: str,
+    documents: Collection[Document],
+    refined: tuple[RefinedTableSpec, ...],
+    served: tuple[ServedTableSpec, ...],
+) -> dg.JobDefinition:
     name = f"upkeep_{group}" if group else "upkeep"
 
     @dg.op(name=f"{name}_op", pool=POOL)
     def keep(context: dg.OpExecutionContext, config: KeepTables, spark: SparkResource) -> None:
         selected = [d for d in documents if not config.tables or d.name in config.tables]
         errors: list[str] = []
+        followers = Followers(refined, served, Settings.from_environment().home)
         with spark.watched(context.log.info):
-            for found in keep_documents(selected, session=spark.session, thorough=config.thorough):
+            for found in keep_documents(selected, followers, session=spark.session, thorough=config.thorough):
+                if found.expiry:
+                    context.log.info(found.expiry.line(found.name))
                 for event in observations(found):
                     context.log_event(event)
                 errors += [str(error) for error in found.all_errors]
@@ -65,24 +81,34 @@ def _job(group: str, documents: Collection[Document]) -> dg.JobDefinition:
         graph_def=dg.GraphDefinition(name=name, node_defs=[keep]),
         resource_defs={"spark": SparkResource().get_resource_definition()},
         executor_def=dg.in_process_executor,
-        description="Compacts small files; at night also VACUUM and the clean-up of logs. No other run needs it.",
+        description="Compacts small files; at night also VACUUM, clean-up of logs, and rows that are kept no longer.",
         tags={RETRY_TAG: "false", **PRIORITY},
     )
 
 
 def keep_documents(
-    documents: Collection[Document], *, session: "Callable[[], SparkSession]", thorough: bool
+    documents: Collection[Document], followers: Followers, *, session: "Callable[[], SparkSession]", thorough: bool
 ) -> Iterator[DocumentUpkeep]:
     """Do the upkeep of each document. A failure of one does not stop the others."""
     lake = Settings.from_environment().lake
     for document in documents:
         now = datetime.now(UTC)
-        planned = plan_upkeep(document, lake, now=now, thorough=thorough)
-        yield keep_document(document, lake, planned, session=session, now=now)
+        planned = plan_upkeep(document, lake, now=now, thorough=thorough, followers=followers)
+        yield keep_document(document, lake, planned, session=session, now=now, followers=followers)
 
 
 def observations(found: DocumentUpkeep) -> Iterator[dg.AssetObservation]:
-    """What was done to the tables, at their assets; tables where nothing was due are left out."""
+    """What was done to the tables, at their assets; tables where nothing was due are left out.
+
+    A date that is kept no longer gets an observation of its own: it stays materialized, and nothing that is made of it
+    is out of date.
+    """
+    if found.expiry and (entry := found.expiry.committed):
+        key = dg.AssetKey(found.name.split("/"))
+        for day, rows in entry.removed_by_date.items():
+            metadata: dict[str, Any] = {"kept_no_longer": f"dates before {entry.kept_from}", "rows_removed": rows}
+            metadata["delta_version"] = entry.version
+            yield dg.AssetObservation(key, partition=day.isoformat(), metadata=metadata)
     cleaned = found.clean_up
     log = {"log_commits_removed": cleaned.removed, "log_commits_archived": cleaned.copied} if cleaned else {}
     for number, table in enumerate(found.tables):

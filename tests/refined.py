@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 from pydantic import TypeAdapter
 
+from kdi_assets.delta.markers import days_of, kept_from_id
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.entry import RefineEntry
 from kdi_assets.follow.refine.refine import refine
@@ -77,6 +78,12 @@ class Lakeside:
     def sql(self, statement: str, table: str = "bronze/events") -> None:
         """Run a statement, with ``{t}`` for the table."""
         self.spark.sql(statement.format(t=f"delta.`{self.uri(table)}`"))
+
+    def expire(self, first: date, table: str = "bronze/events") -> None:
+        """Remove the files of the dates before ``first``, as the upkeep of a stream's table does."""
+        opened = DeltaTable(self.uri(table))
+        kept = [Transaction(kept_from_id(str(opened.metadata().id)), days_of(first))]
+        opened.delete(f"date < '{first}'", commit_properties=CommitProperties(app_transactions=kept))
 
     def gain_column(self) -> None:
         """Add a column to the events, and a row that has it."""

@@ -77,6 +77,7 @@ def refinement_metadata(report: RefineReport) -> Metadata:
         "refined_changes": did.changes or None,
         "refined_late_changes": did.late_changes if did.changes else None,
         "refined_unknown_values": did.unknown_values or None,
+        "refined_rows_passed_over": did.rows_passed_over or None,
         "refined_rows_by_date": rows_by_date(did.rows_by_date) if did.rows_by_date else None,
         "refined_rows_removed_by_date": rows_by_date(did.removed_by_date) if did.removed_by_date else None,
         "refined_upstream_versions": _version_ranges(did.upstreams),

@@ -98,6 +98,12 @@ class TableAt:
         condition = f"partitionValues['{column}'] IN ({some})"
         return self._files(lambda add: add["partitionValues"].get(column) in days, condition) if days else ()
 
+    def files_before(self, day: date) -> tuple[Any, ...]:
+        """The files of older dates, of a table that is partitioned by ``date``, as DATE or as text."""
+        column, text = self.date_column, day.isoformat()
+        condition = f"partitionValues['{column}'] < '{text}'"  # as text, dates of one form have the same order
+        return self._files(lambda add: (add["partitionValues"].get(column) or text) < text, condition)
+
     def files_named(self, names: Collection[str]) -> tuple[Any, ...]:
         """The files with these names, which are paths' last parts."""
         some = ", ".join(f"'{name}'" for name in sorted(names))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from datetime import date, timedelta
 
 from kdi_assets.delta.errors import CommitUnreadable, RestoredToBefore
 from kdi_assets.delta.log import CommitInfo, TableLog, restore_target
@@ -38,6 +39,34 @@ def topics_of(transaction_ids: Iterable[str]) -> dict[str, set[str]]:
 def table_txn_id(app_id: str, table_id: str) -> str:
     """Transaction id that names the table, valid while it holds (``Markers.holds``)."""
     return f"{app_id}|table|{table_id}"
+
+
+def kept_from_id(table_id: str) -> str:
+    """Transaction id whose version is the first date that the table keeps, in days since 1970; it never goes back."""
+    return f"kdi|kept_from|{table_id}"
+
+
+def kept_from(log: TableLog) -> date | None:
+    """The first date that a table keeps; ``None``: it keeps all.
+
+    Rows of earlier dates left in commits of their own (``expire``). It holds after a RESTORE as well, which brings such
+    rows back until the next of these commits.
+    """
+    return date_of(log, kept_from_id(log.table_id))
+
+
+def date_of(log: TableLog, name: str) -> date | None:
+    """The date that a transaction id of a table says; ``None``: it is absent."""
+    days = log.transaction_version(name)
+    return None if days is None else _EPOCH + timedelta(days=days)
+
+
+def days_of(day: date) -> int:
+    """A date as the version of a transaction id: days since 1970."""
+    return (day - _EPOCH).days
+
+
+_EPOCH = date(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)

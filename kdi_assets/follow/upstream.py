@@ -6,6 +6,9 @@ between would take the newer state for lost history, and put older rows over new
 
 Between two versions only files were added (then their rows are the new rows), or rows changed (then the change feed has
 them, if it is there), or the log or the files are gone (then whole dates must be computed again).
+
+Of dates that a table keeps no longer nothing is new, whatever happens to their rows: they leave (``expire``), come
+late, or come back by a RESTORE. So followers made of its rows have these dates as they were (``changes_since``).
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from datetime import date
 from typing import Any, Literal
 
 from kdi_assets.delta.errors import CommitUnreadable, unreadable_commit
-from kdi_assets.delta.log import TableLog, physical_name_in, row_actions
+from kdi_assets.delta.log import CommitInfo, TableLog, physical_name_in, row_actions
+from kdi_assets.delta.markers import kept_from
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 ChangeKind = Literal["nothing", "appended", "changed", "lost"]
@@ -38,6 +42,10 @@ class UpstreamChanges:
         why: For ``lost``: why.
         files: For ``appended``: the ``add`` actions with the new rows.
         has_feed: For ``changed``: whether the change feed has all changed rows.
+        kept_from: Of earlier dates nothing is new; ``None``: all dates count.
+        passed_over: Versions whose changed rows are all of such dates.
+        rows_passed_over: How many rows were appended on dates that the follower computes no longer.
+        begins: The first version with something new, if its commit was read.
     """
 
     view: str
@@ -51,6 +59,10 @@ class UpstreamChanges:
     why: str = ""
     files: tuple[Mapping[str, Any], ...] = ()
     has_feed: bool = False
+    kept_from: date | None = None
+    passed_over: tuple[int, ...] = ()
+    rows_passed_over: int = 0
+    begins: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +102,32 @@ def open_upstream(uri: str, consumed: Callable[[str], int | None]) -> OpenedUpst
     return OpenedUpstream(log, since)
 
 
-def changes_since(log: TableLog, since: int | None, *, view: str = "", table: str = "") -> UpstreamChanges:
+def changes_since(
+    log: TableLog,
+    since: int | None,
+    *,
+    view: str = "",
+    table: str = "",
+    kept: date | None = None,
+    computed: date | None = None,
+    all_dates: bool = False,
+) -> UpstreamChanges:
     """What is new in a table after version ``since``.
 
     Args:
         log: The table at its newest version.
         since: The version consumed before, exclusive; ``None`` for the first time.
         view, table: For the result.
+        kept: Of earlier dates nothing is new for this follower, also if the table keeps them.
+        computed: The first date that the follower still computes, if it is a later one.
+        all_dates: Whether dates that the table keeps no longer count too: for an exact copy of it.
 
     Raises:
         TableUnreadable: A commit after ``since`` is there, and cannot be read.
         StorageFailed: The storage does not answer.
     """
-    base = UpstreamChanges(view, table, log.uri, log.table_id, since, log.version, "nothing")
+    first = None if all_dates else later(kept_from(log), kept)
+    base = UpstreamChanges(view, table, log.uri, log.table_id, since, log.version, "nothing", kept_from=first)
     if since is None:
         return replace(base, kind="lost", dates=None, why="nothing of it was consumed before")
     if since > log.version:
@@ -110,25 +135,43 @@ def changes_since(log: TableLog, since: int | None, *, view: str = "", table: st
             base, kind="lost", dates=None, why=f"it ends before version {since}, up to which it was consumed"
         )
     try:
-        return _ChangeReader(log, since).changes(base)
+        column = physical_name_in("date", log.schema) if log.is_partitioned_by_date else ""
+        return _ChangeReader(log, since, column, first, later(first, computed)).changes(base)
     except CommitUnreadable as unread:
         if not unread.gone:  # its rows are not lost: someone can put the file back
             raise unreadable_commit(log.uri, unread) from unread
         why = f"commit {unread.version}, which was not consumed, is no longer in its log"
-        return replace(base, kind="lost", dates=_dates_by_files(log, since), why=why)
+        dates = _dates_by_files(log, since)
+        dates = None if dates is None else frozenset(day for day in dates if first is None or day >= first)
+        return replace(base, kind="lost", dates=dates, why=why)
+
+
+def later(one: date | None, other: date | None) -> date | None:
+    """The later one of two dates; ``None`` stands for no date."""
+    return max(filter(None, (one, other)), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class _ChangeReader:
     log: TableLog
     since: int
+    date_column: str
+    kept_from: date | None
+    computed_from: date | None
 
     def changes(self, base: UpstreamChanges) -> UpstreamChanges:
         commits = {v: self.log.actions(v) for v in range(self.since + 1, self.log.version + 1)}
         # Before anything is called nothing: with column mapping, a commit without rows can change what columns hold.
         if why := self._column_change(commits):
             return replace(base, kind="lost", dates=None, why=why)
-        changing = {v: found for v, actions in commits.items() if (found := row_actions(actions))}
+        with_rows = {v: found for v, actions in commits.items() if (found := row_actions(actions))}
+        changing = {v: kept for v, found in with_rows.items() if (kept := self._from(self.kept_from, found))}
+        base = replace(
+            base,
+            begins=min(changing, default=None),
+            passed_over=tuple(v for v in with_rows if v not in changing),
+            rows_passed_over=sum(self._appended_rows_passed_over(commits[v]) for v in with_rows),
+        )
         if not changing:
             return base
         actions = [action for found in changing.values() for action in found]
@@ -140,12 +183,26 @@ class _ChangeReader:
             return replace(base, kind="appended", dates=dates, files=files)
         return replace(base, kind="changed", dates=dates)  # compacted, and then removed by VACUUM
 
+    def _from(self, first: date | None, actions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The actions of rows from a date on, and of rows without a date."""
+        return [a for a in actions if first is None or (day := self._date(a)) is None or day >= first]
+
+    def _appended_rows_passed_over(self, actions: Sequence[Mapping[str, Any]]) -> int:
+        """The rows of dates that are not computed, if the commit only added such rows, and not by a RESTORE."""
+        first = self.computed_from
+        others = [a for a in row_actions(actions) if first and (day := self._date(a)) and day < first]
+        if any("remove" in action for action in others) or CommitInfo.from_actions(0, actions).is_restore:
+            return 0
+        return sum(json.loads(a["add"].get("stats") or "{}").get("numRecords", 0) for a in others)
+
     def _dates(self, actions: Sequence[Mapping[str, Any]]) -> frozenset[date] | None:
-        if not self.log.is_partitioned_by_date:
-            return None
-        column = physical_name_in("date", self.log.schema)
-        found = [(a.get("add") or a["remove"]).get("partitionValues", {}).get(column) for a in actions]
-        return frozenset(map(date.fromisoformat, found)) if all(found) else None
+        found = [day for action in actions if (day := self._date(action))]
+        return frozenset(found) if len(found) == len(actions) else None
+
+    def _date(self, action: Mapping[str, Any]) -> date | None:
+        """The date of the rows that an action adds or removes; ``None``: they have none, or it is unknown."""
+        written = ((action.get("add") or action["remove"]).get("partitionValues") or {}).get(self.date_column)
+        return date.fromisoformat(written) if written else None
 
     def _column_change(self, commits: Mapping[int, Sequence[Mapping[str, Any]]]) -> str:
         """Why the rows that were consumed have other columns now; empty if they do not."""

@@ -36,6 +36,7 @@ _COUNTS = (
     "changes",
     "late_changes",
     "unknown_values",
+    "rows_passed_over",
 )
 """Fields of an entry, by the same names in JSON."""
 
@@ -127,6 +128,8 @@ def _text(report: RefineReport) -> str:
         facts.append(f"{did.late_changes:,} of {did.changes:,} changes older than the rows")
     if did.unknown_values:
         facts.append(f"{counted(did.unknown_values, 'row')} with values that no message had")
+    if did.rows_passed_over:
+        facts.append(f"{counted(did.rows_passed_over, 'row')} of dates that are kept no longer passed over")
     because = f"; {did.kind}: {did.why}" if did.why else ""
     rows = [(day, did.rows_by_date.get(day, 0), did.removed_by_date.get(day, 0)) for day in did.dates]
     lines = [table_text(("DATE", "ROWS ADDED", "REMOVED"), rows, align="<>>")] if rows else []

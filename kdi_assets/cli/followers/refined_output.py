@@ -40,6 +40,7 @@ _OF_ENTRY = (
     "changes",
     "late_changes",
     "unknown_values",
+    "rows_passed_over",
 )
 
 
@@ -147,4 +148,5 @@ def _audit_text(found: RefinedAudit) -> str:
     line = (
         f"audit of {found.table} at v{found.version}, {of}: {found.rows:,} rows; recomputed from {upstream}: {result}"
     )
-    return "\n".join([line, *(f"  different: {day}" for day in found.different_dates)])
+    left_out = [f"  left out: dates before {found.first}, which are kept no longer"] if found.first else []
+    return "\n".join([line, *left_out, *(f"  different: {day}" for day in found.different_dates)])

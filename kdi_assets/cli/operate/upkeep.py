@@ -18,7 +18,9 @@ from kdi_assets.wording import byte_size, counted, duration
 if TYPE_CHECKING:
     from kdi_assets.operate.upkeep.clean_up import CleanUp
     from kdi_assets.operate.upkeep.document_upkeep import Document, DocumentUpkeep
+    from kdi_assets.operate.upkeep.expiry import Expiry
     from kdi_assets.operate.upkeep.table_upkeep import TableUpkeep
+    from kdi_assets.operate.upkeep.unconsumed import Followers
 
 
 def upkeep(
@@ -27,23 +29,29 @@ def upkeep(
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Keep tables in shape: compact small files, remove files that no version
+    """Keep tables in shape: remove rows and dead letters that a stream keeps no
+    longer (the field `keep`), compact small files, remove files that no version
     needs (VACUUM), and clean up a stream's log: copy it to <table>_ledger, then
     remove commits that are older than delta.logRetentionDuration (30 days by
     default). Delta itself cleans up the logs of refined tables.
 
-    Rows and positions stay, and `kdi audit` still accounts for every offset.
+    Other rows and positions stay, and `kdi audit` still accounts for every offset.
     The table cannot be restored to versions whose commits or files were
     removed. Drains and refinements may run meanwhile. Spark is started only if it is needed.
 
     Exit codes: 0 shown, or done with --yes; 1 someone must decide; 75 a retry helps.
     """
-    chosen, lake = selected_tables(tables or (), defs), Settings.from_environment().lake
+    from kdi_assets.documents.loading.loader import load_folder
+    from kdi_assets.operate.upkeep.unconsumed import Followers
+
+    settings = Settings.from_environment()
+    chosen, documents = selected_tables(tables or (), defs), load_folder(defs)
+    followers = Followers(tuple(documents.refined.values()), tuple(documents.served.values()), settings.home)
     errors: list[KdiError] = []
     exists = False
     with lazy_session("upkeep", as_json=as_json) as session, session.watched():
         for table in chosen:
-            found = _upkeep_of(table, lake, session, yes=yes)
+            found = _upkeep_of(table, settings.lake, followers, session, yes=yes)
             _print_upkeep(found, as_json=as_json)
             errors += found.all_errors
             exists = exists or bool(found.tables or found.clean_up)
@@ -53,12 +61,14 @@ def upkeep(
         raise typer.Exit(code)
 
 
-def _upkeep_of(table: Document, lake: str, session: LazySession, *, yes: bool) -> DocumentUpkeep:
+def _upkeep_of(table: Document, lake: str, followers: Followers, session: LazySession, *, yes: bool) -> DocumentUpkeep:
     from kdi_assets.operate.upkeep.document_upkeep import keep_document, plan_upkeep
 
     now = datetime.now(UTC)
-    planned = plan_upkeep(table, lake, now=now)
-    return keep_document(table, lake, planned, session=session, now=now) if yes else planned
+    planned = plan_upkeep(table, lake, now=now, followers=followers)
+    if not yes:
+        return planned
+    return keep_document(table, lake, planned, session=session, now=now, followers=followers)
 
 
 def _print_upkeep(found: DocumentUpkeep, *, as_json: bool) -> None:
@@ -72,6 +82,8 @@ def _print_upkeep(found: DocumentUpkeep, *, as_json: bool) -> None:
 
 
 def _lines(found: DocumentUpkeep) -> Iterator[str]:
+    if found.expiry:
+        yield found.expiry.line(found.name)
     for table in found.tables:
         yield _done_line(table) if table.done else _planned_line(table)
     if not found.tables and not found.errors:
@@ -130,6 +142,7 @@ def _fields(found: DocumentUpkeep) -> dict[str, object]:
         "done": any(table.done for table in found.tables),
         "tables": [_table_fields(table) for table in found.tables],
         **(_clean_up_fields(found.clean_up) if found.clean_up else {}),
+        **(_expiry_fields(found.expiry) if found.expiry else {}),
         "error": next(iter(found.all_errors), None),
         "errors": list(found.all_errors),
     }
@@ -155,6 +168,17 @@ def _table_fields(table: TableUpkeep) -> dict[str, object]:
         "compacted": list(table.compacted),
         "vacuumed_files": removed.files if removed else None,
         "vacuumed_bytes": removed.bytes if removed else None,
+    }
+
+
+def _expiry_fields(of: Expiry) -> dict[str, object]:
+    return {
+        "kept_from": of.kept_from,
+        "rows_kept_no_longer": of.rows,
+        "dates_kept_no_longer": list(of.rows_by_date),
+        "dead_letters_kept_no_longer": of.dead_letters,
+        "expiry_waits_for": list(of.waits_for),
+        "expired_at_version": of.committed.version if of.committed else None,
     }
 
 

@@ -19,7 +19,7 @@ from kdi_assets.documents.loading.errors import (
 from kdi_assets.documents.loading.folder import read_folder
 from kdi_assets.documents.loading.format_files import read_format
 from kdi_assets.documents.loading.lakes import lakes_without_client, own_lakes, with_other_lakes, with_upstream_lakes
-from kdi_assets.documents.loading.refined_documents import cycle_mistakes, read_refined_table
+from kdi_assets.documents.loading.refined_documents import cycle_mistakes, keep_mistakes, read_refined_table
 from kdi_assets.documents.loading.route_groups import link_routes, route_groups, route_mistakes
 from kdi_assets.documents.loading.table_paths import BESIDE_REFINED_TABLE, BESIDE_STREAM, TablePaths
 from kdi_assets.documents.loading.topic_tables import (
@@ -310,6 +310,9 @@ def _add_refined_tables(documents: Sequence[YamlDocument], loaded: LoadedFolder,
             loaded.refined[table.name], loaded.refined_documents[table.name] = table, document
         loaded.mistakes += mistakes
     loaded.mistakes += cycle_mistakes(loaded.refined, loaded.refined_documents)
+    keeping = {stream.table for stream in loaded.streams.values() if stream.keep_days is not None}
+    keeping |= {table.table for table in loaded.refined.values() if table.keep_days is not None}
+    loaded.mistakes += keep_mistakes(loaded.refined, loaded.refined_documents, keeping)
 
 
 def _link_routes(documents: Sequence[YamlDocument], loaded: LoadedFolder) -> None:

@@ -1,4 +1,4 @@
-"""The refined tables of a folder's documents: SQL files are read, and no table may be made of itself."""
+"""The refined tables of a folder's documents: SQL files are read, and what tables are made of is checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kdi_assets.documents.loading.errors import DocumentMistake
 from kdi_assets.documents.loading.folder import display_path
 from kdi_assets.documents.loading.validation import validate_document
 from kdi_assets.documents.loading.yaml_documents import YamlDocument
-from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.refined_table import NEEDS_BY_DATE, RefinedTableSpec
 
 
 def read_refined_table(document: YamlDocument) -> RefinedTableSpec | list[DocumentMistake]:
@@ -49,6 +49,21 @@ def cycle_mistakes(
         message = "is made of itself: " + " from ".join([*around, around[0]])
         yield documents[around[0]].mistake("from", message, "tables that do not need this one")
         left = {name: upstream - set(circle) for name, upstream in left.items() if name not in circle}
+
+
+def keep_mistakes(
+    tables: Mapping[str, RefinedTableSpec], documents: Mapping[str, YamlDocument], keeping: Collection[str]
+) -> Iterator[DocumentMistake]:
+    """A mistake for each table that is not computed by date, and made of a table that does not keep all dates.
+
+    Args:
+        documents: By the name of the table.
+        keeping: The paths of the tables with `keep`.
+    """
+    for name, table in tables.items():
+        if not table.is_computed_by_date and (found := sorted(upstream_names(table).intersection(keeping))):
+            message = f"is not computed by date, and {found[0]}, of which it is made, has `keep`: it would lose rows"
+            yield documents[name].mistake("mode", message, f"{NEEDS_BY_DATE}; or no `keep` there")
 
 
 def upstream_first(tables: Collection[RefinedTableSpec]) -> list[RefinedTableSpec]:

@@ -78,6 +78,7 @@ class Capability:
 
 _FOLLOWS, _ALERTS = "refined-tables.md#in-dagster", "operations.md#alerts"
 _ERASES, _METRICS = "erase.md#what-is-made-of-the-table", "metrics.md#gauges"
+_KEEPS = "keep.md#tables-made-of-the-table"
 
 CAPABILITIES: tuple[Capability, ...] = (
     Capability(
@@ -278,6 +279,18 @@ CAPABILITIES: tuple[Capability, ...] = (
         refined=Has("the same runs", "kdi upkeep TABLE", "refined-tables.md#upkeep"),
         served=Lacks("PostgreSQL (autovacuum) and DuckDB do it themselves"),
         announced=Lacks("Kafka's retention deletes old announcements, and the topic of the bookmarks is compacted"),
+    ),
+    Capability(
+        "keep",
+        "Do its rows end, and when?",
+        stream=Has("`keep: 400 days`: older dates and dead letters leave at night", "kdi upkeep TABLE", "keep.md"),
+        refined=Has(
+            "`keep` of its own; without it, rows stay that the table upstream keeps no longer",
+            "kdi upkeep TABLE",
+            _KEEPS,
+        ),
+        served=Has("it has what its Delta table has: rows that leave there leave here", "kdi serve TABLE", _KEEPS),
+        announced=Has("the files that leave are announced as `removed`, with `commit: expire`", page=_KEEPS),
     ),
     Capability(
         "erase",

@@ -226,6 +226,13 @@ def _seconds(value: object) -> int:
     return length
 
 
+def at_least_a_day(days: int | None) -> int | None:
+    """For ``AfterValidator``: rows that are kept for no day would leave as they come."""
+    if days == 0:
+        raise wrong("'0 days' keeps nothing", "e.g. 400 days; without the field, rows are kept for ever")
+    return days
+
+
 Share = Annotated[float, BeforeValidator(_share)]
 Day = Annotated[date, BeforeValidator(_day, json_schema_input_type=str)]
 DayOrAuto = Annotated[

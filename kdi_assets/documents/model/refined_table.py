@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from datetime import date
+from datetime import date, datetime
 from hashlib import sha256
 from typing import Annotated, Any, Literal
 
@@ -13,12 +13,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from kdi_assets.documents.model.field_types import (
     Day,
+    Days,
     Declared,
     ExpectationName,
     NotWritten,
     Owner,
     TablePath,
     WrittenAs,
+    at_least_a_day,
     full_match,
     matching,
     wrong,
@@ -35,9 +37,11 @@ from kdi_assets.documents.model.refined_modes import (
     WrittenMode,
     mode_by_name,
 )
-from kdi_assets.documents.model.upkeep import USUAL_FILE_BYTES, Upkeep
+from kdi_assets.documents.model.upkeep import USUAL_FILE_BYTES, Upkeep, first_kept_date
 from kdi_assets.documents.model.variables import VARIABLE_LIMIT
 
+NEEDS_BY_DATE = "append, replace_dates, deduplicate, or aggregate by date, with partition_by: date"
+"""The modes that are computed by date."""
 ViewName = Annotated[
     str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "is not a name for a table in SQL", "letters, digits and '_'")
 ]
@@ -91,7 +95,14 @@ def _mode(written: WrittenMode, info: ValidationInfo) -> Mode:
         _refuse_beside_envelope(mode, mode.envelope, info.data)
     if info.data.get("partition_by"):
         _refuse_without_date(mode)
+    if info.data.get("keep_days") is not None and not _is_computed_by_date(mode, info.data.get("partition_by")):
+        raise wrong("is not computed by date, which `keep` needs", NEEDS_BY_DATE, field="keep")
     return mode
+
+
+def _is_computed_by_date(mode: Mode, partition_by: str | None) -> bool:
+    grouped = not isinstance(mode, Aggregate) or "date" in mode.by
+    return partition_by == "date" and grouped and not isinstance(mode, Upsert)
 
 
 def _refuse_without_date(mode: Mode) -> None:
@@ -168,6 +179,12 @@ class RefinedTableSpec(Declared, InLake):
     policy in Dagster."""
     target_file_size: Annotated[int | None, Field(strict=True, ge=1_048_576, examples=[134_217_728])] = None
     """Bytes of the Parquet files that upkeep makes of small files, by default 128 MiB."""
+    keep_days: Annotated[
+        Days | None, AfterValidator(at_least_a_day), Field(validation_alias="keep", examples=["400 days"])
+    ] = None
+    """How many days (UTC) rows are kept, in a mode that is computed by date. The nightly upkeep removes rows with older
+    dates, once every table that is made of the table has consumed them, and no refinement brings them back. Without it,
+    rows are kept for ever, also those that the tables upstream keep no longer."""
     upkeep: Annotated[Upkeep, Field(examples=[{"small_files": 50, "cluster_by": ["session_id"]}])] = Upkeep()
     """How files are compacted, and whether the scheduled upkeep includes the table."""
     lake: LakeRoot = ""
@@ -210,9 +227,18 @@ class RefinedTableSpec(Declared, InLake):
         return self.partition_by == "date"
 
     @property
+    def is_computed_by_date(self) -> bool:
+        """Whether the rows of a date can be computed again on their own."""
+        return _is_computed_by_date(self.mode, self.partition_by)
+
+    @property
     def compacted_file_bytes(self) -> int:
         """The size of files that compaction aims at."""
         return self.target_file_size or USUAL_FILE_BYTES
+
+    def kept_from(self, now: datetime) -> date | None:
+        """The oldest date (UTC) that is kept at ``now``; ``None``: all are."""
+        return first_kept_date(self.keep_days, now)
 
     def deletes_uri(self, lake: str) -> str:
         """Path or URI of the table with the keys and sequences of deletes, which a late change must not bring back."""

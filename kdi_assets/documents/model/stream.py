@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from hashlib import sha256
 from typing import NamedTuple, get_args
 
@@ -25,7 +25,7 @@ from kdi_assets.documents.model.limits import (
 from kdi_assets.documents.model.message_format import MOST_FILE_MESSAGES, AvroContainer, FileRows, Files, Framed
 from kdi_assets.documents.model.source_struct import SourceStruct
 from kdi_assets.documents.model.stream_fields import Status, StreamFields
-from kdi_assets.documents.model.upkeep import USUAL_FILE_BYTES
+from kdi_assets.documents.model.upkeep import USUAL_FILE_BYTES, first_kept_date
 
 __all__ = [
     "COSTLY",
@@ -149,6 +149,14 @@ class Stream(StreamFields, InLake):
         given = self.start if isinstance(self.start, Mapping) else {}
         offsets = ((number, offset) for number, offset in given.items() if isinstance(number, int))
         return {TopicPartition(self.topic, number): int(offset) for number, offset in sorted(offsets)}
+
+    def kept_from(self, now: datetime) -> date | None:
+        """The oldest date (UTC) that is kept at ``now``; ``None``: all are."""
+        return first_kept_date(self.keep_days, now)
+
+    def first_date(self, now: datetime) -> date:
+        """The oldest date that a new row may have: the start of the date window, or the oldest date that is kept."""
+        return max(self.date_window.first, self.kept_from(now) or self.date_window.first)
 
     def patience_seconds(self, now: datetime) -> float | None:
         """How long a message may wait until it is drained; ``None`` if no limit is a time, or the stream is paused."""

@@ -13,6 +13,7 @@ from kdi_assets.documents.model.connections.connections import Cluster, SourceCo
 from kdi_assets.documents.model.connections.kinesis import KinesisRegion
 from kdi_assets.documents.model.field_types import (
     ColumnPath,
+    Days,
     Declared,
     ExpectationName,
     FieldPath,
@@ -24,6 +25,7 @@ from kdi_assets.documents.model.field_types import (
     TopColumn,
     TopicName,
     WrittenAs,
+    at_least_a_day,
     not_blank,
     referred,
     start_of,
@@ -177,6 +179,12 @@ class StreamFields(Declared):
     if a message may become several rows."""
     date_window: Annotated[DateWindow, Field(examples=[{"start": "2020-01-01", "ahead": "2 days"}])] = DateWindow()
     """Event dates that rows may have. The asset's partitions reach from the first to the last of them."""
+    keep_days: Annotated[
+        Days | None, AfterValidator(at_least_a_day), Field(validation_alias="keep", examples=["400 days"])
+    ] = None
+    """How many days (UTC) rows and dead letters are kept. The nightly upkeep removes rows with older dates and dead
+    letters of older messages, once every table that is made of the table has consumed them; the ledger records them
+    as kept no longer. A late message with such a date becomes a dead letter. Without it, rows are kept for ever."""
     app_id: Annotated[str, not_blank("remove the line: the topic is the default"), Field(examples=["web_requests"])] = (
         ""
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -40,3 +41,8 @@ class Upkeep(Declared):
     cluster_by: Annotated[tuple[ColumnPath, ...], AfterValidator(_each_once), Field(examples=[["session_id"]])] = ()
     """Columns by whose values the rows of a closed date are ordered (Z-order), once. The table must keep statistics of
     these columns."""
+
+
+def first_kept_date(keep_days: int | None, now: datetime) -> date | None:
+    """The oldest date (UTC) of which rows are kept at ``now``; ``None``: of all."""
+    return None if keep_days is None else now.astimezone(UTC).date() - timedelta(days=keep_days)

@@ -14,6 +14,7 @@ from kdi_assets.follow.refine.inputs import Inputs, in_dates
 from kdi_assets.follow.refine.modes.aggregate import aggregate_change
 from kdi_assets.follow.refine.modes.deduplicate import deduplicate_change
 from kdi_assets.follow.refine.modes.upsert import DELETES, deletes_of, upsert_change
+from kdi_assets.follow.refine.read import of_kept_dates
 from kdi_assets.follow.refine.row_errors import DatesMoved, NullKeys, SequenceOfTwoTopics
 from kdi_assets.follow.refine.table_change import NoRows, RowsOfDates, RowsOfKeys, TableChange, WholeTable
 from kdi_assets.follow.refine.transform import refuse_clock
@@ -41,8 +42,11 @@ def compute(inputs: Inputs, lake: str) -> Computed:
         KdiError: As ``transform``.
     """
     computed = _computed(inputs, inputs.table.mode, lake)
-    refuse_clock(inputs.table, computed.change.rows, "mode")
-    return replace(computed, change=replace(computed.change, small_enough=inputs.small_enough))
+    change = computed.change
+    refuse_clock(inputs.table, change.rows, "mode")
+    if isinstance(change.replaces, WholeTable):  # all other changes are of new rows, or of dates that are kept
+        change = replace(change, rows=of_kept_dates(change.rows, inputs.plan.kept.first))
+    return replace(computed, change=replace(change, small_enough=inputs.small_enough))
 
 
 def _computed(inputs: Inputs, mode: Mode, lake: str) -> Computed:

@@ -28,7 +28,7 @@ from kdi_assets.follow.refine.consumer_errors import (
 )
 from kdi_assets.follow.refine.entry import RefineEntry, RefineKind, VersionRange, metadata_of
 from kdi_assets.follow.refine.errors import MATERIALIZE_AGAIN, BookmarksUnreadable, another_active
-from kdi_assets.follow.refine.read import appended_rows, change_rows
+from kdi_assets.follow.refine.read import appended_rows, change_rows, of_kept_dates
 from kdi_assets.follow.refine.spark_errors import spark_failures
 from kdi_assets.follow.refine.stage import StagedChange, create_table, stage_change
 from kdi_assets.follow.refine.table_change import NoRows, RowsOfDates, TableChange, WholeTable
@@ -71,6 +71,14 @@ class NewRows:
     output_version: int
     output_id: str
     has_committed: bool
+
+    @property
+    def kept_from(self) -> date | None:
+        """The first date that the upstream table keeps; ``None``: it keeps all.
+
+        Of earlier dates nothing is new, also if their rows leave, and ``everything`` has no such rows.
+        """
+        return self.changes.kept_from
 
     def append(self, rows: DataFrame) -> int:
         """Add rows to the consumer's table, with the bookmark, and return the table's version.
@@ -190,4 +198,4 @@ def _read(spark: SparkSession, changes: UpstreamChanges) -> tuple[RowsKind, Data
         return "appended", appended_rows(spark, changes)
     if changes.has_feed:
         return "changed", change_rows(spark, changes)
-    return "everything", rows_at(spark, changes.uri, changes.version)
+    return "everything", of_kept_dates(rows_at(spark, changes.uri, changes.version), changes.kept_from)

@@ -11,8 +11,9 @@ from typing import Literal
 from kdi_assets.delta.log import metadata_with
 from kdi_assets.follow.refine.errors import RefinedByNewerRelease
 
-RefineKind = Literal["nothing", "changes", "dates", "rebuild"]
-"""What was computed: nothing was new; only what is new; whole dates; or the whole table."""
+RefineKind = Literal["nothing", "changes", "dates", "rebuild", "expire"]
+"""What was computed: nothing was new; only what is new; whole dates; or the whole table. ``expire`` computed nothing:
+it removed the rows of dates that the table keeps no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class RefineEntry:
         bytes_added, files_added: Size and number of the data files that the commit added. Entries of earlier releases
             lack them.
         changes, late_changes, unknown_values: As ``ChangeCounts``.
+        rows_passed_over: Rows that came upstream on dates that are kept no longer.
+        kept_from: Of ``expire``: the first date that the table keeps.
         version: The commit's version; known by the log, not written.
     """
 
@@ -85,6 +88,8 @@ class RefineEntry:
     changes: int = 0
     late_changes: int = 0
     unknown_values: int = 0
+    rows_passed_over: int = 0
+    kept_from: date | None = None
     version: int = -1
 
 
@@ -92,6 +97,8 @@ def refine_entry_to_json(entry: RefineEntry) -> str:
     """The form in the log."""
     written = {name: value for name, value in asdict(entry).items() if value and name != "version"}
     written["dates"] = [day.isoformat() for day in entry.dates]
+    if entry.kept_from:
+        written["kept_from"] = entry.kept_from.isoformat()
     for name in BY_DATE & written.keys():
         written[name] = {day.isoformat(): rows for day, rows in written[name].items()}
     return json.dumps({"kdi_refine": FORMAT, **written}, separators=(",", ":"))
@@ -116,6 +123,8 @@ def parse_refine_entry(user_metadata: str, version: int) -> RefineEntry | None:
     known = {name: written[name] for name in RefineEntry.__dataclass_fields__ if name in written}
     known["upstreams"] = tuple(VersionRange(**of_table) for of_table in written.get("upstreams", ()))
     known["dates"] = tuple(date.fromisoformat(day) for day in written.get("dates", ()))
+    if "kept_from" in written:
+        known["kept_from"] = date.fromisoformat(written["kept_from"])
     for name in BY_DATE & written.keys():
         known[name] = {date.fromisoformat(day): rows for day, rows in written[name].items()}
     return RefineEntry(**{**known, "version": version})

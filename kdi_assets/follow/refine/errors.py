@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.wording import sql_command
@@ -147,6 +149,48 @@ class NoDates(Terminal):
     what_happened = "{table}: it cannot be computed date by date: its mode or its document has no dates."
     what_is_safe = "nothing was written."
     what_to_run = "kdi refine {table} --rebuild"
+
+
+class NotByDate(Terminal):
+    """A table does not keep all dates, and a table made of it is not computed date by date.
+
+    Attributes:
+        keeps: The table that keeps no dates before ``first``.
+    """
+
+    table: str
+    mode: str
+    keeps: str
+    first: date | None
+
+    what_happened = (
+        "{table}: {keeps} keeps no dates before {first}, and {table} is not computed date by date (mode {mode}): it "
+        "reads rows of all dates again, and would lose what came of those that left."
+    )
+    what_is_safe = "nothing was written; the table keeps its rows, and readers have them as before."
+    what_to_run = (
+        "kdi check   (first give it a mode that is computed by date, with partition_by: date; or a table upstream that "
+        "keeps all dates)"
+    )
+
+
+class DatesNotKept(Terminal):
+    """Rows of dates that are kept no longer would have to be computed again."""
+
+    table: str
+    uri: str
+    why: str
+    first: date
+
+    what_happened = (
+        "{table}: it has rows of dates before {first}, which the tables that it is made of keep no longer; they would "
+        "have to be computed again: {why}."
+    )
+    what_is_safe = "nothing was written; the table keeps its rows, and readers have them as before."
+    what_to_run = (
+        "kdi refine {table}   (first undo the change that is named here; or move {uri} away: the new table has the "
+        "dates from {first} on)"
+    )
 
 
 class RefiningFailed(Transient):

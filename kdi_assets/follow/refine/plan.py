@@ -13,7 +13,8 @@ from kdi_assets.documents.model.refined_modes import Aggregate, Append, Deduplic
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.deletes import deletes_are_lost
 from kdi_assets.follow.refine.entry import RefineKind, VersionRange
-from kdi_assets.follow.refine.errors import BookmarksUnreadable, ChangedByOthers, TableNotRefined
+from kdi_assets.follow.refine.errors import BookmarksUnreadable, DatesNotKept, TableNotRefined
+from kdi_assets.follow.refine.kept_dates import KeptDates, read_kept_dates
 from kdi_assets.follow.refine.transform import function_source
 from kdi_assets.follow.refine.upstream_bookmarks import Bookmarks, open_consumed, read_bookmarks
 from kdi_assets.follow.upstream import (
@@ -39,6 +40,7 @@ class RefinePlan:
         deletes: The version of the table of deletes that belongs to the rows; ``None``: there is none.
         committed: The version of the newest refinement that the rows come from; ``None``: none, or it is unknown.
         definition: A digest of the document and of its function. Another one than that of the rows computes all again.
+        kept: The dates that may be computed.
     """
 
     attempt_id: str
@@ -51,6 +53,7 @@ class RefinePlan:
     deletes: int | None = None
     committed: int | None = None
     definition: str = ""
+    kept: KeptDates = KeptDates()
 
     @property
     def consumed(self) -> Mapping[str, int]:
@@ -65,22 +68,49 @@ class RefinePlan:
             VersionRange(u.table, u.table_id, None if everything else u.since, u.version) for u in self.upstreams
         )
 
-    def with_dates(self, dates: Collection[date]) -> RefinePlan:
-        """The plan with some dates computed again, besides all that is new."""
+    def with_dates(self, dates: Collection[date], *, table: str, uri: str) -> RefinePlan:
+        """The plan with some dates computed again, besides all that is new.
+
+        Raises:
+            DatesNotKept: Some of them are kept no longer.
+        """
+        if (first := self.kept.first) and (gone := sorted(day for day in dates if day < first)):
+            raise DatesNotKept(table=table, uri=uri, first=first, why=f"{gone[0]} was requested")
         if self.kind == "rebuild":
             return self
         if any(upstream.dates is None for upstream in self.upstreams):
             why = "dates were requested, and it is unknown which other dates changed"
-            return replace(self, kind="rebuild", why=why)
+            return replace(self, kind="rebuild", why=why).without_frozen(table, uri, same_rows=True)
         new = {day for upstream in self.upstreams for day in upstream.dates or ()}
         return replace(self, kind="dates", why="requested", dates=frozenset({*dates, *new}))
 
-    def with_all_rows(self, other_columns: str) -> RefinePlan:
-        """The plan with all rows computed again, because they have columns that the table has not."""
+    def with_all_rows(self, other_columns: str, *, table: str, uri: str) -> RefinePlan:
+        """The plan with all rows computed again, because they have columns that the table has not.
+
+        Raises:
+            DatesNotKept: The table has rows that cannot be computed again.
+        """
         if self.kind == "rebuild":
             return self
         why = f"the rows have other columns: {other_columns}"
-        return replace(self, kind="rebuild", why=why, dates=frozenset(), deletes=None)
+        plan = replace(self, kind="rebuild", why=why, dates=frozenset(), deletes=None)
+        return plan.without_frozen(table, uri, same_rows=False)
+
+    def without_frozen(self, table: str, uri: str, *, same_rows: bool) -> RefinePlan:
+        """The plan without the rows that cannot be computed again; as it is if there are none, or it does not need all.
+
+        Args:
+            same_rows: Whether the rows of these dates would be the same, if they could be computed.
+
+        Raises:
+            DatesNotKept: They would not.
+        """
+        if self.kind != "rebuild" or not self.kept.has_frozen or self.kept.first is None:
+            return self
+        if not same_rows:
+            raise DatesNotKept(table=table, uri=uri, first=self.kept.first, why=self.why)
+        why = f"{self.why}; dates before {self.kept.first} are kept no longer upstream, and stay as they are"
+        return replace(self, kind="dates", why=why, dates=self.kept.known)
 
 
 def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False) -> RefinePlan:
@@ -95,6 +125,7 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False
         TableNotMoved: The document has another root than before, and the table was not moved.
         TableNotRefined: The table's path holds rows of another writer.
         BookmarksUnreadable, ChangedByOthers: The table is not as our last commit left it.
+        NotByDate, DatesNotKept: Rows would have to be computed of dates that are kept no longer.
         QueryMistake: Nobody knows the source of the document's function.
         KdiError: A log cannot be read.
     """
@@ -103,41 +134,54 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False
     if log is None and not rebuild:
         refuse_unmoved(table.name, table.table_uri(lake), table.former_uris(lake), beside=["_deletes"])
     bookmarks = _bookmarks(table, log, rebuild=rebuild) if log else None
-    changes = _upstream_changes(table, lake, bookmarks)
+    opened = _opened_upstreams(table, lake, bookmarks)
+    kept = read_kept_dates(table, log, opened)
+    pairs = [(upstream, opened[upstream.table]) for upstream in table.upstreams]
+    changes = tuple(
+        changes_since(found.log, found.since, view=u.view, table=u.table, kept=kept.first_read, computed=kept.first)
+        for u, found in pairs
+    )
     kind, why, dates = _how(table, bookmarks, changes, definition=definition, rebuild=rebuild)
-    if kind != "rebuild" and log and bookmarks and (altered := _other_columns(log, bookmarks)):
+    altered = _alteration(table, log, bookmarks)
+    if kind != "rebuild" and altered:
         kind, why, dates = "rebuild", altered, frozenset()
-    if kind != "rebuild" and log and ("date" in log.partition_columns) != table.by_date:
-        kind, why, dates = "rebuild", "the table has other partitions than the document", frozenset()
     deletes = bookmarks.deletes if bookmarks and kind in ("changes", "dates") else None
     if deletes is not None and deletes_are_lost(table.deletes_uri(lake), deletes):
         kind, why, deletes = "rebuild", f"version {deletes} of {table.name}_deletes is gone", None
     version, table_id = (log.version, log.table_id) if log else (-1, "")
     committed = bookmarks.committed if bookmarks else None
     attempt_id = str(uuid.uuid4())
-    return RefinePlan(attempt_id, version, table_id, changes, kind, why, dates, deletes, committed, definition)
+    plan = RefinePlan(attempt_id, version, table_id, changes, kind, why, dates, deletes, committed, definition, kept)
+    same_rows = bookmarks is not None and bookmarks.has_definition(definition) and not altered
+    return plan.without_frozen(table.name, table.table_uri(lake), same_rows=same_rows)
 
 
-def _upstream_changes(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks | None) -> tuple[UpstreamChanges, ...]:
-    """What is new in each upstream table, in the document's order; a table that is named twice is opened once.
+def _opened_upstreams(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks | None) -> dict[str, OpenedUpstream]:
+    """The upstream tables by their paths; one that is named twice is opened once.
 
     Raises:
         UpstreamMissing, UpstreamGone: One does not exist.
     """
-    opened: dict[str, OpenedUpstream] = {}
-    for upstream in table.upstreams:
-        uri = upstream.table_uri(lake)
-        if uri not in opened:
-            opened[uri] = open_consumed(uri, bookmarks, consumer=table.name, upstream=upstream.table)
-    pairs = [(upstream, opened[upstream.table_uri(lake)]) for upstream in table.upstreams]
-    return tuple(changes_since(found.log, found.since, view=u.view, table=u.table) for u, found in pairs)
+    uris = {upstream.table: upstream.table_uri(lake) for upstream in table.upstreams}
+    return {path: open_consumed(uri, bookmarks, consumer=table.name, upstream=path) for path, uri in uris.items()}
+
+
+def _alteration(table: RefinedTableSpec, log: TableLog | None, bookmarks: Bookmarks | None) -> str:
+    """Why the table's rows have other columns or partitions than its document makes; empty if they have not."""
+    if log is None:
+        return ""
+    if bookmarks and (altered := _other_columns(log, bookmarks)):
+        return altered
+    if ("date" in log.partition_columns) != table.by_date:
+        return "the table has other partitions than the document"
+    return ""
 
 
 def _bookmarks(table: RefinedTableSpec, log: TableLog, *, rebuild: bool) -> Bookmarks | None:
-    """The bookmarks; ``None`` if they do not matter, because all rows are computed again."""
+    """The bookmarks; ``None`` if they cannot be read and do not matter, because all rows are computed again."""
     try:
-        found = read_bookmarks(log, table.name)
-    except (BookmarksUnreadable, ChangedByOthers):
+        found = read_bookmarks(log, table.name, alone=not rebuild)
+    except BookmarksUnreadable:
         if rebuild:
             return None
         raise
@@ -201,15 +245,9 @@ def _by_mode(table: RefinedTableSpec, fresh: Sequence[UpstreamChanges]) -> tuple
     if changes:
         return "changes", "", frozenset()
     why = f"{lost.table}: {lost.why}" if lost else _why_dates(fresh)
-    if not date_by_date(table) or any(c.dates is None for c in fresh):
+    if not table.is_computed_by_date or any(c.dates is None for c in fresh):
         return "rebuild", f"{why}, and it is not computed date by date", frozenset()
     return "dates", why, frozenset(day for c in fresh for day in c.dates or ())
-
-
-def date_by_date(table: RefinedTableSpec) -> bool:
-    """Whether the rows of a date can be computed again on their own."""
-    grouped = not isinstance(table.mode, Aggregate) or "date" in table.mode.by
-    return table.by_date and grouped and not isinstance(table.mode, Upsert)
 
 
 def _why_dates(fresh: Sequence[UpstreamChanges]) -> str:

@@ -22,7 +22,7 @@ from kdi_assets.follow.refine.entry import RefineEntry, metadata_of
 from kdi_assets.follow.refine.errors import NoDates, another_active
 from kdi_assets.follow.refine.inputs import Inputs, days_between
 from kdi_assets.follow.refine.modes.upsert import counts_of
-from kdi_assets.follow.refine.plan import RefinePlan, date_by_date, plan_refinement
+from kdi_assets.follow.refine.plan import RefinePlan, plan_refinement
 from kdi_assets.follow.refine.read import one_task
 from kdi_assets.follow.refine.report import RefineReport
 from kdi_assets.follow.refine.row_errors import RowsUnmet
@@ -81,6 +81,7 @@ def refine(
     Raises:
         AnotherRefinementActive: Other commits came first, too often in a row.
         NoDates: ``dates`` are given, and the table is not computed date by date.
+        DatesNotKept: Some of them are kept no longer.
         KdiError: Every refusal of plan and computation.
     """
     context = RefineContext(table=table, lake=lake, session=session, run_id=run_id, report=report, at=at)
@@ -94,16 +95,16 @@ def refine(
 
 def _refined(context: RefineContext, dates: tuple[date, date] | None, *, rebuild: bool) -> RefineEntry:
     table, other_columns = context.table, ""
-    if dates and not date_by_date(table):
+    if dates and not table.is_computed_by_date:
         raise NoDates(table=table.name)
 
     def attempt() -> RefineEntry:
         nonlocal other_columns
         plan = plan_refinement(table, context.lake, rebuild=rebuild)
-        plan = plan.with_dates(days_between(*dates)) if dates else plan
+        plan = plan.with_dates(days_between(*dates), table=table.name, uri=context.uri) if dates else plan
         if plan.kind == "nothing":
             return _entry(plan, context)
-        plan = plan.with_all_rows(other_columns) if other_columns else plan
+        plan = plan.with_all_rows(other_columns, table=table.name, uri=context.uri) if other_columns else plan
         try:
             return _execute(plan, context)
         except HasOtherColumns as found:
@@ -152,7 +153,12 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, inputs: Inputs) -
         **asdict(counts),
     )
     transactions = partial(
-        bookmark_transactions, table.name, plan.consumed, definition=plan.definition, deletes=computed.deletes
+        bookmark_transactions,
+        table.name,
+        plan.consumed,
+        definition=plan.definition,
+        deletes=computed.deletes,
+        frozen=plan.kept.frozen_before,
     )
     request = CommitRequest(
         context.uri, plan.table_id, plan.attempt_id, lambda version: transactions(version=version), metadata_of(entry)
@@ -187,7 +193,13 @@ def _created(plan: RefinePlan, context: RefineContext, computed: Computed) -> Re
 def _entry(plan: RefinePlan, context: RefineContext) -> RefineEntry:
     """The entry before anything is written."""
     return RefineEntry(
-        context.table.name, plan.attempt_id, plan.kind, plan.version_ranges, run_id=context.run_id, why=plan.why
+        context.table.name,
+        plan.attempt_id,
+        plan.kind,
+        plan.version_ranges,
+        run_id=context.run_id,
+        why=plan.why,
+        rows_passed_over=sum(upstream.rows_passed_over for upstream in plan.upstreams),
     )
 
 

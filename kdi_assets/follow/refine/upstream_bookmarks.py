@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import date
+from types import MappingProxyType
 
 from kdi_assets.delta.errors import CommitUnreadable, RestoredToBefore
 from kdi_assets.delta.log import CommitInfo, TableLog, row_actions
-from kdi_assets.delta.markers import Markers, live_markers, version_id
+from kdi_assets.delta.markers import Markers, days_of, live_markers, version_id
 from kdi_assets.delta.single_commit import CommitRequest, refuse_conflicts
 from kdi_assets.follow.refine.entry import FORMAT
 from kdi_assets.follow.refine.errors import (
@@ -96,8 +98,24 @@ def format_id(consumer: str) -> str:
     return f"{consumer}|format"
 
 
+def frozen_id(consumer: str) -> str:
+    """Transaction id whose version is the first date that is still computed, in days since 1970; it never goes back.
+
+    Rows of earlier dates are as they were when an upstream table stopped to keep them. It matters once that table is
+    replaced by another one, which says nothing of it.
+    """
+    return f"{consumer}|frozen"
+
+
 def bookmark_transactions(
-    consumer: str, consumed: Mapping[str, int], version: int, *, definition: str = "", deletes: int | None = None
+    consumer: str,
+    consumed: Mapping[str, int],
+    version: int,
+    *,
+    definition: str = "",
+    deletes: int | None = None,
+    frozen: date | None = None,
+    kept: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int]:
     """All transaction ids of a commit.
 
@@ -105,12 +123,15 @@ def bookmark_transactions(
         consumed: By the id of each upstream table, the version up to which it is consumed, inclusive.
         version: The version of the commit.
         deletes: The version of the table of deletes, if there is one.
+        frozen: The first date that is still computed, if an upstream table keeps no earlier ones.
+        kept: Of a commit that removes dates: ``delta.markers.kept_from_id``, with the first date that is kept.
     """
     names = [version_id(consumer), *(marker_id(consumer, table_id) for table_id in consumed)]
     names += [definition_id(consumer, definition)] if definition else []
     bookmarks = {bookmark_id(consumer, table_id): upto for table_id, upto in consumed.items()}
     of_commit = {deletes_id(consumer): -1 if deletes is None else deletes, format_id(consumer): FORMAT}
-    return {**bookmarks, **dict.fromkeys(names, version), **of_commit}
+    of_commit |= {frozen_id(consumer): days_of(frozen)} if frozen else {}
+    return {**bookmarks, **dict.fromkeys(names, version), **of_commit, **kept}
 
 
 def read_bookmarks(log: TableLog, consumer: str, *, alone: bool = True) -> Bookmarks:

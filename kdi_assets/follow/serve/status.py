@@ -63,7 +63,7 @@ def read_served_status(served: ServedTableSpec, *, lake: str, home: Path) -> Ser
         source = open_source(served, lake, recorded)
         # A table that somebody dropped has no rows of any version.
         state, since = (recorded, source.since) if is_there else (None, None)
-        changes = changes_since(source.log, since)
+        changes = changes_since(source.log, since, all_dates=True)
     except KdiError as refusal:
         return ServedStatus(served, refusal=refusal)
     why = ""

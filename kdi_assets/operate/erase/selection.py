@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartition
-from kdi_assets.messages.coordinates import DIGEST_SQL, Bounds, bounds_sql, coordinates
+from kdi_assets.messages.coordinates import Bounds, bounds_sql, coordinates
 from kdi_assets.operate.upkeep.errors import EraseRefused
 from kdi_assets.runtime.spark_internals import written_again
 from kdi_assets.streams.audit.coverage import coverage
-from kdi_assets.streams.audit.offsets_in_spark import covered_sql
+from kdi_assets.streams.audit.offsets_in_spark import covered_sql, messages_by_partition
 from kdi_assets.streams.drain.cached_messages import cached
 from kdi_assets.streams.ledger.entry import Erasure
 from kdi_assets.streams.ledger.erased import erased_offsets
 from kdi_assets.streams.ledger.history import LiveHistory
-from kdi_assets.streams.ledger.letters import letters_without_rows
+from kdi_assets.streams.ledger.letters import open_in_ledger
 from kdi_assets.streams.ledger.positions import LedgerState
 from kdi_assets.streams.ledger.rewrite import MESSAGE, count_by_date, rows_of_messages
 from kdi_assets.wording import first_line
@@ -166,7 +166,7 @@ class EraseSelection:
 
     def _erased_before(self) -> DataFrame:
         """Rows and dead letters at offsets that were erased, if a RESTORE did not undo more than that."""
-        entries = (*self.history.entries, *self.history.undone_erasures)
+        entries = [e for e in (*self.history.entries, *self.history.undone_erasures) if e.kind == "erase"]
         erased = erased_offsets(self.spark, self.stream.erased_uri(self.lake), entries)
         own = erased.where(f"topic_id = '{self.topic_id}'").select(*_AT)
         table, letters = self._table(), self._stored_letters()
@@ -193,8 +193,9 @@ class EraseSelection:
         table = self._table().where(bounds_sql(bounds, struct=self.stream.coordinates))
         rows = rows_of_messages(table, self.stream, frame)
         first = rows.select(*coordinates(rows, self.stream)).where("index = 0")
-        became_rows, of_rows = self._tally(first.where(covered_sql(begin)))
-        dead_letters, of_letters = self._tally(self._counting_letters(frame).where(covered_sql(begin)))
+        became_rows, of_rows = messages_by_partition(first.where(covered_sql(begin)), self.stream.topic)
+        letters = self._counting_letters(frame).where(covered_sql(begin))
+        dead_letters, of_letters = messages_by_partition(letters, self.stream.topic)
         return ErasedMessages(
             frame=frame,
             removed=removed,
@@ -209,24 +210,16 @@ class EraseSelection:
 
     def _counting_letters(self, frame: DataFrame) -> DataFrame:
         """The selected dead letters that the audit counts, without those that an entry has already erased."""
-        letters = letters_without_rows(self.spark, self.stream.dead_letters_uri(self.lake), self.history.entries)
-        erased = erased_offsets(self.spark, self.stream.erased_uri(self.lake), self.history.entries).select(*_AT)
-        selected = letters.where("counts").join(frame.select(*_AT).distinct(), _AT, "left_semi")
-        return selected.join(erased, _AT, "left_anti")
+        log = TableLog.open(self.stream.dead_letters_uri(self.lake))
+        if log is None:
+            return frame.limit(0)
+        stored = rows_at(self.spark, log.uri, log.version)
+        letters = open_in_ledger(self.spark, self.stream, self.lake, stored, self.history)
+        return letters.join(frame.select(*_AT).distinct(), _AT, "left_semi")
 
     def _letter_records(self, frame: DataFrame) -> int:
         letters = self._stored_letters()
         return 0 if letters is None else letters.join(frame.select(*_AT).distinct(), _AT, "left_semi").count()
-
-    def _tally(self, offsets: DataFrame) -> tuple[dict[TopicPartition, int], int]:
-        from pyspark.sql import functions as F
-
-        groups = offsets.groupBy("partition").agg(F.count("*").alias("n"), F.expr(DIGEST_SQL).alias("digest"))
-        counts, digest = {}, 0
-        for r in sorted(groups.collect()):
-            counts[TopicPartition(self.stream.topic, r["partition"])] = r["n"]
-            digest ^= r["digest"]
-        return counts, digest
 
     def _table(self) -> DataFrame:
         return rows_at(self.spark, self.ledger.uri, self.ledger.version)

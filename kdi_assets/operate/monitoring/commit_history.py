@@ -96,6 +96,8 @@ def _in_words(entry: LedgerEntry, moved: Mapping[TopicPartition, tuple[int | Non
             return f"dead letters: {', '.join(became)}"
         case "erase" if entry.erasure:
             return _erased(entry, entry.erasure)
+        case "expire" if entry.erasure:
+            return _expired(entry, entry.erasure)
         case "renewal":
             return "positions renewed"
         case "routes":
@@ -129,6 +131,13 @@ def _erased(entry: LedgerEntry, erasure: Erasure) -> str:
         )
     )
     return f"{', '.join(facts)} of {erasure.count:,} messages: {what}"
+
+
+def _expired(entry: LedgerEntry, erasure: Erasure) -> str:
+    letters, rows = sum(erasure.dead_letters.values()), sum(entry.removed_by_date.values())
+    facts = [f"{counted(rows, 'row')} on {counted(len(entry.removed_by_date), 'date')} before {entry.kept_from}"]
+    facts += [counted(letters, "dead letter")] if letters else []
+    return f"{', '.join(facts)} of {counted(erasure.count, 'message')}: kept no longer"
 
 
 def _replayed(entry: LedgerEntry, dates: tuple[date, date]) -> str:

@@ -81,7 +81,8 @@ def first_new_commit(changes: UpstreamChanges) -> datetime | None:
         return None
     try:
         log = TableLog.existing(changes.uri)
-        commits = log.commits(after=changes.since, through=changes.version)
+        since = changes.since if changes.begins is None else changes.begins - 1
+        commits = log.commits(after=since, through=changes.version)
         return next((c.committed_at for c in commits if changes_rows(log, c)), None)
     except CommitUnreadable:
         return None

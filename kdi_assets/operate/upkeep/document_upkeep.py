@@ -12,7 +12,10 @@ from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.deletes import deletes_are_replaceable
 from kdi_assets.operate.upkeep.clean_up import CleanUp, clean_up, plan_clean_up
+from kdi_assets.operate.upkeep.expiry import Expiry, expire, plan_expiry
+from kdi_assets.operate.upkeep.refined_expiry import expire_refined, plan_refined_expiry
 from kdi_assets.operate.upkeep.table_upkeep import KeptTable, TableUpkeep, keep_table, plan_table_upkeep
+from kdi_assets.operate.upkeep.unconsumed import Followers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,12 +31,14 @@ class DocumentUpkeep:
         name: Of the stream or the refined table.
         tables: Its table first, then the tables beside it, such as dead letters and the archive, if they exist.
         clean_up: Of a stream's log; ``None`` if it is not due, or was refused. Delta cleans up other logs itself.
+        expiry: With `keep`: rows and dead letters that are kept no longer.
         errors: What was not done, and why.
     """
 
     name: str
     tables: tuple[TableUpkeep, ...]
     clean_up: CleanUp | None = None
+    expiry: Expiry | None = None
     errors: tuple[KdiError, ...] = ()
 
     @property
@@ -54,11 +59,14 @@ def kept_tables(document: Document, lake: str) -> tuple[KeptTable, ...]:
     return (own, *(KeptTable(uri.removeprefix(f"{document.root(lake)}/"), uri, upkeep=plain) for uri in beside))
 
 
-def plan_upkeep(document: Document, lake: str, *, now: datetime, thorough: bool = True) -> DocumentUpkeep:
+def plan_upkeep(
+    document: Document, lake: str, *, now: datetime, thorough: bool = True, followers: Followers | None = None
+) -> DocumentUpkeep:
     """What is due; changes nothing, needs no JVM.
 
     Args:
-        thorough: Also VACUUM and the clean-up of the log; they list all files of a table.
+        thorough: Also VACUUM and the clean-up of the log, which list all files of a table, and what is kept no longer.
+        followers: Of all documents; ``None``: they are unknown, so all rows are kept.
     """
     tables, errors = [], []
     for table in kept_tables(document, lake):
@@ -68,24 +76,37 @@ def plan_upkeep(document: Document, lake: str, *, now: datetime, thorough: bool 
             errors.append(refused)
             continue
         tables += [planned] if planned else []
-    cleaned = None
+    cleaned = expiry = None
     if thorough and tables and isinstance(document, Stream):
         try:
             cleaned = plan_clean_up(document, lake, now=now)
         except KdiError as refused:
             errors.append(refused)
-    return DocumentUpkeep(document.name, tuple(tables), cleaned, tuple(errors))
+    if thorough and tables and followers:
+        try:
+            expiry = _plan_expiry(document, lake, followers, now=now)
+        except KdiError as refused:
+            errors.append(refused)
+    return DocumentUpkeep(document.name, tuple(tables), cleaned, expiry, tuple(errors))
 
 
 def keep_document(
-    document: Document, lake: str, planned: DocumentUpkeep, *, session: Callable[[], SparkSession], now: datetime
+    document: Document,
+    lake: str,
+    planned: DocumentUpkeep,
+    *,
+    session: Callable[[], SparkSession],
+    now: datetime,
+    followers: Followers | None = None,
 ) -> DocumentUpkeep:
     """Do what is due. A failed step does not stop the others.
 
     Args:
-        planned: By ``plan_upkeep``, at ``now``.
+        planned: By ``plan_upkeep``, at ``now``, with the same followers.
         session: Called only if something is due that needs Spark.
     """
+    if planned.expiry and planned.expiry.is_due and followers:
+        planned = _expired(document, lake, planned, followers, session=session, now=now)
     errors = list(planned.errors)
     tables = tuple(_kept(document, lake, planned, errors, session))
     cleaned = None
@@ -95,6 +116,32 @@ def keep_document(
         except KdiError as refused:
             errors.append(refused)
     return replace(planned, tables=tables, clean_up=cleaned, errors=tuple(errors))
+
+
+def _plan_expiry(document: Document, lake: str, followers: Followers, *, now: datetime) -> Expiry | None:
+    if isinstance(document, Stream):
+        return plan_expiry(document, lake, followers, now=now)
+    return plan_refined_expiry(document, lake, followers, now=now)
+
+
+def _expired(
+    document: Document,
+    lake: str,
+    planned: DocumentUpkeep,
+    followers: Followers,
+    *,
+    session: Callable[[], SparkSession],
+    now: datetime,
+) -> DocumentUpkeep:
+    """Remove what is kept no longer, and plan the rest after it: files of dates that left need no compaction."""
+    try:
+        if isinstance(document, Stream):
+            done = expire(document, lake, followers, session=session, now=now)
+        else:
+            done = expire_refined(document, lake, followers, session=session, now=now)
+    except KdiError as refused:
+        return replace(planned, errors=(*planned.errors, refused))
+    return replace(plan_upkeep(document, lake, now=now), expiry=done)
 
 
 def _kept(

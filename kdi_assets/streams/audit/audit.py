@@ -72,6 +72,7 @@ def _report(
         declared_losses=offsets_in(covered.declared_losses) - result.losses_with_rows,
         deleted=sum(d.offsets for d in result.deletions),
         erased=result.erased,
+        kept_no_longer=result.kept_no_longer,
         missing=result.missing,
         twice=result.twice,
         ghosts=sum(c.orphaned for c in counted.values()),
@@ -117,7 +118,9 @@ def _audit_in_spark(
 
 
 def _nothing_missing(covered: Coverage) -> MissingOffsets:
-    return MissingOffsets(rowless=covered.recorded_rowless, erased=covered.erased)
+    return MissingOffsets(
+        rowless=covered.recorded_rowless, erased=covered.erased, kept_no_longer=covered.kept_no_longer
+    )
 
 
 def _found(spark: SparkSession, stream: Stream, lake: str, history: LiveHistory, bounds: Bounds | None) -> DataFrame:

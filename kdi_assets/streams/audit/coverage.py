@@ -67,7 +67,8 @@ class Coverage:
         became_rows: By partition, messages that are rows; replays are counted in.
         dead_letters: By partition, messages that are dead letters and no rows.
         withdrawn_by: Messages whose rows a replay removed without replacement, by its commit.
-        erased_by: Messages that a commit erased, count and digest, by the commit.
+        erased_by: Messages that a commit erased, or that are kept no longer, count and digest, by the commit.
+        expired_by: The commits among these that removed messages which are kept no longer.
     """
 
     begin: Mapping[TopicPartition, int]
@@ -84,6 +85,7 @@ class Coverage:
     dead_letters: Mapping[int, int] = field(default_factory=dict)
     withdrawn_by: Mapping[int, RowlessRecord] = field(default_factory=dict)
     erased_by: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    expired_by: frozenset[int] = frozenset()
 
     @property
     def offsets(self) -> int:
@@ -97,7 +99,12 @@ class Coverage:
     @property
     def erased(self) -> int:
         """All messages that entries recorded as erased."""
-        return sum(count for count, _ in self.erased_by.values())
+        return sum(count for version, (count, _) in self.erased_by.items() if version not in self.expired_by)
+
+    @property
+    def kept_no_longer(self) -> int:
+        """All messages that entries recorded as kept no longer."""
+        return sum(count for version, (count, _) in self.erased_by.items() if version in self.expired_by)
 
     @property
     def has_rowless(self) -> bool:
@@ -173,6 +180,7 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
             if e.withdrawn
         },
         erased_by={e.version: (e.erasure.count, e.erasure.digest) for e in live if e.erasure},
+        expired_by=frozenset(e.version for e in live if e.kind == "expire"),
     )
 
 

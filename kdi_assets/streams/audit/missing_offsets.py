@@ -50,6 +50,7 @@ class MissingOffsets:
     rowless: RowlessCounts = RowlessCounts()
     missing: int = 0
     erased: int = 0
+    kept_no_longer: int = 0
     twice: int = 0
     uncovered: int = 0
     losses_with_rows: int = 0
@@ -138,7 +139,7 @@ class _MissingSearch:
         from pyspark.sql import functions as F
 
         missing = self.differing.where("expected > present").selectExpr(*_AT, "version", "expected - present AS n")
-        erased, missing = self._without_erased(missing)
+        by_commit, missing = self._without_erased(missing)
         removing = (*self.history.removing, *self.history.withdrawing)
         feed = row_changes(self.spark, self.stream, self._log, removing)
         taken = with_removing_commit(self.spark, self.stream, self.lake, missing, feed, self.history)
@@ -148,23 +149,34 @@ class _MissingSearch:
             by_replay = F.col("taken_by").isin(list(withdrawn))
             left = taken.where("NOT coalesce(deliberate, false)").where(~F.coalesce(by_replay, F.lit(False)))
             explained = self._explain(left, self._match_rowless(left), deletions, feed)
-            return replace(explained, rowless=sum(withdrawn.values(), explained.rowless), erased=erased)
+            undone = {e.version for e in self.history.undone_expiries}
+            expired = sum(n for version, n in by_commit.items() if version in self.covered.expired_by | undone)
+            return replace(
+                explained,
+                rowless=sum(withdrawn.values(), explained.rowless),
+                erased=sum(by_commit.values()) - expired,
+                kept_no_longer=expired,
+            )
         finally:
             taken.unpersist()
 
-    def _without_erased(self, missing: DataFrame) -> tuple[int, DataFrame]:
-        """How many offsets were erased, and the others.
+    def _without_erased(self, missing: DataFrame) -> tuple[dict[int, int], DataFrame]:
+        """How many offsets were erased or are kept no longer, by the commit, and the others.
 
         The table of erased offsets explains no more than the entries recorded: there may be fewer, if some were drained
         again. If a commit's offsets are more, or others, none of them is explained.
         """
         from pyspark.sql import functions as F
 
-        recorded = self.covered.erased_by
+        undone = {e.version: e.erasure for e in self.history.undone_expiries}
+        letters = {v: (sum(e.dead_letters.values()) + 1, 0) for v, e in undone.items() if e}  # fewer are explained
+        recorded = {**letters, **self.covered.erased_by}
         if not recorded:
-            return 0, missing
+            return {}, missing
         uri = self.stream.erased_uri(self.lake)
-        marked = with_erasing_commit(self.spark, uri, missing, self.history.entries)
+        marked = with_erasing_commit(
+            self.spark, uri, missing, self.history.entries, undone=self.history.undone_expiries
+        )
         by_commit = marked.where("erased_by IS NOT NULL").groupBy("erased_by")
         found = by_commit.agg(F.sum("n").alias("n"), F.expr(DIGEST_SQL).alias("digest")).collect()
         sound = {
@@ -173,7 +185,7 @@ class _MissingSearch:
             if r["n"] < recorded[r["erased_by"]][0] or (r["n"], r["digest"]) == recorded[r["erased_by"]]
         }
         explained = F.coalesce(F.col("erased_by").isin(list(sound)), F.lit(False))
-        return sum(sound.values()), marked.where(~explained).drop("erased_by")
+        return sound, marked.where(~explained).drop("erased_by")
 
     def _withdrawn(self, taken: DataFrame) -> dict[int, RowlessCounts]:
         """Messages whose rows a replay removed because they are tombstones or filtered now, by its commit.

@@ -119,6 +119,22 @@ def count_offsets(found: DataFrame) -> dict[int, OffsetCounts]:
     return {r["partition"]: OffsetCounts(**{f.name: r[f.name] for f in fields(OffsetCounts)}) for r in counts.collect()}
 
 
+def messages_by_partition(offsets: DataFrame, topic: str) -> tuple[dict[TopicPartition, int], int]:
+    """How many offsets of each topic partition, and the digest of all.
+
+    Args:
+        offsets: ``partition: int, offset: bigint``, each once.
+    """
+    from pyspark.sql import functions as F
+
+    groups = offsets.groupBy("partition").agg(F.count("*").alias("n"), F.expr(DIGEST_SQL).alias("digest"))
+    counts, digest = {}, 0
+    for r in sorted(groups.collect()):
+        counts[TopicPartition(topic, r["partition"])] = r["n"]
+        digest ^= r["digest"]
+    return counts, digest
+
+
 def differing_offsets(spark: SparkSession, found: DataFrame, coverage: Coverage) -> DataFrame:
     """The offsets that are in the tables more or less often than entries cover them.
 

@@ -10,7 +10,7 @@ from kdi_assets.documents.model.stream import OffsetRange
 SHOWN = 20
 """Most ranges that a report lists."""
 SHOWN_IN_LINE = 3
-OMITTED_IF_ZERO = ("filtered", "deleted", "erased")
+OMITTED_IF_ZERO = ("filtered", "deleted", "erased", "kept_no_longer")
 """Counts that ``AuditReport.line`` omits if they are 0."""
 
 
@@ -99,6 +99,7 @@ class AuditReport:
         filtered: Messages that the stream's filter left out, or that its route left to another table.
         deleted: Offsets whose row or dead letter someone removed on purpose.
         erased: Messages that `kdi erase` removed.
+        kept_no_longer: Messages that left because their dates are kept no longer.
         missing: Covered offsets that are in none of these counts.
         twice: How many times offsets are there more often than entries cover them.
         ghosts: Orphaned dead letters, of attempts that never committed; they do not count.
@@ -121,6 +122,7 @@ class AuditReport:
     declared_losses: int = 0
     deleted: int = 0
     erased: int = 0
+    kept_no_longer: int = 0
     missing: int = 0
     twice: int = 0
     ghosts: int = 0
@@ -131,7 +133,8 @@ class AuditReport:
 
     def line(self) -> str:
         """The report in one line."""
-        parts = ["dead_letters", "tombstones", "filtered", "gaps", "declared_losses", "deleted", "erased"]
+        parts = ["dead_letters", "tombstones", "filtered", "gaps", "declared_losses"]
+        parts += ["deleted", "erased", "kept_no_longer"]
         parts = [p for p in parts if p not in OMITTED_IF_ZERO or getattr(self, p)]
         rows = f"{self.became_rows:,} messages in {self.rows:,} rows"
         rows = f"{self.rows:,} rows" if self.rows == self.became_rows else rows

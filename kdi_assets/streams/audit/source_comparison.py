@@ -182,7 +182,9 @@ class _KafkaComparison:
         removed = with_removing_commit(self.spark, self.stream, self.lake, covered, feed, self.history)
         left = removed.where(f"NOT coalesce(deliberate, false) AND NOT ({lost})")
         erased_uri = self.stream.erased_uri(self.lake)
-        left = with_erasing_commit(self.spark, erased_uri, left, self.history.entries).where("erased_by IS NULL")
+        undone = self.history.undone_expiries
+        left = with_erasing_commit(self.spark, erased_uri, left, self.history.entries, undone=undone)
+        left = left.where("erased_by IS NULL")
         remaining = left.count()
         unread = [c for c in feed.unread if removes_rows(c)]
         return left, count - remaining, note_on_unreadable(unread) if remaining else []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.delta.errors import OvertakenCommit
 from kdi_assets.delta.internals import set_transactions
 from kdi_assets.delta.log import CommitInfo, TableLog
-from kdi_assets.delta.markers import table_txn_id, topic_txn_id, version_id
+from kdi_assets.delta.markers import days_of, kept_from_id, table_txn_id, topic_txn_id, version_id
 from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_behind, commit_once, refuse_conflicts
 from kdi_assets.delta.transaction import Staged, start_table
 from kdi_assets.documents.model.stream import Stream, TopicPartition
@@ -42,9 +42,10 @@ _MAY_FOLLOW: Mapping[Kind, Collection[Kind]] = {
     "replay": ("drain", "renewal"),
     "discard": ("drain", "renewal"),
     "erase": ("drain", "renewal"),
+    "expire": ("drain", "renewal"),
 }
 """By kind, the ledger commits that it may follow although its plan did not know them. Drains touch offsets from the
-positions on; replays, discards and erasures only offsets below them."""
+positions on; replays, discards, erasures and expiries only offsets below them."""
 
 
 def next_entry(
@@ -222,11 +223,15 @@ def check_for_conflicts(newest: TableLog, *, after: int, entry: LedgerEntry, rep
 
 
 def ledger_transactions(entry: LedgerEntry, version: int) -> dict[str, int]:
-    """Every transaction id of the ledger: an id that a commit does not set would be stale after the next RESTORE."""
+    """Every transaction id of the ledger: an id that a commit does not set would be stale after the next RESTORE.
+
+    Only the first date that is kept is set by expiries alone: a RESTORE does not set it back.
+    """
     app_id = entry.app_id
     names = (version_id(app_id), topic_txn_id(app_id, entry.topic_id), table_txn_id(app_id, entry.table_id))
     ids = {partition_id(app_id, tp.partition): offset - 1 for tp, offset in entry.positions.items()}
-    return {**ids, **dict.fromkeys(names, version)}
+    kept_from = {kept_from_id(entry.table_id): days_of(entry.kept_from)} if entry.kept_from else {}
+    return {**ids, **dict.fromkeys(names, version), **kept_from}
 
 
 def _request(entry: LedgerEntry, uri: str) -> CommitRequest:

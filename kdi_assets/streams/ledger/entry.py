@@ -14,11 +14,14 @@ from kdi_assets.messages.topic_state import LastRead
 from kdi_assets.streams.ledger.routes import Routes
 from kdi_assets.wording import printable
 
-Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal", "routes", "replay", "discard", "erase"]
-"""``routes`` commits a change of route conditions, or the stop before it; positions stay as they are."""
+Kind = Literal[
+    "start", "takeover", "restore", "drain", "resolve", "renewal", "routes", "replay", "discard", "erase", "expire"
+]
+"""``routes`` commits a change of route conditions, or the stop before it; positions stay as they are. ``expire``
+removes rows of dates that are kept no longer."""
 REPLAY_PREFIX = "replay-"
 """Attempt ids of replays start with it: a replay writes dead letters below the positions before it commits."""
-BELOW_POSITIONS: tuple[Kind, ...] = ("replay", "discard", "erase")
+BELOW_POSITIONS: tuple[Kind, ...] = ("replay", "discard", "erase", "expire")
 """Commits that change only what lies below the positions; a drain that was planned before one of them stays valid."""
 
 BUCKETS_PER_OCTAVE = 8
@@ -111,7 +114,8 @@ class FieldCounts:
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """Messages that a commit erased: it removes their rows, and their dead letters are deleted after it.
+    """Messages that a commit erased, or that are kept no longer: it removes their rows, and their dead letters are
+    deleted after it.
 
     The table ``<table>_erased`` has their offsets, under the attempt id of the entry.
 
@@ -181,7 +185,9 @@ class LedgerEntry:
         kept_aside: Rows that a decision moved to ``<table>_removed``, because the broker no longer has their messages.
         withdrawn: Of a replay of dates, by topic partition: messages whose rows it removed without replacement.
         withdrawn_digest: ``bit_xor(xxhash64(partition, offset))`` of these.
-        erasure: Of an erasure: what it erased.
+        erasure: Of an erasure: what it erased. Of an expiry: which messages are kept no longer.
+        kept_from: Of an expiry: the oldest date that is kept; rows with older dates left. It never goes back, also if
+            the document keeps more dates than before: followers have passed over the dates that left.
         bookmarks: Of Kinesis: where each position is in its shard.
         spans: Of Kinesis: what the commit read of each shard.
     """
@@ -229,6 +235,7 @@ class LedgerEntry:
     withdrawn: Mapping[TopicPartition, RowlessCounts] = field(default_factory=dict)
     withdrawn_digest: int = 0
     erasure: Erasure | None = None
+    kept_from: date | None = None
     last_read: Mapping[TopicPartition, LastRead] = field(default_factory=dict)
     bookmarks: Mapping[TopicPartition, Bookmark] = field(default_factory=dict)
     spans: Mapping[TopicPartition, Span] = field(default_factory=dict)

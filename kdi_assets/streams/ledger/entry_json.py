@@ -16,17 +16,24 @@ from kdi_assets.streams.ledger.entry import DeadLettersAt, Erasure, FieldCounts,
 from kdi_assets.streams.ledger.errors import WrittenByNewerRelease
 from kdi_assets.streams.ledger.routes import Routes
 
-FORMAT, FORMAT_OF_ERASURES, FORMAT_OF_BOOKMARKS = 1, 6, 7
+FORMAT, FORMAT_OF_ERASURES, FORMAT_OF_BOOKMARKS, FORMAT_OF_EXPIRIES = 1, 6, 7, 8
 """A new field needs no new format if older releases can ignore it and still count right; any other change does. A
-release that does not know erasures would count erased messages as missing, and one that does not know bookmarks would
-leave them out of its next entry. Development versions wrote 2 to 5."""
+release that does not know erasures would count erased messages as missing, one that does not know bookmarks would leave
+them out of its next entry, and one that does not know expiries cannot read their offsets. Development versions wrote 2
+to 5."""
+_FORMATS = (FORMAT, FORMAT_OF_ERASURES, FORMAT_OF_BOOKMARKS, FORMAT_OF_EXPIRIES)
 
 
 def entry_to_json(entry: LedgerEntry) -> str:
     """The form in the log: numbers of topic partitions as keys, ranges as ``[partition, start, end]``."""
     values = {name: value for name, value in _to_json_value(entry).items() if value or name not in _LEFT_OUT_IF_EMPTY}
-    written_as = FORMAT_OF_BOOKMARKS if entry.bookmarks else FORMAT_OF_ERASURES if entry.erasure else FORMAT
-    return json.dumps({"kdi_ledger": written_as, **values}, separators=(",", ":"))
+    return json.dumps({"kdi_ledger": _format_of(entry), **values}, separators=(",", ":"))
+
+
+def _format_of(entry: LedgerEntry) -> int:
+    if entry.kind == "expire":
+        return FORMAT_OF_EXPIRIES
+    return FORMAT_OF_BOOKMARKS if entry.bookmarks else FORMAT_OF_ERASURES if entry.erasure else FORMAT
 
 
 def parse_entry(user_metadata: str, version: int, app_id: str) -> LedgerEntry | None:
@@ -38,7 +45,7 @@ def parse_entry(user_metadata: str, version: int, app_id: str) -> LedgerEntry | 
     written = metadata_with("kdi_ledger", user_metadata)
     if written is None or written.get("app_id") != app_id:
         return None
-    if written["kdi_ledger"] not in (FORMAT, FORMAT_OF_ERASURES, FORMAT_OF_BOOKMARKS):
+    if written["kdi_ledger"] not in _FORMATS:
         raise WrittenByNewerRelease(app_id=app_id, version=version)
     known = {f.name: written[f.name] for f in fields(LedgerEntry) if written.get(f.name) is not None}
     read = {name: _FROM_JSON[name](value, written["topic"]) for name, value in known.items() if name in _FROM_JSON}
@@ -48,7 +55,7 @@ def parse_entry(user_metadata: str, version: int, app_id: str) -> LedgerEntry | 
 _LEFT_OUT_IF_EMPTY = (
     *("gap_digest", "letters_by_date", "routes", "decided_by", "because", "outcomes", "returned"),
     *("dates", "removed_by_date", "kept_aside", "withdrawn", "withdrawn_digest", "last_read"),
-    *("erasure", "bookmarks", "spans", "lost_between", "cpu_seconds", "files_added", "deployment"),
+    *("erasure", "kept_from", "bookmarks", "spans", "lost_between", "cpu_seconds", "files_added", "deployment"),
 )
 _COUNTS = tuple(f.name for f in fields(RangeCounts))[1:]
 _RANGE_LENGTH = 3 + len(_COUNTS)  # of a range in the log: partition, start, end, and the counts of this release
@@ -105,6 +112,7 @@ _FROM_JSON: Mapping[str, Callable[[Any, str], Any]] = {
     "ranges": lambda values, topic: tuple(RangeCounts(_range(r, topic), *r[3:_RANGE_LENGTH]) for r in values),
     "dead_letters_at": lambda value, _: DeadLettersAt(value["table_id"], value["version"]),
     "planned_at": lambda value, _: datetime.fromisoformat(value),
+    "kept_from": lambda value, _: date.fromisoformat(value),
     "dates": lambda values, _: tuple(map(date.fromisoformat, values)),
     "ages": lambda values, _: {int(bucket): count for bucket, count in values.items()},
     "routes": Routes.from_json,

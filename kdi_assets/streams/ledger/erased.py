@@ -1,6 +1,7 @@
-"""Erased messages: their offsets, in ``<table>_erased``. Nothing else of a message is kept there.
+"""Messages that were erased or are kept no longer: their offsets, in ``<table>_erased``. Nothing else is kept there.
 
 Like dead letters, offsets are written before the commit, with its attempt id; they count only if an entry has that id.
+An erasure writes single offsets. An expiry writes ranges: whole days of messages leave every day.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _AT = ["partition", "offset"]
-_DDL = "partition int, offset bigint, topic_id string, attempt_id string"
+_RANGES_DDL = (
+    "partition int, start bigint, end bigint, topic_id string, erased_by bigint, is_letter boolean, bucket bigint"
+)
+_BUCKET = "shiftright(offset, 17)"
+"""No range reaches over a multiple of 131,072: Spark's arrays of its offsets are short, and joins have an equal key."""
 
 
 def append_erased(messages: DataFrame, uri: str, *, topic_id: str, attempt_id: str) -> None:
@@ -28,67 +33,138 @@ def append_erased(messages: DataFrame, uri: str, *, topic_id: str, attempt_id: s
     Args:
         messages: With ``partition: int, offset: bigint``.
     """
+    _append(messages.select(*_AT).distinct(), uri, topic_id=topic_id, attempt_id=attempt_id)
+
+
+def append_expired(rows: DataFrame, letters: DataFrame, uri: str, *, topic_id: str, attempt_id: str) -> None:
+    """Write the offsets of messages that are about to leave, as ranges ``[offset, until)``.
+
+    Args:
+        rows, letters: The messages that are rows, and those that are dead letters: ``partition: int, offset: bigint``.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    both = rows.selectExpr(*_AT, "false AS is_letter").unionByName(letters.selectExpr(*_AT, "true AS is_letter"))
+    by = ["partition", "is_letter", "bucket"]
+    rank = F.row_number().over(Window.partitionBy(*by).orderBy("offset"))
+    placed = both.distinct().withColumn("bucket", F.expr(_BUCKET)).withColumn("run", F.col("offset") - rank)
+    ranges = placed.groupBy(*by, "run").agg(F.min("offset").alias("offset"), (F.max("offset") + 1).alias("until"))
+    _append(ranges.select(*_AT, "until", "is_letter"), uri, topic_id=topic_id, attempt_id=attempt_id)
+
+
+def _append(offsets: DataFrame, uri: str, *, topic_id: str, attempt_id: str) -> None:
     from pyspark.sql import functions as F
 
     of_attempt = {"topic_id": F.lit(topic_id), "attempt_id": F.lit(attempt_id)}
-    rows = messages.select(*_AT).distinct().withColumns(of_attempt)
-    rows.write.format("delta").mode("append").options(**CHECKPOINT_INTERVAL).save(uri)
+    write = offsets.withColumns(of_attempt).write.format("delta").mode("append")
+    # The table may be that of erasures, whose offsets have no end.
+    write.option("mergeSchema", "true").options(**CHECKPOINT_INTERVAL).save(uri)
 
 
-def erased_offsets(spark: SparkSession, uri: str, entries: Sequence[LedgerEntry]) -> DataFrame:
-    """The offsets that these entries erased.
+def erased_ranges(
+    spark: SparkSession, uri: str, entries: Sequence[LedgerEntry], *, undone: Sequence[LedgerEntry] = ()
+) -> DataFrame:
+    """The offsets that these entries erased, or that they record as kept no longer.
 
     Args:
         entries: Those without an erasure are ignored.
+        undone: Expiries that a RESTORE undid: it brought the rows back, but not their dead letters, which count.
+
+    Returns:
+        ``partition: int, start: bigint, end: bigint, topic_id: string, erased_by: bigint, is_letter: boolean,
+        bucket: bigint``: ``[start, end)``, and the version of the entry. ``is_letter`` is null of an erasure.
+    """
+    from pyspark.sql import functions as F
+
+    attempts = [(e.attempt_id, e.version, restored) for e, restored in _with_erasure(entries, undone)]
+    log = TableLog.open(uri) if attempts else None
+    if log is None:
+        return spark.createDataFrame([], _RANGES_DDL)
+    committed = spark.createDataFrame(attempts, "attempt_id string, erased_by bigint, restored boolean")
+    stored = rows_at(spark, uri, log.version)
+    absent = {"until": F.lit(None).cast("bigint"), "is_letter": F.lit(None).cast("boolean")}
+    stored = stored.withColumns({name: value for name, value in absent.items() if name not in stored.columns})
+    counting = stored.join(F.broadcast(committed), "attempt_id").where("is_letter OR NOT restored")
+    ranges = ("offset AS start", "coalesce(until, offset + 1) AS end")
+    return counting.selectExpr("partition", *ranges, "topic_id", "erased_by", "is_letter", f"{_BUCKET} AS bucket")
+
+
+def _with_erasure(entries: Sequence[LedgerEntry], undone: Sequence[LedgerEntry]) -> list[tuple[LedgerEntry, bool]]:
+    return [(e, False) for e in entries if e.erasure] + [(e, True) for e in undone if e.erasure]
+
+
+def erased_offsets(
+    spark: SparkSession, uri: str, entries: Sequence[LedgerEntry], *, undone: Sequence[LedgerEntry] = ()
+) -> DataFrame:
+    """The same offsets, one by one.
 
     Returns:
         ``partition: int, offset: bigint, topic_id: string, erased_by: bigint``, the version of the newest entry.
     """
     from pyspark.sql import functions as F
 
-    attempts = [(e.attempt_id, e.version) for e in entries if e.erasure]
-    log = TableLog.open(uri) if attempts else None
-    if log is None:
-        return spark.createDataFrame([], f"{_DDL}, erased_by bigint").drop("attempt_id")
-    committed = F.broadcast(spark.createDataFrame(attempts, "attempt_id string, erased_by bigint"))
-    stored = rows_at(spark, uri, log.version)
-    by_offset = stored.join(committed, "attempt_id").groupBy(*_AT, "topic_id")
-    return by_offset.agg(F.max("erased_by").alias("erased_by"))
+    ranges = erased_ranges(spark, uri, entries, undone=undone)
+    offsets = ranges.selectExpr("partition", "explode(sequence(start, end - 1)) AS offset", "topic_id", "erased_by")
+    return offsets.groupBy(*_AT, "topic_id").agg(F.max("erased_by").alias("erased_by"))
 
 
-def with_erasing_commit(spark: SparkSession, uri: str, offsets: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
+def with_erasing_commit(
+    spark: SparkSession,
+    uri: str,
+    offsets: DataFrame,
+    entries: Sequence[LedgerEntry],
+    *,
+    undone: Sequence[LedgerEntry] = (),
+) -> DataFrame:
     """Add the commit that erased each offset after it was drained as ``erased_by: bigint``; null for others.
 
     Args:
         offsets: With ``partition: int, offset: bigint``, and ``version``, the commit that drained it.
+        undone: As in ``erased_ranges``.
     """
     from pyspark.sql import functions as F
 
-    if not any(e.erasure for e in entries):
+    if not _with_erasure(entries, undone):
         return offsets.withColumn("erased_by", F.lit(None).cast("bigint"))
-    erased = erased_offsets(spark, uri, entries).groupBy(*_AT).agg(F.max("erased_by").alias("erased_by"))
+    erased = erased_offsets(spark, uri, entries, undone=undone)
+    erased = erased.groupBy(*_AT).agg(F.max("erased_by").alias("erased_by"))
     later = F.expr("CASE WHEN version IS NULL OR erased_by > version THEN erased_by END")
     return offsets.join(erased, _AT, "left").withColumn("erased_by", later)
 
 
-def without_erased(spark: SparkSession, uri: str, messages: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
-    """Leave out messages that these entries erased.
+def without_erased(
+    spark: SparkSession, uri: str, messages: DataFrame, entries: Sequence[LedgerEntry], *, only: bool = False
+) -> DataFrame:
+    """Leave out messages that these entries erased after they were written.
 
     Args:
-        messages: With ``partition: int, offset: bigint, topic_id: string``.
+        messages: With ``partition: int, offset: bigint, topic_id: string``, and ``version``, the commit that wrote
+            them. Few, such as dead letters: the ranges of years are not made single offsets for them.
+        only: Leave out the others.
     """
-    if not any(e.erasure for e in entries):
-        return messages
-    return messages.join(erased_offsets(spark, uri, entries), [*_AT, "topic_id"], "left_anti")
+    from pyspark.sql import functions as F
+
+    if not _with_erasure(entries, ()):
+        return messages.limit(0) if only else messages
+    erased = erased_ranges(spark, uri, entries).alias("erased")
+    same = (
+        "message.partition = erased.partition AND message.topic_id = erased.topic_id "
+        "AND shiftright(message.offset, 17) = erased.bucket "
+        "AND message.offset >= erased.start AND message.offset < erased.end AND message.version < erased.erased_by"
+    )
+    return messages.alias("message").join(erased, F.expr(same), "left_semi" if only else "left_anti")
 
 
 def highest_erased(uri: str, entries: Sequence[LedgerEntry], *, topic_id: str) -> dict[int, int]:
-    """By partition, the highest offset that these entries erased of a topic. No JVM.
+    """By partition, the highest offset of a topic that these entries erased, without those kept no longer. No JVM.
+
+    A drain that reads a message again whose date is kept no longer makes a dead letter of it, and no row.
 
     Raises:
         StorageFailed: The storage does not answer.
     """
-    attempts = [e.attempt_id for e in entries if e.erasure]
+    attempts = [e.attempt_id for e in entries if e.erasure and e.kind != "expire"]
     table = open_archive(uri) if attempts else None
     if table is None:
         return {}

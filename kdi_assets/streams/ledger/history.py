@@ -33,6 +33,7 @@ class LiveHistory:
         foreign: Commits of other writers that may have added, removed or changed rows, oldest first.
         withdrawing: Replays that removed rows of messages without replacement, oldest first.
         undone_erasures: Erasures that a RESTORE undid, oldest first: what they erased is in the table again.
+        undone_expiries: The same of expiries; the next upkeep removes the rows again.
         knows_ledger: Whether the log has a ledger commit, even if its entry cannot be read.
     """
 
@@ -43,6 +44,7 @@ class LiveHistory:
     knows_ledger: bool = True
     withdrawing: tuple[CommitInfo, ...] = ()
     undone_erasures: tuple[LedgerEntry, ...] = ()
+    undone_expiries: tuple[LedgerEntry, ...] = ()
 
     @property
     def removing(self) -> tuple[CommitInfo, ...]:
@@ -88,7 +90,14 @@ def live_history(uri: str, app_id: str, *, archive_uri: str = "", version: int |
     knows_ledger = bool(found) or log.transaction_version(version_id(app_id)) is not None
     entries, others = tuple(found[::-1]), tuple(foreign[::-1])
     return LiveHistory(
-        log.version, entries, since, others, knows_ledger, tuple(withdrawing[::-1]), _not_repeated(undone, entries)
+        log.version,
+        entries,
+        since,
+        others,
+        knows_ledger,
+        tuple(withdrawing[::-1]),
+        undone_erasures=_not_repeated([e for e in undone if e.kind != "expire"], entries),
+        undone_expiries=tuple(e for e in undone[::-1] if e.kind == "expire"),
     )
 
 

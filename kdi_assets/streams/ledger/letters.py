@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import CommitInfo, TableLog
-from kdi_assets.delta.storage import open_delta_table
+from kdi_assets.delta.storage import open_delta_table, storage_failures
 from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.messages.coordinates import ranges_sql
 from kdi_assets.runtime.spark import changed_settings
@@ -111,7 +111,7 @@ def _newest_by_message(spark: SparkSession, stream: Stream, lake: str, history: 
     from pyspark.sql import functions as F
 
     letters = _with_optional_columns(_table(spark, stream.dead_letters_uri(lake)))
-    counting = letters.join(_attempts(spark, history.entries), "attempt_id")
+    counting = letters.join(committed_attempts(spark, history.entries), "attempt_id")
     # Erased ones may still be there, if the process ended before it deleted them: nobody shall read them again.
     counting = without_erased(spark, stream.erased_uri(lake), counting, history.entries)
     letter = f"max_by(struct({', '.join(_SMALL)}, version, {_BY_DRAIN}), version) FILTER (WHERE {OUTCOME} IS NULL)"
@@ -167,6 +167,22 @@ def filter_letters_without_rows(spark: SparkSession, letters: DataFrame, entries
     return remaining.where("NOT coalesce(counts AND version < returned_by, false)").select(*columns, "counts")
 
 
+def open_in_ledger(
+    spark: SparkSession, stream: Stream, lake: str, letters: DataFrame, history: LiveHistory
+) -> DataFrame:
+    """The dead letters that the ledger counts: their message is no row, and no later entry erased it.
+
+    Args:
+        letters: A dead-letter table at some version, or of some messages all dead letters and records.
+
+    Returns:
+        ``partition: int, offset: bigint, attempt_id: string, version: bigint, topic_id: string``.
+    """
+    counting = filter_letters_without_rows(spark, letters, history.entries).where("counts").drop("counts")
+    counting = counting.join(committed_attempts(spark, history.entries), "attempt_id")
+    return without_erased(spark, stream.erased_uri(lake), counting, history.entries)
+
+
 def letters_with_rows(spark: SparkSession, uri: str, entries: Sequence[LedgerEntry]) -> DataFrame:
     """The messages of dead letters that became rows by a replay: ``partition: int, offset: bigint``."""
     records = _not_superseded(spark, _table(spark, uri), entries)
@@ -176,11 +192,11 @@ def letters_with_rows(spark: SparkSession, uri: str, entries: Sequence[LedgerEnt
 def _not_superseded(spark: SparkSession, letters: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
     """Dead letters and records that no decision supersedes, with the version of their entry, null without one."""
     columns = _with_optional_columns(letters).select(*_AT, "attempt_id", OUTCOME)
-    records = columns.join(_attempts(spark, entries), "attempt_id", "left")
+    records = columns.join(committed_attempts(spark, entries), "attempt_id", "left")
     return _with_superseded(spark, records, entries).where(f"NOT coalesce({_BY_DECISION}, false)")
 
 
-def _attempts(spark: SparkSession, entries: Sequence[LedgerEntry]) -> DataFrame:
+def committed_attempts(spark: SparkSession, entries: Sequence[LedgerEntry]) -> DataFrame:
     """The attempts that count: ``attempt_id: string, version: bigint, topic_id: string``."""
     from pyspark.sql import functions as F
 
@@ -229,6 +245,33 @@ def _with_optional_columns(letters: DataFrame, more: Mapping[str, str] = Mapping
     absent = {OUTCOME: F.lit(None).cast("string"), WITHHELD: F.lit(False)}
     absent |= {column: F.lit(None).cast(kind) for column, kind in more.items()}
     return letters.withColumns({name: value for name, value in absent.items() if name not in letters.columns})
+
+
+def count_old_letters(stream: Stream, lake: str, entries: Sequence[LedgerEntry], *, before: date) -> int:
+    """Dead letters that count, of messages with an older timestamp (UTC), outside declared losses and without a row.
+
+    Those that an entry declared and nobody deleted yet are among them. No JVM.
+
+    Raises:
+        StorageFailed: The storage does not answer.
+    """
+    log = TableLog.open(stream.dead_letters_uri(lake))
+    if log is None:
+        return 0
+    has_outcomes = any(f.name == OUTCOME for f in log.delta_table.schema().fields)
+    columns = ["partition", "offset", "timestamp", "attempt_id", *([OUTCOME] if has_outcomes else [])]
+    old = [("timestamp", "<", datetime(before.year, before.month, before.day, tzinfo=UTC))]
+    with storage_failures(log.uri):
+        found = open_delta_table(log.uri).to_pyarrow_table(columns=columns, filters=old).to_pylist()
+    attempts, lost = {e.attempt_id for e in entries}, [r for e in entries for r in e.declared_losses]
+    counting = [r for r in found if r["attempt_id"] in attempts]
+    with_row = {(r["partition"], r["offset"]) for r in counting if r.get(OUTCOME) == "row"}
+    return sum(
+        r.get(OUTCOME) is None
+        and (r["partition"], r["offset"]) not in with_row
+        and not any(x.topic_partition.partition == r["partition"] and x.start <= r["offset"] < x.end for x in lost)
+        for r in counting
+    )
 
 
 def remove_orphaned_dead_letters(stream: Stream, lake: str) -> int:
@@ -285,6 +328,13 @@ def _attempts_without_outcome(table: DeltaTable, *, has_outcomes: bool) -> list[
 def _removable(attempts: Sequence[str], entries: Sequence[LedgerEntry], commits: Sequence[CommitInfo]) -> str:
     """SQL: dead letters of these attempts whose messages are committed: below the positions, and not lost."""
     ids = ", ".join(f"'{attempt}'" for attempt in attempts)
+    committed = [entries[-1].positions, *_last_of_earlier_topics(entries, commits)]
+    where = [f"attempt_id IN ({ids})", *map(_below, committed), *outside_losses(entries)]
+    return " AND ".join(where)
+
+
+def outside_losses(entries: Sequence[LedgerEntry]) -> list[str]:
+    """SQL over dead letters: conditions that each hold outside one declared loss; inside, one may be the only copy."""
     lost = [ranges_sql([r]) for e in entries for r in e.declared_losses]
     # Their offsets were not committed, and after the loss other records got them: only the arrival tells them apart.
     lost += [
@@ -292,9 +342,7 @@ def _removable(attempts: Sequence[str], entries: Sequence[LedgerEntry], commits:
         for e in entries
         for tp, (_, until) in e.lost_between.items()
     ]
-    committed = [entries[-1].positions, *_last_of_earlier_topics(entries, commits)]
-    where = [f"attempt_id IN ({ids})", *map(_below, committed), *(f"NOT ({each})" for each in lost)]
-    return " AND ".join(where)
+    return [f"NOT ({each})" for each in lost]
 
 
 def _every_entry(stream: Stream, commits: Sequence[CommitInfo]) -> list[LedgerEntry]:

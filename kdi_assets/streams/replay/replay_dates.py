@@ -44,7 +44,8 @@ def replay_dates(
     """Read the messages of dates again, and exchange their rows and dead letters for the new ones.
 
     Args:
-        first, last: Inclusive: the ``date`` of rows, and the date of Kafka's timestamp of dead letters, UTC.
+        first, last: Inclusive: the ``date`` of rows, and the date of Kafka's timestamp of dead letters, UTC. Dates that
+            the stream keeps no longer are left out.
         dry_run: Only report the differences; errors of the write and the commit are not found.
         into: The same, and the URI of a table to create with the old and new rows (``row_diff.compare``).
         leave_missing: Go on if the source no longer gives all messages; the rows of missing ones stay.
@@ -56,7 +57,9 @@ def replay_dates(
     flags = " --accept-dead-letters" if accept_dead_letters else ""
 
     def body(transaction: ReplayTransaction) -> ReplayReport:
-        with _messages(transaction, first, last, at) as messages:
+        # Rows of older dates leave by the next upkeep: judged again now, their messages would become dead letters.
+        kept = max(first, stream.kept_from(transaction.now) or first)
+        with _messages(transaction, kept, last, at) as messages:
             if previews:
                 return preview(transaction, messages, empty, into=into)
             _refuse_missing(stream, messages, first, last, flags, leave=leave_missing)

@@ -1,4 +1,4 @@
-"""Date window: a row has a date, and the date lies in the window that the stream allows."""
+"""Date window: a row has a date, and the date lies in the window that the stream allows, and is still kept."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from kdi_assets.streams.rules.table.column_tree import DATE
 
 
 class DateWindowRule(MessageRule):
-    """The rule of the fields ``date`` and ``date_window``."""
+    """The rule of the fields ``date``, ``date_window`` and ``keep``."""
 
     def expressions(self) -> dict[str, str]:
         return {DATE: f"CAST(({self.stream.date_expression}\n) AS DATE)"}
 
     def reasons(self, now: datetime) -> list[Rule]:
-        window = self.stream.date_window
-        allowed = f"DATE'{window.first}' AND DATE'{window.last(now)}'"
+        allowed = f"DATE'{self.stream.first_date(now)}' AND DATE'{self.stream.date_window.last(now)}'"
         return [
             *super().reasons(now),
             Rule("no_date", self._of_any_row("IS NULL"), DATE),

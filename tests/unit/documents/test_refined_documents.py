@@ -197,6 +197,29 @@ def test_tables_that_are_made_of_each_other_are_a_mistake_and_each_circle_is_nam
     ]
 
 
+def test_a_table_that_is_not_computed_by_date_may_not_be_made_of_one_that_ends_its_rows(tmp_path: Path) -> None:
+    """Purpose: it reads rows of all dates again when some change, and would lose what came of those that left."""
+    newest = ", partition_by: null, mode: {upsert: {keys: [id], sequence_by: at}}"
+    by_host = ", partition_by: null, mode: {aggregate: {by: [host], measures: {n: count}}}"
+    written(
+        tmp_path,
+        a=CLUSTER + "---\n" + stream("bronze/web", more=", keep: 400 days"),
+        silver=refined("s/silver", more=", keep: 30 days"),
+        newest=refined("s/newest", more=newest),
+        hosts=refined("g/hosts", upstream="s/silver", more=by_host),
+        own=refined("s/own", upstream="bronze/other", more=newest + ", keep: 30 days"),
+    )
+    right = "append, replace_dates, deduplicate, or aggregate by date, with partition_by: date"
+    lacks = (
+        "is not computed by date, and {}, of which it is made, has `keep`: it would lose rows; {}; or no `keep` there"
+    )
+    assert mistakes_of(tmp_path) == [
+        "hosts/defs.yaml:2 mode: " + lacks.format("s/silver", right),
+        "newest/defs.yaml:2 mode: " + lacks.format("bronze/web", right),
+        f"own/defs.yaml:2 keep: is not computed by date, which `keep` needs; {right}",
+    ]
+
+
 def test_commands_find_a_refined_table_by_its_path_or_the_last_part(tmp_path: Path) -> None:
     streams = CLUSTER + "---\n" + stream("bronze/web")
     written(tmp_path, a=streams, b=refined("silver/web"), c=refined("silver/daily"), d=refined("gold/daily"))

@@ -21,13 +21,15 @@ from kdi_assets.follow.refine.columns import EXACT_JSON
 from kdi_assets.follow.refine.entry import VersionRange
 from kdi_assets.follow.refine.errors import NotRecomputable
 from kdi_assets.follow.refine.inputs import Inputs, in_dates
+from kdi_assets.follow.refine.kept_dates import KeptDates, dates_of, read_kept_dates
 from kdi_assets.follow.refine.modes.aggregate import groups
 from kdi_assets.follow.refine.modes.deduplicate import first_rows
 from kdi_assets.follow.refine.modes.upsert import newest_states
 from kdi_assets.follow.refine.plan import RefinePlan
+from kdi_assets.follow.refine.read import of_kept_dates
 from kdi_assets.follow.refine.transform import function_source
 from kdi_assets.follow.refine.upstream_bookmarks import Bookmarks, read_bookmarks
-from kdi_assets.follow.upstream import UpstreamChanges
+from kdi_assets.follow.upstream import OpenedUpstream, UpstreamChanges
 from kdi_assets.runtime.progress import WorkStep, announced
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ class RefinedAudit:
         missing: Rows of the recomputation that the table does not have.
         surplus: Rows of the table that the recomputation does not have.
         different_dates: Dates with such rows.
+        first: Dates before it are left out, because the tables that it is made of, or it itself, keep them no longer;
+            ``None``: none is.
     """
 
     table: str
@@ -63,6 +67,7 @@ class RefinedAudit:
     missing: int
     surplus: int
     different_dates: tuple[date, ...] = ()
+    first: date | None = None
 
     @property
     def equal(self) -> bool:
@@ -86,14 +91,18 @@ def audit_refined(
         seed: Of the choice of dates.
 
     Raises:
+        NotByDate: A table upstream does not keep all dates, and the table is not computed date by date.
         NotRecomputable: The table was never refined, or what it consumed cannot be read any more.
         BookmarksUnreadable: Commits since our last one cannot be read.
         QueryMistake: The document's SQL does not work.
     """
     bookmarks = _bookmarks(table, lake)
-    changes = tuple(_consumed(table, u.table, u.view, u.table_uri(lake), bookmarks) for u in table.upstreams)
-    plan = RefinePlan("", bookmarks.version, bookmarks.log.table_id, changes, "rebuild")
-    chosen = None if everything or not table.by_date else tuple(sorted(dates or _sample(table, lake, bookmarks, seed)))
+    opened = {u.table: _consumed(table, u.table, u.table_uri(lake), bookmarks) for u in table.upstreams}
+    kept = read_kept_dates(table, TableLog.existing(table.table_uri(lake), bookmarks.version), opened)
+    changes = tuple(_at_bookmark(u.view, u.table, opened[u.table]) for u in table.upstreams)
+    plan = RefinePlan("", bookmarks.version, bookmarks.log.table_id, changes, "rebuild", kept=kept)
+    some = None if everything or not table.by_date else dates or _sample(table, lake, bookmarks, kept, seed)
+    chosen = None if some is None else tuple(sorted(kept.of(some)))
     spark = session()
     try:
         rows = Inputs(spark, table, plan, table.table_uri(lake)).all_rows()
@@ -104,6 +113,7 @@ def audit_refined(
         else:
             theirs = rows_by_mode(table, rows)
         with announced(WorkStep(name=table.name, doing="comparing rows with a recomputation")):
+            ours, theirs = (of_kept_dates(side, kept.first) for side in (ours, theirs))
             return _compared(table, plan, ours, theirs, chosen, rounded=tuple(rounded))
     except Exception as failed:
         if missing := _missing_files(failed):
@@ -136,8 +146,12 @@ def _bookmarks(table: RefinedTableSpec, lake: str) -> Bookmarks:
     return bookmarks
 
 
-def _consumed(table: RefinedTableSpec, path: str, view: str, uri: str, bookmarks: Bookmarks) -> UpstreamChanges:
-    """The upstream table at the version up to which it is consumed."""
+def _consumed(table: RefinedTableSpec, path: str, uri: str, bookmarks: Bookmarks) -> OpenedUpstream:
+    """The upstream table's log, with the version up to which it is consumed, which can be read.
+
+    Raises:
+        NotRecomputable: It cannot.
+    """
     log = TableLog.open(uri)
     version = bookmarks.consumed(log.table_id) if log else None
     if log is None or version is None:
@@ -147,15 +161,19 @@ def _consumed(table: RefinedTableSpec, path: str, view: str, uri: str, bookmarks
     except CommitUnreadable as gone:
         why = f"version {version} of {path}, which it consumed, cannot be read any more"
         raise NotRecomputable(table=table.name, why=why) from gone
-    return UpstreamChanges(view, path, uri, log.table_id, None, version, "nothing")
+    return OpenedUpstream(log, version)
 
 
-def _sample(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks, seed: int | None) -> list[date]:
-    """Some dates of the table: the newest one and others by chance."""
+def _at_bookmark(view: str, path: str, found: OpenedUpstream) -> UpstreamChanges:
+    """The upstream table at the version up to which it is consumed."""
+    version = -1 if found.since is None else found.since
+    return UpstreamChanges(view, path, found.log.uri, found.log.table_id, None, version, "nothing")
+
+
+def _sample(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks, kept: KeptDates, seed: int | None) -> list[date]:
+    """Some dates of the table that are kept: the newest one and others by chance."""
     # Not the log of the bookmarks: after a RESTORE that is an older one, and others may have added dates since.
-    log = TableLog.existing(table.table_uri(lake), bookmarks.version)
-    found = {day for day in log.data_files.column("partition.date").to_pylist() if day is not None}
-    days = sorted(day if isinstance(day, date) else date.fromisoformat(str(day)) for day in found)
+    days = sorted(kept.of(dates_of(TableLog.existing(table.table_uri(lake), bookmarks.version))))
     count = max(0, min(len(days), SAMPLED_DATES) - 1)
     others = random.Random(seed).sample(days[:-1], count)  # noqa: S311 - a sample, no secret
     return [*days[-1:], *others]
@@ -176,7 +194,9 @@ def _compared(
     different = tuple(sorted(day for day, r in found.items() if day and r["missing"] + r["surplus"]))
     rows, missing, surplus = (sum(row[name] for row in found.values()) for name in ("rows", "missing", "surplus"))
     everything = tuple(replace(r, since=None) for r in plan.version_ranges)
-    return RefinedAudit(table.name, plan.version, everything, dates, rows, missing, surplus, different)
+    return RefinedAudit(
+        table.name, plan.version, everything, dates, rows, missing, surplus, different, first=plan.kept.first
+    )
 
 
 def _with_roundings(rows: DataFrame, mode: Aggregate, rounded: Mapping[str, str]) -> DataFrame:

@@ -18,7 +18,7 @@ def deduplicate_change(inputs: Inputs, mode: Deduplicate) -> TableChange:
     """What a refinement changes: a row can be a duplicate of a row of an earlier date, so later dates change too."""
     if inputs.plan.kind == "rebuild":
         return TableChange(first_rows(inputs.all_rows(), mode), WholeTable())
-    dates = with_days_after(inputs.plan.dates, mode.window - 1)
+    dates = inputs.plan.kept.of(with_days_after(inputs.plan.dates, mode.window - 1))
     candidates = inputs.rows_of(with_days_before(dates, mode.window - 1))
     return TableChange(first_rows(candidates, mode).where(in_dates(dates)), RowsOfDates(dates))
 

@@ -123,7 +123,7 @@ class PostgresServing:
     ) -> ServePlan:
         log, same = source.log, source.since is not None
         found = self._found(connection, consumed)
-        changes = changes_since(log, source.since, table=self.served.table)
+        changes = changes_since(log, source.since, table=self.served.table, all_dates=True)
         if consumed is None:
             refuse_table_of_others(self.served.name, self.target.schema, self.target.table, found)
             return ServePlan(changes, consumed, "load", "it is the first time")

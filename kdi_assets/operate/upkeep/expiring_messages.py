@@ -1,0 +1,117 @@
+"""The messages that are kept no longer: those whose rows all have older dates, and old dead letters.
+
+A message leaves as a whole. If it became rows of several dates, it stays until the newest of them is kept no longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING
+
+from kdi_assets.delta.files import rows_at
+from kdi_assets.delta.log import TableLog
+from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.messages.coordinates import bounds_sql, coordinates, explodes
+from kdi_assets.streams.audit.coverage import coverage
+from kdi_assets.streams.audit.offsets_in_spark import covered_sql, messages_by_partition
+from kdi_assets.streams.drain.cached_messages import cached
+from kdi_assets.streams.ledger.dates import day_of
+from kdi_assets.streams.ledger.entry import Erasure
+from kdi_assets.streams.ledger.history import LiveHistory
+from kdi_assets.streams.ledger.letters import open_in_ledger, outside_losses
+from kdi_assets.streams.ledger.positions import LedgerState
+from kdi_assets.streams.ledger.rewrite import MESSAGE, count_by_date, message_key, rows_of_messages
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiringMessages:
+    """The messages at one version of the table.
+
+    Attributes:
+        rows: Those that are rows: ``partition: int, offset: bigint``, each once.
+        letters: Those that are dead letters, with the same columns.
+        staying: Messages with older rows that stay, because other rows of theirs are kept: the columns of ``MESSAGE``;
+            ``None``: there are none.
+        rows_by_date: Rows that leave.
+        counts: What the ledger records.
+    """
+
+    rows: DataFrame
+    letters: DataFrame
+    staying: DataFrame | None
+    rows_by_date: Mapping[date, int]
+    counts: Erasure
+    letter_count: int
+
+    @property
+    def is_nothing(self) -> bool:
+        return not self.rows_by_date and not self.letter_count
+
+
+@contextmanager
+def expiring_messages(
+    spark: SparkSession, stream: Stream, lake: str, ledger: LedgerState, history: LiveHistory, kept_from: date
+) -> Iterator[ExpiringMessages]:
+    """Select the messages, cached while the body runs."""
+    table, before = rows_at(spark, ledger.uri, ledger.version), f"{day_of()} < DATE'{kept_from}'"
+    old = table.where(before)
+    covered = covered_sql(coverage(history.entries).begin)
+    with cached(_staying(table, old, before, stream)) as staying:
+        stay = staying.count()
+        leaving = rows_of_messages(old, stream, staying, others=True) if stay else old
+        # Rows of other writers may show no message; they leave, and no entry has counted them.
+        placed = leaving.select(*coordinates(leaving, stream)).where("partition IS NOT NULL AND offset IS NOT NULL")
+        first = placed.where("index = 0").select("partition", "offset")
+        letters = old_letters(spark, stream, lake, history, kept_from).select("partition", "offset")
+        with cached(first) as rows, cached(letters) as of_letters:
+            became_rows, digest = messages_by_partition(rows.where(covered), stream.topic)
+            dead_letters, of_dead_letters = messages_by_partition(of_letters.where(covered), stream.topic)
+            yield ExpiringMessages(
+                rows,
+                of_letters,
+                staying if stay else None,
+                dict(sorted(count_by_date(leaving).items())),
+                Erasure(became_rows=became_rows, dead_letters=dead_letters, digest=digest ^ of_dead_letters),
+                of_letters.count(),
+            )
+
+
+def _staying(table: DataFrame, old: DataFrame, before: str, stream: Stream) -> DataFrame:
+    """``MESSAGE`` of messages that have rows of older dates and of kept ones."""
+    from pyspark.sql import functions as F
+
+    if not explodes(table, stream):
+        return old.select(*coordinates(old, stream)).select(*MESSAGE).limit(0)
+    several = old.select(*coordinates(old, stream)).where("count > 1").select(*MESSAGE).distinct()
+    extent = several.groupBy("partition").agg(F.min("offset").alias("start"), F.max("offset").alias("last")).collect()
+    bounds = {
+        (tp := TopicPartition(stream.topic, r["partition"])): OffsetRange(tp, r["start"], r["last"] + 1)
+        for r in extent
+        if r["partition"] is not None
+    }
+    kept = table.where(f"NOT coalesce({before}, false)").where(bounds_sql(bounds, struct=stream.coordinates))
+    of_kept = kept.select(*coordinates(kept, stream)).where("count > 1").select(*MESSAGE).distinct().alias("kept")
+    key = message_key(table.schema.jsonValue(), stream)
+    same = " AND ".join(f"several.{column} <=> kept.{column}" for column in key)
+    return several.alias("several").join(of_kept, F.expr(same), "left_semi")
+
+
+def old_letters(spark: SparkSession, stream: Stream, lake: str, history: LiveHistory, kept_from: date) -> DataFrame:
+    """The dead letters that leave, as ``open_in_ledger``.
+
+    Orphaned ones and those inside a declared loss stay: they may be the only copy of their message. So do those of
+    messages that became rows: they leave with the rows.
+    """
+    log = TableLog.open(stream.dead_letters_uri(lake))
+    if log is None:
+        return spark.createDataFrame([], "partition int, offset bigint, attempt_id string")
+    stored = rows_at(spark, log.uri, log.version).where(f"timestamp < TIMESTAMP'{kept_from} 00:00:00 UTC'")
+    for condition in outside_losses(history.entries):
+        stored = stored.where(condition)
+    return open_in_ledger(spark, stream, lake, stored, history)

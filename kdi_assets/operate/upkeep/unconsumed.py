@@ -1,0 +1,119 @@
+"""Which followers of a table have not consumed some dates yet. No JVM, and starts no server.
+
+A follower is a table that a document makes of it: a refined or a served table, or a stream's announcements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+
+from kdi_assets.delta.log import TableLog
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.served_table import Postgres, ServedTableSpec
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.errors import KdiError
+from kdi_assets.follow.refine.kept_dates import dates_of_a_row
+from kdi_assets.follow.refine.plan import plan_refinement
+from kdi_assets.follow.serve.postgres.embedded import FOLDER, postgres_runs
+from kdi_assets.follow.serve.status import read_served_status
+from kdi_assets.follow.upstream import UpstreamChanges, changes_since
+from kdi_assets.streams.announce.status import read_announced_statuses
+from kdi_assets.wording import first_line
+
+
+@dataclass(frozen=True, slots=True)
+class Followers:
+    """The refined and served tables of all documents, whatever they are made of.
+
+    Attributes:
+        home: Folder of the embedded server, and of DuckDB files with relative paths.
+    """
+
+    refined: tuple[RefinedTableSpec, ...]
+    served: tuple[ServedTableSpec, ...]
+    home: Path
+
+
+def waiting_followers(
+    document: Stream | RefinedTableSpec, dates: Collection[date], followers: Followers, lake: str, *, kept_from: date
+) -> tuple[str, ...]:
+    """The followers that have not consumed all rows of these dates, or of which it is unknown, each with the reason.
+
+    Args:
+        dates: Dates of the table's newest version. What came to other dates since does not count.
+        kept_from: The first date that the table keeps then.
+    """
+    if not dates:
+        return ()
+    days = frozenset(dates)
+    found = [
+        *_refined(document.table, days, kept_from, followers, lake),
+        *_served(document.table, days, followers, lake),
+        *(_announced(document, days, lake) if isinstance(document, Stream) else ()),
+    ]
+    return tuple(f"{name}: {why}" for name, why in found if why)
+
+
+def _refined(
+    path: str, days: frozenset[date], kept_from: date, followers: Followers, lake: str
+) -> Iterator[tuple[str, str]]:
+    for table in followers.refined:
+        if path not in {upstream.table for upstream in table.upstreams}:
+            continue
+        if not table.is_computed_by_date:
+            yield table.name, "it is not computed by date, so it cannot be computed without the dates that left"
+            continue
+        try:
+            plan = plan_refinement(table, lake)
+        except KdiError as refusal:
+            yield table.name, first_line(refusal.message_parts()[0])
+            continue
+        if plan.kind == "rebuild":
+            yield table.name, f"it must compute all rows again: {plan.why}"
+        else:
+            own = [u for u in plan.upstreams if u.table == path]
+            # Dates that are kept here, and that it cannot compute without those before them.
+            also = {kept_from + timedelta(days=after) for after in range(dates_of_a_row(table) - 1)}
+            yield table.name, next(filter(None, (_unconsumed(u, days | also) for u in own)), "")
+
+
+def _served(path: str, days: frozenset[date], followers: Followers, lake: str) -> Iterator[tuple[str, str]]:
+    for table in followers.served:
+        if table.table != path:
+            continue
+        into = table.into
+        if isinstance(into, Postgres) and not into.url and not postgres_runs(followers.home / FOLDER):
+            yield table.name, "its database does not run"
+            continue
+        status = read_served_status(table, lake=lake, home=followers.home)
+        if status.refusal:
+            yield table.name, first_line(status.refusal.message_parts()[0])
+        elif status.changes is None or not status.same_definition or status.consumed is None:
+            yield table.name, status.why_behind or "it is unknown what it has"
+        else:
+            yield table.name, _unconsumed(status.changes, days)
+
+
+def _announced(stream: Stream, days: frozenset[date], lake: str) -> Iterator[tuple[str, str]]:
+    if stream.announce is None or stream.status == "retired":
+        return
+    name = f"the announcements of {stream.name}"
+    status = read_announced_statuses([stream], lake)[stream.name]
+    if isinstance(status, KdiError):
+        yield name, first_line(status.message_parts()[0])
+    else:
+        yield name, _unconsumed(changes_since(TableLog.existing(stream.table_uri(lake)), status.through), days)
+
+
+def _unconsumed(changes: UpstreamChanges, days: frozenset[date]) -> str:
+    """Why rows of the dates are not consumed; empty if they are."""
+    if changes.kind == "nothing":
+        return ""
+    if changes.since is None or changes.dates is None:
+        return changes.why or "it is unknown which dates it has not consumed"
+    waiting = sorted(days & changes.dates)
+    more = f" and {len(waiting) - 1:,} more dates" if len(waiting) > 1 else ""
+    return f"it has not consumed {waiting[0]}{more}" if waiting else ""
