@@ -36,9 +36,9 @@ def print_place(defs: Path | None, tables: Collection[Stream | RefinedTableSpec 
     lake = _origin("KDI_LAKE", otherwise=_origin("KDI_HOME", otherwise="default: KDI_LAKE and KDI_HOME are not set"))
     folder = "--defs" if defs else _origin("KDI_DEFS", otherwise="default: KDI_DEFS is not set")
     print_progress(f"lake       {Settings.from_environment().lake} ({lake})")
-    print_progress(f"documents  {defs or defs_folder()} ({folder})")
     for root in dict.fromkeys(table.lake for table in tables if table.lake):
         print_progress(f"lake       {root} (document)")
+    print_progress(f"documents  {defs or defs_folder()} ({folder})")
     clusters = {table.cluster.name: table.cluster for table in tables if isinstance(table, Stream)}
     for name, cluster in clusters.items():
         of_kafka = cluster.system == "kafka"

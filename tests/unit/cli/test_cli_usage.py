@@ -176,15 +176,18 @@ def test_a_lake_that_nobody_chose_and_that_is_not_there_is_not_made(
 def test_status_and_plan_say_where_they_look(kdi: Kdi, monkeypatch: pytest.MonkeyPatch, lake: str) -> None:
     monkeypatch.setenv("KDI_HOME", lake)
     folder = os.environ["KDI_DEFS"]
-    written(Path(folder), orders=stream("bronze/orders", more=", status: retired"))  # nobody asks its broker
+    written(
+        Path(folder), orders=stream("bronze/orders", more=", status: retired, lake: /srv/own")
+    )  # nobody asks its broker
 
     by_variables, by_option = kdi("plan", "orders").err, kdi("status", "--defs", folder).err
     monkeypatch.delenv("KDI_LAKE")
     by_home = kdi("status").err
     in_json = kdi("status", "--json").err
 
-    assert by_variables.splitlines()[:3] == [
+    assert by_variables.splitlines()[:4] == [
         f"lake       {lake} (KDI_LAKE)",
+        "lake       /srv/own (document)",
         f"documents  {folder} (KDI_DEFS)",
         "brokers    127.0.0.1:1 (main: KDI_KAFKA)",
     ]

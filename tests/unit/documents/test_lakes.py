@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from kdi_assets import downstream
 from kdi_assets.delta.errors import TableNotMoved
 from kdi_assets.documents.loading.loader import LoadedFolder, load_folder
 from kdi_assets.documents.model.stream import Cluster, Stream, TopicPartition
+from kdi_assets.follow.refine import consumer
 from kdi_assets.follow.refine.plan import plan_refinement
 from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
 from kdi_assets.operate.erase.downstream import downstream_of
@@ -75,6 +78,23 @@ def test_what_follows_a_table_reads_it_where_its_own_document_says(tmp_path: Pat
     assert letters.table_uri(HERE) == "/srv/third/silver/letters"
     assert [u.table_uri(HERE) for u in letters.upstreams] == [f"{THERE}/bronze/far_dead_letters"]
     assert served.table_uri(HERE) == "/srv/third/silver/letters"
+
+
+def test_an_asset_of_your_own_reads_what_is_new_where_the_document_says_and_writes_below_kdi_lake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over_two_roots(tmp_path)
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        consumer, "new_rows", lambda spark, upstream, output, consumer: asked.append((upstream, output))
+    )
+
+    for table in ("bronze/far", "bronze/near", "of/nobody"):
+        downstream.new_rows(cast("Any", None), table, into="mine", folder=tmp_path)
+
+    roots = (THERE, HERE, HERE)
+    tables = ("bronze/far", "bronze/near", "of/nobody")
+    assert asked == [(f"{root}/{table}", f"{HERE}/mine") for root, table in zip(roots, tables, strict=True)]
 
 
 def test_an_erasure_reaches_what_is_made_of_the_tables_below_another_root(tmp_path: Path) -> None:
