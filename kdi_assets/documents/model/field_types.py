@@ -171,6 +171,14 @@ TopColumn = Annotated[
         "a name without dots that no other column has: rescued",
     ),
 ]
+RescuedColumn = Annotated[
+    str,
+    matching(
+        r"(?!_kdi_)(?!(?i:date)( |$))[^\s.`]+( variant)?",
+        "is not a name for this column",
+        "a name without dots that no other column has: rescued, or with its type: rescued variant",
+    ),
+]
 ExpectationName = Annotated[
     str,
     matching(

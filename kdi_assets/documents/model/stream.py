@@ -121,6 +121,16 @@ class Stream(StreamFields, InLake):
         return self.explode is not None or isinstance(self.format, AvroContainer | Files)
 
     @property
+    def rescued_column(self) -> str:
+        """The name of the column of ``rescued``; empty if there is none."""
+        return self.rescued.removesuffix(" variant")
+
+    @property
+    def rescues_variant(self) -> bool:
+        """Whether that column is a variant and not a string."""
+        return self.rescued != self.rescued_column
+
+    @property
     def offsets_per_plan(self) -> int:
         """``max_records``, or less if messages name files."""
         return min(self.max_records, MOST_FILE_MESSAGES) if isinstance(self.format, Files) else self.max_records

@@ -19,10 +19,10 @@ from kdi_assets.documents.model.field_types import (
     FieldPath,
     NotWritten,
     Owner,
+    RescuedColumn,
     Sql,
     TablePath,
     TagName,
-    TopColumn,
     TopicName,
     WrittenAs,
     at_least_a_day,
@@ -248,9 +248,10 @@ class StreamFields(Declared):
     and not the messages."""
     contract: Annotated[Contract, Field(examples=[{"new_columns": "discard_row"}])] = Contract()
     """What happens to fields that the record does not have, and to values of other types."""
-    rescued: Annotated[TopColumn, Field(examples=["rescued"])] = ""
-    """A string column with the values of a message that did not fit the record, as a JSON object by their paths; null
-    if all fitted. For JSON only. Masked columns are not in it; undeclared fields are."""
+    rescued: Annotated[RescuedColumn, Field(examples=["rescued"])] = ""
+    """A column with the values of a message that did not fit the record, by their paths: a string with a JSON object,
+    or with `rescued variant` an object of that type; null if all fitted. For JSON only. Masked columns are not in it;
+    undeclared fields are."""
     lake: LakeRoot = ""
     """The root of the lake below which the table lies, with all tables beside it: a URI or the path of a folder, the
     same on every machine. By default $KDI_LAKE."""

@@ -35,7 +35,7 @@ def column_lineage(
     """
     written = _expressions(stream)
     exploded = {stream.explode.name: referenced(stream.explode.sql)} if stream.explode else {}
-    derived = {*written, *exploded, stream.coordinates, stream.rescued}
+    derived = {*written, *exploded, stream.coordinates, stream.rescued_column}
     masked = {path.split(".")[0] for path in stream.mask}
     masked |= {column for column, tags in columns.items() if not stream.mask_tagged.keys().isdisjoint(tags)}
     uses = FieldUses.of(stream)
