@@ -21,6 +21,7 @@ from kdi_assets.documents.model.stream import CheckName, DateWindow, Stream
 from kdi_assets.runtime.errors import CredentialsMissing
 from kdi_assets.streams.audit.audit import AuditReport
 from kdi_assets.streams.ledger.entry import FieldCounts
+from kdi_assets.streams.replay.report import MessagesGone, Missing
 from tests.dagster.fakes import (
     ComesBack,
     MustDecide,
@@ -267,6 +268,15 @@ def test_a_terminal_refusal_shows_its_parts_and_fields_and_is_not_retried(instan
     assert (said["error"], said["position"], said["stream"]) == ("MustDecide", 17, table_key(STREAM))
     assert said["runbook"] == "docs/errors.md, MustDecide"
     assert not will_retry(instance, result)
+
+
+def test_the_fields_of_a_refusal_are_shown_as_a_person_would_write_them(instance: DagsterInstance) -> None:
+    gone = MessagesGone(stream=STREAM.name, first=OLD, last=OLD, messages=20, missing=Missing(10, 0, {OLD: 10}))
+
+    _, said = failure(run(instance, STREAM, ScriptedDrain(), day=OLD, replay=ScriptedReplay(ending=gone)))
+
+    assert (said["first"], said["messages"]) == ("2021-03-04", 20)
+    assert said["missing"] == {"messages": 10, "letters": 0, "rows_by_date": {"2021-03-04": 10}}
 
 
 def test_a_refused_stream_does_not_keep_the_others_of_its_run_from_draining(instance: DagsterInstance) -> None:
