@@ -89,7 +89,7 @@ def start_spark(
         _set_places(conf, jars, scratch)
         configure_lake(conf, settings)
         session = SparkSession(SparkContext(conf=conf))
-    if not runs_here(conf):
+    if not runs_here(session.sparkContext.master):
         _refuse_unshared_lake(session, settings.lake)
     return session
 
@@ -97,8 +97,9 @@ def start_spark(
 def _set_places(conf: SparkConf, jars: Sequence[Path], scratch: Path | None) -> None:
     """Set where jars, addresses and temporary files are, unless Spark's own configuration says it."""
     # A machine's own name may not resolve, and a local Spark need not be reachable from elsewhere.
-    places = LOOPBACK if runs_here(conf) else {}
-    if not runs_here(conf):
+    is_local = runs_here(conf.get("spark.master"))
+    places = LOOPBACK if is_local else {}
+    if not is_local:
         send_jars(conf, jars)
     for key, value in {**places, **({LOCAL_DIR: str(scratch)} if scratch else {})}.items():
         conf.setIfMissing(key, value)
