@@ -77,6 +77,7 @@ class Capability:
 
 
 _FOLLOWS, _ALERTS = "refined-tables.md#in-dagster", "operations.md#alerts"
+_KEEPS = "keep.md#tables-made-of-the-table"
 _ERASES, _METRICS = "erase.md#what-is-made-of-the-table", "metrics.md#gauges"
 
 CAPABILITIES: tuple[Capability, ...] = (
@@ -278,6 +279,18 @@ CAPABILITIES: tuple[Capability, ...] = (
         refined=Has("the same runs", "kdi upkeep TABLE", "refined-tables.md#upkeep"),
         served=Lacks("PostgreSQL (autovacuum) and DuckDB do it themselves"),
         announced=Lacks("Kafka's retention deletes old announcements, and the topic of the bookmarks is compacted"),
+    ),
+    Capability(
+        "keep",
+        "How do old rows leave?",
+        stream=Has(
+            "`keep: 400 days`, rows and dead letters, recorded as kept no longer", "kdi upkeep TABLE", "keep.md"
+        ),
+        refined=Has(
+            "`keep` of its own; without it, it keeps what its upstream keeps no longer", "kdi upkeep TABLE", _KEEPS
+        ),
+        served=Has("they leave when they leave its Delta table", page=_KEEPS),
+        announced=Has("the files that left are announced as `removed`, with `commit: expire`", page=_KEEPS),
     ),
     Capability(
         "erase",
