@@ -77,8 +77,8 @@ class Capability:
 
 
 _FOLLOWS, _ALERTS = "refined-tables.md#in-dagster", "operations.md#alerts"
-_ERASES, _METRICS = "erase.md#what-is-made-of-the-table", "metrics.md#gauges"
 _KEEPS = "keep.md#tables-made-of-the-table"
+_ERASES, _METRICS = "erase.md#what-is-made-of-the-table", "metrics.md#gauges"
 
 CAPABILITIES: tuple[Capability, ...] = (
     Capability(
@@ -282,15 +282,15 @@ CAPABILITIES: tuple[Capability, ...] = (
     ),
     Capability(
         "keep",
-        "Do its rows end, and when?",
-        stream=Has("`keep: 400 days`: older dates and dead letters leave at night", "kdi upkeep TABLE", "keep.md"),
-        refined=Has(
-            "`keep` of its own; without it, rows stay that the table upstream keeps no longer",
-            "kdi upkeep TABLE",
-            _KEEPS,
+        "How do old rows leave?",
+        stream=Has(
+            "`keep: 400 days`, rows and dead letters, recorded as kept no longer", "kdi upkeep TABLE", "keep.md"
         ),
-        served=Has("it has what its Delta table has: rows that leave there leave here", "kdi serve TABLE", _KEEPS),
-        announced=Has("the files that leave are announced as `removed`, with `commit: expire`", page=_KEEPS),
+        refined=Has(
+            "`keep` of its own; without it, it keeps what its upstream keeps no longer", "kdi upkeep TABLE", _KEEPS
+        ),
+        served=Has("they leave when they leave its Delta table", page=_KEEPS),
+        announced=Has("the files that left are announced as `removed`, with `commit: expire`", page=_KEEPS),
     ),
     Capability(
         "erase",

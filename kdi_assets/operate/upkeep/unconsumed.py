@@ -40,26 +40,24 @@ class Followers:
 def waiting_followers(
     document: Stream | RefinedTableSpec, dates: Collection[date], followers: Followers, lake: str, *, kept_from: date
 ) -> tuple[str, ...]:
-    """The followers that have not consumed all rows of these dates, or of which it is unknown, each with the reason.
+    """The followers that have not consumed all dates before a date, or of which it is unknown, each with the reason.
 
     Args:
-        dates: Dates of the table's newest version. What came to other dates since does not count.
-        kept_from: The first date that the table keeps then.
+        dates: Of the rows that leave; none: nobody has to wait.
+        kept_from: The first date that the table keeps then. Followers hear nothing of earlier dates any more, also of
+            rows that stay. What came to later dates does not count.
     """
     if not dates:
         return ()
-    days = frozenset(dates)
     found = [
-        *_refined(document.table, days, kept_from, followers, lake),
-        *_served(document.table, days, followers, lake),
-        *(_announced(document, days, lake) if isinstance(document, Stream) else ()),
+        *_refined(document.table, kept_from, followers, lake),
+        *_served(document.table, kept_from, followers, lake),
+        *(_announced(document, kept_from, lake) if isinstance(document, Stream) else ()),
     ]
     return tuple(f"{name}: {why}" for name, why in found if why)
 
 
-def _refined(
-    path: str, days: frozenset[date], kept_from: date, followers: Followers, lake: str
-) -> Iterator[tuple[str, str]]:
+def _refined(path: str, kept_from: date, followers: Followers, lake: str) -> Iterator[tuple[str, str]]:
     for table in followers.refined:
         if path not in {upstream.table for upstream in table.upstreams}:
             continue
@@ -76,11 +74,11 @@ def _refined(
         else:
             own = [u for u in plan.upstreams if u.table == path]
             # Dates that are kept here, and that it cannot compute without those before them.
-            also = {kept_from + timedelta(days=after) for after in range(dates_of_a_row(table) - 1)}
-            yield table.name, next(filter(None, (_unconsumed(u, days | also) for u in own)), "")
+            before = kept_from + timedelta(days=dates_of_a_row(table) - 1)
+            yield table.name, next(filter(None, (_unconsumed(u, before) for u in own)), "")
 
 
-def _served(path: str, days: frozenset[date], followers: Followers, lake: str) -> Iterator[tuple[str, str]]:
+def _served(path: str, kept_from: date, followers: Followers, lake: str) -> Iterator[tuple[str, str]]:
     for table in followers.served:
         if table.table != path:
             continue
@@ -94,10 +92,10 @@ def _served(path: str, days: frozenset[date], followers: Followers, lake: str) -
         elif status.changes is None or not status.same_definition or status.consumed is None:
             yield table.name, status.why_behind or "it is unknown what it has"
         else:
-            yield table.name, _unconsumed(status.changes, days)
+            yield table.name, _unconsumed(status.changes, kept_from)
 
 
-def _announced(stream: Stream, days: frozenset[date], lake: str) -> Iterator[tuple[str, str]]:
+def _announced(stream: Stream, kept_from: date, lake: str) -> Iterator[tuple[str, str]]:
     if stream.announce is None or stream.status == "retired":
         return
     name = f"the announcements of {stream.name}"
@@ -105,15 +103,15 @@ def _announced(stream: Stream, days: frozenset[date], lake: str) -> Iterator[tup
     if isinstance(status, KdiError):
         yield name, first_line(status.message_parts()[0])
     else:
-        yield name, _unconsumed(changes_since(TableLog.existing(stream.table_uri(lake)), status.through), days)
+        yield name, _unconsumed(changes_since(TableLog.existing(stream.table_uri(lake)), status.through), kept_from)
 
 
-def _unconsumed(changes: UpstreamChanges, days: frozenset[date]) -> str:
-    """Why rows of the dates are not consumed; empty if they are."""
+def _unconsumed(changes: UpstreamChanges, before: date) -> str:
+    """Why not all dates before a date are consumed; empty if they are."""
     if changes.kind == "nothing":
         return ""
     if changes.since is None or changes.dates is None:
         return changes.why or "it is unknown which dates it has not consumed"
-    waiting = sorted(days & changes.dates)
+    waiting = sorted(day for day in changes.dates if day < before)
     more = f" and {len(waiting) - 1:,} more dates" if len(waiting) > 1 else ""
     return f"it has not consumed {waiting[0]}{more}" if waiting else ""

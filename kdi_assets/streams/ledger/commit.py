@@ -230,7 +230,8 @@ def ledger_transactions(entry: LedgerEntry, version: int) -> dict[str, int]:
     app_id = entry.app_id
     names = (version_id(app_id), topic_txn_id(app_id, entry.topic_id), table_txn_id(app_id, entry.table_id))
     ids = {partition_id(app_id, tp.partition): offset - 1 for tp, offset in entry.positions.items()}
-    kept_from = {kept_from_id(entry.table_id): days_of(entry.kept_from)} if entry.kept_from else {}
+    left = entry.kept_from if entry.removed_by_date else None  # not if only dead letters left
+    kept_from = {kept_from_id(entry.table_id): days_of(left)} if left else {}
     return {**ids, **dict.fromkeys(names, version), **kept_from}
 
 

@@ -35,7 +35,7 @@ TODAY = datetime.now(UTC).date()
 KEPT_DAYS = 10
 RECORD: dict[str, Any] = {
     "record_ddl": "id int, day string",
-    "columns": {},
+    "columns": {"note": "'new'"},
     "coordinates": "kafka",
     "date_expression": "to_date(day)",
 }
@@ -138,7 +138,9 @@ def test_a_replay_leaves_out_dates_that_are_kept_no_longer_whether_their_rows_le
     replay_dates(web.stream, **replaying)
     audit = web.audit()
 
-    assert before == [(0, None), (1, None), (4, "seen"), (5, "seen"), (6, None)], "they leave, and are not judged again"
+    assert before == [(0, "new"), (1, "new"), (4, "seen"), (5, "seen"), (6, "new")], (
+        "they leave, and are not judged again"
+    )
     assert web.rows("id", "note") == [(4, "seen"), (5, "seen")]
     assert (audit.complete, audit.kept_no_longer, audit.dead_letters) == (True, 4, 1)
 
@@ -288,7 +290,7 @@ def test_orphaned_letters_and_those_inside_a_declared_loss_stay(aged: DrivenStre
     audit = web.audit()
 
     stored = DeltaTable(web.stream.dead_letters_uri(web.lake)).to_pyarrow_table().to_pylist()
-    assert sorted(r["offset"] for r in stored) == [3, 7, 7, 7, 8, 8]
+    assert sorted(r["offset"] for r in stored) == [3, 7, 7, 7, 8], "one 8 is of a drain that died, and nobody counts it"
     assert (audit.complete, audit.declared_losses, audit.kept_no_longer) == (True, 1, 5)
 
 
@@ -358,7 +360,8 @@ def test_rows_that_another_writer_left_in_a_table_that_was_taken_over_leave_too(
 
     assert done is not None and isinstance(done.committed, LedgerEntry)
     assert (done.rows, web.rows()) == (10, [])
-    assert done.committed.erasure is not None and done.committed.erasure.count == 4
+    assert isinstance(done.committed, LedgerEntry) and done.committed.erasure
+    assert done.committed.erasure.count == 4
     assert (audit.complete, audit.offsets, audit.kept_no_longer) == (True, 4, 4)
 
 

@@ -19,6 +19,7 @@ from kdi_assets.documents.model.connections.connections import Registry
 from kdi_assets.documents.model.message_rules import Contract, DeadLetterLimit, Expectation, Explode, Mask
 from kdi_assets.documents.model.stream import Checks, Cluster, DateWindow, DrainWhen, FreshnessLimits, Stream
 from tests.documents import SHORTEST, only_mistake, only_stream, with_attribute
+from tests.table_by_hand import orders
 
 IN_FULL = """
 type: kdi_assets.components.TopicTable
@@ -34,6 +35,7 @@ attributes:
   coordinates: meta.kafka
   date: "to_date(substr(meta.producer.timestamp, 1, 10))"
   date_window: {start: 2020-01-01, ahead: 14 days}
+  keep: 400 days
   app_id: "123"                         # default: the topic
   start: {0: 1200, 1: 0}
   drain_when: {cron: "0 * * * *", lag_seconds: 60}
@@ -67,6 +69,15 @@ def test_the_shortest_document_has_five_lines_and_sensible_defaults(tmp_path: Pa
     assert (stream.app_id, stream.name) == ("orders", "bronze/orders")
 
 
+def test_the_first_date_of_new_rows_is_the_later_one_of_the_windows_start_and_of_what_is_kept() -> None:
+    stream = orders(date_window=DateWindow(date(2026, 1, 1)), keep_days=10)
+    day_30, day_5 = datetime(2026, 1, 31, 0, 30, tzinfo=UTC), datetime(2026, 1, 5, 23, 30, tzinfo=UTC)
+
+    assert (stream.kept_from(day_30), stream.first_date(day_30)) == (date(2026, 1, 21), date(2026, 1, 21))
+    assert (stream.kept_from(day_5), stream.first_date(day_5)) == (date(2025, 12, 26), date(2026, 1, 1))
+    assert (orders().kept_from(day_5), orders().first_date(day_5)) == (None, DateWindow().first)
+
+
 def test_every_field_of_the_full_document_arrives_in_the_stream(tmp_path: Path) -> None:
     stream = only_stream(tmp_path, IN_FULL)
 
@@ -83,6 +94,7 @@ def test_every_field_of_the_full_document_arrives_in_the_stream(tmp_path: Path) 
         explode=Explode("item", "filter(items, i -> i.qty > 0)"),
         coordinates="meta.kafka",
         date_window=DateWindow(date(2020, 1, 1), 14),
+        keep_days=400,
         app_id="123",
         start={0: 1200, 1: 0},
         drain_when=DrainWhen(backlog_messages=None, lag_seconds=60, cron="0 * * * *"),
@@ -156,6 +168,8 @@ def test_a_stream_may_begin_at_a_word_or_a_moment(tmp_path: Path, written: str, 
         ("date_window: {start: 2020-02-30}", "date_window.start: '2020-02-30' is not a date; e.g. 2020-01-01"),
         ("date_window: {start: 9999-01-01}", "date_window: no date is allowed: it starts 9999-01-01 and ends"),
         ("date_window: {ahead: -1 days}", "date_window.ahead: '-1 days' is not a number of days; e.g. 2 days, or 0"),
+        ("keep: 0 days", "keep: '0 days' keeps nothing; e.g. 400 days; without the field, rows are kept for ever"),
+        ("keep: 400", "keep: 400 is not a number of days; e.g. 2 days, or 0 days"),
         ("date_window: 2 days", "date_window: takes a mapping, not '2 days'; e.g. {start: '2020-01-01', ahead"),
         (
             "start: tomorrow",

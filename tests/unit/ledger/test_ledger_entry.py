@@ -8,11 +8,19 @@ from datetime import date
 
 import pytest
 
+from kdi_assets.delta.markers import days_of, kept_from_id
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
 from kdi_assets.messages.shard_bookmarks import Bookmark, Span
 from kdi_assets.messages.topic_state import LastRead
+from kdi_assets.streams.ledger.commit import ledger_transactions
 from kdi_assets.streams.ledger.entry import DeadLettersAt, Erasure, FieldCounts, LedgerEntry, RangeCounts, RowlessCounts
-from kdi_assets.streams.ledger.entry_json import FORMAT, FORMAT_OF_BOOKMARKS, entry_to_json, parse_entry
+from kdi_assets.streams.ledger.entry_json import (
+    FORMAT,
+    FORMAT_OF_BOOKMARKS,
+    FORMAT_OF_EXPIRIES,
+    entry_to_json,
+    parse_entry,
+)
 from kdi_assets.streams.ledger.errors import WrittenByNewerRelease
 from kdi_assets.streams.ledger.routes import Routes
 
@@ -64,10 +72,31 @@ OF_KINESIS = replace(
     lost_between={P3: (1_700_000_000_000, 1_700_000_009_000)},
 )
 
+EXPIRED = replace(
+    OF_KINESIS,
+    kind="expire",
+    ranges=(),
+    erasure=Erasure(became_rows={P3: 5}, dead_letters={P3: 1}, digest=-9),
+    kept_from=date(2026, 1, 2),
+    removed_by_date={date(2026, 1, 1): 5},
+)
 
-@pytest.mark.parametrize("entry", [ENTRY, REPLAY, FILTERED, EXPLODED, DECIDED, OF_KINESIS])
+
+@pytest.mark.parametrize("entry", [ENTRY, REPLAY, FILTERED, EXPLODED, DECIDED, OF_KINESIS, EXPIRED])
 def test_an_entry_comes_back_from_the_log_as_it_was(entry: LedgerEntry) -> None:
     assert parse_entry(entry_to_json(entry), 12, "orders") == entry
+
+
+def test_an_expiry_is_refused_by_releases_that_do_not_know_it() -> None:
+    assert json.loads(entry_to_json(EXPIRED))["kdi_ledger"] == FORMAT_OF_EXPIRIES > FORMAT_OF_BOOKMARKS
+
+
+def test_only_an_expiry_that_removed_rows_says_from_which_date_on_the_table_keeps_them() -> None:
+    first = {kept_from_id("d"): days_of(date(2026, 1, 2))}
+
+    assert first.items() <= ledger_transactions(EXPIRED, 12).items()
+    assert kept_from_id("d") not in ledger_transactions(replace(EXPIRED, removed_by_date={}), 12)
+    assert kept_from_id("d") not in ledger_transactions(ENTRY, 12)
 
 
 def test_an_entry_counts_rows_messages_that_became_rows_and_all_messages() -> None:
