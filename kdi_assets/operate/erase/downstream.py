@@ -20,10 +20,11 @@ from kdi_assets.documents.model.served_table import ServedTableSpec
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.deletes import deletes_are_replaceable, deletes_are_unused
+from kdi_assets.follow.refine.plan import plan_refinement
 from kdi_assets.follow.refine.refine import refine
 from kdi_assets.follow.serve.serve import serve
 from kdi_assets.operate.erase.deletion import delete_all_rows, vacuum_now
-from kdi_assets.operate.upkeep.errors import ErasedRowsLeft, spark_failures
+from kdi_assets.operate.upkeep.errors import ErasedRowsFrozen, ErasedRowsLeft, spark_failures
 from kdi_assets.operate.upkeep.vacuum import Vacuumed
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def follow_erasure(
         found = FollowedErasure(table.name)
         try:
             found = replace(found, rows_removed=_refine(table, lake, session))
-            yield _searched(session(), found, table.table_uri(lake), where)
+            yield _searched(session(), found, table, lake, where)
         except KdiError as refused:
             yield replace(found, error=refused)
     for copy in downstream.served:
@@ -120,7 +121,9 @@ def _refine(table: RefinedTableSpec, lake: str, session: Callable[[], SparkSessi
     return removed
 
 
-def _searched(spark: SparkSession, found: FollowedErasure, uri: str, where: str) -> FollowedErasure:
+def _searched(
+    spark: SparkSession, found: FollowedErasure, table: RefinedTableSpec, lake: str, where: str
+) -> FollowedErasure:
     """Count the rows that meet the condition.
 
     Raises:
@@ -128,6 +131,7 @@ def _searched(spark: SparkSession, found: FollowedErasure, uri: str, where: str)
     """
     from pyspark.errors import AnalysisException
 
+    uri = table.table_uri(lake)
     found = replace(found, version=TableLog.existing(uri).version)
     if not where:
         return found
@@ -138,7 +142,13 @@ def _searched(spark: SparkSession, found: FollowedErasure, uri: str, where: str)
         return found  # other columns than the stream's table
     with spark_failures(found.table, "the search", doing="searching for rows that meet the condition"):
         left = matching.count()
-    error = ErasedRowsLeft(table=found.table, rows=left, version=found.version or 0) if left else None
+        first = plan_refinement(table, lake).kept.frozen_before if left else None
+        frozen = matching.where(f"date < DATE'{first}'").count() if first else 0
+    error: KdiError | None = None
+    if frozen and first:
+        error = ErasedRowsFrozen(table=found.table, uri=uri, rows=frozen, first=first)
+    elif left:
+        error = ErasedRowsLeft(table=found.table, rows=left, version=found.version or 0)
     return replace(found, rows_left=left, error=error)
 
 

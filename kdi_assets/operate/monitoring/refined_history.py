@@ -19,7 +19,7 @@ class RefinedCommit:
     """One commit.
 
     Attributes:
-        operation: ``refine``; Delta's operation for another writer's commit; or ``unreadable``.
+        operation: ``refine`` or ``expire``; Delta's operation for another writer's commit; or ``unreadable``.
         live: Whether its rows are in the table: false if a RESTORE undid it, ``None`` if unknown.
         entry: ``None`` for another writer's commit.
     """
@@ -46,7 +46,8 @@ def refined_history(table: RefinedTableSpec, lake: str) -> Iterator[RefinedCommi
             yield RefinedCommit(commit.version, None, "unreadable", commit.live, f"the commit {commit.why}")
         elif entry := parse_refine_entry(commit.info.user_metadata, commit.version):
             at = commit.info.committed_at
-            yield RefinedCommit(commit.version, at, "refine", commit.live, _in_words(entry), entry)
+            operation = "expire" if entry.kind == "expire" else "refine"
+            yield RefinedCommit(commit.version, at, operation, commit.live, _in_words(entry), entry)
         else:
             at, operation = commit.info.committed_at, commit.info.operation or "?"
             yield RefinedCommit(commit.version, at, operation, commit.live, of_other_writer(commit.info))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import date, timedelta
 
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
-from kdi_assets.wording import duration, sql_command
+from kdi_assets.wording import counted, duration, sql_command
 
 
 class NoUpkeepNow(Terminal):
@@ -149,6 +149,25 @@ class ErasedRowsLeft(Terminal):
     what_happened = "{table}: {rows:,} rows of v{version} still meet the condition: they come from other messages."
     what_is_safe = "what is erased stays erased; the table has the rows of a full recomputation."
     what_to_run = "kdi plan {table}   (kdi erase them in the tables that it names, then kdi refine)"
+
+
+class ErasedRowsFrozen(Terminal):
+    """After an erasure, a table that keeps rows for longer than the stream has rows of dates that the stream left."""
+
+    table: str
+    uri: str
+    rows: int
+    first: date
+
+    def message_parts(self) -> tuple[str, str, str]:
+        where = f"date < DATE'{self.first}' AND (CONDITION)"
+        delete = " ".join(("DELETE FROM", f"delta.`{self.uri}`", "WHERE", where))
+        return (
+            f"{self.table}: {counted(self.rows, 'row')} of dates before {self.first} still meet the condition: the "
+            "stream keeps these dates no longer, and what is erased there does not reach them.",
+            "what is erased stays erased; all other dates of the table are up to date.",
+            f"{sql_command(delete)}; then kdi refine {self.table} --rebuild",
+        )
 
 
 class EraseUnfinished(Transient):

@@ -111,11 +111,9 @@ def plan_expiry(stream: Stream, lake: str, followers: Followers, *, now: datetim
     history = history_at(ledger, stream, lake)
     letters = count_old_letters(stream, lake, history.entries, before=kept_from)
     found = Expiry(kept_from, rows, letters)
-    return (
-        replace(found, waits_for=_waits_for(stream, lake, ledger, rows, followers, kept_from))
-        if rows or letters
-        else found
-    )
+    if not rows and not letters:
+        return found
+    return replace(found, waits_for=_waits_for(stream, lake, ledger, rows, followers, kept_from))
 
 
 def rows_before(log: TableLog, kept_from: date) -> dict[date, int]:

@@ -127,7 +127,10 @@ class World:
 
     def step(self) -> str:
         """One random change of the upstream table."""
-        what, some = self.random.choice(MAPPED if self.mapped else PLAIN), self.random.randint(2, 5)
+        return self.change(self.random.choice(MAPPED if self.mapped else PLAIN))
+
+    def change(self, what: str) -> str:
+        some = self.random.randint(2, 5)
         match what:
             case "insert":
                 self.insert()

@@ -1,4 +1,4 @@
-"""A random walk of a table that ends its rows and all that follows it: the dates that left stay, or leave, by design."""
+"""A random walk of a table that ends its rows, and of all that follows it."""
 
 from __future__ import annotations
 
@@ -132,15 +132,8 @@ class KeptWorld(World):
                 self.lakeside.refine(MADE[name].spec, rebuild=True)
                 return f"rebuild of {name}"
             case _:
-                return self._change(what)
+                return self.change(what)
         return what
-
-    def _change(self, what: str) -> str:
-        chosen, self.random.choice = self.random.choice, lambda _: what  # type: ignore[method-assign, assignment]
-        try:
-            return super().step()
-        finally:
-            self.random.choice = chosen  # type: ignore[method-assign]
 
     def _replay(self) -> None:
         """The rows of a date, written again with other values and perhaps one more, in one commit."""
@@ -245,13 +238,14 @@ class KeptWorld(World):
         new = new_rows(lakeside.spark, **options)
         if new is None:
             return
-        if new.kind in ("everything", "appended"):
+        if new.kind == "appended" or not new.has_committed:
             new.append(new.rows.select("id", "n", "date"))
             return
-        assert new.dates is not None
+        first = new.kept_from or FIRST_DAY
+        days = new.dates or {day for day in (FIRST_DAY + timedelta(days=n) for n in range(DAYS)) if day >= first}
         table = lakeside.spark.read.format("delta").option("versionAsOf", new.version).load(lakeside.uri(UPSTREAM))
-        days = ", ".join(f"DATE'{day}'" for day in new.dates)
-        new.replace_dates(table.where(f"date IN ({days})").select("id", "n", "date"), new.dates)
+        listed = ", ".join(f"DATE'{day}'" for day in days)
+        new.replace_dates(table.where(f"date IN ({listed})").select("id", "n", "date"), days)
 
     def rows(self, name: str) -> Rows:
         if name in MADE or name == "own":

@@ -392,7 +392,7 @@ def test_rows_that_another_writer_left_in_a_table_that_was_taken_over_leave_too(
     done = expire(web.stream, web.lake, NOBODY, session=web.session, now=tomorrow)
     audit = web.audit()
 
-    assert done is not None and done.committed is not None
+    assert done is not None and isinstance(done.committed, LedgerEntry)
     assert (done.rows, web.rows()) == (10, [])
     assert isinstance(done.committed, LedgerEntry) and done.committed.erasure
     assert done.committed.erasure.count == 4

@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from kdi_assets.documents.model.refined_modes import Deduplicate
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.served_table import DuckDb, ServedTableSpec
 from kdi_assets.follow.refine.audit.audit import audit_refined
 from kdi_assets.follow.refine.consumer import new_rows
 from kdi_assets.follow.refine.errors import ChangedByOthers, DatesNotKept, NotByDate
+from kdi_assets.follow.serve.serve import serve
+from kdi_assets.operate.erase.downstream import Downstream, FollowedErasure, follow_erasure
+from kdi_assets.operate.upkeep.document_upkeep import DocumentUpkeep, keep_document, plan_upkeep
+from kdi_assets.operate.upkeep.errors import ErasedRowsFrozen
+from kdi_assets.operate.upkeep.unconsumed import Followers
 from tests.refined import Lakeside, refined_table
 
 D1, D2, D3, D4 = (date(2026, 1, day) for day in (1, 2, 3, 4))
@@ -207,3 +214,128 @@ def test_an_asset_of_ones_own_is_not_told_of_rows_that_left(lakeside: Lakeside) 
     assert (changed.kind, {row["id"] for row in changed.rows.collect()}) == ("changed", {10})
     assert {row["date"] for row in other.rows.collect()} == {D2, D3}
     assert other.kept_from == D2
+
+
+TODAY = datetime.now(UTC)
+SILVER = refined_table(**{"table": "silver/t", "from": "bronze/events", "keep": "2 days"})
+GOLD = refined_table(
+    **{"table": "gold/sums", "from": "silver/t", "mode": {"aggregate": {"by": ["date", "host"], "measures": SUMS}}}
+)
+
+
+def day(age: int) -> date:
+    """The date of some days ago."""
+    return (TODAY - timedelta(days=age)).date()
+
+
+def kept(lakeside: Lakeside, *followers: RefinedTableSpec) -> DocumentUpkeep:
+    """The nightly upkeep of the refined table."""
+    known = Followers(followers, (), Path())
+    planned = plan_upkeep(SILVER, lakeside.lake, now=TODAY, followers=known)
+    return keep_document(SILVER, lakeside.lake, planned, session=lambda: lakeside.spark, now=TODAY, followers=known)
+
+
+def days_of_table(lakeside: Lakeside, table: str) -> set[date]:
+    return {dict(row)["date"] for row in lakeside.rows(table)}
+
+
+def test_a_refined_table_keeps_its_own_time_and_waits_for_what_is_made_of_it(lakeside: Lakeside) -> None:
+    """Procedure: a table that keeps two days, and sums of it; upkeep before and after the sums; late rows, a RESTORE of
+    the table, a rebuild.
+    Pass: upkeep says what it waits for, then removes the dates in one commit, which moves no bookmark; no refinement
+    brings them back; the sums stay.
+    """
+    lakeside.append([(age, "a", age, "i", day(age)) for age in range(5)])
+    lakeside.refine(SILVER)
+
+    waits = kept(lakeside, GOLD).expiry
+    lakeside.refine(GOLD)
+    sums, before_it = lakeside.rows("gold/sums"), lakeside.version("silver/t")
+    done = kept(lakeside, GOLD)
+
+    assert waits is not None and waits.committed is None
+    assert "gold/sums" in " ".join(waits.waits_for)
+    assert not done.all_errors and done.expiry is not None and done.expiry.committed is not None
+    entry = done.expiry.committed
+    assert (entry.kind, entry.version, entry.kept_from) == ("expire", before_it + 1, day(2))
+    assert dict(entry.removed_by_date) == {day(4): 1, day(3): 1}
+    assert days_of_table(lakeside, "silver/t") == {day(0), day(1), day(2)}
+    assert lakeside.refine(SILVER).kind == lakeside.refine(GOLD).kind == "nothing"
+    expiry = kept(lakeside, GOLD).expiry
+    assert expiry is not None and expiry.committed is None and not expiry.rows
+
+    lakeside.append([(10, "b", 1, "i", day(3)), (11, "b", 1, "i", day(1))])
+    late, of_sums = lakeside.refine(SILVER), lakeside.refine(GOLD)
+    assert (late.kind, late.rows_added, late.rows_passed_over) == ("changes", 1, 1)
+    assert before(lakeside.rows("gold/sums"), day(2)) == before(sums, day(2))
+    assert of_sums.rows_added == 1
+    lakeside.refine(SILVER, rebuild=True)
+    lakeside.refine(GOLD)
+    assert days_of_table(lakeside, "silver/t") == {day(0), day(1), day(2)}
+    lakeside.sql(f"RESTORE {{t}} TO VERSION AS OF {before_it}", "silver/t")
+    assert day(4) in days_of_table(lakeside, "silver/t")
+    lakeside.refine(SILVER)
+    lakeside.refine(GOLD)
+    assert before(lakeside.rows("gold/sums"), day(2)) == before(sums, day(2))
+    again = kept(lakeside, GOLD).expiry
+    assert again is not None and again.committed is not None
+    audit = audit_refined(SILVER, lake=lakeside.lake, session=lambda: lakeside.spark, everything=True)
+    assert audit.equal and (audit.first, audit.rows) == (day(2), 4)
+
+
+def test_two_times_of_keeping_end_dates_once_each_and_a_changed_document_is_no_longer_refused(
+    lakeside: Lakeside,
+) -> None:
+    """Procedure: the table upstream keeps one day, the refined one two; then other SQL before and after its upkeep."""
+    shorter = replace(SILVER, sql="SELECT id, date FROM events")
+    lakeside.append([(age, "a", age, "i", day(age)) for age in range(4)])
+    lakeside.refine(SILVER)
+
+    lakeside.expire(day(1))
+    kept(lakeside)
+    assert days_of_table(lakeside, "silver/t") == {day(0), day(1), day(2)}
+    with pytest.raises(DatesNotKept, match=f"before {day(1)}"):
+        lakeside.refine(shorter)
+    lakeside.sql(f"DELETE FROM {{t}} WHERE date = '{day(2)}'", "silver/t")
+    lakeside.refine(shorter, rebuild=True)
+
+    assert days_of_table(lakeside, "silver/t") == {day(0), day(1)}
+
+
+def test_an_erasure_names_rows_of_dates_that_it_does_not_reach_and_how_to_delete_them(lakeside: Lakeside) -> None:
+    """Procedure: a date leaves; a person is erased upstream; then as the error says, and the erasure again."""
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events"})
+    lakeside.append(FIRST)
+    lakeside.refine(table)
+    lakeside.expire(D2)
+    lakeside.sql("DELETE FROM {t} WHERE id = 1")
+
+    def follow() -> FollowedErasure:
+        of, where = Downstream((table,)), "id = 1"
+        (found,) = follow_erasure(of, lake=lakeside.lake, session=lambda: lakeside.spark, where=where)
+        return found
+
+    left = follow()
+    assert isinstance(left.error, ErasedRowsFrozen) and left.rows_left == 1
+    statement, then = left.error.message_parts()[2].split("; then ")
+    lakeside.spark.sql(statement.removeprefix("kdi sql ").strip("\"'").replace("CONDITION", "id = 1"))
+    assert then == "kdi refine silver/t --rebuild"
+    lakeside.refine(table, rebuild=True)
+
+    assert follow() == FollowedErasure("silver/t", lakeside.version("silver/t"), 0, 0)
+    assert before(lakeside.rows("silver/t"), D2).total() == 1
+
+
+def test_a_copy_in_a_database_has_what_its_table_has(lakeside: Lakeside, tmp_path: Path) -> None:
+    """Purpose: a database has the rows of exactly one version; a refined table is what keeps rows for longer."""
+    into = DuckDb(file=str(tmp_path / "kept.duckdb"), table="events")
+    copy = ServedTableSpec(table="bronze/events", into=into, keys=("id", "date"))
+    lakeside.append(FIRST)
+    serve(copy, lake=lakeside.lake, session=lambda: lakeside.spark)
+
+    lakeside.expire(D2)
+    report = serve(copy, lake=lakeside.lake, session=lambda: lakeside.spark)
+
+    assert report.upserted == 2
+    with duckdb.connect(str(tmp_path / "kept.duckdb"), read_only=True) as connection:
+        assert connection.execute("SELECT DISTINCT date FROM events").fetchall() == [(D2,)]
