@@ -11,20 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.storage import open_delta_table, storage_failures
 from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartition
 from kdi_assets.messages.coordinates import bounds_sql, coordinates, explodes
 from kdi_assets.streams.audit.coverage import coverage
 from kdi_assets.streams.audit.offsets_in_spark import covered_sql, messages_by_partition
 from kdi_assets.streams.drain.cached_messages import cached
 from kdi_assets.streams.ledger.dates import day_of
-from kdi_assets.streams.ledger.entry import Erasure
+from kdi_assets.streams.ledger.entry import Erasure, LedgerEntry
 from kdi_assets.streams.ledger.history import LiveHistory
-from kdi_assets.streams.ledger.letters import committed_attempts, open_in_ledger, outside_losses
+from kdi_assets.streams.ledger.letters import OUTCOME, committed_attempts, open_in_ledger, outside_losses
 from kdi_assets.streams.ledger.positions import LedgerState
 from kdi_assets.streams.ledger.rewrite import MESSAGE, count_by_date, message_key, rows_of_messages
 
@@ -130,3 +131,30 @@ def _of_messages(letters: DataFrame, messages: DataFrame, key: Sequence[str]) ->
 
     same = " AND ".join(f"letter.{column} <=> message.{column}" for column in key)
     return letters.alias("letter").join(messages.alias("message"), F.expr(same), "left_semi")
+
+
+def count_old_letters(stream: Stream, lake: str, entries: Sequence[LedgerEntry], *, before: date) -> int:
+    """Dead letters that count, of messages with an older timestamp (UTC), outside declared losses and without a row.
+
+    Those that an entry declared and nobody deleted yet are among them. No JVM.
+
+    Raises:
+        StorageFailed: The storage does not answer.
+    """
+    log = TableLog.open(stream.dead_letters_uri(lake))
+    if log is None:
+        return 0
+    has_outcomes = any(f.name == OUTCOME for f in log.delta_table.schema().fields)
+    columns = ["partition", "offset", "timestamp", "attempt_id", *([OUTCOME] if has_outcomes else [])]
+    old = [("timestamp", "<", datetime(before.year, before.month, before.day, tzinfo=UTC))]
+    with storage_failures(log.uri):
+        found = open_delta_table(log.uri).to_pyarrow_table(columns=columns, filters=old).to_pylist()
+    attempts, lost = {e.attempt_id for e in entries}, [r for e in entries for r in e.declared_losses]
+    counting = [r for r in found if r["attempt_id"] in attempts]
+    with_row = {(r["partition"], r["offset"]) for r in counting if r.get(OUTCOME) == "row"}
+    return sum(
+        r.get(OUTCOME) is None
+        and (r["partition"], r["offset"]) not in with_row
+        and not any(x.topic_partition.partition == r["partition"] and x.start <= r["offset"] < x.end for x in lost)
+        for r in counting
+    )
