@@ -15,6 +15,7 @@ import time
 WALKS = (
     "tests/spark/followers/test_refine_debezium.py::test_a_table_of_changes_is_the_database_after_every_portion",
     "tests/broker/followers/test_followers_walk.py",
+    "tests/broker/followers/test_kept_dates_walk.py",
 )
 
 
