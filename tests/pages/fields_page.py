@@ -42,6 +42,8 @@ MORE = {
     "TopicTable.checks": "checks.md",
     "TopicTable.tombstones": "streams.md#tombstones",
     "TopicTable.mask": "masks.md",
+    "TopicTable.tags": "masks.md#tags",
+    "TopicTable.mask_tagged": "masks.md#masks-by-tag",
     "TopicTable.dead_letter_payload": "masks.md#what-dead-letters-keep",
     "TopicTable.expectations": "contract.md#expectations",
     "TopicTable.dead_letter_limit": "contract.md#too-many-dead-letters",
