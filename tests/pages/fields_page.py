@@ -53,6 +53,7 @@ MORE = {
     "TopicTable.max_records": "streams.md#the-size-of-a-plan",
     "TopicTable.max_bytes": "streams.md#the-size-of-a-plan",
     "TopicTable.target_file_size": "streams.md#the-size-of-files",
+    "TopicTable.keep": "keep.md",
     "TopicTable.upkeep": "operations.md#upkeep",
     "TopicTable.compression": "formats.md#compressed-values",
     "TopicTable.route": "routes.md",
