@@ -141,9 +141,12 @@ def changes_since(
         if not unread.gone:  # its rows are not lost: someone can put the file back
             raise unreadable_commit(log.uri, unread) from unread
         why = f"commit {unread.version}, which was not consumed, is no longer in its log"
-        dates = _dates_by_files(log, since)
-        dates = None if dates is None else frozenset(day for day in dates if first is None or day >= first)
-        return replace(base, kind="lost", dates=dates, why=why)
+        return replace(base, kind="lost", dates=_dates_from(first, _dates_by_files(log, since)), why=why)
+
+
+def _dates_from(first: date | None, dates: frozenset[date] | None) -> frozenset[date] | None:
+    """The dates from the first on; ``None`` stands for all dates, or for no first one."""
+    return dates if dates is None or first is None else frozenset(day for day in dates if day >= first)
 
 
 def later(one: date | None, other: date | None) -> date | None:

@@ -195,22 +195,26 @@ def read_streams(
     loaded.mistakes += _shared_consumers(loaded)
     _link_routes(by_type[TOPIC_TABLE], loaded)
     _add_refined_tables(by_type[REFINED_TABLE], loaded, paths)
-    loaded.served = read_by_name(
-        ServedTableSpec,
-        by_type[SERVED_TABLE],
-        loaded.mistakes,
-        field="into",
-        said="{name} is served by the document at {place} already",
-        right="another table or schema",
-    )
-    if lakes := own_lakes(loaded.streams, loaded.refined):
-        settings = Settings.from_environment()
-        loaded.mistakes += lakes_without_client(loaded.streams, loaded.documents, settings)
-        loaded.mistakes += lakes_without_client(loaded.refined, loaded.refined_documents, settings)
-        loaded.streams = with_other_lakes(loaded.streams, lakes)
-        loaded.refined = with_upstream_lakes(with_other_lakes(loaded.refined, lakes), lakes)
-        loaded.served = {name: replace(table, lake=lakes.get(table.table, "")) for name, table in loaded.served.items()}
+    loaded.served = _served_tables(by_type[SERVED_TABLE], loaded.mistakes)
+    _link_lakes(loaded)
     return loaded
+
+
+def _served_tables(documents: Sequence[YamlDocument], mistakes: list[DocumentMistake]) -> dict[str, ServedTableSpec]:
+    said, right = "{name} is served by the document at {place} already", "another table or schema"
+    return read_by_name(ServedTableSpec, documents, mistakes, field="into", said=said, right=right)
+
+
+def _link_lakes(loaded: LoadedFolder) -> None:
+    """Let every table know the lakes of the others, if one has a lake of its own."""
+    if not (lakes := own_lakes(loaded.streams, loaded.refined)):
+        return
+    settings = Settings.from_environment()
+    loaded.mistakes += lakes_without_client(loaded.streams, loaded.documents, settings)
+    loaded.mistakes += lakes_without_client(loaded.refined, loaded.refined_documents, settings)
+    loaded.streams = with_other_lakes(loaded.streams, lakes)
+    loaded.refined = with_upstream_lakes(with_other_lakes(loaded.refined, lakes), lakes)
+    loaded.served = {name: replace(table, lake=lakes.get(table.table, "")) for name, table in loaded.served.items()}
 
 
 def _add_connections(

@@ -27,7 +27,7 @@ from kdi_assets.follow.refine.read import one_task
 from kdi_assets.follow.refine.report import RefineReport
 from kdi_assets.follow.refine.row_errors import RowsUnmet
 from kdi_assets.follow.refine.spark_errors import spark_failures
-from kdi_assets.follow.refine.stage import create_table, same_columns, stage_change
+from kdi_assets.follow.refine.stage import StagedChange, create_table, same_columns, stage_change
 from kdi_assets.follow.refine.upstream_bookmarks import bookmark_transactions, follow_harmless
 from kdi_assets.runtime.cpu_clock import CpuClock
 
@@ -138,19 +138,11 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, inputs: Inputs) -
     with spark_failures(table.name, "writing rows"):
         staged = stage_change(computed.change, at_plan, by_date=table.by_date)
     context.at("files written")
-    counts = counts_of(computed.change)
     entry = replace(
-        _entry(plan, context),
-        dates=staged.dates,
-        rows_added=staged.rows_added,
-        rows_removed=staged.rows_removed,
-        rows_by_date=staged.rows_by_date,
-        removed_by_date=staged.removed_by_date,
+        _with_what_is_written(_entry(plan, context), staged),
         unmet=unmet,
         cpu_seconds=round(context.clock.seconds(), 3),
-        bytes_added=staged.staged.bytes,
-        files_added=staged.staged.data_files,
-        **asdict(counts),
+        **asdict(counts_of(computed.change)),
     )
     transactions = partial(
         bookmark_transactions,
@@ -188,6 +180,19 @@ def _created(plan: RefinePlan, context: RefineContext, computed: Computed) -> Re
         table_id = create_table(context.session(), request, schema, properties, by_date=context.table.by_date)
     context.at("table created")
     return replace(plan, version=0, table_id=table_id)
+
+
+def _with_what_is_written(entry: RefineEntry, staged: StagedChange) -> RefineEntry:
+    return replace(
+        entry,
+        dates=staged.dates,
+        rows_added=staged.rows_added,
+        rows_removed=staged.rows_removed,
+        rows_by_date=staged.rows_by_date,
+        removed_by_date=staged.removed_by_date,
+        bytes_added=staged.staged.bytes,
+        files_added=staged.staged.data_files,
+    )
 
 
 def _entry(plan: RefinePlan, context: RefineContext) -> RefineEntry:

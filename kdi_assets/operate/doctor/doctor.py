@@ -74,12 +74,8 @@ def examine(
     silent = {f.of for f in alone if f.examination == "brokers" and f.verdict is not Verdict.OK}
     answering = [cluster for name, cluster in clusters.items() if name not in silent]
     tables = [*others, *(stream for stream in announced if announcing_cluster(stream).name not in silent)]
-    second = [
-        *_by_brokers(answering, streams, settings.lake),
-        *_of_kinesis(streams, settings),
-        *_followers(tables, settings),
-    ]
-    by_brokers = side_by_side(second, seconds=BROKERS_SECONDS)
+    second = *_by_brokers(answering, streams, settings.lake), *_of_kinesis(streams, settings)
+    by_brokers = side_by_side([*second, *_followers(tables, settings)], seconds=BROKERS_SECONDS)
     room = partial(disk, places(settings, lakes), needed_bytes=kafka.backlog_bytes(by_brokers))
     return [
         *documents(loaded, folder),
