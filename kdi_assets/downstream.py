@@ -10,7 +10,10 @@ import dagster as dg
 from kdi_assets.components.automation import FAILED, LABEL, on_new_upstream_data
 from kdi_assets.components.names import dates
 from kdi_assets.components.refined_groups import refined_groups
-from kdi_assets.documents.loading.loader import load_folder, select_table
+from kdi_assets.documents.loading.errors import DefsFolderNotNamed
+from kdi_assets.documents.loading.lakes import own_lakes
+from kdi_assets.documents.loading.loader import cached_streams, defs_folder, load_folder, select_table
+from kdi_assets.documents.model.refined_table import Upstream
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.settings import Settings
 
@@ -45,7 +48,9 @@ def dates_of(table: str, *, folder: Path | None = None) -> dg.DailyPartitionsDef
     return partitions
 
 
-def new_rows(spark: SparkSession, table: str, *, into: str, consumer: str = "") -> NewRows | None:
+def new_rows(
+    spark: SparkSession, table: str, *, into: str, consumer: str = "", folder: Path | None = None
+) -> NewRows | None:
     """What is new in a table since the last commit of a hand-written asset; ``None`` if nothing is.
 
     The result has the rows, their dates, and three commits: ``append``, ``replace_dates`` and ``replace_everything``
@@ -53,9 +58,10 @@ def new_rows(spark: SparkSession, table: str, *, into: str, consumer: str = "") 
     table exactly once, whenever the run dies and however often it is repeated.
 
     Args:
-        table: The path of the table that is read, below the lake's root.
-        into: The path of the table that the asset writes; the first commit creates it.
+        table: The path of the table that is read, below the root that its document names, or else KDI_LAKE.
+        into: The path of the table that the asset writes, below KDI_LAKE; the first commit creates it.
         consumer: A name for the bookmark; an asset that reads several tables needs one name for each.
+        folder: With the documents, as for ``dates_of``.
 
     Raises:
         UpstreamMissing: The table does not exist yet.
@@ -64,5 +70,16 @@ def new_rows(spark: SparkSession, table: str, *, into: str, consumer: str = "") 
     """
     from kdi_assets.follow.refine.consumer import new_rows as read_new_rows
 
-    lake = Settings.from_environment().lake.rstrip("/")
-    return read_new_rows(spark, upstream=f"{lake}/{table}", output=f"{lake}/{into}", consumer=consumer or into)
+    settings = Settings.from_environment()
+    upstream, output = Upstream(table, lake=_lake_of(table, folder, settings.kafka)), Upstream(into)
+    uris = {"upstream": upstream.table_uri(settings.lake), "output": output.table_uri(settings.lake)}
+    return read_new_rows(spark, **uris, consumer=consumer or into)
+
+
+def _lake_of(table: str, folder: Path | None, main_servers: str) -> str:
+    """The root that documents name for a table; empty without such a document."""
+    try:
+        loaded = cached_streams(folder or defs_folder(), main_servers)
+    except DefsFolderNotNamed:
+        return ""
+    return own_lakes(loaded.streams, loaded.refined).get(table, "")

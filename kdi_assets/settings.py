@@ -11,10 +11,15 @@ from math import isfinite
 from pathlib import Path
 from socket import gethostname
 from typing import Literal, cast, get_args
+from urllib.parse import urlsplit
 
 from kdi_assets.wording import BROKER
 
 DriverMode = Literal["auto", "own", "shared"]
+SAFE_SCHEMES = frozenset({"", "file", "hdfs", "s3", "s3a", "abfs", "abfss", "gs"})
+"""Where only one of two drivers can write a version: S3 by our log store, the others by Delta's (Delta's documentation,
+"Storage configuration")."""
+ON_S3 = ("s3", "s3a")
 SWITCH = {"on": True, "off": False, "": False}
 
 
@@ -74,6 +79,8 @@ class Settings:
             for nowhere. ``KDI_CATALOG``.
         lineage: Whether OpenLineage's own variables name a receiver of its events.
         prices: What a unit of usage costs; ``None``: unknown. ``KDI_PRICES``.
+        s3_buckets: Buckets besides that of ``lake``, each with the profile of AWS for it, or empty for AWS's usual
+            settings. ``KDI_S3_BUCKETS``.
         verbose: Print what Kafka's clients and Spark log. ``KDI_VERBOSE``, or `kdi -v`.
         automation: Whether sensors and schedules are on without a click: in the one deployment that works on a lake by
             itself. ``KDI_AUTOMATION``.
@@ -92,6 +99,12 @@ class Settings:
     lineage: bool = False
     prices: Prices | None = None
     verbose: bool = False
+    s3_buckets: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def uses_s3(self) -> bool:
+        """Whether tables may lie on S3."""
+        return urlsplit(self.lake).scheme in ON_S3 or bool(self.s3_buckets)
 
     @property
     def has_listeners(self) -> bool:
@@ -104,7 +117,7 @@ class Settings:
 
         Raises:
             ValueError: ``KDI_DRIVER`` is no ``DriverMode``, ``KDI_AUTOMATION`` neither on nor off, ``KDI_KAFKA`` names
-                no brokers, ``KDI_CATALOG`` no catalog, or ``KDI_PRICES`` no prices.
+                no brokers, ``KDI_CATALOG`` no catalog, ``KDI_PRICES`` no prices, or ``KDI_S3_BUCKETS`` no buckets.
         """
         home = Path(environment.get("KDI_HOME", ".kdi")).absolute()
         driver = environment.get("KDI_DRIVER", "auto")
@@ -131,7 +144,24 @@ class Settings:
             prices=Prices.parse(prices) if (prices := environment.get("KDI_PRICES", "")) else None,
             lineage=_sends_lineage(environment),
             verbose=bool(environment.get("KDI_VERBOSE")),
+            s3_buckets=s3_buckets(environment),
         )
+
+
+def s3_buckets(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """``KDI_S3_BUCKETS``: bucket to profile, as in ``finance=audit,archive``; the profile is empty if none is named.
+
+    Raises:
+        ValueError: It is not a list of buckets.
+    """
+    text = environment.get("KDI_S3_BUCKETS", "")
+    found: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        named = re.fullmatch(r"\s*([a-z0-9][a-z0-9.-]+)(?:=([\w.@+-]+))?\s*", part)
+        if named is None or named[1] in found:
+            raise ValueError(f"KDI_S3_BUCKETS has {part.strip()!r}; it takes bucket or bucket=profile, each once")
+        found[named[1]] = named[2] or ""
+    return found
 
 
 def deployment_name(environment: Mapping[str, str] = os.environ) -> str:

@@ -20,6 +20,7 @@ from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
     from dagster._grpc.client import DagsterGrpcClient
+    from dagster._grpc.server import DagsterApiServer
 
 __all__ = ["CheckRunHealthResult", "DefaultRunLauncher", "WorkerStatus"]
 MODULES_OF_RUNS = ("dagster._cli.api", "dagster._grpc.server")
@@ -40,6 +41,14 @@ def serve_grpc(
         forget: Called before definitions are loaded again: forgets what was read for those before.
     """
     from dagster._cli.api import grpc_command
+    from dagster._grpc import server
+
+    server.DagsterApiServer = _reloading_server(processes, forget)  # type: ignore[misc]
+    grpc_command(list(arguments), prog_name=program)
+
+
+def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[], None]) -> type[DagsterApiServer]:
+    """Dagster's server, with processes of runs and a reload of our own; arguments as of ``serve_grpc``."""
     from dagster._grpc import server
 
     class Server(server.DagsterApiServer):
@@ -71,8 +80,7 @@ def serve_grpc(
                 code_location_name=self._location_name,
             )
 
-    server.DagsterApiServer = Server  # type: ignore[misc]
-    grpc_command(list(arguments), prog_name=program)
+    return Server
 
 
 def code_server_of(launcher: DefaultRunLauncher, run_id: str) -> DagsterGrpcClient | None:
@@ -108,14 +116,13 @@ def latest_evaluations(
     return found
 
 
-def latest_evaluation_and_run(
-    instance: dg.DagsterInstance, key: dg.AssetCheckKey
-) -> tuple[dg.AssetCheckEvaluation, str] | None:
-    """The latest evaluation of a check, and the id of the run that made it; ``None`` without one."""
+def newest_evaluations(
+    instance: dg.DagsterInstance, key: dg.AssetCheckKey, *, limit: int
+) -> list[tuple[dg.AssetCheckEvaluation, str, float]]:
+    """The newest evaluations of a check, the latest first, with run and time of each, in seconds since the epoch."""
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
 
     ended = {Status.SUCCEEDED, Status.FAILED}
-    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=ended):
-        if made := record.evaluation:
-            return made, record.run_id
-    return None
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=limit, status=ended)
+    times = [r.event.timestamp if r.event else r.create_timestamp for r in records]
+    return [(made, r.run_id, at) for r, at in zip(records, times, strict=True) if (made := r.evaluation)]

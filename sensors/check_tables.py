@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
-from kdi_assets.components.asset_checks import check_evaluation, is_repeated
+from kdi_assets.components.asset_checks import check_evaluation, made_at
 from kdi_assets.components.names import check_key
 from kdi_assets.components.run_failures import RETRY_TAG
 from kdi_assets.documents.model.stream import COSTLY, CheckName, Stream
@@ -107,7 +107,7 @@ def least_recently_audited_first(streams: Sequence[Stream], instance: dg.Dagster
     keys = {stream.name: check_key(stream, "every_offset_accounted_for") for stream in streams}
     latest = latest_evaluations(instance, list(keys.values()))
     made = {name: latest[key] for name, key in keys.items() if key in latest}
-    audited = {name: at for name, (found, at) in made.items() if found and not is_repeated(found)}
+    audited = {name: made_at(found, logged_at=at) for name, (found, at) in made.items() if found}
     return sorted(streams, key=lambda s: max(audited.get(s.name, 0.0), ended.get(s.name, 0.0)))
 
 

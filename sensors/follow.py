@@ -126,8 +126,8 @@ class _FollowTick:
         self._partitions = {table.name: group.partitions for group in self._groups for table in group.tables}
         self._read, self._announcers = StatusReader(versions), Announcers(versions)
         self._announcing = announced_streams(streams)
-        own = {*(table.table for table in self._refined), *(stream.table for stream in self._announcing)}
-        self._idle = IdleTables(versions, own.union(*(follower.upstreams for follower in followers)))
+        read = (upstream for follower in followers for upstream in follower.upstreams)
+        self._idle = IdleTables(versions, [*self._refined, *self._announcing, *read])
         self._reconciled: LogCache[int] = LogCache(versions)
         self._at_work = threading.Lock()
 
@@ -224,7 +224,7 @@ class _FollowTick:
 
     def _held_by(self, follower: Follower, instance: dg.DagsterInstance) -> str:
         """An upstream table whose blocking check failed; empty if there is none."""
-        streams = (self._streams[table] for table in follower.upstreams if table in self._streams)
+        streams = (self._streams[u.table] for u in follower.upstreams if u.table in self._streams)
         return next((stream.table for stream in streams if failed_blocking_checks(instance, stream)), "")
 
     def _requests(self, decisions: Mapping[str, FollowDecision], now: datetime) -> Iterable[dg.RunRequest]:

@@ -14,6 +14,7 @@ import dagster as dg
 from kdi_assets.components.names import path_key, table_key
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.versions import LatestVersions, LogCache
+from kdi_assets.documents.model.in_lake import InLake
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.served_table import ServedTableSpec
 from kdi_assets.errors import KdiError, Transient
@@ -72,8 +73,8 @@ class Follower(Protocol):
     def cron(self) -> str | None: ...
 
     @property
-    def upstreams(self) -> Sequence[str]:
-        """Paths of the tables that it is made of, below the lake's root."""
+    def upstreams(self) -> Sequence[InLake]:
+        """The tables that it is made of."""
 
     @property
     def holds_seconds(self) -> float:
@@ -105,9 +106,9 @@ class RefinedFollower:
     def cron(self) -> str | None:
         return self.table.cron
 
-    @cached_property
-    def upstreams(self) -> tuple[str, ...]:
-        return tuple(upstream.table for upstream in self.table.upstreams)
+    @property
+    def upstreams(self) -> Sequence[InLake]:
+        return self.table.upstreams
 
     @property
     def holds_seconds(self) -> float:
@@ -120,7 +121,7 @@ class RefinedFollower:
         status, own = self.read_status(self.table, lake), self.own_uri(lake)
         plan = status.plan
         if plan is None:
-            return FollowerStatus.refused(status.refusal, [own, *(u.uri(lake) for u in self.table.upstreams)])
+            return FollowerStatus.refused(status.refusal, [own, *(u.table_uri(lake) for u in self.table.upstreams)])
         new = [f"{u.table} v{u.version}" for u in plan.upstreams if u.kind != "nothing"]
         return FollowerStatus(
             is_behind=status.is_behind,
@@ -150,8 +151,8 @@ class ServedFollower:
         return self.served.cron
 
     @property
-    def upstreams(self) -> tuple[str, ...]:
-        return (self.served.table,)
+    def upstreams(self) -> Sequence[InLake]:
+        return (self.served,)
 
     @property
     def holds_seconds(self) -> float:
@@ -241,23 +242,21 @@ class StatusReader:
 class IdleTables:
     """Sets which tables nobody is expected to commit to: no run works on them, and none has since the last tick."""
 
-    def __init__(self, versions: LatestVersions, tables: Iterable[str]) -> None:
-        """
-        Args:
-            tables: Paths below the lake's root.
-        """
+    def __init__(self, versions: LatestVersions, tables: Iterable[InLake]) -> None:
         self._versions = versions
-        self._keys = {path: path_key(path) for path in tables}
+        self._tables = {path_key(table.table): table for table in tables}
         self._logged: Mapping[dg.AssetKey, int | None] = {}
 
     def update(self, instance: dg.DagsterInstance, in_flight: Collection[dg.AssetKey], lake: str) -> None:
         """Look at the events of this moment."""
-        if "://" not in lake:
-            return  # there a look costs microseconds
-        records = instance.get_asset_records(list(self._keys.values()))
+        # In a folder, a look costs microseconds.
+        uris = {key: uri for key, table in self._tables.items() if "://" in (uri := table.table_uri(lake))}
+        if not uris:
+            return
+        records = instance.get_asset_records(list(uris))
         found = {r.asset_entry.asset_key: r.asset_entry.last_materialization_storage_id for r in records}
-        logged = {key: found.get(key) for key in self._keys.values()}
-        for path, key in self._keys.items():
+        logged = {key: found.get(key) for key in uris}
+        for key, uri in uris.items():
             idle = key not in in_flight and key in self._logged and self._logged[key] == logged[key]
-            self._versions.set_idle(f"{lake.rstrip('/')}/{path}", idle=idle)
+            self._versions.set_idle(uri, idle=idle)
         self._logged = logged

@@ -12,7 +12,7 @@ from kdi_assets.operate.monitoring.backlog import Backlog, State
 from kdi_assets.operate.monitoring.table_facts import TableFacts
 from kdi_assets.sensors.memory import Memory, TrackedIncident
 from kdi_assets.sensors.other_deployments import SAFE, place
-from kdi_assets.sensors.policy import loss_near, progress_digest
+from kdi_assets.sensors.policy import happened_and_next, loss_near, progress_digest
 
 LEAST_DEAD_LETTERS = 10
 """With fewer dead letters their share means nothing."""
@@ -116,8 +116,7 @@ def of_refusal(refusal: KdiError | None) -> Kinds:
         yield IncidentKind.UNREACHABLE, Incident(refusal.message_parts()[0], MOMENT_SECONDS)
         return
     yield IncidentKind.UNREACHABLE, None
-    happened, _, run = refusal.message_parts() if refusal else ("", "", "")
-    yield IncidentKind.REFUSED, Incident(f"{happened} Run: {run}") if refusal else None
+    yield IncidentKind.REFUSED, Incident(happened_and_next(refusal)) if refusal else None
 
 
 def _of_backlog(backlog: Backlog, stream: Stream, *, running: bool) -> Kinds:

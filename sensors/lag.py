@@ -120,25 +120,8 @@ class _LagTick:
         while not missing and self._run_ended(evaluation, context.instance, deadline):
             evaluation = self._evaluate(settings.lake, context.instance, memories)
         now, decision = evaluation.now, evaluation.decision
-        due = [self._by_name[d.backlog.stream] for d in decision.due]
-        # An old table may be large: if Dagster does not know its audit, as after the loss of its database, the daily
-        # run makes it.
-        new = [stream for stream in due if memories[stream.name].reconciled < COMMITS_OF_NEW_TABLE]
-        first_checks = checks_of_first_drain(context.instance, new)
-        requests = run_requests(decision.due, self._by_name, now=now, first_checks=first_checks)
-        # Without a webhook no incident is kept, so that a webhook that is set later gets all that is wrong then.
-        incidents: Mapping[str, TrackedIncident] = {}
-        alerts: list[str] = []
-        if settings.alert_webhook:
-            incidents, alerts = self._alerts(
-                evaluation.backlogs,
-                settings=settings,
-                streams=self._by_name,
-                in_flight=evaluation.in_flight,
-                memories=memories,
-                known=cursor.incidents,
-                now=now,
-            )
+        requests = self._requests(evaluation, memories, context.instance)
+        incidents, alerts = self._incidents(evaluation, memories, cursor.incidents, settings)
 
         late = [f"logged {len(missing)} events of commits that no run logged"] if missing else []
         early = before_window(decision.due, self._by_name, now=now)
@@ -183,6 +166,40 @@ class _LagTick:
             backlogs, streams=self._by_name, in_flight=in_flight, memories=memories, now=now.timestamp()
         )
         return _Evaluation(now, backlogs, in_flight, decision)
+
+    def _requests(
+        self, evaluation: _Evaluation, memories: Mapping[str, Memory], instance: dg.DagsterInstance
+    ) -> list[dg.RunRequest]:
+        due = evaluation.decision.due
+        # An old table may be large: if Dagster does not know its audit, as after the loss of its database, the daily
+        # run makes it.
+        names = [d.backlog.stream for d in due]
+        new = [self._by_name[name] for name in names if memories[name].reconciled < COMMITS_OF_NEW_TABLE]
+        first_checks = checks_of_first_drain(instance, new)
+        return run_requests(due, self._by_name, now=evaluation.now, first_checks=first_checks)
+
+    def _incidents(
+        self,
+        evaluation: _Evaluation,
+        memories: Mapping[str, Memory],
+        known: Mapping[str, TrackedIncident],
+        settings: Settings,
+    ) -> tuple[Mapping[str, TrackedIncident], list[str]]:
+        """The incidents to keep, and what was sent or could not be.
+
+        Without a webhook none is kept, so that a webhook that is set later gets all that is wrong then.
+        """
+        if not settings.alert_webhook:
+            return {}, []
+        return self._alerts(
+            evaluation.backlogs,
+            settings=settings,
+            streams=self._by_name,
+            in_flight=evaluation.in_flight,
+            memories=memories,
+            known=known,
+            now=evaluation.now,
+        )
 
     def _run_ended(self, evaluation: _Evaluation, instance: dg.DagsterInstance, deadline: float) -> bool:
         """Wait for the end of a run that prevents a request; false if there is none, or it does not end in time."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from kdi_assets.documents.model.limits import time_has_come
 from kdi_assets.documents.model.stream import DrainWhen, Stream, offsets_digest
+from kdi_assets.errors import AGAIN, KdiError
 from kdi_assets.operate.monitoring.backlog import Backlog
 from kdi_assets.sensors.memory import Memory
 
@@ -261,9 +262,17 @@ def _refusals(refused: Sequence[Backlog]) -> list[str]:
     streams: dict[str, list[str]] = {}
     for backlog in refused:
         if backlog.refusal is not None:
-            happened, _, run = backlog.refusal.message_parts()
-            streams.setdefault(f"{happened.removeprefix(f'{backlog.stream}: ')} Run: {run}", []).append(backlog.stream)
+            told = happened_and_next(backlog.refusal).removeprefix(f"{backlog.stream}: ")
+            streams.setdefault(told, []).append(backlog.stream)
     return [f"{join_limited(names)}: {happened}" for happened, names in streams.items()]
+
+
+def happened_and_next(refusal: KdiError) -> str:
+    """What happened and what to run; where a person would type the same command again, the next tick asks again."""
+    happened, _, run = refusal.message_parts()
+    if run.startswith(AGAIN):
+        return f"{happened} The next tick asks again{run.removeprefix(AGAIN)}"
+    return f"{happened} Run: {run}"
 
 
 def backlog_text(backlog: Backlog) -> str:

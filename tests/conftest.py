@@ -49,6 +49,8 @@ INTERPRETED_FOLDERS = ("broker", "faults")
 LAST_SECONDS = 60.0
 also_on_s3 = pytest.mark.parametrize("lake_in", ["folder", "s3"])
 """For a test whose tables lie in a folder: once more with its tables in a bucket."""
+ON_S3 = {"s3_lake", "other_bucket"}
+"""Fixtures of tests that need Spark's client of S3."""
 FAST_TO_SLOW = ("unit", "spark", "broker", "dagster", "browser", "faults")
 
 
@@ -201,7 +203,7 @@ def spark(request: pytest.FixtureRequest, settings: Settings) -> Iterator[SparkS
         "spark.hadoop.fs.s3a.retry.interval": "20ms",
     }
     items = request.session.items
-    if any(_is_on_s3(item) or "s3_lake" in getattr(item, "fixturenames", ()) for item in items):
+    if any(_is_on_s3(item) or not ON_S3.isdisjoint(getattr(item, "fixturenames", ())) for item in items):
         settings = replace(settings, lake="s3://tests")
     session = open_session(settings, config=config, app_name="kdi tests")
     yield session
@@ -252,7 +254,7 @@ def s3_lake(bucket: str, s3_server: S3Server, spark: SparkSession) -> str:
     of, jvm = s3_server.environment(), cast("Any", spark._jvm)
     for name, variable in (("aws.accessKeyId", "AWS_ACCESS_KEY_ID"), ("aws.secretAccessKey", "AWS_SECRET_ACCESS_KEY")):
         jvm.java.lang.System.setProperty(name, of[variable])
-    for name, value in lake_config(bucket).items():
+    for name, value in lake_config(Settings(Path(), bucket)).items():
         spark.sparkContext._jsc.hadoopConfiguration().set(name.removeprefix("spark.hadoop."), value)
     return f"{bucket}/lake"
 

@@ -25,6 +25,7 @@ _OPTION = "scala.Option.apply/1"
 
 JVM: Mapping[str, Sequence[str]] = {
     f"{SPARK}:jvm_context": ["org.apache.spark.api.java.JavaSparkContext.sc/0"],
+    f"{SPARK}:empty_frame": ["java.util.ArrayList.<init>/0", f"{_SESSION}.createDataFrame/2"],
     f"{SPARK}:frame_of_internal_rows": [f"{_SESSION}.internalCreateDataFrame/3"],
     f"{SPARK}:scala_option": [_OPTION],
     f"{SPARK}:scala_seq": ["org.apache.spark.api.python.PythonUtils.toSeq/1"],

@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.runtime.s3_access import delta_rs_options
 from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.entry_json import parse_entry
 from kdi_assets.streams.ledger.history import live_history, until_unreadable, walk_back
@@ -263,9 +264,10 @@ def _difference(wanted: Mapping[str, Any], have: Mapping[str, Any]) -> str:
 
 
 def _rows(uri: str) -> list[Row]:
-    if not DeltaTable.is_deltatable(uri):
+    options = delta_rs_options(uri)
+    if not DeltaTable.is_deltatable(uri, options):
         return []
-    rows: list[Row] = DeltaTable(uri).to_pyarrow_table().to_pylist()
+    rows: list[Row] = DeltaTable(uri, storage_options=options).to_pyarrow_table().to_pylist()
     return rows
 
 

@@ -38,12 +38,14 @@ class TableByHand:
         table_id: str = "t",
         days_old: int = 90,
         table: str = "bronze/orders",
+        of_id: dict[str, Any] | None = None,
     ) -> None:
         self.now, self.version, self.position, self.table_id = now or datetime.now(UTC), -1, 0, table_id
         self.log = Path(lake) / table / "_delta_log"
         self.log.mkdir(parents=True)
         types = {"id": "long", "date": "date"}
-        columns = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in types.items()]
+        said = {"id": of_id or {}, "date": {}}  # metadata of columns
+        columns = [{"name": n, "type": kind, "nullable": True, "metadata": said[n]} for n, kind in types.items()]
         schema = json.dumps({"type": "struct", "fields": columns})
         described = {"id": table_id, "format": {"provider": "parquet", "options": {}}, "schemaString": schema}
         age = timedelta(days=days_old)

@@ -85,6 +85,7 @@ def kdi(
     data and the default lake. KDI_ALERT_WEBHOOK: where the lag sensor sends
     alerts. KDI_CATALOG: glue or spark: where tables are registered. KDI_PRICES:
     what a CPU second, a gigabyte and a request cost, for kdi cost.
+    KDI_S3_BUCKETS: buckets of tables besides that of KDI_LAKE.
     KDI_AUTOMATION: on or off: whether Dagster's sensors and schedules are on.
     """
     if verbose:

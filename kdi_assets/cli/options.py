@@ -49,9 +49,6 @@ TableNames = Annotated[
     list[str] | None,
     typer.Argument(metavar="TABLE", help="Paths of streams' or refined tables, last parts, or topics; default: all."),
 ]
-NameOfAnyKind = Annotated[
-    str, typer.Argument(metavar="TABLE", help="The path of a table of any kind, its last part, or a topic.")
-]
 NamesOfAllKinds = Annotated[
     list[str] | None,
     typer.Argument(metavar="TABLE", help="Paths of tables of any kind, last parts, or topics; default: all."),

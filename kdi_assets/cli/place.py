@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 from kdi_assets.cli.errors import HomeMissing
@@ -25,7 +25,7 @@ def refuse_missing_home(settings: Settings) -> None:
         raise HomeMissing(home=settings.home)
 
 
-def print_place(defs: Path | None, tables: Iterable[Stream | RefinedTableSpec | ServedTableSpec]) -> None:
+def print_place(defs: Path | None, tables: Collection[Stream | RefinedTableSpec | ServedTableSpec]) -> None:
     """Print the lake, the folder of the documents and the brokers on stderr, and where each comes from.
 
     Args:
@@ -36,6 +36,8 @@ def print_place(defs: Path | None, tables: Iterable[Stream | RefinedTableSpec | 
     lake = _origin("KDI_LAKE", otherwise=_origin("KDI_HOME", otherwise="default: KDI_LAKE and KDI_HOME are not set"))
     folder = "--defs" if defs else _origin("KDI_DEFS", otherwise="default: KDI_DEFS is not set")
     print_progress(f"lake       {Settings.from_environment().lake} ({lake})")
+    for root in dict.fromkeys(table.lake for table in tables if table.lake):
+        print_progress(f"lake       {root} (document)")
     print_progress(f"documents  {defs or defs_folder()} ({folder})")
     clusters = {table.cluster.name: table.cluster for table in tables if isinstance(table, Stream)}
     for name, cluster in clusters.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 from dagster import DagsterInstance
@@ -12,7 +12,7 @@ from kdi_assets.components.names import check_key, table_key
 from kdi_assets.documents.model.limits import FreshnessLimits
 from kdi_assets.documents.model.stream import COSTLY, CheckName, Stream
 from kdi_assets.operate.monitoring.checks.finding import NO_TABLE, CheckResult, Level
-from kdi_assets.resources.dagster_internals import latest_evaluation_and_run, latest_evaluations
+from kdi_assets.resources.dagster_internals import latest_evaluations, newest_evaluations
 
 DESCRIPTIONS: Mapping[CheckName, str] = {
     "every_offset_accounted_for": "Every offset below the positions is in the table, a dead letter, a confirmed gap or "
@@ -28,7 +28,9 @@ DESCRIPTIONS: Mapping[CheckName, str] = {
     "cpu_seconds_a_day": "The drains of the day (UTC) used no more CPU seconds than the document's budget.",
     "fresh": "No message waits longer than `freshness` allows; an idle topic is fresh.",
 }
-CHECKED_BY = "checked_by"
+CHECKED_BY, CHECKED_AT = "checked_by", "checked_at"
+REPEATED_FOR = timedelta(days=2)
+"""For how long drains repeat a result that passed: the daily run makes all checks, and one of its runs may fail."""
 AUDIT: CheckName = "every_offset_accounted_for"
 LoggedLevel = tuple[Level, float]
 
@@ -119,19 +121,33 @@ def evaluation_of(key: dg.AssetCheckKey, result: CheckResult, *, blocking: bool 
     )
 
 
-def failed_checks(
+def verdicts_to_repeat(
     instance: DagsterInstance, stream: Stream, *, excluding: Collection[dg.AssetCheckKey] = ()
 ) -> list[dg.AssetCheckEvaluation]:
-    """The latest evaluations that did not pass, to be logged again *before* new materializations.
+    """The latest evaluation of each check that a drain does not make, to be logged again *before* new materializations.
 
-    Dagster ignores a check's result once a later run materializes the asset. A drain repairs nothing: without the
-    repeated result, the next drain would hide the failure, and release the downstream assets that a blocking one holds.
-    A result that passed is not repeated: another run may find a failure meanwhile, and the repetition would hide it.
+    Dagster ignores a check's result once a later run materializes the asset. Without the repeated results, each drain
+    would hide a failure, and release the downstream assets that a blocking one holds; the checks that need Spark would
+    be shown as not evaluated until the daily run. A drain repairs nothing, and accounts for its messages itself.
 
     Args:
         excluding: Checks that the run makes itself.
     """
-    return _failed(instance, [key for n in stream.check_names if (key := check_key(stream, n)) not in excluding])
+    since = (datetime.now(UTC) - REPEATED_FOR).timestamp()
+    keys = [key for name in stream.check_names if (key := check_key(stream, name)) not in excluding]
+    latest = [made for key in keys if (made := latest_evaluation(instance, key))]
+    return [made for made in latest if not made.passed or (level_of(made) == "passed" and made_at(made) > since)]
+
+
+def failed_meanwhile(instance: DagsterInstance, repeated: dg.AssetCheckEvaluation) -> dg.AssetCheckEvaluation | None:
+    """A failure that another run logged just before ``repeated``, which hides it: to be logged again at once."""
+    _, *before = newest_evaluations(instance, repeated.asset_check_key, limit=2)
+    return _again(*before[0]) if before and not before[0][0].passed else None
+
+
+def failed_checks(instance: DagsterInstance, stream: Stream) -> list[dg.AssetCheckEvaluation]:
+    """The latest evaluations that did not pass, to be logged again before materializations of commits without a run."""
+    return _failed(instance, [check_key(stream, name) for name in stream.check_names])
 
 
 def failed_blocking_checks(instance: DagsterInstance, stream: Stream) -> list[dg.AssetCheckEvaluation]:
@@ -145,24 +161,31 @@ def _failed(instance: DagsterInstance, keys: Sequence[dg.AssetCheckKey]) -> list
 
 def latest_evaluation(instance: DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
     """The latest evaluation of a check, to be logged again; it names the run that made it. ``None`` without one."""
-    found = latest_evaluation_and_run(instance, key)
-    if found is None:
-        return None
-    made, run_id = found
+    latest = newest_evaluations(instance, key, limit=1)
+    return _again(*latest[0]) if latest else None
+
+
+def _again(made: dg.AssetCheckEvaluation, run_id: str, at: float) -> dg.AssetCheckEvaluation:
+    by, when = dg.MetadataValue.dagster_run(run_id), dg.MetadataValue.timestamp(at)
     return dg.AssetCheckEvaluation(  # no copy: partition and target belong to the earlier run
         asset_key=made.asset_key,
         check_name=made.check_name,
         passed=made.passed,
         severity=made.severity,
         description=made.description,
-        metadata={CHECKED_BY: dg.MetadataValue.dagster_run(run_id), **made.metadata},
+        metadata={
+            CHECKED_BY: by,
+            CHECKED_AT: when,
+            **made.metadata,
+        },  # of a result that was repeated before, its first run and time
         blocking=made.blocking,
     )
 
 
-def is_repeated(evaluation: dg.AssetCheckEvaluation) -> bool:
-    """Whether an earlier run made the evaluation (``latest_evaluation``)."""
-    return CHECKED_BY in evaluation.metadata
+def made_at(evaluation: dg.AssetCheckEvaluation, *, logged_at: float = 0.0) -> float:
+    """When an evaluation was made, in seconds since the epoch: of a repeated one, before it was logged."""
+    first = evaluation.metadata.get(CHECKED_AT)
+    return first.value if isinstance(first, dg.TimestampMetadataValue) else logged_at
 
 
 def freshness_policy(stream: Stream) -> dg.FreshnessPolicy | None:

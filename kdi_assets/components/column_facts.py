@@ -17,6 +17,7 @@ from kdi_assets.documents.model.refined_modes import Aggregate
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
+from kdi_assets.messages.formats.comments import column_tags
 from kdi_assets.streams.ledger.dates import as_dates
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ def _column_descriptions(stream: Stream) -> dict[str, str]:
 def column_schema(
     table: DeltaTable, *, descriptions: Mapping[str, str], hidden: Collection[str] = ()
 ) -> dg.TableSchema:
-    """The table's columns with Spark's names of types; without a description, with the comment in the table."""
+    """The table's columns with Spark's names of types and their tags; without a description, with the comment in the
+    table."""
     fields = json.loads(table.schema().to_json())["fields"]
     return dg.TableSchema(
         [
@@ -97,6 +99,7 @@ def column_schema(
                 name=f["name"],
                 type=type_text(f["type"]),
                 description=descriptions.get(f["name"]) or f["metadata"].get("comment"),
+                tags=column_tags(f),
                 constraints=dg.TableColumnConstraints(nullable=f["nullable"]),
             )
             for f in fields

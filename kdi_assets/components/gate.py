@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import dagster as dg
 from dagster import DagsterInstance
@@ -18,6 +19,7 @@ from kdi_assets.operate.monitoring.checks.finding import Level
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.streams.audit.audit import audit
 from kdi_assets.streams.drain.drain import drain
+from kdi_assets.streams.drain.report import DrainReport
 
 NO_CONSOLE = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -38,11 +40,13 @@ class Gate:
 
     Attributes:
         failure: Why the drain failed, or a check could not be made; empty if neither happened.
+        offsets: How many it drained; ``None`` if it drained nothing because it was not to, or failed.
     """
 
     stream: str
     outcomes: tuple[GateCheck, ...]
     failure: str = ""
+    offsets: int | None = None
 
     @property
     def passed(self) -> bool:
@@ -60,8 +64,14 @@ def run_gate(stream: Stream, instance: DagsterInstance, *, drains: bool, costly:
     selection: dg.AssetSelection = dg.AssetSelection.checks(*(check_key(stream, name) for name in names))
     if drains:
         selection |= dg.AssetSelection.assets(table_key(stream)).without_checks()
+    reports: list[DrainReport] = []
+
+    def drain_and_keep(*of: Any, **options: Any) -> DrainReport:
+        reports.append(drain(*of, **options))
+        return reports[-1]
+
     result = dg.materialize(
-        [table_asset(stream, drain=drain, audit=audit)],
+        [table_asset(stream, drain=drain_and_keep, audit=audit)],
         selection=selection,
         instance=instance,
         partition_key=now.date().isoformat() if drains else None,
@@ -73,7 +83,8 @@ def run_gate(stream: Stream, instance: DagsterInstance, *, drains: bool, costly:
     evaluations = result.get_asset_check_evaluations()
     outcomes = tuple(_outcome(e, blocking=e.check_name in stream.checks.blocking) for e in evaluations)
     failure = _failure(result.all_events) or ("" if len(outcomes) == len(names) else "not every check was made")
-    return Gate(stream.name, outcomes, failure)
+    offsets = sum(c.offset_count for report in reports for c in report.commits) if reports else None
+    return Gate(stream.name, outcomes, failure, offsets)
 
 
 def _outcome(evaluation: dg.AssetCheckEvaluation, *, blocking: bool) -> GateCheck:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,17 @@ def forbid_retries(context: dg.AssetExecutionContext) -> None:
     context.instance.add_run_tags(context.run.run_id, {RETRY_TAG: "false"})
 
 
-def _plain(value: object) -> str | int | float:
-    """A field's value as metadata: numbers as numbers, which the UI plots; everything else as text."""
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+def _plain(value: object) -> str | int | float | dg.JsonMetadataValue:
+    """A field's value as metadata: numbers as numbers, which the UI plots; mappings and records as JSON; else text."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    plain = _json(value)
+    return dg.MetadataValue.json(plain) if isinstance(plain, dict) else str(value)
+
+
+def _json(value: object) -> object:
+    if is_dataclass(value) and type(value).__str__ is object.__str__:  # a topic partition, say, has a text of its own
+        return {field.name: _json(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _json(of) for key, of in value.items()}
+    return value if isinstance(value, int | float) else str(value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from kdi_assets.components import materializations
-from kdi_assets.components.asset_checks import failed_checks
+from kdi_assets.components.asset_checks import failed_meanwhile, verdicts_to_repeat
 from kdi_assets.components.column_facts import column_facts
 from kdi_assets.components.names import first_date, op_name, table_key
 from kdi_assets.documents.model.stream import Stream
@@ -104,8 +104,11 @@ class TableRun:
             return
         context, stream = self.context, self.stream
         facts = column_facts(stream, self.lake, version=commit.version, days=commit.touched)
-        for failed in failed_checks(context.instance, stream, excluding=context.selected_asset_check_keys):
-            context.log_event(failed)
+        for verdict in verdicts_to_repeat(context.instance, stream, excluding=context.selected_asset_check_keys):
+            context.log_event(verdict)
+            # Another run may have found a failure since the verdict was read; a drain must not hide it.
+            if verdict.passed and (failed := failed_meanwhile(context.instance, verdict)):
+                context.log_event(failed)
         of_table = {**materializations.dead_letters_metadata(stream, [commit], lake=self.lake), **facts.of_table}
         days = materializations.touched_dates(stream, commit)
         for day in days:

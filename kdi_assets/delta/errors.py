@@ -49,6 +49,31 @@ class StagedFilesGone(Transient):
         )
 
 
+class TableNotMoved(Terminal):
+    """The document has another name or root than before, and its table is still at the former place.
+
+    Attributes:
+        beside: How the names of the tables end that are there beside it, such as ``_dead_letters``.
+    """
+
+    table: str
+    former: str
+    uri: str
+    beside: tuple[str, ...]
+
+    def message_parts(self) -> tuple[str, str, str]:
+        """With the commands of the storage that move the tables.
+
+        The table itself is the last one: as long as it is at the old place, it is refused.
+        """
+        moves = [storage_command("mv", self.former + end, self.uri + end) for end in (*self.beside, "")]
+        return (
+            f"{self.table}: the table is still at {self.former} and not at {self.uri}, where it would start over.",
+            "the table; nothing was read and nothing was written.",
+            "; then ".join(moves),
+        )
+
+
 class PlannedTableGone(Terminal):
     """The table that a commit was planned for was dropped, or replaced by another one."""
 

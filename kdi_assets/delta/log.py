@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from kdi_assets.delta.errors import CommitUnreadable, NotADeltaTable, TableUnreadable
+from kdi_assets.delta.errors import CommitUnreadable, NotADeltaTable, TableNotMoved, TableUnreadable
 from kdi_assets.delta.storage import (
     Actions,
     commit_files,
@@ -358,3 +358,29 @@ def physical_name_in(column: str, schema: Mapping[str, Any]) -> str:
     """
     metadata: Mapping[str, Any] = next((f["metadata"] for f in schema["fields"] if f["name"] == column), {})
     return str(metadata.get("delta.columnMapping.physicalName", column))
+
+
+def refuse_unmoved(table: str, uri: str, former: Collection[str], *, beside: Collection[str]) -> None:
+    """Refuse to make a table that lies at a former place of it still: at the new place, it would start over.
+
+    Args:
+        table: The name that its document has.
+        uri: Where it would be made.
+        former: Paths or URIs where it may have been.
+        beside: How the names of the tables beside it end.
+
+    Raises:
+        TableNotMoved: It lies at one of them.
+        StorageFailed, TableUnreadable: This cannot be known.
+    """
+    for place in former:
+        if _is_table(place):
+            there = tuple(end for end in beside if _is_table(place + end))
+            raise TableNotMoved(table=table, former=place, uri=uri, beside=there)
+
+
+def _is_table(uri: str) -> bool:
+    try:
+        return TableLog.open(uri) is not None
+    except NotADeltaTable:
+        return False

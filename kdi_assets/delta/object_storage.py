@@ -35,8 +35,8 @@ NO_CONDITIONS = frozenset({"NotImplemented", "501"})
 
 _RIGHTS = "grant s3:ListBucket on the bucket, and s3:GetObject, s3:PutObject and s3:DeleteObject below {lake}"
 _CREDENTIALS = "renew the credentials (aws sts get-caller-identity shows whose they are)"
-_BUCKET = "create the bucket, or correct KDI_LAKE"
-_REGION = "set AWS_REGION to the bucket's region"
+_BUCKET = "create the bucket, or correct KDI_LAKE or the lake of the documents"
+_REGION = "set AWS_REGION, or region in the profile that KDI_S3_BUCKETS names, to the bucket's region"
 _CLOCK = "let timedatectl show whether NTP is on, on this machine"
 _WAYS_OUT: Mapping[str, str] = {
     **dict.fromkeys(("AccessDenied", "403", "AllAccessDisabled"), _RIGHTS),
@@ -57,7 +57,7 @@ def object_storage(lake: str) -> ObjectStorage | None:
     if not lies_on_s3(lake):
         return None
     refuse_other_lock(lake)
-    return ObjectStorage.at(lake, s3_client(retries=RETRIES))
+    return ObjectStorage.at(lake, s3_client(lake, retries=RETRIES))
 
 
 def prove_conditional_put(lake: str) -> None:

@@ -92,7 +92,7 @@ class LatestVersions:
         from pyarrow.fs import FileType
 
         if lies_on_s3(uri):  # by one HEAD; delta-rs's file system also sends a LIST, at twelve times the price
-            return ObjectStorage.at(uri, s3_client(retries=RETRIES)).size_and_time(path)
+            return ObjectStorage.at(uri, s3_client(uri, retries=RETRIES)).size_and_time(path)
         if uri not in self._folders:
             self._folders[uri] = table_folder(uri)
         (info,) = self._folders[uri].get_file_info([path])

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 JARS = "spark.jars"
 
 
-def runs_here(conf: SparkConf) -> bool:
-    """Whether Spark runs its tasks in the driver's JVM."""
-    master = conf.get("spark.master", "")
-    return master == "local" or master.startswith("local[")
+def runs_here(master: str | None) -> bool:
+    """Whether Spark runs its tasks in the driver's JVM, by ``spark.master``."""
+    return master is not None and (master == "local" or master.startswith("local["))
 
 
 def send_jars(conf: SparkConf, jars: Sequence[Path]) -> None:

@@ -48,7 +48,7 @@ def _seconds_in_spark(spark: SparkSession) -> Callable[[], float]:
     """Reads the CPU seconds that this process has used in Spark, from any beginning."""
     group = job_group(spark)
     is_own_jvm = group is None
-    if is_own_jvm and runs_here(spark.sparkContext.getConf()):
+    if is_own_jvm and runs_here(spark.sparkContext.master):
         return lambda: jvm_cpu_seconds(spark)
     tasks = TaskSeconds(spark, group)
     return lambda: (jvm_cpu_seconds if is_own_jvm else thread_cpu_seconds)(spark) + tasks.seconds()

@@ -146,7 +146,7 @@ class DriverDiffers(Terminal):
 
 
 class DriverOfOtherS3(Terminal):
-    """The warm driver was started with another endpoint or region of S3 than this process has."""
+    """The warm driver was started with another endpoint, region or list of buckets of S3 than this process has."""
 
     setting: str
     theirs: str
@@ -263,10 +263,13 @@ class OtherLogStore(Terminal):
 
 
 class SessionOfOtherLake(Terminal):
-    """The Spark session, such as that of a warm driver, was started for a lake that is not on S3."""
+    """The Spark session, such as that of a warm driver, was started for tables that are not on S3."""
 
     uri: str
 
     what_happened = "{uri}: the Spark session was started for another lake and has no client of S3."
     what_is_safe = _UNCOMMITTED
-    what_to_run = "kdi driver stop; then the same command again   (first start the driver with this KDI_LAKE)"
+    what_to_run = (
+        "kdi driver stop; then the same command again   (first start the driver with this KDI_LAKE, or with the bucket "
+        "in KDI_S3_BUCKETS)"
+    )

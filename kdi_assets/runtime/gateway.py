@@ -7,6 +7,7 @@ owns its one JVM, and here JVMs are ended, replaced, and shared with other proce
 from __future__ import annotations
 
 from collections.abc import Collection
+from threading import Thread
 from typing import TYPE_CHECKING, Any, cast
 
 from kdi_assets.runtime.spark_internals import jvm_context, jvm_session, jvm_view
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
-
-JVM_NAMES = ("functions", "io", "java", "org", "scala", "PythonSQLUtils", "PythonUtils")
-"""Names that PySpark resolves in the JVM again and again: short class names, and first parts of long ones."""
 
 
 def gateway_of(session: SparkSession) -> JavaGateway:
@@ -65,16 +63,15 @@ def activate(session: SparkSession) -> None:
 
 
 def cache_jvm_names(session: SparkSession) -> None:
-    """Resolve ``JVM_NAMES`` once; a twentieth of the time of a drain or a replay.
+    """Let the JVM answer once what a name is: a package, a class or a static method.
 
-    Otherwise the JVM searches every package that PySpark imports and every jar, again for each column.
+    Otherwise the JVM searches every package that PySpark imports and every jar, again for each part of each name.
 
-    Source: Py4J 0.10.9, ``py4j/java_gateway.py`` (``JVMView.__getattr__``).
+    Source: Py4J 0.10.9, ``py4j/java_gateway.py`` (``JVMView``, ``JavaPackage`` and ``JavaClass``: ``__getattr__``).
     """
-    jvm = jvm_view(session)
-    for name in JVM_NAMES:
-        if name not in vars(jvm):
-            setattr(jvm, name, getattr(jvm, name))
+    from kdi_assets.runtime.jvm_names import remembering
+
+    remembering(jvm_view(session))
 
 
 def is_stopped(context: SparkContext) -> bool:
@@ -103,8 +100,8 @@ def leave_context(context: SparkContext) -> bool:
     if gateway is None or SparkContext._active_spark_context is not context:
         return False
     if server := getattr(context, "_accumulatorServer", None):
-        server.shutdown()
-        server.server_close()
+        # Not awaited: it looks every half a second whether it shall end, and every command would wait for that.
+        Thread(target=server.shutdown, name="kdi-accumulators-end", daemon=True).start()
     _disconnect(gateway)
     forget_jvm()
     return True

@@ -21,7 +21,6 @@ from kdi_assets.runtime.errors import JarDiffers, JarHashDiffers, JarMissing, Ja
 from kdi_assets.runtime.java import find_java, proxy_options
 from kdi_assets.runtime.kernel import KernelGroup, compile_kernel, kernel_path, pyspark_jars
 from kdi_assets.runtime.progress import WorkStep, announced
-from kdi_assets.runtime.s3_access import lies_on_s3
 from kdi_assets.runtime.spark_internals import resolved_by_ivy
 from kdi_assets.runtime.whole_files import replace_file
 from kdi_assets.settings import Settings
@@ -85,7 +84,7 @@ def spark_groups(settings: Settings) -> tuple[JarGroup, ...]:
     """The groups of Spark's class path; those of Kinesis once they were fetched, with the SDK's jars of S3."""
     if (settings.home / "jars" / "kinesis").is_dir():
         return ("spark", "s3", "kinesis")
-    return ("spark", "s3") if lies_on_s3(settings.lake) else ("spark",)
+    return ("spark", "s3") if settings.uses_s3 else ("spark",)
 
 
 def _kernel(directory: Path, group: JarGroup, lock: Path = JARS_LOCK) -> Iterator[Path]:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
@@ -157,10 +156,11 @@ def _configure(session: SparkSession, config: Mapping[str, str]) -> None:
 
 
 def _stub_test_helpers() -> None:
-    """Put a stub in place of PySpark's test helpers, so that pandas and pyarrow are not loaded.
+    """Put a stub in place of PySpark's test helpers, so that numpy, pandas and pyarrow are not loaded.
 
     PySpark asks them, at the first call into the JVM and in ``functions.lit``, whether numpy is installed, and they
-    load both: a second in every process. The stub has this answer, and loads the real module for any other.
+    load all three: a second in every process. The stub answers whether numpy is loaded, because otherwise no value can
+    be one of numpy's, and loads the real module for any other name.
 
     Source: PySpark 4.2, ``pyspark/sql/types.py`` (``NumpyScalarConverter``), ``pyspark/testing/utils.py``.
     """
@@ -169,11 +169,13 @@ def _stub_test_helpers() -> None:
     helpers = ModuleType(TEST_HELPERS, "Stub of PySpark's test helpers.")
 
     def load(name: str) -> Any:
+        if name == "have_numpy":
+            return "numpy" in sys.modules
         if name.startswith("__"):  # Python's import looks these up
             raise AttributeError(name)
         if sys.modules.get(TEST_HELPERS) is helpers:
             del sys.modules[TEST_HELPERS]
         return getattr(import_module(TEST_HELPERS), name)
 
-    vars(helpers).update(have_numpy=find_spec("numpy") is not None, __getattr__=load)
+    vars(helpers).update(__getattr__=load)
     sys.modules[TEST_HELPERS] = helpers

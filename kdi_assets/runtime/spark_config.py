@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kdi_assets.runtime.errors import LakeNotSafe, OtherLock, OtherLogStore
-from kdi_assets.runtime.s3_access import has_keys, lies_on_s3, s3_endpoint, s3_region
+from kdi_assets.runtime.s3_access import credentials_file, has_keys, s3_endpoint, s3_region
+from kdi_assets.settings import SAFE_SCHEMES, Settings
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -61,13 +62,10 @@ SESSION_CONFIG: Mapping[str, str] = MappingProxyType({**START_CONFIG, **RUNTIME_
 
 
 _CREDENTIALS = "software.amazon.awssdk.auth.credentials"
-SAFE_SCHEMES = frozenset({"", "file", "hdfs", "s3", "s3a", "abfs", "abfss", "gs"})
-"""Where only one of two drivers can write a version: S3 by our log store, the others by Delta's (Delta's documentation,
-"Storage configuration")."""
 
 
-def lake_config(lake: str) -> dict[str, str]:
-    """Settings for the storage of the lake, which Spark's own configuration may override.
+def lake_config(settings: Settings) -> dict[str, str]:
+    """Settings for the storage of the lake and of further buckets, which Spark's own configuration may override.
 
     Credentials are not among them: the AWS SDK in the JVM finds them by its usual chain (variables, profile, role of
     the instance), so that no key is in a configuration that Spark shows.
@@ -76,9 +74,9 @@ def lake_config(lake: str) -> dict[str, str]:
         LakeNotSafe: Two drivers could commit the same version there.
         CredentialsMissing, CredentialsRefused: The profile of AWS cannot be read.
     """
-    if (scheme := urlsplit(lake).scheme) not in SAFE_SCHEMES:
-        raise LakeNotSafe(lake=lake, scheme=scheme)
-    if not lies_on_s3(lake):
+    if (scheme := urlsplit(settings.lake).scheme) not in SAFE_SCHEMES:
+        raise LakeNotSafe(lake=settings.lake, scheme=scheme)
+    if not settings.uses_s3:
         return {}
     endpoint, region = s3_endpoint(), s3_region()
     # Servers other than Amazon's mostly have no host name for each bucket.
@@ -102,21 +100,36 @@ def lake_config(lake: str) -> dict[str, str]:
         **({"fs.s3a.endpoint.region": region} if region else {}),
         **own_server,
     }
+    for bucket, profile in settings.s3_buckets.items():
+        hadoop |= _of_bucket(bucket, profile) if profile else {}
     stores = {f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in ("s3", "s3a")}
     return {**stores, **{f"spark.hadoop.{name}": value for name, value in hadoop.items()}}
 
 
-def configure_lake(conf: SparkConf, lake: str) -> None:
+def _of_bucket(bucket: str, profile: str) -> dict[str, str]:
+    """Hadoop's settings of one bucket. Its keys stay in the file, and all else of the profile is what others read."""
+    endpoint, region = s3_endpoint(f"s3://{bucket}"), s3_region(f"s3://{bucket}")
+    own = {
+        "aws.credentials.provider": "org.apache.hadoop.fs.s3a.auth.ProfileAWSCredentialsProvider",
+        "auth.profile.name": profile,
+        "auth.profile.file": credentials_file(),
+        **({"endpoint.region": region} if region else {}),
+        **({"endpoint": endpoint, "path.style.access": "true"} if endpoint else {}),
+    }
+    return {f"fs.s3a.bucket.{bucket}.{name}": value for name, value in own.items()}
+
+
+def configure_lake(conf: SparkConf, settings: Settings) -> None:
     """Add ``lake_config`` to what Spark's own configuration sets.
 
     Raises:
         LakeNotSafe: Two drivers could commit the same version there.
         OtherLock, OtherLogStore: Spark's own configuration names another log store.
     """
-    for name, value in lake_config(lake).items():
+    for name, value in lake_config(settings).items():
         if value == LOG_STORE:
             for setting in (name, "spark.delta.logStore.class"):
-                refuse_other_log_store(lake, setting, str(conf.get(setting, LOG_STORE)))
+                refuse_other_log_store(settings.lake, setting, str(conf.get(setting, LOG_STORE)))
         conf.setIfMissing(name, value)
 
 

@@ -46,6 +46,16 @@ def frame_of_internal_rows(spark: SparkSession, rows: Any, schema: Any) -> DataF
     return frame_of(spark, jvm_session(spark).internalCreateDataFrame(rows, schema, False))
 
 
+def empty_frame(spark: SparkSession, columns: str | StructType) -> DataFrame:
+    """A DataFrame without rows; PySpark's ``createDataFrame`` would load pandas, half a second in every process.
+
+    Args:
+        columns: Their types, or Spark DDL.
+    """
+    no_rows = jvm_view(spark).java.util.ArrayList()
+    return frame_of(spark, jvm_session(spark).createDataFrame(no_rows, jvm_type(spark, columns)))
+
+
 def scala_option(spark: SparkSession, value: Any = None) -> Any:
     """``Some`` of the value; ``None`` is Scala's."""
     return jvm_view(spark).scala.Option.apply(value)

@@ -78,7 +78,7 @@ def start_spark(
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    lake_config(settings.lake)  # refuses the lake before a JVM starts
+    lake_config(settings)  # refuses the lake before a JVM starts
     java_home = find_java(settings.home)
     jars = spark_class_path(settings)
     jvm_config = _jvm_config(settings, config, app_name, jars)
@@ -87,9 +87,9 @@ def start_spark(
     with environment_set(_environment(settings, java_home)), interrupts_kept():
         conf = _launch(jvm_config, java_home, output)
         _set_places(conf, jars, scratch)
-        configure_lake(conf, settings.lake)
+        configure_lake(conf, settings)
         session = SparkSession(SparkContext(conf=conf))
-    if not runs_here(conf):
+    if not runs_here(session.sparkContext.master):
         _refuse_unshared_lake(session, settings.lake)
     return session
 
@@ -97,8 +97,9 @@ def start_spark(
 def _set_places(conf: SparkConf, jars: Sequence[Path], scratch: Path | None) -> None:
     """Set where jars, addresses and temporary files are, unless Spark's own configuration says it."""
     # A machine's own name may not resolve, and a local Spark need not be reachable from elsewhere.
-    places = LOOPBACK if runs_here(conf) else {}
-    if not runs_here(conf):
+    is_local = runs_here(conf.get("spark.master"))
+    places = LOOPBACK if is_local else {}
+    if not is_local:
         send_jars(conf, jars)
     for key, value in {**places, **({LOCAL_DIR: str(scratch)} if scratch else {})}.items():
         conf.setIfMissing(key, value)

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from kdi_assets.delta.errors import TableNotMoved
 from kdi_assets.delta.log import TableLog
 from kdi_assets.operate.monitoring import ledger_cache
 from kdi_assets.operate.monitoring.backlog import State
 from kdi_assets.operate.monitoring.backlog_reader import BacklogReader, read_backlog
 from kdi_assets.operate.monitoring.freshness import quantiles
-from kdi_assets.streams.drain.plan_errors import StreamRetired, TableNotMoved
+from kdi_assets.streams.drain.plan_errors import StreamRetired
 from kdi_assets.streams.drain.snapshot import fresh_ledger
 from kdi_assets.streams.ledger.recent_commits import recent_commits
 from tests.conftest import DrivenFactory

@@ -13,6 +13,7 @@ from kdi_assets.documents.model.stream import Stream
 from kdi_assets.operate.monitoring.backlog_reader import read_backlogs
 from kdi_assets.operate.monitoring.ledger_cache import LedgerCache, RecentCommits
 from kdi_assets.runtime.spark_config import lake_config
+from kdi_assets.settings import Settings
 from tests.conftest import DrivenFactory
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def test_a_profile_has_the_keys_of_sparks_client(
         jvm.java.lang.System,
         jvm.org.apache.hadoop.conf.Configuration(spark.sparkContext._jsc.hadoopConfiguration()),
     )
-    conf.set(setting.removeprefix("spark.hadoop."), lake_config(s3_lake)[setting])
+    conf.set(setting.removeprefix("spark.hadoop."), lake_config(Settings(tmp_path, s3_lake))[setting])
     of_the_test = {"aws.profile": profile, "aws.sharedCredentialsFile": str(tmp_path / "credentials")}
     for name, value in of_the_test.items():
         properties.setProperty(name, value)

@@ -184,10 +184,16 @@ def test_a_killed_client_takes_its_job_with_it_and_leaves_the_driver(driver: Dri
 
 
 def test_a_client_finds_what_it_needs_and_changes_nothing_for_others(driver: Driver) -> None:
-    """Pass: its files for Spark are below the home, because its /tmp may be another; it does not import pandas."""
+    """Pass: its files for Spark are below the home, because its /tmp may be another; it imports neither pandas nor
+    numpy, and takes values of numpy from a process that has imported it.
+    """
     answer = driver.answer("""
 spark = open_session(settings)
-say('pandas' in sys.modules)
+from pyspark.sql import functions as F
+spark.range(1).select(F.lit(1))
+say({'numpy', 'pandas'} & sys.modules.keys())
+import numpy
+say(spark.range(1).select(F.lit(numpy.int16(3))).dtypes)
 say(spark._jvm.System.getProperty("https.proxyHost"))
 say(*spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect())
 from pyspark.sql import SparkSession
@@ -196,7 +202,7 @@ say(spark.createDataFrame([(1,), (2,)], 'id bigint').count(), spark.sparkContext
 """)
 
     *others, folder = answer.splitlines()
-    assert others == ["False", "proxy.example", sys.executable, "True"]
+    assert others == ["set()", "[('3', 'smallint')]", "proxy.example", sys.executable, "True"]
     assert folder.startswith(f"2 {driver.home}/spark/")
     assert not list(driver.home.glob("spark/left by a killed JVM")), "a driver begins with an empty one"
     assert driver.answer("say(open_session(settings).conf.get('spark.sql.shuffle.partitions'))") == "16"
@@ -218,6 +224,46 @@ second.sparkContext.stop()
     assert answer == "16 False 3"
     wait_until(lambda: driver_status(driver.home)["served"] == served + 2)
     assert not driver.ended()
+
+
+def test_a_process_detaches_without_waiting_for_the_end_of_pysparks_server_of_accumulators(driver: Driver) -> None:
+    """Pass: the session is closed before the server may end, and then the server ends."""
+    answer = driver.answer("""
+import time
+spark = open_session(settings)
+server, may_end = spark.sparkContext._accumulatorServer, threading.Event()
+shut_down = server.shutdown
+server.shutdown = lambda: may_end.wait() and shut_down()
+close_session(spark)
+say("runs" if server.socket.fileno() != -1 else "has ended")
+may_end.set()
+while server.socket.fileno() != -1:
+    time.sleep(0.01)
+""")
+
+    assert answer == "runs"
+
+
+def test_a_check_of_many_topics_asks_once_whether_the_driver_runs_and_loads_no_pandas(
+    driver: Driver, tmp_path: Path
+) -> None:
+    """The JVM lets few connections wait: of hundreds within a second, some are made after a second or three."""
+    attributes = "{name: many, topics: [a, b, c], table: 'many/{topic}', schema: id bigint, date: current_date()}"
+    cluster = "type: kdi_assets.components.KafkaCluster\nattributes: {name: main, bootstrap_servers: 'b:9092'}\n"
+    many = f"type: kdi_assets.components.TopicTables\nattributes: {attributes}\n"
+    (tmp_path / "defs.yaml").write_text(f"{cluster}---\n{many}")
+
+    answer = driver.answer(f"""
+from unittest.mock import patch
+from kdi_assets.cli.main import app
+from kdi_assets.runtime.driver.control import ControlConnection
+
+with patch.object(ControlConnection, "driver_ended", autospec=True, side_effect=[False]) as asked:
+    app(["--defs", "{tmp_path}", "check"], standalone_mode=False)
+say(asked.call_count, {{"numpy", "pandas", "pyarrow"}} & sys.modules.keys())
+""")
+
+    assert answer.splitlines() == ["streams: 3, mistakes: 0", "0 set()"]
 
 
 def test_a_run_attaches_once_and_leaves_nothing_attached(driver: Driver) -> None:

@@ -42,7 +42,7 @@ USED: Mapping[str, Sequence[str]] = {
         "dagster._grpc.types.GetCurrentRunsResult.current_runs",
         "dagster._serdes.deserialize_value",
     ],
-    "latest_evaluation_and_run": [
+    "newest_evaluations": [
         f"{_CHECKS}.AssetCheckExecutionRecordStatus.SUCCEEDED",
         f"{_CHECKS}.AssetCheckExecutionRecordStatus.FAILED",
         f"{_CHECKS}.AssetCheckExecutionRecord.evaluation",

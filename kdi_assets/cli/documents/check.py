@@ -18,6 +18,7 @@ from kdi_assets.errors import KdiError, Terminal, Transient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -41,6 +42,8 @@ EXPECTED = {
     "format.json": "a JSON Schema of an object, or `schema` in the document, which replaces it",
     "format.protobuf": "a message that a table can hold",
     "mask.": "the path of a column of the table",
+    "mask_tagged": "for this column a mask of its own, under `mask`",
+    "tags.": "the path of a column of the table",
 }
 """What a field takes, by the beginning of its path."""
 EXPECTED_OTHERWISE = "Spark SQL over the fields of `schema` and the struct {struct}"
@@ -66,15 +69,10 @@ def check(defs: Defs = None, accept: AcceptOption = False, as_json: AsJson = Fal
     Exit codes: 0 no mistakes; 1 mistakes; 75 no mistakes, but a registry, the
     lake, or with --accept a broker did not answer, and a retry helps.
     """
-    from kdi_assets.cli.documents.accept import AcceptedTopics, accept_topics
-    from kdi_assets.documents.loading.loader import defs_folder, read_streams
+    from kdi_assets.documents.loading.loader import defs_folder
     from kdi_assets.documents.loading.yaml_documents import sorted_mistakes
 
-    folder = defs or defs_folder()
-    loaded = read_streams(folder)
-    accepted = accept_topics(folder, loaded) if accept else AcceptedTopics()
-    if accepted.changed_files:
-        loaded = read_streams(folder)
+    loaded, accepted = _read_documents(defs or defs_folder(), accept=accept)
     mistakes = sorted_mistakes([*loaded.mistakes, *accepted.mistakes])
     if not as_json:
         accepted.print()
@@ -93,6 +91,16 @@ def check(defs: Defs = None, accept: AcceptOption = False, as_json: AsJson = Fal
         raise typer.Exit(code)
 
 
+def _read_documents(folder: Path, *, accept: bool) -> tuple[LoadedFolder, AcceptedTopics]:
+    """The documents of a folder, with the topics that were taken into its files first, if that is wanted."""
+    from kdi_assets.cli.documents.accept import AcceptedTopics, accept_topics
+    from kdi_assets.documents.loading.loader import read_streams
+
+    loaded = read_streams(folder)
+    accepted = accept_topics(folder, loaded) if accept else AcceptedTopics()
+    return (read_streams(folder) if accepted.changed_files else loaded), accepted
+
+
 def check_with_spark(loaded: LoadedFolder, *, as_json: bool) -> SparkFindings:
     """What Spark and the schema registries do not understand in the streams and refined tables.
 
@@ -104,11 +112,12 @@ def check_with_spark(loaded: LoadedFolder, *, as_json: bool) -> SparkFindings:
     from kdi_assets.streams.rules.shared_analysis import SharedAnalysis
 
     findings, analysed = SparkFindings(), SharedAnalysis()
-    with lazy_session("check", as_json=as_json) as session:
+    with lazy_session("check", as_json=as_json) as open_session:
+        session = open_session()  # once: each call asks the JVM whether it still runs
         for name, stream in loaded.streams.items():
-            _check_stream(stream, loaded.documents[name], session(), findings, analysed)
+            _check_stream(stream, loaded.documents[name], session, findings, analysed)
         if loaded.refined:
-            check_refined(loaded, session(), findings)
+            check_refined(loaded, session, findings)
     return findings
 
 
@@ -162,7 +171,7 @@ def _check_table(
         happened, _, run = refusal.message_parts()
         findings.mistakes.append(document.mistake("table", happened.rstrip("."), run))
     except Transient as refusal:
-        findings.refusals[lake] = refusal
+        findings.refusals[stream.root(lake)] = refusal
         findings.unchecked.append(stream.name)
 
 
@@ -198,7 +207,7 @@ def _shape_mistakes(stream: Stream, session: SparkSession, analysed: SharedAnaly
 def _without(stream: Stream, field: str) -> Stream | None:
     """The stream without one expression; ``None`` if all other expressions depend on the field."""
     group, _, name = field.partition(".")
-    if group in ("columns", "expectations", "fields", "mask") and name in getattr(stream, group):
+    if group in ("columns", "expectations", "fields", "mask", "tags") and name in getattr(stream, group):
         rest: dict[str, Any] = {group: {key: value for key, value in getattr(stream, group).items() if key != name}}
         return replace(stream, **rest)
     if group == "fields":

@@ -12,11 +12,13 @@ import typer
 from kdi_assets.cli.errors import NothingToCheck
 from kdi_assets.cli.options import AsJson, Defs, StreamNames, selected_streams
 from kdi_assets.cli.output import EXIT_DECIDE, print_json, print_progress, table_text
+from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
     from kdi_assets.components.gate import Gate
 
 HEAD = ("STREAM", "CHECK", "RESULT", "DETAIL")
+NOTHING_DRAINED = "no message was drained, so the checks say nothing about the document"
 
 
 def check_assets(
@@ -62,6 +64,9 @@ def check_assets(
 def _text(gates: Sequence[Gate]) -> str:
     rows = []
     for gate in gates:
+        if gate.offsets is not None:
+            said = f"{counted(gate.offsets, 'offset')} drained" if gate.offsets else NOTHING_DRAINED
+            rows += [(gate.stream, "drain", "passed" if gate.offsets else "WARN", said)]
         rows += [(gate.stream, o.check, _result(o.level, blocking=o.blocking), o.said) for o in gate.outcomes]
         rows += [(gate.stream, "run", "FAILED", gate.failure.splitlines()[0])] if gate.failure else []
     failures = [gate.failure for gate in gates if gate.failure]

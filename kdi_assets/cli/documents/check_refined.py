@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kdi_assets.documents.model.refined_modes import Aggregate, Deduplicate, Upsert
-from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upstream
 from kdi_assets.errors import KdiError, Transient
+from kdi_assets.runtime.spark_internals import empty_frame
 from kdi_assets.settings import Settings
 from kdi_assets.wording import did_you_mean, first_line
 
@@ -61,7 +62,7 @@ class _Checker:
     def mistakes(self, table: RefinedTableSpec) -> Iterator[Mistake]:
         """The mistakes of one table."""
         self.known[table.name] = None
-        found = {upstream.view: self._columns(upstream.table) for upstream in table.upstreams}
+        found = {upstream.view: self._columns(upstream) for upstream in table.upstreams}
         missing = [u.table for u in table.upstreams if found[u.view] is None and self._is_nowhere(u.table)]
         for path in missing:
             names = [*self.loaded.streams, *self.loaded.refined]
@@ -69,21 +70,22 @@ class _Checker:
             yield "from", f"no document describes {path}, and no table lies there", close
         if any(columns is None for columns in found.values()):
             return
-        frames = {view: self.spark.createDataFrame([], columns) for view, columns in found.items() if columns}
+        frames = {view: empty_frame(self.spark, columns) for view, columns in found.items() if columns}
         yield from self._of_query(table, frames)
 
     def _is_nowhere(self, path: str) -> bool:
         return path not in self.loaded.streams and path not in self.loaded.refined
 
-    def _columns(self, path: str) -> StructType | None:
+    def _columns(self, upstream: Upstream) -> StructType | None:
         """The columns of an upstream table: of the table if it is there, otherwise those of its document."""
         from kdi_assets.delta.log import TableLog
         from kdi_assets.streams.rules.errors import ShapeMistake
         from kdi_assets.streams.rules.shape import analyse
         from kdi_assets.streams.rules.table.table_schema import of_table
 
+        path = upstream.table
         if path not in self.known:
-            log = TableLog.open(f"{self.lake.rstrip('/')}/{path}")
+            log = TableLog.open(upstream.table_uri(self.lake))
             stream = self.loaded.streams.get(path)
             if log:
                 self.known[path] = of_table(log)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -75,15 +75,7 @@ def new_for_all(
     name = f"topics_of_{cluster.name}"
     file = document_file(folder, name, topic="--all") if write else None
     drained = {s.topic for s in loaded.streams.values() if s.cluster.name == cluster.name}
-    proposals: dict[str, Proposal] = {}
-    skipped: dict[str, str] = {}
-    for topic in topics_of(cluster):
-        if topic in drained:
-            continue
-        try:
-            proposals[topic] = propose(topic)
-        except Terminal as refused:  # an empty topic, or one that may not be read, is no reason to stop
-            skipped[topic] = refused.message_parts()[0]
+    proposals, skipped = _proposals((topic for topic in topics_of(cluster) if topic not in drained), propose)
     if not proposals:
         known = "\n".join(f"{topic}: {why}" for topic, why in skipped.items()) or "a document drains each of them"
         why = f"cluster {cluster.name} has no topic to propose a document for: {known}."
@@ -93,3 +85,15 @@ def new_for_all(
         write_document(folder, file, text, topic="--all")
         print_progress(f"{len(proposals):,} topics proposed, {len(skipped):,} left out")
     return NewForAll(text, tuple(proposals), skipped, file)
+
+
+def _proposals(topics: Iterable[str], propose: Callable[[str], Proposal]) -> tuple[dict[str, Proposal], dict[str, str]]:
+    """The proposals by topic, and why other topics have none."""
+    proposals: dict[str, Proposal] = {}
+    skipped: dict[str, str] = {}
+    for topic in topics:
+        try:
+            proposals[topic] = propose(topic)
+        except Terminal as refused:  # an empty topic, or one that may not be read, is no reason to stop
+            skipped[topic] = refused.message_parts()[0]
+    return proposals, skipped

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,10 @@ from kdi_assets.settings import Settings
 from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
-    from kdi_assets.operate.erase.downstream import FollowedErasure
+    from pathlib import Path
+
+    from kdi_assets.documents.model.stream import Stream
+    from kdi_assets.operate.erase.downstream import Downstream, FollowedErasure
     from kdi_assets.operate.erase.erase import EraseReport
     from kdi_assets.operate.upkeep.vacuum import Vacuumed
 
@@ -24,6 +28,8 @@ Where = Annotated[str, typer.Option(help="Spark SQL condition over the table's c
 DeadLettersWhere = Annotated[
     str, typer.Option(help="The same over the dead letters: key, value, headers, partition, offset, reason, …")
 ]
+TaggedOption = Annotated[str, typer.Option(help="Rows in which any column with this tag has the value of --value.")]
+ValueOption = Annotated[str, typer.Option(help="The value for --tagged, as text.")]
 AgainOption = Annotated[bool, typer.Option("--again", help="What was erased before and is there again.")]
 BecauseOption = Annotated[str, typer.Option(help="Why; the ledger keeps it. Needed with --yes.")]
 VacuumNow = Annotated[bool, typer.Option("--vacuum", help="Remove the files at once, before the retention.")]
@@ -33,6 +39,8 @@ def erase(
     stream: StreamName,
     where: Where = "",
     dead_letters_where: DeadLettersWhere = "",
+    tagged: TaggedOption = "",
+    value: ValueOption = "",
     again: AgainOption = False,
     because: BecauseOption = "",
     yes: Yes = False,
@@ -52,49 +60,70 @@ def erase(
 
     Exit codes: 0 shown, or done with --yes; 1 someone must decide; 75 a retry helps.
     """
-    _refuse_unclear(where, dead_letters_where, again=again)
-    if yes and not because.strip():
-        raise typer.BadParameter("say why: --because 'request of 3 March'", param_hint="--because")
-    from kdi_assets.documents.loading.loader import load_folder
-    from kdi_assets.operate.erase.downstream import downstream_of, follow_erasure, vacuum_all
+    _refuse_unclear(where, dead_letters_where, tagged, value, again=again, unexplained=yes and not because.strip())
+    from kdi_assets.operate.erase.downstream import follow_erasure, vacuum_all
     from kdi_assets.operate.erase.erase import erase as erase_messages
     from kdi_assets.operate.erase.selection import EraseFilter
+    from kdi_assets.operate.erase.tagged import TaggedValue, tagged_elsewhere, where_tagged
 
-    chosen = selected_stream(stream, defs)
-    documents, lake = load_folder(defs), Settings.from_environment().lake
-    downstream = downstream_of(chosen, documents.refined.values(), documents.served.values(), lake=lake)
+    chosen, lake = selected_stream(stream, defs), Settings.from_environment().lake
+    downstream = _downstream(chosen, defs, lake)
     with stream_session(chosen, "erase", as_json=as_json) as session:
+        by_tag = TaggedValue(tagged.lower(), value) if tagged else None
+        where = where_tagged(chosen, lake, session(), by_tag) if by_tag else where
         which, by = EraseFilter(where, dead_letters_where, again), whoami()
         report = erase_messages(
             chosen, lake=lake, session=session, chosen=which, decided_by=by, because=because, dry_run=not yes
         )
         # Also if nothing was left to erase: the process may have ended here the last time.
-        followed = list(follow_erasure(downstream, lake=lake, session=session, where=where)) if yes else []
+        others = tagged_elsewhere(chosen, lake, session(), where) if where and not tagged else {}
+        follow = partial(follow_erasure, lake=lake, session=session, where=where, tagged=by_tag)
+        followed = list(follow(downstream)) if yes else []
         vacuumed = vacuum_all(session, chosen, downstream, lake) if yes and vacuum else None
-    _print(report, downstream.names, followed, vacuumed, as_json=as_json)
+    _print(report, downstream.names, others, followed, vacuumed, as_json=as_json)
     exit_if_refused([table.error for table in followed if table.error])
 
 
-def _refuse_unclear(where: str, dead_letters_where: str, *, again: bool) -> None:
-    """Refuse a command that does not say which messages it erases."""
-    if not (where.strip() or dead_letters_where.strip() or again):
-        example = '--where "customer_id = 42", --dead-letters-where or --again; without --yes it is only shown'
-        raise typer.BadParameter(f"say what to erase: {example}", param_hint="--where")
-    if again and (where or dead_letters_where):
+def _downstream(stream: Stream, defs: Path | None, lake: str) -> Downstream:
+    """The refined and served tables that are made of the stream's tables."""
+    from kdi_assets.documents.loading.loader import load_folder
+    from kdi_assets.operate.erase.downstream import downstream_of
+
+    documents = load_folder(defs)
+    return downstream_of(stream, documents.refined.values(), documents.served.values(), lake=lake)
+
+
+def _refuse_unclear(
+    where: str, dead_letters_where: str, tagged: str, value: str, *, again: bool, unexplained: bool
+) -> None:
+    """Refuse a command that does not say which messages it erases, or why."""
+    if not (where.strip() or dead_letters_where.strip() or tagged or again):
+        example = '--where "customer_id = 42", --tagged pii --value 42, --dead-letters-where or --again'
+        raise typer.BadParameter(f"say what to erase: {example}; without --yes it is only shown", param_hint="--where")
+    if bool(tagged) != bool(value):
+        raise typer.BadParameter("give both: --tagged pii --value 4711", param_hint="--tagged")
+    if tagged and where:
+        raise typer.BadParameter("it makes the condition; give it without --where", param_hint="--tagged")
+    if again and (where or dead_letters_where or tagged):
         raise typer.BadParameter("--again repeats what was erased before; give it alone", param_hint="--again")
+    if unexplained:
+        raise typer.BadParameter("say why: --because 'request of 3 March'", param_hint="--because")
 
 
 def _print(
     report: EraseReport,
     downstream: Sequence[str],
+    others: Mapping[str, Sequence[str]],
     followed: Sequence[FollowedErasure],
     vacuumed: Vacuumed | None,
     *,
     as_json: bool,
 ) -> None:
     """What was erased, what became of the tables that are made of it, and why some of them could not follow."""
-    text = [_text(report, downstream), *map(_followed_text, followed), *map(str, filter(None, [vacuumed]))]
-    print_result("\n".join(text), _fields(report, followed, vacuumed), as_json=as_json)
+    also = [f"also tagged {tag}, and not in the condition: {', '.join(columns)}" for tag, columns in others.items()]
+    text = [_text(report, downstream), *also, *map(_followed_text, followed), *map(str, filter(None, [vacuumed]))]
+    fields = {**_fields(report, followed, vacuumed), "tagged_elsewhere": dict(others)}
+    print_result("\n".join(text), fields, as_json=as_json)
     for table in followed:
         if table.error:
             print_refusal(table.error)

@@ -13,6 +13,7 @@ from kdi_assets.settings import Settings
 from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
     from prometheus_client.registry import Collector
 
     from kdi_assets.documents.loading.loader import LoadedFolder
@@ -48,19 +49,14 @@ def serve(
     Exit codes: 1 the documents are wrong; 2 the address cannot be used; 130
     after Ctrl-C.
     """
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import start_http_server
 
     from kdi_assets.documents.loading.loader import load_folder
-    from kdi_assets.operate.monitoring.metrics.new_topics import new_topics_collector
 
     endpoint, documents = _host_and_port(statsd) if statsd else None, load_folder(defs)
     collector = _collector_of(documents, Settings.from_environment())
-    registry = CollectorRegistry()
-    registry.register(collector)
-    if any(document.pins for document in documents.topic_tables.values()):
-        registry.register(new_topics_collector(documents))
     try:
-        server, thread = start_http_server(port, host, registry)
+        server, thread = start_http_server(port, host, _registry(documents, collector))
     except OSError as refused:
         raise typer.BadParameter(f"cannot listen on {host}:{port}: {refused.strerror or refused}") from refused
     print_progress(
@@ -81,6 +77,19 @@ def _collector_of(documents: LoadedFolder, settings: Settings) -> Collector:
     tables = watched_tables(documents.refined.values(), documents.served.values(), streams)
     downstream = DownstreamReader(tables, settings.lake, settings.home)
     return stream_collector(streams, settings.lake, downstream=downstream, prices=settings.prices)
+
+
+def _registry(documents: LoadedFolder, of_tables: Collector) -> CollectorRegistry:
+    """What a scrape collects from: the tables, and the clusters whose new topics a pattern may match."""
+    from prometheus_client import CollectorRegistry
+
+    from kdi_assets.operate.monitoring.metrics.new_topics import new_topics_collector
+
+    registry = CollectorRegistry()
+    registry.register(of_tables)
+    if any(document.pins for document in documents.topic_tables.values()):
+        registry.register(new_topics_collector(documents))
+    return registry
 
 
 def _host_and_port(text: str) -> tuple[str, int]:

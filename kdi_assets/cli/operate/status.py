@@ -163,6 +163,15 @@ def text(
     head, align = (HEAD, ALIGN) if lags is None else ((*HEAD, LAG_HEAD), f"{ALIGN}<")
     of_streams = [(*stream_cells(one, now), *([lags.line(one.name, now)] if lags else ())) for one in streams]
     parts = [table_text(head, of_streams, align=align)] if streams else []
+    if followers:
+        cells = [follower_cells(one, now) for one in followers]
+        parts.append(table_text(FOLLOWER_HEAD, cells, align=FOLLOWER_ALIGN))
+    refusals = dict.fromkeys(str(one.refusal) for one in rows if one.refusal)
+    return "\n".join(["\n\n".join(parts), *_notes(streams), *refusals])
+
+
+def _notes(streams: Sequence[StreamRow]) -> list[str]:
+    """What the lines of the table cannot say."""
     notes = [
         f"{one.name}: {held:,} offsets are held back by an open transaction"
         for one in streams
@@ -189,11 +198,7 @@ def text(
         for one in streams
         if one.table and one.table.deployments
     ]
-    if followers:
-        cells = [follower_cells(one, now) for one in followers]
-        parts.append(table_text(FOLLOWER_HEAD, cells, align=FOLLOWER_ALIGN))
-    refusals = dict.fromkeys(str(one.refusal) for one in rows if one.refusal)
-    return "\n".join(["\n\n".join(parts), *notes, *refusals])
+    return notes
 
 
 def stream_cells(row: StreamRow, now: datetime) -> tuple[str, ...]:

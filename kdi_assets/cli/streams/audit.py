@@ -139,8 +139,8 @@ def _details(report: AuditReport) -> list[str]:
     lines += [f"  twice:   {double}, {counted(double.range.offset_count, 'offset')}" for double in report.doubles]
     lines += [f"  deleted: {deletion}" for deletion in report.deletions]
     lines += [f"  note:    {note}" for note in report.notes]
-    if report.ghosts:
-        lines.append(f"  note:    {counted(report.ghosts, 'letter')} of attempts that never committed do not count")
+    if orphaned := report.orphaned_dead_letters:
+        lines.append(f"  note:    {counted(orphaned, 'letter')} of attempts that never committed do not count")
     return lines
 
 

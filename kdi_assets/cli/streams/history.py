@@ -35,7 +35,7 @@ def history(
     """Show the commits of a table, the newest first.
 
     Drains, replays, decisions, refinements, and commits of others: RESTORE, OPTIMIZE, DELETE.
-    A commit that a RESTORE undid is marked [undone]; [undone?] means that this
+    A commit that a RESTORE undid is marked \\[undone]; \\[undone?] means that this
     is unknown. Needs neither Spark nor a broker.
 
     Exit codes: 0 shown; 1 the log cannot be read; 75 a retry helps.

@@ -6,68 +6,83 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.cli.followers.refined_output import print_refined_plan
 from kdi_assets.cli.followers.served_output import print_served_plan
-from kdi_assets.cli.options import AsJson, Defs, NameOfAnyKind, selected_of_all_kinds
-from kdi_assets.cli.output import exit_if_refused, print_refusal, print_result, refusal_in_json, table_text, utc_text
+from kdi_assets.cli.options import AsJson, Defs, NamesOfAllKinds, TableOfAnyKind, selected_of_all_kinds
+from kdi_assets.cli.output import (
+    NO_DOCUMENTS,
+    exit_if_refused,
+    print_progress,
+    print_refusal,
+    print_result,
+    refusal_in_json,
+    table_text,
+    utc_text,
+)
 from kdi_assets.cli.place import print_place
-from kdi_assets.cli.session import lazy_session
+from kdi_assets.cli.session import LazySession, lazy_session
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.served_table import ServedTableSpec
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
 from kdi_assets.wording import byte_size, counted
 
 if TYPE_CHECKING:
-    from kdi_assets.delta.log import TableLog
-    from kdi_assets.documents.model.stream import Stream
     from kdi_assets.messages.topic_state import Waiting
     from kdi_assets.streams.drain.plan import Plan, PositionCommit
     from kdi_assets.streams.drain.snapshot import Snapshot
 
 
-def plan(table: NameOfAnyKind, defs: Defs = None, as_json: AsJson = False) -> None:
+def plan(tables: NamesOfAllKinds = None, defs: Defs = None, as_json: AsJson = False) -> None:
     """Show what `kdi drain`, `kdi refine` or `kdi serve` would do first, or why it refuses. Changes nothing.
 
     Spark is needed only if there is a backlog and a table: its columns are
-    compared with the document.
+    compared with the document. A retired stream is planned only if it is named.
 
-    Exit codes: 0 there is a plan, or nothing to drain; 1 the drain would be
-    refused, and someone must decide; 75 it would be refused, and a retry helps.
+    Exit codes: 0 there is a plan, or nothing to do, for every table; 1 one would be
+    refused, and someone must decide; 75 one would be refused, and a retry helps.
     """
-    from kdi_assets.streams.drain.snapshot import take_snapshot
-
-    chosen, *others = selected_of_all_kinds([table], defs)
-    if not as_json:
-        print_place(defs, [chosen])
-    if isinstance(chosen, RefinedTableSpec):
-        print_refined_plan(chosen, as_json=as_json)
-        return
-    if isinstance(chosen, ServedTableSpec):
-        refusals: list[KdiError] = []
-        for served in (chosen, *(other for other in others if isinstance(other, ServedTableSpec))):
+    chosen = selected_of_all_kinds(tables or (), defs)
+    if not tables:
+        chosen = [table for table in chosen if not (isinstance(table, Stream) and table.status == "retired")]
+    if not chosen:
+        print_progress(NO_DOCUMENTS)
+    elif not as_json:
+        print_place(defs, chosen)
+    refusals: list[KdiError] = []
+    with lazy_session("plan", as_json=as_json) as session:
+        for table in chosen:
             try:
-                print_served_plan(served, as_json=as_json)
+                _print_plan(table, session, as_json=as_json)
             except KdiError as refused:
                 print_refusal(refused)
                 refusals.append(refused)
-        exit_if_refused(refusals)
-        return
-    lake = Settings.from_environment().lake
-    with refusal_in_json(stream=chosen.name, as_json=as_json):
-        snapshot = take_snapshot(chosen, lake)
-        plan = None if snapshot.position_commit else _plan(chosen, snapshot)
-        waiting = _waiting(chosen, snapshot) if plan else None
-        if snapshot.ledger and (plan is None or plan.ranges or (waiting and waiting.first_at)):
-            _refuse_unsuitable(chosen, lake, snapshot.ledger.table, as_json=as_json)
-        if snapshot.topic.as_of and snapshot.position_commit and snapshot.position_commit.kind == "start":
-            waiting = _waiting_before_start(chosen, lake)
-    print_result(_text(chosen, snapshot, plan, waiting), _fields(chosen, snapshot, plan, waiting), as_json=as_json)
+    exit_if_refused(refusals)
 
 
-def _refuse_unsuitable(stream: Stream, lake: str, log: TableLog, *, as_json: bool) -> None:
+def _print_plan(table: TableOfAnyKind, session: LazySession, *, as_json: bool) -> None:
+    if isinstance(table, RefinedTableSpec):
+        print_refined_plan(table, as_json=as_json)
+    elif isinstance(table, ServedTableSpec):
+        print_served_plan(table, as_json=as_json)
+    else:
+        _print_stream_plan(table, session, as_json=as_json)
+
+
+def _print_stream_plan(stream: Stream, session: LazySession, *, as_json: bool) -> None:
+    from kdi_assets.streams.drain.snapshot import take_snapshot
     from kdi_assets.streams.drain.takeover import refuse_unsuitable
 
-    with lazy_session("plan", as_json=as_json) as session, session.watched():
-        refuse_unsuitable(stream, lake, log, session())
+    lake = Settings.from_environment().lake
+    with refusal_in_json(stream=stream.name, as_json=as_json):
+        snapshot = take_snapshot(stream, lake)
+        plan = None if snapshot.position_commit else _plan(stream, snapshot)
+        waiting = _waiting(stream, snapshot) if plan else None
+        if snapshot.ledger and (plan is None or plan.ranges or (waiting and waiting.first_at)):
+            with session.watched():
+                refuse_unsuitable(stream, lake, snapshot.ledger.table, session())
+        if snapshot.topic.as_of and snapshot.position_commit and snapshot.position_commit.kind == "start":
+            waiting = _waiting_before_start(stream, lake)
+    print_result(_text(stream, snapshot, plan, waiting), _fields(stream, snapshot, plan, waiting), as_json=as_json)
 
 
 def _plan(stream: Stream, snapshot: Snapshot) -> Plan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated
 
 import typer
@@ -12,6 +12,7 @@ from kdi_assets.cli.options import AsJson, Defs, TableName, Yes, day, refuse_rev
 from kdi_assets.cli.session import stream_session
 from kdi_assets.cli.streams.replay_output import print_replay
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.stream import Stream
 from kdi_assets.settings import Settings
 
 RowsFrom = Annotated[datetime, typer.Option("--from", metavar="DATE", parser=day, help="First date of rows, UTC.")]
@@ -49,24 +50,45 @@ def replay(
     """
     chosen, lake = selected_table(stream, defs), Settings.from_environment().lake
     refuse_reversed_dates(first, last)
+    _refuse_options(chosen, of_messages=leave_missing or accept_dead_letters, into=into, yes=yes)
     if isinstance(chosen, RefinedTableSpec):
-        if into is not None or leave_missing or accept_dead_letters:
-            hint = "--into, --leave-missing, --accept-dead-letters"
-            raise typer.BadParameter("a refined table has no messages", param_hint=hint)
         replay_refined(chosen, first.date(), last.date(), yes=yes, as_json=as_json)
-        return
-    if into is not None and (yes or leave_missing or accept_dead_letters):
-        raise typer.BadParameter("not with --into", param_hint="--yes, --leave-missing, --accept-dead-letters")
-    uri = "" if into is None else _new_table(into, lake)
+    else:
+        _replay_stream(
+            chosen,
+            first.date(),
+            last.date(),
+            into,
+            lake=lake,
+            yes=yes,
+            as_json=as_json,
+            leave_missing=leave_missing,
+            accept_dead_letters=accept_dead_letters,
+        )
+
+
+def _replay_stream(
+    stream: Stream,
+    first: date,
+    last: date,
+    into: str | None,
+    *,
+    lake: str,
+    yes: bool,
+    as_json: bool,
+    leave_missing: bool,
+    accept_dead_letters: bool,
+) -> None:
     from kdi_assets.streams.replay.replay_dates import replay_dates
 
-    with stream_session(chosen, "replay", as_json=as_json) as session:
+    uri = "" if into is None else _new_table(into, stream.root(lake))
+    with stream_session(stream, "replay", as_json=as_json) as session:
         done = replay_dates(
-            chosen,
+            stream,
             lake=lake,
             session=session,
-            first=first.date(),
-            last=last.date(),
+            first=first,
+            last=last,
             dry_run=not yes,
             into=uri,
             leave_missing=leave_missing,
@@ -75,8 +97,22 @@ def replay(
     print_replay(done, as_json=as_json, dry_run=not yes, into=into or "")
 
 
-def _new_table(table: str, lake: str) -> str:
-    """The URI of a table to create in the lake.
+def _refuse_options(table: Stream | RefinedTableSpec, *, of_messages: bool, into: str | None, yes: bool) -> None:
+    """Refuse options that the table does not take, or not together.
+
+    Args:
+        of_messages: Whether an option about the messages that are read again was given.
+    """
+    if isinstance(table, RefinedTableSpec):
+        if into is not None or of_messages:
+            hint = "--into, --leave-missing, --accept-dead-letters"
+            raise typer.BadParameter("a refined table has no messages", param_hint=hint)
+    elif into is not None and (yes or of_messages):
+        raise typer.BadParameter("not with --into", param_hint="--yes, --leave-missing, --accept-dead-letters")
+
+
+def _new_table(table: str, root: str) -> str:
+    """The URI of a table to create below the root of the stream's lake.
 
     Raises:
         typer.BadParameter: The table exists.
@@ -84,7 +120,7 @@ def _new_table(table: str, lake: str) -> str:
     from kdi_assets.delta.errors import NotADeltaTable
     from kdi_assets.delta.log import TableLog
 
-    uri = f"{lake.rstrip('/')}/{table.strip('/')}"
+    uri = f"{root}/{table.strip('/')}"
     try:
         exists = TableLog.open(uri) is not None
     except NotADeltaTable:

@@ -18,6 +18,7 @@ from kdi_assets.documents.loading.errors import (
 )
 from kdi_assets.documents.loading.folder import read_folder
 from kdi_assets.documents.loading.format_files import read_format
+from kdi_assets.documents.loading.lakes import lakes_without_client, own_lakes, with_other_lakes, with_upstream_lakes
 from kdi_assets.documents.loading.refined_documents import cycle_mistakes, keep_mistakes, read_refined_table
 from kdi_assets.documents.loading.route_groups import link_routes, route_groups, route_mistakes
 from kdi_assets.documents.loading.table_paths import BESIDE_REFINED_TABLE, BESIDE_STREAM, TablePaths
@@ -185,13 +186,7 @@ def read_streams(
     more = proposed or Documents()
     loaded = LoadedFolder(mistakes=[*found.mistakes, *more.mistakes])
     by_type = _by_type([*found.documents, *more.documents], loaded.mistakes)
-    loaded.clusters = read_by_name(Cluster, by_type[KAFKA_CLUSTER], loaded.mistakes)
-    loaded.connections = read_by_name(KinesisRegion, by_type[KINESIS_CONNECTION], loaded.mistakes)
-    loaded.mistakes += _taken_names(by_type[KINESIS_CONNECTION], by_type[KAFKA_CLUSTER])
-    loaded.registries = read_by_name(Registry, by_type[SCHEMA_REGISTRY], loaded.mistakes)
-    if servers := Settings.from_environment().kafka if main_servers is None else main_servers:
-        main = loaded.clusters.get(MAIN, Cluster(MAIN, servers))
-        loaded.clusters[MAIN] = replace(main, bootstrap_servers=servers)
+    _add_connections(by_type, loaded, Settings.from_environment().kafka if main_servers is None else main_servers)
     paths = TablePaths()
     expanded = expand_documents(by_type[TOPIC_TABLES], loaded.mistakes, more_topics or {})
     loaded.topic_tables = expanded.written
@@ -208,7 +203,26 @@ def read_streams(
         said="{name} is served by the document at {place} already",
         right="another table or schema",
     )
+    if lakes := own_lakes(loaded.streams, loaded.refined):
+        settings = Settings.from_environment()
+        loaded.mistakes += lakes_without_client(loaded.streams, loaded.documents, settings)
+        loaded.mistakes += lakes_without_client(loaded.refined, loaded.refined_documents, settings)
+        loaded.streams = with_other_lakes(loaded.streams, lakes)
+        loaded.refined = with_upstream_lakes(with_other_lakes(loaded.refined, lakes), lakes)
+        loaded.served = {name: replace(table, lake=lakes.get(table.table, "")) for name, table in loaded.served.items()}
     return loaded
+
+
+def _add_connections(
+    by_type: Mapping[str, Sequence[YamlDocument]], loaded: LoadedFolder, main_servers: str | None
+) -> None:
+    loaded.clusters = read_by_name(Cluster, by_type[KAFKA_CLUSTER], loaded.mistakes)
+    loaded.connections = read_by_name(KinesisRegion, by_type[KINESIS_CONNECTION], loaded.mistakes)
+    loaded.mistakes += _taken_names(by_type[KINESIS_CONNECTION], by_type[KAFKA_CLUSTER])
+    loaded.registries = read_by_name(Registry, by_type[SCHEMA_REGISTRY], loaded.mistakes)
+    if main_servers:
+        main = loaded.clusters.get(MAIN, Cluster(MAIN, main_servers))
+        loaded.clusters[MAIN] = replace(main, bootstrap_servers=main_servers)
 
 
 def _add_streams(by_type: Mapping[str, Sequence[YamlDocument]], loaded: LoadedFolder, paths: TablePaths) -> None:

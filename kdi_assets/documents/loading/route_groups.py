@@ -81,6 +81,12 @@ def _unmasked(rest: Stream, others: Collection[Stream], document: YamlDocument) 
     if rest.dead_letter_payload in ("keep", "withhold"):
         return
     masked = [(s.name, path) for s in others for path in s.mask if path not in rest.mask]
+    masked += [
+        (s.name, f"what is tagged {tag}")
+        for s in others
+        for tag in s.mask_tagged
+        if tag not in rest.mask_tagged or s.tags != rest.tags
+    ]
     if masked:
         stream, path = masked[0]
         message = f"dead letters of the rest would show {path}, which {stream} masks"

@@ -155,8 +155,9 @@ def _misplaced_variables(model: type, document: YamlDocument) -> Iterator[Docume
     What the model does not describe is described elsewhere: fields of exceptions belong to the streams of their topics.
     """
     for path, text in _texts(document.attributes, ()):
-        field = _schema_at(json_schema(model), list(path))
-        if field and TEMPLATE.fullmatch(text.strip()) and not field.get(MARK):
+        if not TEMPLATE.fullmatch(text.strip()):
+            continue  # before the schema is made, which takes as long as all documents of a folder
+        if (field := _schema_at(json_schema(model), list(path))) and not field.get(MARK):
             right = "write the value; the page environments.md names the fields that may differ by environment"
             yield document.mistake(".".join(path), f"takes no variable, and {text!r} names one", right)
 

@@ -171,6 +171,14 @@ TopColumn = Annotated[
         "a name without dots that no other column has: rescued",
     ),
 ]
+RescuedColumn = Annotated[
+    str,
+    matching(
+        r"(?!_kdi_)(?!(?i:date)( |$))[^\s.`]+( variant)?",
+        "is not a name for this column",
+        "a name without dots that no other column has: rescued, or with its type: rescued variant",
+    ),
+]
 ExpectationName = Annotated[
     str,
     matching(
@@ -178,6 +186,10 @@ ExpectationName = Annotated[
         "is not a name for an expectation",
         "small letters, digits and '_', e.g. status_is_known",
     ),
+]
+TagName = Annotated[
+    str,
+    matching(r"[a-z][a-z0-9_.:-]*", "is not the name of a tag", "small letters, digits and '_.:-', e.g. pii"),
 ]
 Owner = Annotated[
     str,  # what Dagster takes

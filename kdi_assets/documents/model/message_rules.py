@@ -45,6 +45,11 @@ def mask_of(value: object) -> object:
     raise wrong(f"{value!r} is not a mask", "drop, null, {keep_last: 4}, or {hash: {env: NAME}} with a variable's name")
 
 
+def tags_of_column(value: object) -> object:
+    """A column's tags as documents write them: one name, or several."""
+    return (value,) if isinstance(value, str) else value
+
+
 @dataclass(frozen=True, slots=True)
 class FieldUse:
     """What becomes of a field of the messages, if not the column of its name and type.

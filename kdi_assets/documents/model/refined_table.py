@@ -16,6 +16,7 @@ from kdi_assets.documents.model.field_types import (
     Days,
     Declared,
     ExpectationName,
+    NotWritten,
     Owner,
     TablePath,
     WrittenAs,
@@ -24,6 +25,7 @@ from kdi_assets.documents.model.field_types import (
     matching,
     wrong,
 )
+from kdi_assets.documents.model.in_lake import InLake, LakeRoot
 from kdi_assets.documents.model.limits import FreshnessLimits, cron_expression
 from kdi_assets.documents.model.message_rules import ColumnContract, Expectation
 from kdi_assets.documents.model.refined_modes import (
@@ -64,22 +66,19 @@ def _python_function(value: str, info: ValidationInfo) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Upstream(Declared):
+class Upstream(Declared, InLake):
     """A table that is read, and its name in SQL."""
 
     table: Annotated[TablePath, Field(examples=["bronze/web_requests"])]
     """The table's path below the lake's root: of a stream, of another refined table, or any Delta table."""
     name: Annotated[ViewName, Field(validation_alias="as", examples=["web_requests"])] = ""
     """Its name in SQL; by default the last part of the path, with '_' for other characters than letters and digits."""
+    lake: Annotated[str, NotWritten()] = ""
 
     @property
     def view(self) -> str:
         """The table's name in SQL."""
         return self.name or "".join(c if c.isalnum() else "_" for c in self.table.rpartition("/")[2])
-
-    def uri(self, lake: str) -> str:
-        """Path or URI of the table."""
-        return f"{lake.rstrip('/')}/{self.table}"
 
 
 def upstreams_of(value: object) -> object:
@@ -136,7 +135,7 @@ def _unique_views(upstreams: tuple[Upstream, ...]) -> tuple[Upstream, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class RefinedTableSpec(Declared):
+class RefinedTableSpec(Declared, InLake):
     """A table that is made of the rows of other tables, and kept up to date by what is new in them."""
 
     table: Annotated[TablePath, Field(examples=["silver/sessions"])]
@@ -188,6 +187,10 @@ class RefinedTableSpec(Declared):
     rows are kept for ever, also those that the tables upstream keep no longer."""
     upkeep: Annotated[Upkeep, Field(examples=[{"small_files": 50, "cluster_by": ["session_id"]}])] = Upkeep()
     """How files are compacted, and whether the scheduled upkeep includes the table."""
+    lake: LakeRoot = ""
+    """The root of the lake below which the table lies: a URI or the path of a folder, the same on every machine. By
+    default $KDI_LAKE. The tables of `from` are found wherever their own documents say."""
+    other_lakes: Annotated[tuple[str, ...], NotWritten()] = ()
     properties: Annotated[
         Mapping[str, str], Field(examples=[{"delta.deletedFileRetentionDuration": "interval 14 days"}])
     ] = field(default_factory=dict)
@@ -236,10 +239,6 @@ class RefinedTableSpec(Declared):
     def kept_from(self, now: datetime) -> date | None:
         """The oldest date (UTC) that is kept at ``now``; ``None``: all are."""
         return first_kept_date(self.keep_days, now)
-
-    def table_uri(self, lake: str) -> str:
-        """Path or URI of the table."""
-        return f"{lake.rstrip('/')}/{self.table}"
 
     def deletes_uri(self, lake: str) -> str:
         """Path or URI of the table with the keys and sequences of deletes, which a late change must not bring back."""

@@ -17,7 +17,17 @@ from kdi_assets.documents.model.connections.client_values import (
     FromEnvironment,
     SecretValue,
 )
-from kdi_assets.documents.model.field_types import Declared, Owner, TablePath, WrittenAs, matching, not_blank, wrong
+from kdi_assets.documents.model.field_types import (
+    Declared,
+    NotWritten,
+    Owner,
+    TablePath,
+    WrittenAs,
+    matching,
+    not_blank,
+    wrong,
+)
+from kdi_assets.documents.model.in_lake import InLake
 from kdi_assets.documents.model.limits import FreshnessLimits, cron_expression
 from kdi_assets.documents.model.variables import VARIABLE_LIMIT
 
@@ -142,7 +152,7 @@ def _columns(names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class ServedTableSpec(Declared):
+class ServedTableSpec(Declared, InLake):
     """A table in a database that follows a Delta table: its changes are upserted by key."""
 
     table: Annotated[TablePath, Field(examples=["gold/daily_usage"])]
@@ -169,15 +179,12 @@ class ServedTableSpec(Declared):
     """What the table holds, for its readers."""
     owners: Annotated[tuple[Owner, ...], Field(examples=[["team:web"]])] = field(default=())
     """Teams (team:name) and mail addresses that own the table."""
+    lake: Annotated[str, NotWritten()] = ""
 
     @property
     def name(self) -> str:
         """The target's path, such as ``postgres/public/daily_usage``: its name in commands and messages."""
         return "/".join(self.into.path)
-
-    def table_uri(self, lake: str) -> str:
-        """Path or URI of the Delta table."""
-        return f"{lake.rstrip('/')}/{self.table}"
 
     @property
     def definition(self) -> str:

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import NamedTuple, get_args
 
 from kdi_assets.documents.model.connections.connections import Cluster, Registry
+from kdi_assets.documents.model.in_lake import InLake
 from kdi_assets.documents.model.limits import (
     COSTLY,
     READING_ROWS,
@@ -76,7 +77,7 @@ class OffsetRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(StreamFields):
+class Stream(StreamFields, InLake):
     """One topic feeding one Delta table; the table's path names the stream and its asset."""
 
     def __post_init__(self) -> None:
@@ -118,6 +119,16 @@ class Stream(StreamFields):
     def explodes(self) -> bool:
         """Whether a message may become several rows."""
         return self.explode is not None or isinstance(self.format, AvroContainer | Files)
+
+    @property
+    def rescued_column(self) -> str:
+        """The name of the column of ``rescued``; empty if there is none."""
+        return self.rescued.removesuffix(" variant")
+
+    @property
+    def rescues_variant(self) -> bool:
+        """Whether that column is a variant and not a string."""
+        return self.rescued != self.rescued_column
 
     @property
     def offsets_per_plan(self) -> int:
@@ -177,14 +188,6 @@ class Stream(StreamFields):
         without |= set() if self.expectations else {"expectations"}
         without |= set() if self.checks.cpu_seconds_a_day else {"cpu_seconds_a_day"}
         return tuple(sorted((name for name in get_args(CheckName) if name not in without), key=COSTLY.__contains__))
-
-    def table_uri(self, lake: str) -> str:
-        """Path or URI of the table."""
-        return f"{lake.rstrip('/')}/{self.table}"
-
-    def former_uri(self, lake: str) -> str:
-        """Path or URI of the table before it was renamed."""
-        return f"{lake.rstrip('/')}/{self.renamed_from}"
 
     def dead_letters_uri(self, lake: str) -> str:
         """Path or URI of the dead-letter table."""

@@ -17,10 +17,12 @@ from kdi_assets.documents.model.field_types import (
     Declared,
     ExpectationName,
     FieldPath,
+    NotWritten,
     Owner,
+    RescuedColumn,
     Sql,
     TablePath,
-    TopColumn,
+    TagName,
     TopicName,
     WrittenAs,
     at_least_a_day,
@@ -29,6 +31,7 @@ from kdi_assets.documents.model.field_types import (
     start_of,
     wrong,
 )
+from kdi_assets.documents.model.in_lake import LakeRoot
 from kdi_assets.documents.model.limits import Checks, DateWindow, DrainWhen, FreshnessLimits
 from kdi_assets.documents.model.message_format import Compression, Format, Json
 from kdi_assets.documents.model.message_rules import (
@@ -44,6 +47,7 @@ from kdi_assets.documents.model.message_rules import (
     explode_of,
     field_use_of,
     mask_of,
+    tags_of_column,
 )
 from kdi_assets.documents.model.upkeep import Upkeep
 from kdi_assets.documents.model.variables import VARIABLE
@@ -87,6 +91,9 @@ def _format(written: WrittenFormat, info: ValidationInfo) -> Format:
     check_format(written, info.data)
     references: References = info.context  # type: ignore[assignment]
     return references.read_format(written, info.data.get("topic", ""))
+
+
+_WrittenMask = Annotated[Mask, WrittenAs(Any, lambda written, info: mask_of(written))]
 
 
 def _table_property(name: str) -> str:
@@ -210,11 +217,22 @@ class StreamFields(Declared):
     """What a message without a value becomes. skip: nothing, it is only counted; row: a row in which every field of the
     record is null; dead_letter: a dead letter with the reason tombstone. Expressions know `kafka.tombstone`."""
     mask: Annotated[
-        Mapping[ColumnPath, Annotated[Mask, BeforeValidator(mask_of, json_schema_input_type=Any)]],
+        Mapping[ColumnPath, _WrittenMask],
         Field(examples=[{"session_id": {"hash": {"env": "MASK_SECRET"}}}]),
     ] = field(default_factory=dict)
     """Column (dots nest) to what replaces its value: drop, null, {keep_last: 4}, or {hash: {env: NAME}}, with the
     secret in the environment variable NAME. Expressions see the value itself."""
+    tags: Annotated[
+        Mapping[ColumnPath, Annotated[tuple[TagName, ...], BeforeValidator(tags_of_column, str | tuple[TagName, ...])]],
+        Field(examples=[{"session_id": "pii"}]),
+    ] = field(default_factory=dict)
+    """Column (dots nest) to its tag, or to a list of tags, beside those that a schema gives its fields."""
+    mask_tagged: Annotated[
+        Mapping[TagName, _WrittenMask],
+        Field(examples=[{"pii": {"hash": {"env": "MASK_SECRET"}}}]),
+    ] = field(default_factory=dict)
+    """Tag to the mask of all columns that have it, also of those that a later version of the schema adds. `mask` of a
+    column comes first."""
     dead_letter_payload: Annotated[DeadLetterPayload | None, Field(examples=["mask"])] = None
     """What dead letters keep of a message. keep: all of it; mask: its value as JSON with `mask` applied, or nothing if
     it is not JSON; withhold: no value, key or headers. The default is keep without `mask`. With `mask` it is mask, or
@@ -230,9 +248,14 @@ class StreamFields(Declared):
     and not the messages."""
     contract: Annotated[Contract, Field(examples=[{"new_columns": "discard_row"}])] = Contract()
     """What happens to fields that the record does not have, and to values of other types."""
-    rescued: Annotated[TopColumn, Field(examples=["rescued"])] = ""
-    """A string column with the values of a message that did not fit the record, as a JSON object by their paths; null
-    if all fitted. For JSON only. Masked columns are not in it; undeclared fields are."""
+    rescued: Annotated[RescuedColumn, Field(examples=["rescued"])] = ""
+    """A column with the values of a message that did not fit the record, by their paths: a string with a JSON object,
+    or with `rescued variant` an object of that type; null if all fitted. For JSON only. Masked columns are not in it;
+    undeclared fields are."""
+    lake: LakeRoot = ""
+    """The root of the lake below which the table lies, with all tables beside it: a URI or the path of a folder, the
+    same on every machine. By default $KDI_LAKE."""
+    other_lakes: Annotated[tuple[str, ...], NotWritten()] = ()
     renamed_from: Annotated[TablePath, Field(examples=["bronze/old_name"])] = ""
     """The table's path before it was renamed. Nothing is drained until its folders are moved."""
     max_records: Annotated[int, Field(strict=True, ge=1, examples=[5_000_000])] = 5_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from kdi_assets.documents.model.stream import Stream
@@ -25,18 +25,19 @@ class InputFields:
 
 
 def column_lineage(
-    stream: Stream, columns: Sequence[str], *, referenced: Callable[[str], Collection[str]]
+    stream: Stream, columns: Mapping[str, Collection[str]], *, referenced: Callable[[str], Collection[str]]
 ) -> Mapping[str, InputFields]:
     """The origin of each column, where it can be derived; columns without one are missing.
 
     Args:
-        columns: The table's top-level columns.
+        columns: The table's top-level columns, each with its tags and those of what it holds.
         referenced: The names that an expression refers to, with dots.
     """
     written = _expressions(stream)
     exploded = {stream.explode.name: referenced(stream.explode.sql)} if stream.explode else {}
-    derived = {*written, *exploded, stream.coordinates, stream.rescued}
+    derived = {*written, *exploded, stream.coordinates, stream.rescued_column}
     masked = {path.split(".")[0] for path in stream.mask}
+    masked |= {column for column, tags in columns.items() if not stream.mask_tagged.keys().isdisjoint(tags)}
     uses = FieldUses.of(stream)
 
     def origins() -> Iterator[tuple[str, InputFields]]:

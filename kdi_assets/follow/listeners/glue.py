@@ -8,6 +8,7 @@ from typing import Any
 from kdi_assets.delta.column_types import type_text
 from kdi_assets.delta.storage import storage_uri
 from kdi_assets.follow.listeners.catalog import CatalogTable, RegisteredElsewhere, same_place
+from kdi_assets.messages.formats.comments import column_tags
 from kdi_assets.runtime.s3_access import s3_region
 
 PROVIDER = "spark.sql.sources.provider"
@@ -117,9 +118,11 @@ def glue_type(schema: Any) -> str:
     return type_text(schema, comma=",", colon=":", names=types)
 
 
-def _column(field: Mapping[str, Any]) -> dict[str, str]:
+def _column(field: Mapping[str, Any]) -> dict[str, Any]:
     comment = _shortened(str(field.get("metadata", {}).get("comment", "")), MOST_COMMENT_BYTES)
-    return {"Name": field["name"], "Type": glue_type(field["type"]), **({"Comment": comment} if comment else {})}
+    tags = column_tags(field)
+    said: dict[str, Any] = {**({"Comment": comment} if comment else {}), **({"Parameters": tags} if tags else {})}
+    return {"Name": field["name"], "Type": glue_type(field["type"]), **said}
 
 
 def _form(table: Mapping[str, Any]) -> tuple[Any, ...]:

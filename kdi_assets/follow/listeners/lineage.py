@@ -15,6 +15,7 @@ from uuid import uuid4
 from kdi_assets.delta.column_types import table_fields
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.follow.listeners.heard import HeardCommit, HeardTable
+from kdi_assets.messages.formats.comments import column_tags
 from kdi_assets.runtime.threads import start_in_thread
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ class LineageSender:
         if not isinstance(self._table, Stream):
             return {}
         try:
-            names = [field["name"] for field in table_fields(self._table.table_uri(self._lake))]
-            return column_lineage(self._table, names, referenced=partial(referenced_names, session()))
+            columns = {f["name"]: column_tags(f) for f in table_fields(self._table.table_uri(self._lake))}
+            return column_lineage(self._table, columns, referenced=partial(referenced_names, session()))
         except Exception as failure:  # noqa: BLE001 - an event without column lineage is better than a failed run
             self._warn(f"no column lineage: {type(failure).__name__}: {failure}")
             return {}

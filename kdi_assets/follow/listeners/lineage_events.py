@@ -17,6 +17,7 @@ from uuid import UUID
 
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 from openlineage.client.facet_v2 import (
+    DatasetFacet,
     JobFacet,
     RunFacet,
     column_lineage_dataset,
@@ -28,6 +29,7 @@ from openlineage.client.facet_v2 import (
     parent_run,
     processing_engine_run,
     schema_dataset,
+    tags_dataset,
 )
 
 from kdi_assets.delta.column_types import table_fields, type_text
@@ -38,6 +40,7 @@ from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.listeners.column_lineage import InputFields
 from kdi_assets.follow.listeners.heard import HeardCommit, HeardLedgerCommit, HeardTable
+from kdi_assets.messages.formats.comments import tags_by_path
 from kdi_assets.settings import Settings
 
 PRODUCER = f"urn:kdi-assets:{metadata.version('kdi-assets')}"
@@ -94,7 +97,7 @@ def _datasets(
     if isinstance(table, ServedTableSpec):
         return _served(table, uri, commits)
     # Each once: a table may be joined to itself.
-    read = dict.fromkeys(dataset_name(upstream.uri(lake)) for upstream in table.upstreams)
+    read = dict.fromkeys(dataset_name(upstream.table_uri(lake)) for upstream in table.upstreams)
     inputs = [InputDataset(*name) for name in read]
     if not commits:
         return inputs, [OutputDataset(*dataset_name(uri))]
@@ -194,12 +197,21 @@ def _outputs(
 
 
 def _written(uri: str, *, version: int, rows: int, size: int | None = None) -> OutputDataset:
+    columns = table_fields(uri)
+    facets: dict[str, DatasetFacet] = {
+        "schema": schema_dataset.SchemaDatasetFacet([_field(f) for f in columns], producer=PRODUCER),
+        "version": _version(version),
+    }
+    if tagged := tags_by_path(columns):
+        tags = [
+            tags_dataset.TagsDatasetFacetFields(key=tag, value="true", source="KDI", field=path)
+            for path, names in tagged.items()
+            for tag in names
+        ]
+        facets["tags"] = tags_dataset.TagsDatasetFacet(tags, producer=PRODUCER)
     return OutputDataset(
         *dataset_name(uri),
-        facets={
-            "schema": schema_dataset.SchemaDatasetFacet([_field(f) for f in table_fields(uri)], producer=PRODUCER),
-            "version": _version(version),
-        },
+        facets=facets,
         outputFacets={"outputStatistics": _statistics(rows, size)},
     )
 

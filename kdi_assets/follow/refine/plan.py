@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from kdi_assets.delta.errors import CommitUnreadable
-from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.log import TableLog, refuse_unmoved
 from kdi_assets.documents.model.refined_modes import Aggregate, Append, Deduplicate, ReplaceDates, Upsert
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.deletes import deletes_are_lost
@@ -122,6 +122,7 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False
     Raises:
         UpstreamMissing: An upstream table does not exist yet.
         UpstreamGone: An upstream table does not exist, and there are rows that were refined before.
+        TableNotMoved: The document has another root than before, and the table was not moved.
         TableNotRefined: The table's path holds rows of another writer.
         BookmarksUnreadable, ChangedByOthers: The table is not as our last commit left it.
         NotByDate, DatesNotKept: Rows would have to be computed of dates that are kept no longer.
@@ -130,6 +131,8 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False
     """
     definition = table.definition(function_source(table))
     log = TableLog.open(table.table_uri(lake))
+    if log is None and not rebuild:
+        refuse_unmoved(table.name, table.table_uri(lake), table.former_uris(lake), beside=["_deletes"])
     bookmarks = _bookmarks(table, log, rebuild=rebuild) if log else None
     opened = _opened_upstreams(table, lake, bookmarks)
     kept = read_kept_dates(table, log, opened)
@@ -159,7 +162,7 @@ def _opened_upstreams(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks |
     Raises:
         UpstreamMissing, UpstreamGone: One does not exist.
     """
-    uris = {upstream.table: upstream.uri(lake) for upstream in table.upstreams}
+    uris = {upstream.table: upstream.table_uri(lake) for upstream in table.upstreams}
     return {path: open_consumed(uri, bookmarks, consumer=table.name, upstream=path) for path, uri in uris.items()}
 
 

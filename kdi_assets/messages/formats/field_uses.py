@@ -42,6 +42,7 @@ class FieldUses:
         problems: Path of a field to why it cannot be a column; it is not in the record.
         badly_named: Those of the first level for which another name helps.
         found: The paths of ``uses`` that the schema has.
+        holds_variants: Whether a column can be a variant: the messages are JSON.
     """
 
     uses: Mapping[Steps, FieldUse] = field(default_factory=dict)
@@ -49,6 +50,7 @@ class FieldUses:
     problems: dict[str, str] = field(default_factory=dict)
     badly_named: set[str] = field(default_factory=set)
     found: set[Steps] = field(default_factory=set)
+    holds_variants: bool = False
 
     @classmethod
     def of(cls, stream: Stream) -> FieldUses:
@@ -211,6 +213,8 @@ def _read_type(declared: DataType, steps: Steps, uses: FieldUses) -> DataType | 
         case t.CharType() | t.VarcharType():
             uses.refuse(steps, f"is {declared.simpleString()}; declare it string")
             return None
+        case t.VariantType() if uses.holds_variants:
+            return declared
         case t.VariantType() | t.NullType() | t.YearMonthIntervalType() | t.DayTimeIntervalType():
             uses.refuse(steps, f"is {declared.simpleString()}, which is not supported")
             return None

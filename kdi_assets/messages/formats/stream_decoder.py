@@ -224,6 +224,7 @@ def _stream_decoder(stream: Stream, decoder: Decoder, uses: FieldUses) -> Stream
                 f"fields.{path_of(steps)}", "only a field of JSON can become text; drop it, or rename it"
             )
     after = decoder.uses_after(uses)
+    after.holds_variants = decoder.reads_by_name
     readable = read_struct(source, after)
     uses.problems.update(after.problems)
     uses.badly_named.update(after.badly_named)

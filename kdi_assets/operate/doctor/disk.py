@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -17,6 +17,7 @@ from kdi_assets.wording import byte_size
 LOW_SHARE, EMPTY_SHARE = 0.1, 0.01
 """Free share of a file system, or of its inodes: less than the first is a warning, less than the second wrong."""
 
+LAKE = "lake"
 JAVAS_TEMPORARY = Path("/tmp")  # noqa: S108 - Java's folder on Linux, whatever TMPDIR is
 
 
@@ -56,7 +57,7 @@ def disk(places: Mapping[str, Path], *, needed_bytes: int = 0) -> Iterator[Findi
         by_device.setdefault(there.stat().st_dev, {})[purpose] = there
     for paths in by_device.values():
         space = Space.of(next(iter(paths.values())))
-        yield space_finding(", ".join(paths), space, needed_bytes if "lake" in paths else 0)
+        yield space_finding(", ".join(paths), space, needed_bytes if any(map(_is_of_a_lake, paths)) else 0)
 
 
 def space_finding(purposes: str, space: Space, needed_bytes: int) -> Finding:
@@ -85,13 +86,22 @@ def _short(purposes: str, space: Space, needed_bytes: int) -> Trouble:
     )
 
 
-def places(settings: Settings, environment: Mapping[str, str] = os.environ) -> dict[str, Path]:
-    """Folders by purpose; they need not exist."""
-    lake = local_path(settings.lake)
+def places(settings: Settings, lakes: Sequence[str], environment: Mapping[str, str] = os.environ) -> dict[str, Path]:
+    """Folders by purpose; they need not exist.
+
+    Args:
+        lakes: Roots of tables, that of the settings first.
+    """
+    names = {root: f"{LAKE} {root}" if number else LAKE for number, root in enumerate(lakes)}
+    folders = {name: path for root, name in names.items() if (path := local_path(root))}
     default = driver_scratch(settings.home) if uses_warm_driver(settings) else JAVAS_TEMPORARY
     scratch = spark_local_dirs(environment) or [default]
     named = {f"spark {n}" if len(scratch) > 1 else "spark": path for n, path in enumerate(scratch, 1)}
-    return {**({"lake": lake} if lake else {}), "home": settings.home, **named}
+    return {**folders, "home": settings.home, **named}
+
+
+def _is_of_a_lake(purpose: str) -> bool:
+    return purpose == LAKE or purpose.startswith(f"{LAKE} /")
 
 
 def local_path(uri: str) -> Path | None:

@@ -68,7 +68,9 @@ def examine(
     refined = (table for table in others if isinstance(table, RefinedTableSpec))
     delta: list[Stream | RefinedTableSpec] = [*streams, *refined]
     servers = _of_servers(settings, streams, clusters, in_catalog=delta)
-    alone = side_by_side([*_of_machine(settings), *servers], seconds=ALONE_SECONDS)
+    # A served table has the root of the table that it reads, which is among the others or foreign.
+    lakes = tuple(dict.fromkeys([settings.lake, *(t.lake for t in (*streams, *others) if t.lake)]))
+    alone = side_by_side([*_of_machine(settings, lakes), *servers], seconds=ALONE_SECONDS)
     silent = {f.of for f in alone if f.examination == "brokers" and f.verdict is not Verdict.OK}
     answering = [cluster for name, cluster in clusters.items() if name not in silent]
     tables = [*others, *(stream for stream in announced if announcing_cluster(stream).name not in silent)]
@@ -78,7 +80,7 @@ def examine(
         *_followers(tables, settings),
     ]
     by_brokers = side_by_side(second, seconds=BROKERS_SECONDS)
-    room = partial(disk, places(settings), needed_bytes=kafka.backlog_bytes(by_brokers))
+    room = partial(disk, places(settings, lakes), needed_bytes=kafka.backlog_bytes(by_brokers))
     return [
         *documents(loaded, folder),
         *side_by_side([Examination("disk", "this machine", room)], seconds=ALONE_SECONDS),
@@ -110,13 +112,13 @@ def _described(loaded: LoadedFolder) -> str:
     return ", ".join([counted(len(loaded.streams), "stream"), *(counted(n, what) for n, what in others if n)])
 
 
-def _of_machine(settings: Settings) -> Iterator[Examination]:
+def _of_machine(settings: Settings, lakes: Iterable[str]) -> Iterator[Examination]:
     yield Examination("packages", "Python", machine.packages)
     yield Examination("java", "Java", partial(machine.java, settings.home))
     yield Examination("jars", "spark", partial(machine.jars, settings))
     if uses_warm_driver(settings):
         yield Examination("driver", "shared", partial(machine.driver, settings))
-    yield Examination("storage", settings.lake, partial(storage, settings.lake))
+    yield from (Examination("storage", lake, partial(storage, lake)) for lake in lakes)
     if home := os.environ.get("DAGSTER_HOME"):
         yield Examination("dagster", home, partial(dagster, home))
 

@@ -139,7 +139,7 @@ def driver(settings: Settings) -> Iterator[Finding]:
         )
         yield wrong("driver", "shared", outdated)
         return
-    address.refuse_other_s3(settings.lake)
+    address.refuse_other_s3(settings)
     attached, jobs = len(status["clients"]), status["jobs"]
     found = f"process {status['pid']}, {attached} attached, {counted(jobs, 'job')} running"
     yield fine("driver", "shared", found, pid=status["pid"], attached=attached, jobs=jobs)

@@ -24,6 +24,7 @@ from kdi_assets.follow.refine.plan import plan_refinement
 from kdi_assets.follow.refine.refine import refine
 from kdi_assets.follow.serve.serve import serve
 from kdi_assets.operate.erase.deletion import delete_all_rows, vacuum_now
+from kdi_assets.operate.erase.tagged import TaggedValue
 from kdi_assets.operate.upkeep.errors import ErasedRowsFrozen, ErasedRowsLeft, spark_failures
 from kdi_assets.operate.upkeep.vacuum import Vacuumed
 
@@ -72,7 +73,7 @@ def downstream_of(
     stream: Stream, refined: Collection[RefinedTableSpec], served: Collection[ServedTableSpec], *, lake: str
 ) -> Downstream:
     """The tables that documents make of the stream's table or of its dead letters, archive and removed rows."""
-    root = f"{lake.rstrip('/')}/"
+    root = f"{stream.root(lake)}/"
     reached = {stream.table, *(uri.removeprefix(root) for uri in stream.beside_uris(lake))}
     made = []
     for table in upstream_first(refined):
@@ -83,19 +84,26 @@ def downstream_of(
 
 
 def follow_erasure(
-    downstream: Downstream, *, lake: str, session: Callable[[], SparkSession], where: str, home: Path | None = None
+    downstream: Downstream,
+    *,
+    lake: str,
+    session: Callable[[], SparkSession],
+    where: str,
+    tagged: TaggedValue | None = None,
+    home: Path | None = None,
 ) -> Iterator[FollowedErasure]:
     """Bring each table up to date, and search it. A failure of one does not stop the others.
 
     Args:
         where: The condition over rows of the stream's table; empty: nothing is searched.
+        tagged: Search for this instead, by each table's own tags.
         home: As for ``serve``.
     """
     for table in downstream.refined:
         found = FollowedErasure(table.name)
         try:
             found = replace(found, rows_removed=_refine(table, lake, session))
-            yield _searched(session(), found, table, lake, where)
+            yield _searched(session(), found, table, lake, where, tagged)
         except KdiError as refused:
             yield replace(found, error=refused)
     for copy in downstream.served:
@@ -122,7 +130,12 @@ def _refine(table: RefinedTableSpec, lake: str, session: Callable[[], SparkSessi
 
 
 def _searched(
-    spark: SparkSession, found: FollowedErasure, table: RefinedTableSpec, lake: str, where: str
+    spark: SparkSession,
+    found: FollowedErasure,
+    table: RefinedTableSpec,
+    lake: str,
+    where: str,
+    tagged: TaggedValue | None,
 ) -> FollowedErasure:
     """Count the rows that meet the condition.
 
@@ -133,9 +146,10 @@ def _searched(
 
     uri = table.table_uri(lake)
     found = replace(found, version=TableLog.existing(uri).version)
+    rows = rows_at(spark, uri, found.version or 0)
+    where = tagged.where(rows.schema) if tagged else where
     if not where:
         return found
-    rows = rows_at(spark, uri, found.version or 0)
     try:
         matching = rows.where(where)
     except AnalysisException:

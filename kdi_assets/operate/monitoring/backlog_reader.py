@@ -104,9 +104,10 @@ class BacklogReader:
     ) -> list[_StreamNow]:
         """A look at each stream."""
         topics = {s.name: states.get(s.cluster.name, {}).get(s.topic) for s in streams}
-        seen = _of_each(lambda s: self._look(s, lake, topics[s.name]), streams, lake)
+        elsewhere = any("://" in stream.root(lake) for stream in streams)
+        seen = _of_each(lambda s: self._look(s, lake, topics[s.name]), streams, at_once=elsewhere)
         seen = self._with_first_messages(seen)
-        return _of_each(lambda s: self._with_recent(s, lake, topics[s.stream.name]), seen, lake)
+        return _of_each(lambda s: self._with_recent(s, lake, topics[s.stream.name]), seen, at_once=elsewhere)
 
     def _look(self, stream: Stream, lake: str, topic: TopicState | KdiError | None) -> _StreamNow:
         if not isinstance(topic, TopicState) or stream.status == "retired":
@@ -207,9 +208,9 @@ class BacklogReader:
         )
 
 
-def _of_each(look: Callable[[T], _StreamNow], asked: Sequence[T], lake: str) -> list[_StreamNow]:
-    """A look at each, in their order; several at once if the tables are not on this machine, where it mostly waits."""
-    if "://" not in lake:
+def _of_each(look: Callable[[T], _StreamNow], asked: Sequence[T], *, at_once: bool) -> list[_StreamNow]:
+    """A look at each, in their order; several at once if tables are not on this machine, where it mostly waits."""
+    if not at_once:
         return [look(one) for one in asked]
     lanes = [asked[lane::LOOKS_AT_ONCE] for lane in range(min(LOOKS_AT_ONCE, len(asked)))]
     running = [start_in_thread(partial(_in_turn, look, lane), name="backlogs") for lane in lanes]

@@ -40,7 +40,7 @@ def refined_lineage(table: RefinedTableSpec, lake: str, session: Callable[[], Sp
     Empty if they cannot be derived, as of a UNION.
     """
     spark = session()
-    frames = {u.view: spark.read.format("delta").load(u.uri(lake)) for u in table.upstreams}
+    frames = {u.view: spark.read.format("delta").load(u.table_uri(lake)) for u in table.upstreams}
     result = _shaped(table, transform(spark, table, frames))
     leaves = {
         attribute: (upstream.table, name)

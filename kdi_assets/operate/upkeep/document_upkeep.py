@@ -56,7 +56,7 @@ def kept_tables(document: Document, lake: str) -> tuple[KeptTable, ...]:
         beside = (document.deletes_uri(lake),) if deletes_are_replaceable(document, lake) else ()
     # The other tables have no dates: they are compacted as a whole, and ordered by nothing.
     plain = replace(document.upkeep, cluster_by=())
-    return (own, *(KeptTable(uri.removeprefix(f"{lake.rstrip('/')}/"), uri, upkeep=plain) for uri in beside))
+    return (own, *(KeptTable(uri.removeprefix(f"{document.root(lake)}/"), uri, upkeep=plain) for uri in beside))
 
 
 def plan_upkeep(

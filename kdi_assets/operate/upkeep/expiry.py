@@ -24,7 +24,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.entry import RefineEntry
 from kdi_assets.follow.upstream import later
 from kdi_assets.operate.upkeep.errors import UpkeepFailed, spark_failures
-from kdi_assets.operate.upkeep.expiring_messages import ExpiringMessages, expiring_messages
+from kdi_assets.operate.upkeep.expiring_messages import ExpiringMessages, count_old_letters, expiring_messages
 from kdi_assets.operate.upkeep.unconsumed import Followers, waiting_followers
 from kdi_assets.runtime.spark_failures import root_cause, spark_exceptions
 from kdi_assets.runtime.spark_internals import scala_seq
@@ -34,7 +34,7 @@ from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.erased import append_expired, without_erased
 from kdi_assets.streams.ledger.errors import RowsUnaccounted
 from kdi_assets.streams.ledger.history import LiveHistory, history_at
-from kdi_assets.streams.ledger.letters import committed_attempts, count_old_letters, outside_losses
+from kdi_assets.streams.ledger.letters import committed_attempts, outside_losses
 from kdi_assets.streams.ledger.positions import LedgerState, read_ledger
 from kdi_assets.streams.ledger.rewrite import as_deletions, rows_of_messages
 from kdi_assets.streams.spark_errors import jvm_loss_named

@@ -80,7 +80,7 @@ def attach(settings: Settings) -> AttachedSession:
     try:
         if connection.address.spark_version != __version__:
             raise DriverDiffers(theirs=connection.address.spark_version, ours=__version__)
-        connection.address.refuse_other_s3(settings.lake)
+        connection.address.refuse_other_s3(settings)
         with environment_set(_environment(connection)), interrupts_kept():
             gateway = launch_gateway()  # type: ignore[no-untyped-call]
             return AttachedSession(AttachedContext(gateway, connection, group))

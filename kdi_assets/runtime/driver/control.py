@@ -37,7 +37,7 @@ class DriverAddress:
     """The warm driver's ports, and the secret for both.
 
     Attributes:
-        s3: ``s3_location`` of the driver's lake.
+        s3: ``s3_location`` of the driver.
         lake: The driver's lake; empty of drivers of before.
     """
 
@@ -67,17 +67,19 @@ class DriverAddress:
         """Let processes of the same user attach."""
         replace_file(address_file(home), json.dumps(asdict(self)).encode(), mode=0o600)
 
-    def refuse_other_s3(self, lake: str) -> None:
+    def refuse_other_s3(self, settings: Settings) -> None:
         """Refuse a driver that writes to another S3 than the one from which this process reads its lake.
 
         Raises:
-            DriverOfOtherS3: Both have a lake on S3, with another endpoint or region.
+            DriverOfOtherS3: Both have a lake on S3, with another endpoint or region; or the driver does not know the
+                buckets of this process.
             CredentialsMissing, CredentialsRefused: The profile of AWS cannot be read.
         """
-        ours = s3_location(lake) if self.s3 else {}
-        for setting in self.s3.keys() & ours.keys():
-            if self.s3[setting] != ours[setting]:
-                there, here = (found[setting] or "not set" for found in (self.s3, ours))
+        ours = s3_location(settings) if self.s3 or settings.s3_buckets else {}
+        theirs: Mapping[str, str | None] = self.s3 or {"list of buckets": None}
+        for setting in theirs.keys() & ours.keys():
+            if theirs[setting] != ours[setting]:
+                there, here = (found[setting] or "not set" for found in (theirs, ours))
                 raise DriverOfOtherS3(setting=setting, theirs=there, ours=here)
 
 
@@ -299,7 +301,7 @@ def uses_warm_driver(settings: Settings) -> bool:
     try:
         with closing(ControlConnection(settings.home, ask="status")) as connection:
             address = connection.address
-            address.refuse_other_s3(settings.lake)
+            address.refuse_other_s3(settings)
     except KdiError:
         return False
     return address.lake == settings.lake and address.spark_version == version("pyspark")

@@ -149,7 +149,7 @@ def _accept_clients(settings: Settings, session: SparkSession, clients: Clients)
             control_port=server.port,
             secret=parameters.auth_token,
             spark_version=session.version,
-            s3=s3_location(settings.lake),
+            s3=s3_location(settings),
             lake=settings.lake,
         ).publish(home)
         try:

@@ -75,7 +75,7 @@ def _report(
         kept_no_longer=result.kept_no_longer,
         missing=result.missing,
         twice=result.twice,
-        ghosts=sum(c.orphaned for c in counted.values()),
+        orphaned_dead_letters=sum(c.orphaned for c in counted.values()),
         holes=result.holes,
         doubles=result.doubles,
         deletions=result.deletions,

@@ -169,7 +169,7 @@ class _MissingSearch:
         from pyspark.sql import functions as F
 
         undone = {e.version: e.erasure for e in self.history.undone_expiries}
-        letters = {v: (sum(e.dead_letters.values()) + 1, 0) for v, e in undone.items() if e}  # fewer are explained
+        letters = {v: (e.count + 1, 0) for v, e in undone.items() if e}  # all of them are explained
         recorded = {**letters, **self.covered.erased_by}
         if not recorded:
             return {}, missing

@@ -102,7 +102,7 @@ class AuditReport:
         kept_no_longer: Messages that left because their dates are kept no longer.
         missing: Covered offsets that are in none of these counts.
         twice: How many times offsets are there more often than entries cover them.
-        ghosts: Orphaned dead letters, of attempts that never committed; they do not count.
+        orphaned_dead_letters: Orphaned dead letters, of attempts that never committed; they do not count.
         holes: The first ranges of missing offsets; rowless messages among them cannot be told apart.
         doubles: The first ranges of offsets that are there too often.
         deletions: The commits that deleted.
@@ -125,7 +125,7 @@ class AuditReport:
     kept_no_longer: int = 0
     missing: int = 0
     twice: int = 0
-    ghosts: int = 0
+    orphaned_dead_letters: int = 0
     holes: tuple[Hole, ...] = ()
     doubles: tuple[Double, ...] = ()
     deletions: tuple[Deletion, ...] = ()

@@ -175,16 +175,7 @@ class Draining:
                     if isinstance(step, PositionCommit):
                         self._commit_positions(step)
                     else:
-                        read = self._read_held or read
-                        landed = execute_plan(
-                            step,
-                            self._context,
-                            read=read,
-                            conflicts=self._conflicts,
-                            cpu_seconds=self._clock.unrecorded_cpu_seconds,
-                        )
-                        self._clock.recorded(landed.cpu_seconds or 0.0)
-                        self._commits.append(landed)
+                        self._commits.append(self._execute(step, self._read_held or read))
                 if isinstance(step, Plan):
                     self._on_commit(self._commits[-1])
                 self._lost.end()
@@ -201,6 +192,12 @@ class Draining:
             finally:
                 self._until_taken.close()
             self._snapshot = take_snapshot(self.stream, self._context.lake)
+
+    def _execute(self, plan: Plan, read: ReadMessages | None) -> Commit:
+        cpu_seconds = self._clock.unrecorded_cpu_seconds
+        landed = execute_plan(plan, self._context, read=read, conflicts=self._conflicts, cpu_seconds=cpu_seconds)
+        self._clock.recorded(landed.cpu_seconds or 0.0)
+        return landed
 
     def report(self) -> DrainReport:
         """What the drain did."""

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from kdi_assets.documents.model.stream import TopicPartition
 from kdi_assets.errors import Terminal
 from kdi_assets.messages.topic_state import LastRead
-from kdi_assets.wording import storage_command
 
 
 class RetentionPassedPosition(Terminal):
@@ -114,31 +113,6 @@ class RowsWithoutPositions(Terminal):
     what_happened = "{stream}: {uri} has rows and no positions: it is a clone, a copy or another writer's table."
     what_is_safe = "nothing was read and nothing was written."
     what_to_run = "kdi resolve {stream} adopt   (positions from its rows)"
-
-
-class TableNotMoved(Terminal):
-    """The document was renamed, and its table is still at the old name's place.
-
-    Attributes:
-        beside: How the names of the tables end that are there beside it, such as ``_dead_letters``.
-    """
-
-    stream: str
-    former: str
-    uri: str
-    beside: tuple[str, ...]
-
-    def message_parts(self) -> tuple[str, str, str]:
-        """With the commands of the storage that move the tables.
-
-        The stream's table is the last one: as long as it is at the old place, drains refuse.
-        """
-        moves = [storage_command("mv", self.former + end, self.uri + end) for end in (*self.beside, "")]
-        return (
-            f"{self.stream}: the table is still at {self.former} and not at {self.uri}; a drain would start over.",
-            "the table; nothing was read and nothing was written.",
-            "; then ".join(moves),
-        )
 
 
 class TableMissing(Terminal):

@@ -16,8 +16,8 @@ from kdi_assets.streams.ledger.commit import commit, create_table, next_entry
 from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.positions import LedgerState
 from kdi_assets.streams.ledger.routes import Routes
+from kdi_assets.streams.rules.column_comments import commented
 from kdi_assets.streams.rules.shape import analyse
-from kdi_assets.streams.rules.table.column_comments import commented
 from kdi_assets.streams.rules.table.column_tree import DATE
 from kdi_assets.streams.rules.table.table_schema import PROPERTY
 from kdi_assets.streams.spark_errors import spark_failures
@@ -47,7 +47,7 @@ def commit_positions(
         PutIfAbsentMissing, OtherLock: On this storage, two drains would overwrite each other's commits.
         StorageRefused, StorageUnanswered: The storage does not take an object.
     """
-    prove_conditional_put(lake)
+    prove_conditional_put(stream.root(lake))
     if ledger and ledger.ledger_version is None:
         refuse_unsuitable(stream, lake, ledger.table, spark)
     entry = next_entry(
@@ -62,7 +62,7 @@ def commit_positions(
     )
     uri = stream.table_uri(lake)
     if ledger is None:
-        schema = commented(analyse(stream, spark), stream)
+        schema = commented(analyse(stream, spark), stream, spark)
         with spark_failures(stream, "creating the table"):
             return create_table(spark, schema, uri, properties=_properties(stream, schema), entry=entry)
     with spark_failures(stream, "committing positions"):

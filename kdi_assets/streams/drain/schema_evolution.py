@@ -17,6 +17,7 @@ from kdi_assets.documents.model.message_format import Json, JsonRegistry
 from kdi_assets.documents.model.message_rules import Contract
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
+from kdi_assets.messages.formats.comments import COMMENT, TAGS
 from kdi_assets.messages.formats.decoder import MISFITS, UNKNOWN
 from kdi_assets.messages.formats.errors import SubjectVersionUnknown
 from kdi_assets.messages.formats.field_uses import FORBIDDEN, OF_CHANGE_FEED, FieldUses, named_as_messages, read_struct
@@ -28,6 +29,7 @@ from kdi_assets.streams.rules.judge import field_values
 from kdi_assets.streams.rules.records import overlap, stream_decoder
 from kdi_assets.streams.rules.shape import columns_of
 from kdi_assets.streams.rules.table.table_schema import follows_latest, refuse_other_schema, widened, widens
+from kdi_assets.streams.rules.tag_masks import has_schema, masks_of
 from kdi_assets.streams.rules.tally import Counts
 
 if TYPE_CHECKING:
@@ -80,7 +82,8 @@ def _of_newest_version(stream: Stream, log: TableLog, spark: SparkSession) -> St
     """
     format_: Any = stream.format
     why: KdiError | None = None
-    for number in (None, *version_numbers(format_.schemas)[1:]):
+    older = () if stream.mask_tagged else version_numbers(format_.schemas)[1:]  # they may lack a tag
+    for number in (None, *older):
         version = replace(stream, format=replace(format_, schemas=replace(format_.schemas, version=number)))
         try:
             found = _with_gained(version, log, spark)
@@ -164,20 +167,24 @@ def _with_fields(
     if not unknown or unknown.others:
         return record
     stream = decoder.stream
-    wanted = columns_of(stream, messages.sparkSession)
+    wanted, masks = columns_of(stream, messages.sparkSession), masks_of(stream, decoder.record)
     taken = ("date", stream.source_struct.name, *OF_CHANGE_FEED)
     for path, of_values in sorted(_types(field_values(messages, decoder, UNKNOWN, now=now)).items()):
         type_ = _usable(of_values)
         steps = decoder.uses.column_steps(tuple(path.split(".")))
         free = path.lower() not in taken and not path.lower().startswith("_kdi_") and len(steps) <= MOST_LEVELS
-        if type_ is not None and free and not any(overlap(path.replace("[]", ""), mask) for mask in stream.mask):
+        if type_ is not None and free and not any(overlap(path.replace("[]", ""), mask) for mask in masks):
             record = _with_field(record, wanted, list(steps), type_)
     return record
 
 
 def _learns_from_messages(stream: Stream) -> bool:
-    """Whether the record gains what messages have. In other formats it gains what their schema has."""
-    return stream.contract.evolves and isinstance(stream.format, Json | JsonRegistry)
+    """Whether the record gains what messages have. In other formats it gains what their schema has.
+
+    Messages do not say which of their fields are tagged.
+    """
+    tags_are_known = not (stream.mask_tagged and has_schema(stream))
+    return stream.contract.evolves and isinstance(stream.format, Json | JsonRegistry) and tags_are_known
 
 
 def _of_record(stream: Stream, record: StructType, spark: SparkSession) -> Stream:
@@ -237,11 +244,11 @@ def _plain(field: StructField) -> StructField:
     """The field without Delta's metadata, such as the column's number."""
     from pyspark.sql.types import StructField, StructType
 
-    comment = {"comment": field.metadata["comment"]} if "comment" in field.metadata else None
+    said = {key: field.metadata[key] for key in (COMMENT, TAGS) if key in field.metadata}
     type_ = field.dataType
     if isinstance(type_, StructType):
         type_ = StructType([_plain(f) for f in type_.fields])
-    return StructField(field.name, type_, field.nullable, comment)
+    return StructField(field.name, type_, field.nullable, said)
 
 
 def _by_name(struct: StructType) -> dict[str, StructField]:

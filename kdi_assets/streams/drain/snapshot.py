@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.log import TableLog, refuse_unmoved
 from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.messages.of_stream import source_of
 from kdi_assets.messages.source import LAST_MESSAGE_WITHIN
@@ -14,7 +14,7 @@ from kdi_assets.messages.topic_state import AtPosition, LastRead, TopicState
 from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.streams.drain.dead_letters import check_letters_intact
 from kdi_assets.streams.drain.plan import Plan, PositionCommit, needed_position_commit, plan_drain
-from kdi_assets.streams.drain.plan_errors import StreamRetired, TableMissing, TableNotMoved, TopicTruncated
+from kdi_assets.streams.drain.plan_errors import StreamRetired, TableMissing, TopicTruncated
 from kdi_assets.streams.ledger.positions import LedgerState, read_ledger
 from kdi_assets.streams.ledger.recent_commits import bytes_to_expect, recent_commits
 
@@ -72,7 +72,7 @@ def fresh_ledger(stream: Stream, lake: str, topic: TopicState) -> LedgerState | 
     """Read the ledger, and check the dead letters that it counts on.
 
     Raises:
-        TableNotMoved: The document was renamed, and the table was not.
+        TableNotMoved: The document has another name or root than before, and the table was not moved.
         TableMissing: The table is gone, and its dead letters or the archive of its ledger are not.
         KdiError: As ``read_ledger``; or the dead letters were restored, replaced or dropped.
     """
@@ -83,11 +83,8 @@ def fresh_ledger(stream: Stream, lake: str, topic: TopicState) -> LedgerState | 
             check_letters_intact(stream, lake, ledger.dead_letters_at)
         return ledger
     uri = stream.table_uri(lake)
-    if stream.renamed_from and TableLog.open(stream.former_uri(lake)):
-        former = stream.former_uri(lake)
-        ends = [there.removeprefix(uri) for there in stream.beside_uris(lake)]
-        beside = tuple(end for end in ends if TableLog.open(former + end))
-        raise TableNotMoved(stream=stream.name, former=former, uri=uri, beside=beside)
+    former = stream.former_uris(lake, renamed_from=stream.renamed_from)
+    refuse_unmoved(stream.name, uri, former, beside=[there.removeprefix(uri) for there in stream.beside_uris(lake)])
     # A new table would begin at `start`, and not where the missing one ended.
     if beside := tuple(there for there in stream.beside_uris(lake) if TableLog.open(there)):
         raise TableMissing(stream=stream.name, uri=uri, beside=beside)

@@ -15,10 +15,10 @@ from kdi_assets.messages.source import OFFSETS_PER_TASK
 from kdi_assets.streams.drain.plan import Plan
 from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.recent_commits import LARGE_DRAIN_OFFSETS, LedgerCommit, recent_commits
+from kdi_assets.streams.rules.column_comments import with_new_commented
 from kdi_assets.streams.rules.judge import judge
 from kdi_assets.streams.rules.records import stream_decoder, with_schemas_of
 from kdi_assets.streams.rules.shape import analyse
-from kdi_assets.streams.rules.table.column_comments import with_new_commented
 from kdi_assets.streams.rules.table.table_rows import in_table_form
 from kdi_assets.streams.rules.table.table_schema import of_table, refuse_other_schema
 from kdi_assets.streams.rules.tally import Counts, PassTally

@@ -33,31 +33,37 @@ def append_erased(messages: DataFrame, uri: str, *, topic_id: str, attempt_id: s
     Args:
         messages: With ``partition: int, offset: bigint``.
     """
-    _append(messages.select(*_AT).distinct(), uri, topic_id=topic_id, attempt_id=attempt_id)
+    from pyspark.sql import functions as F
+
+    _append(messages.select(*_AT).distinct().withColumn("topic_id", F.lit(topic_id)), uri, attempt_id=attempt_id)
 
 
 def append_expired(rows: DataFrame, letters: DataFrame, uri: str, *, topic_id: str, attempt_id: str) -> None:
     """Write the offsets of messages that are about to leave, as ranges ``[offset, until)``.
 
     Args:
-        rows, letters: The messages that are rows, and those that are dead letters: ``partition: int, offset: bigint``.
+        rows: The messages that are rows: ``partition: int, offset: bigint``.
+        letters: All dead letters that leave, also of messages that became rows: the same columns, and ``topic_id``, by
+            which they differ from those of a recreated topic with the same offsets.
+        topic_id: Of the entry; it says nothing of the rows, which may be of an earlier topic.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    both = rows.selectExpr(*_AT, "false AS is_letter").unionByName(letters.selectExpr(*_AT, "true AS is_letter"))
-    by = ["partition", "is_letter", "bucket"]
+    of_rows = rows.select(*_AT).distinct().withColumns({"topic_id": F.lit(topic_id), "is_letter": F.lit(False)})
+    of_letters = letters.select(*_AT, "topic_id").distinct().withColumn("is_letter", F.lit(True))
+    by = ["partition", "topic_id", "is_letter", "bucket"]
     rank = F.row_number().over(Window.partitionBy(*by).orderBy("offset"))
-    placed = both.distinct().withColumn("bucket", F.expr(_BUCKET)).withColumn("run", F.col("offset") - rank)
-    ranges = placed.groupBy(*by, "run").agg(F.min("offset").alias("offset"), (F.max("offset") + 1).alias("until"))
-    _append(ranges.select(*_AT, "until", "is_letter"), uri, topic_id=topic_id, attempt_id=attempt_id)
+    placed = of_rows.unionByName(of_letters).withColumn("bucket", F.expr(_BUCKET))
+    runs = placed.withColumn("run", F.col("offset") - rank).groupBy(*by, "run")
+    ranges = runs.agg(F.min("offset").alias("offset"), (F.max("offset") + 1).alias("until"))
+    _append(ranges.select(*_AT, "until", "is_letter", "topic_id"), uri, attempt_id=attempt_id)
 
 
-def _append(offsets: DataFrame, uri: str, *, topic_id: str, attempt_id: str) -> None:
+def _append(offsets: DataFrame, uri: str, *, attempt_id: str) -> None:
     from pyspark.sql import functions as F
 
-    of_attempt = {"topic_id": F.lit(topic_id), "attempt_id": F.lit(attempt_id)}
-    write = offsets.withColumns(of_attempt).write.format("delta").mode("append")
+    write = offsets.withColumn("attempt_id", F.lit(attempt_id)).write.format("delta").mode("append")
     # The table may be that of erasures, whose offsets have no end.
     write.option("mergeSchema", "true").options(**CHECKPOINT_INTERVAL).save(uri)
 
@@ -136,18 +142,18 @@ def with_erasing_commit(
 def without_erased(
     spark: SparkSession, uri: str, messages: DataFrame, entries: Sequence[LedgerEntry], *, only: bool = False
 ) -> DataFrame:
-    """Leave out messages that these entries erased after they were written.
+    """Leave out dead letters whose messages these entries erased, or declared to leave, after they were written.
 
     Args:
         messages: With ``partition: int, offset: bigint, topic_id: string``, and ``version``, the commit that wrote
-            them. Few, such as dead letters: the ranges of years are not made single offsets for them.
+            them. They are few: the ranges of years are not made single offsets for them.
         only: Leave out the others.
     """
     from pyspark.sql import functions as F
 
     if not _with_erasure(entries, ()):
         return messages.limit(0) if only else messages
-    erased = erased_ranges(spark, uri, entries).alias("erased")
+    erased = erased_ranges(spark, uri, entries).where("coalesce(is_letter, true)").alias("erased")
     same = (
         "message.partition = erased.partition AND message.topic_id = erased.topic_id "
         "AND shiftright(message.offset, 17) = erased.bucket "

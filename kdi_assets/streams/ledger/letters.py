@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import CommitInfo, TableLog
-from kdi_assets.delta.storage import open_delta_table, storage_failures
+from kdi_assets.delta.storage import open_delta_table
 from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.messages.coordinates import ranges_sql
 from kdi_assets.runtime.spark import changed_settings
@@ -245,33 +245,6 @@ def _with_optional_columns(letters: DataFrame, more: Mapping[str, str] = Mapping
     absent = {OUTCOME: F.lit(None).cast("string"), WITHHELD: F.lit(False)}
     absent |= {column: F.lit(None).cast(kind) for column, kind in more.items()}
     return letters.withColumns({name: value for name, value in absent.items() if name not in letters.columns})
-
-
-def count_old_letters(stream: Stream, lake: str, entries: Sequence[LedgerEntry], *, before: date) -> int:
-    """Dead letters that count, of messages with an older timestamp (UTC), outside declared losses and without a row.
-
-    Those that an entry declared and nobody deleted yet are among them. No JVM.
-
-    Raises:
-        StorageFailed: The storage does not answer.
-    """
-    log = TableLog.open(stream.dead_letters_uri(lake))
-    if log is None:
-        return 0
-    has_outcomes = any(f.name == OUTCOME for f in log.delta_table.schema().fields)
-    columns = ["partition", "offset", "timestamp", "attempt_id", *([OUTCOME] if has_outcomes else [])]
-    old = [("timestamp", "<", datetime(before.year, before.month, before.day, tzinfo=UTC))]
-    with storage_failures(log.uri):
-        found = open_delta_table(log.uri).to_pyarrow_table(columns=columns, filters=old).to_pylist()
-    attempts, lost = {e.attempt_id for e in entries}, [r for e in entries for r in e.declared_losses]
-    counting = [r for r in found if r["attempt_id"] in attempts]
-    with_row = {(r["partition"], r["offset"]) for r in counting if r.get(OUTCOME) == "row"}
-    return sum(
-        r.get(OUTCOME) is None
-        and (r["partition"], r["offset"]) not in with_row
-        and not any(x.topic_partition.partition == r["partition"] and x.start <= r["offset"] < x.end for x in lost)
-        for r in counting
-    )
 
 
 def remove_orphaned_dead_letters(stream: Stream, lake: str) -> int:

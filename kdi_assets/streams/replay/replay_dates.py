@@ -65,12 +65,17 @@ def replay_dates(
             _refuse_missing(stream, messages, first, last, flags, leave=leave_missing)
             return replay(transaction, messages, empty, at=at, accept_dead_letters=accept_dead_letters)
 
-    options = f"{' --leave-missing' if leave_missing else ''}{flags}{'' if previews else ' --yes'}"
-    again = f"kdi replay {stream.name} --from {first} --to {last}{options}"
+    again = _command(stream, first, last, flags, leave_missing=leave_missing, yes=not previews)
     report = run_transaction(stream, lake, session, "replay", body, again, empty=empty, run_id=run_id, dry_run=previews)
     if report is empty:
         raise NothingDrained(stream=stream.name)
     return report
+
+
+def _command(stream: Stream, first: date, last: date, flags: str, *, leave_missing: bool, yes: bool) -> str:
+    """The command that does the same again."""
+    options = f"{' --leave-missing' if leave_missing else ''}{flags}{' --yes' if yes else ''}"
+    return f"kdi replay {stream.name} --from {first} --to {last}{options}"
 
 
 @contextmanager

@@ -32,6 +32,9 @@ from kdi_assets.streams.spark_errors import jvm_loss_named, refused_to, spark_fa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+LOST_RACE = (OvertakenCommit, StagedFilesGone, DeadLettersGone)
+"""What a transaction raises that lost a race of commits; it is tried again."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayTransaction:
@@ -122,8 +125,7 @@ def run_transaction(
 
         def attempt() -> ReplayReport:
             with jvm_loss_named(stream):
-                look = partial(_look, stream, lake, session, kind, dry_run=dry_run)
-                looked = until_won(look, lost=OvertakenCommit, most=COMMIT_ATTEMPTS)
+                looked = _newest_state(stream, lake, session, kind, dry_run=dry_run)
                 if looked is None:
                     return empty
                 spark = session() if dry_run else clock.watching(session())
@@ -132,8 +134,15 @@ def run_transaction(
                 heard(report.commit)
             return report
 
-        lost = (OvertakenCommit, StagedFilesGone, DeadLettersGone)
-        return until_won(attempt, lost=lost, gives_up=partial(another_active, stream.name))
+        return until_won(attempt, lost=LOST_RACE, gives_up=partial(another_active, stream.name))
+
+
+def _newest_state(
+    stream: Stream, lake: str, session: Callable[[], SparkSession], kind: Kind, *, dry_run: bool
+) -> tuple[Snapshot, LedgerState, LiveHistory] | None:
+    """As ``_look``, after a commit of positions if one had to come first."""
+    look = partial(_look, stream, lake, session, kind, dry_run=dry_run)
+    return until_won(look, lost=OvertakenCommit, most=COMMIT_ATTEMPTS)
 
 
 def _look(

@@ -175,7 +175,7 @@ def commit_decision(
         StorageRefused, StorageUnanswered: The storage does not take an object.
         AccountingMismatch: The rows to remove are not those that were counted.
     """
-    prove_conditional_put(lake)  # the table may be a copy that no drain has committed to here
+    prove_conditional_put(stream.root(lake))  # the table may be a copy that no drain has committed to here
     staged = Staged()
     if bounds := decision.removes:
         topic = source_of(stream).topic(stream.topic)

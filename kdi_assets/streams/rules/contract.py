@@ -14,6 +14,7 @@ from kdi_assets.streams.ledger.entry import FieldCounts
 from kdi_assets.streams.rules.errors import OtherTypesFound, UnknownFieldsFound
 from kdi_assets.streams.rules.rules import MessageRule
 from kdi_assets.streams.rules.table.column_tree import ColumnTree
+from kdi_assets.streams.rules.tag_masks import masks_of
 from kdi_assets.streams.rules.tally import NAMED, Counts
 from kdi_assets.streams.spark_errors import spark_failures
 
@@ -50,11 +51,11 @@ class ContractRule(MessageRule):
     def with_null_columns(self, messages: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
-        return messages.withColumn(RESCUED, F.lit(None).cast("string"))
+        return messages.withColumn(RESCUED, F.lit(None).cast("variant" if self.stream.rescues_variant else "string"))
 
     def change_columns(self, tree: ColumnTree) -> None:
         if self.stream.rescued:
-            tree.put(self.stream.rescued, RESCUED, "rescued", taken="give it a name of its own")
+            tree.put(self.stream.rescued_column, RESCUED, "rescued", taken="give it a name of its own")
 
     def observed(self) -> dict[str, str]:
         unknown = {"unknown": PATHS} if self.decoder.finds_unknown_fields else {}
@@ -110,17 +111,19 @@ class ContractRule(MessageRule):
         )
 
     def _rescued(self) -> str:
-        """Spark SQL of the rescued column: a JSON object of all unknown fields and misfits that are not masked."""
+        """Spark SQL of the rescued column: an object of all unknown fields and misfits that are not masked."""
         both = f"concat(coalesce({UNKNOWN}, array()), coalesce({MISFITS}, array()))"
         found = both if self.stream.contract.leaves_out else UNKNOWN
         uses = self.decoder.uses
-        paths = [".".join(uses.message_steps(tuple(path.split(".")))) for path in self.stream.mask]
+        masks = masks_of(self.stream, self.decoder.record)
+        paths = [".".join(uses.message_steps(tuple(path.split(".")))) for path in masks]
         masked = " OR ".join(_overlaps("u.path", path) for path in paths)
         kept = f"filter({found}, u -> NOT ({masked}))" if masked else found
         places = "map_from_entries(transform(kept, u -> struct(u.place, u.value)))"
-        json = f"transform(array({kept}), kept -> CASE WHEN size(kept) > 0 THEN to_json({places}) END)"
+        made = "to_variant_object" if self.stream.rescues_variant else "to_json"
+        object_ = f"transform(array({kept}), kept -> CASE WHEN size(kept) > 0 THEN {made}({places}) END)"
         anything = " OR ".join(f"{column} IS NOT NULL" for column in (UNKNOWN, MISFITS))
-        return f"CASE WHEN {anything} THEN get({json}, 0) END"
+        return f"CASE WHEN {anything} THEN get({object_}, 0) END"
 
 
 def _overlaps(path: str, masked: str) -> str:

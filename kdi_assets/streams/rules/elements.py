@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kdi_assets.messages.formats.comments import described
 from kdi_assets.messages.formats.rules import literal, name
 
 if TYPE_CHECKING:
@@ -37,12 +38,14 @@ class Elements:
         name: How expressions call an element, and its column; empty: the element's fields are names and columns.
         instead_of: Steps to the field of the record that holds the elements and is no column itself; empty if an
             expression makes them.
+        tags: Of that field.
     """
 
     array: str
     type: DataType
     name: str = ""
     instead_of: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
 
     def judged_as(self, decoder: StreamDecoder) -> tuple[StreamDecoder, Elements | None]:
         """The decoder and the elements whose columns the table has."""
@@ -64,7 +67,7 @@ class Elements:
 
         if not self.name:
             return self._struct, self._names
-        field = StructField(self.name, self.type)
+        field = StructField(self.name, self.type, metadata=described({}, "", self.tags))
         fields = [field if (f.name,) == self.instead_of else f for f in record.fields]
         return StructType(fields if field in fields else [*fields, field]), {**places, **self._names}
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kdi_assets.documents.model.message_format import RECORDS
 from kdi_assets.documents.model.message_rules import Explode
 from kdi_assets.documents.model.stream import Stream
+from kdi_assets.messages.formats.comments import tags_of
 from kdi_assets.messages.formats.decoder import RECORD
 from kdi_assets.messages.formats.rules import Rule
 from kdi_assets.streams.rules.elements import Elements
@@ -77,7 +79,15 @@ def _of_expression(stream: Stream, explode: Explode, record: StructType, spark: 
     if explode.name.lower() in hidden:
         said = f"there is something called {explode.name} already; give the element its own name"
         raise mistake(stream, field, said)
-    return Elements(value_of(field), found.elementType, explode.name, place)
+    return Elements(value_of(field), found.elementType, explode.name, place, tuple(_tags(record, place)))
+
+
+def _tags(record: StructType, steps: tuple[str, ...]) -> Iterator[str]:
+    """The tags of a field and of the structs that it lies in."""
+    here: Any = record
+    for step in steps:
+        yield from tags_of(here[step].metadata)
+        here = here[step].dataType
 
 
 def _of_container(stream: Stream, record: StructType) -> Elements:

@@ -18,17 +18,20 @@ from kdi_assets.streams.rules.errors import MaskSecretMissing
 from kdi_assets.streams.rules.records import mistake, overlap, steps_to
 from kdi_assets.streams.rules.rules import MessageRule
 from kdi_assets.streams.rules.table.column_tree import DATE, ColumnTree
+from kdi_assets.streams.rules.tag_masks import has_schema, masks_of, refuse_unknown_tags
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 _END = "_k3d90"
+_BY_SCHEMA = "mask_tagged"
+"""The field of the document that demands the mask of a column which the schema tags."""
 _BLOCK = 64  # bytes of a block of SHA-256, by which HMAC pads its key: RFC 2104
 
 
 class MaskRule(MessageRule):
-    """The rule of the fields ``mask`` and ``dead_letter_payload``."""
+    """The rule of the fields ``mask``, ``mask_tagged`` and ``dead_letter_payload``."""
 
     def with_columns(self, messages: DataFrame, *, where: str) -> DataFrame:
         """Add the keys of hashes as columns.
@@ -56,14 +59,22 @@ class MaskRule(MessageRule):
 
     def change_columns(self, tree: ColumnTree) -> None:
         stream = self.stream
-        for path, mask in stream.mask.items():
-            field, lowered, ours = f"mask.{path}", path.lower(), stream.coordinates.lower()
+        refuse_unknown_tags(stream)
+        masks = masks_of(stream, tree.row)
+        for path, mask in masks.items():
+            field, lowered, ours = _field(stream, path), path.lower(), stream.coordinates.lower()
             if lowered == DATE or overlap(lowered, ours):
                 raise mistake(stream, field, "the date and the coordinates of a row are never masked")
             if inner := [p for p in stream.mask if p != path and f"{p.lower()}.".startswith(f"{lowered}.")]:
                 raise mistake(stream, field, f"mask.{inner[0]} lies in it: mask the whole or its parts")
-            tree.change(path, field, None if mask.how == "drop" else partial(masked, mask=mask))
-        if stream.mask and stream.dead_letter_payload == "mask" and (why := unlocated(stream, tree.record)):
+            change = None if mask.how == "drop" else partial(masked, mask=mask)
+            if field != _BY_SCHEMA:
+                tree.change(path, field, change)
+            elif change and tree.has(path):
+                tree.change(path, field, change)
+            elif tree.has(path):  # a schema that tags another field must not stop the stream
+                tree.leave_out(path.split("."), field)
+        if masks and stream.dead_letter_payload == "mask" and (why := unlocated(stream, tree.record)):
             raise mistake(stream, "dead_letter_payload", why)
         if stream.rescued and (why := _made_of_others(stream, tree.record)):
             raise mistake(stream, "rescued", f"it would keep what is masked: {why}")
@@ -84,7 +95,7 @@ class MaskRule(MessageRule):
         elements = f"try_variant_get({enclosed}, '$', 'array<variant>')"
         document = f"CASE WHEN size({elements}) = 2 THEN get({elements}, 0) END"
         tree: dict[str, object] = {}
-        for path, mask in self.stream.mask.items():
+        for path, mask in masks_of(self.stream, self.decoder.record).items():
             node = tree
             *outer, last = self.decoder.uses.message_steps(steps_to(path, self.decoder.record))
             for step in outer:
@@ -94,7 +105,14 @@ class MaskRule(MessageRule):
 
     @property
     def _hashes(self) -> dict[str, Mask]:
-        return {column: mask for column, mask in self.stream.mask.items() if mask.how == "hash"}
+        by_tag = {f"columns tagged {tag}": mask for tag, mask in self.stream.mask_tagged.items()}
+        return {column: mask for column, mask in {**self.stream.mask, **by_tag}.items() if mask.how == "hash"}
+
+
+def _field(stream: Stream, path: str) -> str:
+    """The field of the document that demands a mask."""
+    fields = [f"{group}.{path}" for group in ("mask", "tags") if path in getattr(stream, group)]
+    return fields[0] if fields else _BY_SCHEMA
 
 
 def masked(value: str, mask: Mask) -> str:
@@ -118,7 +136,7 @@ def letters_hold(stream: Stream, record: StructType) -> DeadLetterPayload:
     payload = stream.dead_letter_payload or "mask"
     if payload != "mask":
         return payload
-    if not stream.mask:
+    if not masks_of(stream, record) and not (stream.mask_tagged and has_schema(stream)):
         return "keep"
     return "withhold" if unlocated(stream, record) else "mask"
 
@@ -127,12 +145,14 @@ def unlocated(stream: Stream, record: StructType) -> str:
     """Why the masked values cannot be found in a message; empty if they can."""
     if not isinstance(stream.format, Json) or stream.compression != "none":
         return "masked fields can be found only in messages of plain JSON"
+    if stream.mask_tagged and has_schema(stream):
+        return "a message may have a tagged field that this version of the schema lacks"
     return _made_of_others(stream, record)
 
 
 def _made_of_others(stream: Stream, record: StructType) -> str:
     """Why the fields of a message that a masked column is made of are not known; empty if they are."""
-    for path in stream.mask:
+    for path in masks_of(stream, record):
         if not steps_to(path, record) or any(overlap(path, column) for column in stream.columns):
             return f"{path} is made by an expression, so its value cannot be found in the message"
     return ""

@@ -26,6 +26,7 @@ from kdi_assets.messages.formats.files.decoder import ROW_NAMES_DDL
 from kdi_assets.messages.formats.rules import Rule, name
 from kdi_assets.messages.formats.stream_decoder import StreamDecoder, decoder_of
 from kdi_assets.messages.source import messages_ddl
+from kdi_assets.runtime.spark_internals import empty_frame
 from kdi_assets.streams.rules.errors import ShapeMistake
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def no_messages(spark: SparkSession, decoder: StreamDecoder) -> DataFrame:
 
     format_, messages = decoder.stream.format, messages_ddl(decoder.stream)
     if not isinstance(format_, FileRows):
-        return spark.createDataFrame([], messages)
-    rows = spark.createDataFrame([], f"{messages}, {ROW_NAMES_DDL}")
+        return empty_frame(spark, messages)
+    rows = empty_frame(spark, f"{messages}, {ROW_NAMES_DDL}")
     return rows.withColumn("value", F.lit(None).cast(decoder.source)) if isinstance(format_.of, Parquet) else rows
 
 
@@ -104,7 +105,7 @@ def named(spark: SparkSession, stream: Stream, record: StructType) -> DataFrame:
     from pyspark.sql import functions as F
 
     struct = stream.source_struct.name
-    nothing = _as_message(spark.createDataFrame([], messages_ddl(stream)), stream)
+    nothing = _as_message(empty_frame(spark, messages_ddl(stream)), stream)
     return nothing.select(struct, *(F.lit(None).cast(f.dataType).alias(f.name) for f in record.fields))
 
 

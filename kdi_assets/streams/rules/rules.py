@@ -134,7 +134,7 @@ RULES: Mapping[str, Callable[[Stream], bool]] = {
     "contract.ContractRule": _has_rows,
     "expectations.ExpectationsRule": lambda stream: bool(stream.expectations) and _has_rows(stream),
     "mask.MaskRule": lambda stream: (
-        _has_rows(stream) and (bool(stream.mask) or stream.dead_letter_payload == "withhold")
+        _has_rows(stream) and bool(stream.mask or stream.mask_tagged or stream.dead_letter_payload == "withhold")
     ),
 }
 """Module and class of each rule to the question whether a stream uses it; only then is the module imported.

@@ -30,6 +30,7 @@ from kdi_assets.streams.rules.records import (
 )
 from kdi_assets.streams.rules.rules import MessageRule, rules_of
 from kdi_assets.streams.rules.table.column_tree import DATE, ColumnTree
+from kdi_assets.streams.rules.tag_masks import masks_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -164,9 +165,14 @@ def _columns(working: DataFrame, decoder: StreamDecoder) -> StructType:
     for rule in rules_of(decoder):
         nothing = rule.with_null_columns(nothing)
     try:
-        return shape(nothing, decoder, elements).schema
+        columns = shape(nothing, decoder, elements).schema
     except PySparkException as refused:
         raise mistake(decoder.stream, "columns", first_line(refused)) from refused
+    masks = masks_of(decoder.stream, columns)
+    for path in decoder.stream.tags:
+        if not steps_to(path, columns) and not (path in masks and masks[path].how == "drop"):
+            raise mistake(decoder.stream, f"tags.{path}", "the table has no such column")
+    return columns
 
 
 def _changes(found: DataFrame, stream: Stream, *, may_ask_clock: bool) -> str:

@@ -26,7 +26,7 @@ def upload(bucket: str, key: str, ids: range) -> None:
     content = io.BytesIO()
     pq.write_table(pa.table({"id": list(ids), "price": [0.5] * len(ids), "day": [DAY] * len(ids)}), content)
     name = bucket.removeprefix("s3://")
-    s3_client(retries=3).put_object(Bucket=name, Key=key, Body=content.getvalue())
+    s3_client(bucket, retries=3).put_object(Bucket=name, Key=key, Body=content.getvalue())
 
 
 def notification(bucket: str, *keys: str) -> str:

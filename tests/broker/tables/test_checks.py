@@ -187,6 +187,7 @@ def test_the_gate_of_a_pipeline_drains_checks_and_fails_on_an_error_alone(
         answer = kdi("check-assets", "--json", *arguments)
         (said,) = answer.objects
         assert said["failure"] == ""
+        assert said["offsets"] == (None if "--no-drain" in arguments else 100)
         return answer.code, {o["check"]: o["level"] for o in said["outcomes"]}
 
     code, levels = gate()

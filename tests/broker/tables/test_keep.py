@@ -25,9 +25,10 @@ from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.history import history_of
 from kdi_assets.streams.ledger.letters import dead_letters_with_state
 from kdi_assets.streams.replay.replay_dates import replay_dates
+from kdi_assets.streams.replay.replay_letters import replay_letters
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
-from tests.faults.topics import delete_records
+from tests.faults.topics import delete_records, make_again
 from tests.predecessor.table import COORDINATES, MICROS, PredecessorTable
 from tests.refined import refined_table
 
@@ -292,6 +293,39 @@ def test_orphaned_letters_and_those_inside_a_declared_loss_stay(aged: DrivenStre
     stored = DeltaTable(web.stream.dead_letters_uri(web.lake)).to_pyarrow_table().to_pylist()
     assert sorted(r["offset"] for r in stored) == [3, 7, 7, 7, 8], "one 8 is of a drain that died, and nobody counts it"
     assert (audit.complete, audit.declared_losses, audit.kept_no_longer) == (True, 1, 5)
+
+
+def test_the_dead_letter_of_a_message_that_became_a_row_leaves_with_the_row(aged: DrivenStream) -> None:
+    web = aged
+    strict = web.with_definition(date_expression="CASE WHEN id < 7 THEN to_date(day) END")
+    web.send(message(7, 11), message(8, 9))
+    strict.drain()
+    replay_letters(web.stream, lake=web.lake, session=web.session)
+    replayed = ids(web)
+
+    expired(web)
+    audit = web.audit()
+
+    stored = DeltaTable(web.stream.dead_letters_uri(web.lake)).to_pyarrow_table().to_pylist()
+    assert (replayed, ids(web)) == ([0, 1, 4, 5, 6, 7, 8], [4, 5, 8])
+    assert {r["offset"] for r in stored} == {3, 8}
+    assert (audit.complete, audit.rows, audit.kept_no_longer) == (True, 3, 5)
+
+
+def test_the_messages_of_a_recreated_topic_keep_their_dead_letters(aged: DrivenStream) -> None:
+    """Purpose: messages of two topics have the same offsets; only those of the first are old."""
+    web = aged
+    anew = replace(web, publisher=make_again(web, partitions=1))
+    anew.resolve("new-topic")
+    anew.send('{"id": 10, "day"', message(11, 1), message(12, 11), '{"id": 13, "day"')
+    anew.drain()
+
+    expired(anew)
+    audit = anew.audit()
+
+    assert ids(anew) == [4, 5, 11]
+    assert [letter["offset"] for letter in shown_letters(anew)] == [0, 3, 3]
+    assert (audit.complete, audit.rows, audit.dead_letters, audit.kept_no_longer) == (True, 3, 3, 5)
 
 
 def test_a_message_with_rows_of_several_dates_leaves_as_a_whole_once_its_newest_date_is_not_kept(

@@ -388,4 +388,5 @@ def test_the_gate_drains_a_paused_stream_only_if_it_is_named_and_a_retired_one_n
 
     assert answer.exit_code == 0, answer.output
     assert drain.streams == drained
+    assert answer.stdout.count("no message was drained") == len(drained), "a gate that judged nothing says so"
     assert len(answer.stdout.splitlines()) > 4, "the checks of the others are made all the same"

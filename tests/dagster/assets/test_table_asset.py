@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 from dagster import DagsterInstance
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill  # as the UI queries it
+from dagster._core.loader import LoadingContextForTest
 
-from kdi_assets.components.names import dates, letters_key, table_key, table_start, topic_key
+from kdi_assets.components import asset_checks, table_run
+from kdi_assets.components.names import check_key, dates, letters_key, table_key, table_start, topic_key
 from kdi_assets.components.table_asset import table_asset
 from kdi_assets.components.table_run import REQUESTED_TAG
-from kdi_assets.documents.model.stream import DateWindow, Stream
+from kdi_assets.documents.model.stream import CheckName, DateWindow, Stream
 from kdi_assets.runtime.errors import CredentialsMissing
 from kdi_assets.streams.audit.audit import AuditReport
 from kdi_assets.streams.ledger.entry import FieldCounts
+from kdi_assets.streams.replay.report import MessagesGone, Missing
 from tests.dagster.fakes import (
     ComesBack,
     MustDecide,
@@ -41,6 +46,7 @@ from tests.dagster.fakes import (
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("lake_in_environment")]
 
 OLD, STREAM = date(2021, 3, 4), a_stream()
+AUDIT: CheckName = "every_offset_accounted_for"
 
 
 def materialized(instance: DagsterInstance, stream: Stream) -> set[str]:
@@ -264,6 +270,15 @@ def test_a_terminal_refusal_shows_its_parts_and_fields_and_is_not_retried(instan
     assert not will_retry(instance, result)
 
 
+def test_the_fields_of_a_refusal_are_shown_as_a_person_would_write_them(instance: DagsterInstance) -> None:
+    gone = MessagesGone(stream=STREAM.name, first=OLD, last=OLD, messages=20, missing=Missing(10, 0, {OLD: 10}))
+
+    _, said = failure(run(instance, STREAM, ScriptedDrain(), day=OLD, replay=ScriptedReplay(ending=gone)))
+
+    assert (said["first"], said["messages"]) == ("2021-03-04", 20)
+    assert said["missing"] == {"messages": 10, "letters": 0, "rows_by_date": {"2021-03-04": 10}}
+
+
 def test_a_refused_stream_does_not_keep_the_others_of_its_run_from_draining(instance: DagsterInstance) -> None:
     """The sensor packs streams into one run; its executor continues with the next step."""
     refused, fine = a_stream("bronze/refused"), a_stream("bronze/fine")
@@ -298,6 +313,61 @@ def test_a_refusal_is_shown_before_the_checks_and_waits_for_no_read_of_the_whole
     refused = next(at for at, message in enumerate(said) if message.startswith("offsets are gone"))
     checked = next(at for at, message in enumerate(said) if "every_offset_accounted_for" in message)
     assert refused < checked
+
+
+def shown(instance: DagsterInstance, stream: Stream, name: CheckName) -> bool:
+    """Whether the UI shows the latest result of the check; otherwise it says that the check was not evaluated."""
+    key = check_key(stream, name)
+    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
+    return asyncio.run(record.targets_latest_materialization(LoadingContextForTest(instance)))
+
+
+def test_a_check_that_a_drain_does_not_make_keeps_its_verdict_which_says_when_it_was_made(
+    instance: DagsterInstance,
+) -> None:
+    first = run(instance, STREAM, ScriptedDrain([a_commit(1, {OLD: 3})]), audit=audited(complete=True))
+    made = latest_check(instance, STREAM, AUDIT)
+    for version in (2, 3):
+        run(instance, STREAM, ScriptedDrain([a_commit(version, {OLD: 2})]))
+
+    again = latest_check(instance, STREAM, AUDIT)
+    assert made is not None and again is not None and again.passed
+    assert shown(instance, STREAM, AUDIT)
+    assert (again.description, again.metadata["checked_by"].value) == (made.description, first.run_id)
+    audit = instance.event_log_storage.get_asset_check_execution_history(check_key(STREAM, AUDIT), limit=9)[2]
+    assert audit.event is not None and again.metadata["checked_at"].value == audit.event.timestamp
+
+
+def test_a_verdict_is_not_repeated_once_the_daily_run_should_have_made_it_again(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(instance, STREAM, ScriptedDrain([a_commit(1, {OLD: 3})]), audit=audited(complete=True))
+    monkeypatch.setattr(asset_checks, "REPEATED_FOR", timedelta(0))
+
+    run(instance, STREAM, ScriptedDrain([a_commit(2, {OLD: 2})]))
+
+    assert not shown(instance, STREAM, AUDIT)
+
+
+def test_a_repeated_verdict_does_not_hide_a_failure_that_another_run_found_meanwhile(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: the daily run logs a failure after the drain has read the verdict and before it logs it again."""
+    run(instance, STREAM, ScriptedDrain([a_commit(1, {OLD: 3})]), audit=audited(complete=True))
+    read = asset_checks.verdicts_to_repeat
+
+    def read_before_the_failure(*of: Any, **more: Any) -> list[dg.AssetCheckEvaluation]:
+        verdicts = read(*of, **more)
+        failed = dg.AssetCheckEvaluation(table_key(STREAM), AUDIT, False, {}, description="3 offsets are missing")
+        instance.report_runless_asset_event(failed)
+        return verdicts
+
+    monkeypatch.setattr(table_run, "verdicts_to_repeat", read_before_the_failure)
+    run(instance, STREAM, ScriptedDrain([a_commit(2, {OLD: 2})]))
+
+    found = latest_check(instance, STREAM, AUDIT)
+    assert found is not None and not found.passed and shown(instance, STREAM, AUDIT)
+    assert found.description == "3 offsets are missing"
 
 
 def test_a_check_of_a_run_that_told_of_no_rows_is_one_of_the_table_as_it_is(instance: DagsterInstance) -> None:

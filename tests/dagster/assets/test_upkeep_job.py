@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import date
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import dagster as dg
@@ -88,6 +89,33 @@ def test_a_scheduled_run_compacts_refined_tables_and_shows_it(
     assert shown is not None
     assert (shown.metadata["files_before"].value, shown.metadata["files_after"].value) == (3, 1)
     lakeside.assert_as_computed_at_once(SILVER)
+
+
+@pytest.mark.usefixtures("one_jvm")
+def test_the_nightly_run_removes_dates_that_are_kept_no_longer_and_shows_it_at_each_date(
+    instance: DagsterInstance, driven: DrivenFactory
+) -> None:
+    web = driven(partitions=1, record_ddl="id int, day string", date_expression="to_date(day)", columns={})
+    today = datetime.now(UTC).date()
+    old = today - timedelta(days=11)
+    web.send(*(f'{{"id": {n}, "day": "{day}"}}' for n, day in enumerate([old, old, today])))
+    web.drain()
+    web.stream = replace(web.stream, keep_days=10)
+    (job,) = upkeep_jobs([web.stream])
+
+    hourly = job.execute_in_process(run_config=scheduled(job, "upkeep_bronze_compaction"), instance=instance)
+    kept = len(web.rows())
+    nightly = job.execute_in_process(run_config=scheduled(job, "upkeep_bronze_nightly"), instance=instance)
+
+    assert hourly.success and nightly.success
+    assert (kept, [row["date"] for row in web.rows()]) == (3, [today])
+    assert web.audit().kept_no_longer == 2
+    of_date = dg.AssetRecordsFilter(table_key(web.stream), asset_partitions=[str(old)])
+    (shown,) = instance.fetch_observations(of_date, limit=9).records
+    assert shown.asset_observation is not None
+    told = {name: value.value for name, value in shown.asset_observation.metadata.items()}
+    kept_from = today - timedelta(days=10)
+    assert told == {"kept_no_longer": f"dates before {kept_from}", "rows_removed": 2, "delta_version": web.version()}
 
 
 def test_a_group_has_one_job_in_a_pool_of_its_own_and_gives_way_to_drains() -> None:

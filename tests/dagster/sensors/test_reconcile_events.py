@@ -112,6 +112,15 @@ def test_what_a_run_told_is_not_told_again_and_a_crash_between_two_dates_leaves_
     assert [event.partition for event in sensor.tick()] == [today().isoformat()]
 
 
+def test_a_date_that_is_kept_no_longer_stays_as_it_was_told(sensor: Sensor) -> None:
+    sensor.log = [an_entry(1, {OLD: 3})]
+    sensor.tick()
+    sensor.log += [replace(an_entry(2, {}), kind="expire", ranges=(), removed_by_date={OLD: 3})]
+
+    assert sensor.tick() == []
+    assert sensor.versions(OLD) == ["1"]
+
+
 def test_a_lost_cursor_tells_nothing_twice(sensor: Sensor) -> None:
     sensor.log = [an_entry(1, {OLD: 3}), an_entry(2, {OLD: 1})]
     sensor.tick()

@@ -7,6 +7,9 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -23,6 +26,8 @@ from kdi_assets.documents.model.stream import Cluster, TopicPartition
 from kdi_assets.errors import KdiError
 from kdi_assets.messages.kafka.topic import read_topic
 from kdi_assets.messages.topic_state import BrokerOffsets
+from kdi_assets.operate.upkeep.expiry import expire
+from kdi_assets.operate.upkeep.unconsumed import Followers
 from kdi_assets.streams.ledger.positions import read_ledger
 from kdi_assets.streams.resolve.resolve import Action
 from kdi_assets.tools.local.broker import Broker
@@ -34,8 +39,8 @@ from tests.kafka_log import Publisher
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-GOOD = '{"meta":{"producer":{"timestamp":"2024-05-05T00:00:00Z"}},"url":"https://a.b/%d"}'
-BAD = "{bad %d"
+GOOD = '{"meta":{"producer":{"timestamp":"%sT00:00:00Z"}},"url":"https://a.b/%d"}'
+BAD = "{bad %s %d"
 
 
 class Died(BaseException):
@@ -65,8 +70,10 @@ class KafkaAndDelta:
         producer = Producer({"bootstrap.servers": self._broker.bootstrap_servers, **options})
         for message in messages:
             self._sizes[message.partition, message.offset] = self._log_file(message.partition).stat().st_size
-            value = (BAD if message.bad else GOOD) % message.number
-            producer.produce(self._stream.topic, value, partition=message.partition)
+            at = datetime.now(UTC) - timedelta(days=message.age)
+            value = (BAD if message.bad else GOOD) % (at.date(), message.number)
+            timestamp = int(at.timestamp() * 1000)
+            producer.produce(self._stream.topic, value, partition=message.partition, timestamp=timestamp)
             assert producer.flush(30) == 0
         ends = {tp.partition: held.high_watermark for tp, held in self._held().items()}
         assert all(m.offset < ends[m.partition] for m in messages), f"{messages} are not in {ends}"
@@ -130,6 +137,25 @@ class KafkaAndDelta:
         """Raises ``Refused`` as the engine does."""
         with _refusals(), _dying(dies):
             self._web.drain()
+
+    def expire(self, keep: int, *, dies: str = "") -> bool:
+        """What is older than so many days leaves.
+
+        Returns:
+            Whether it waits for a drain.
+        """
+        self._web.stream = replace(self._web.stream, keep_days=keep)
+        nobody = Followers((), (), Path())
+        ending = partial(
+            expire, self._web.stream, self._web.lake, nobody, session=self._web.session, now=datetime.now(UTC)
+        )
+        done = None
+        with _dying(dies):
+            done = ending()
+        if dies != BEFORE:
+            done = ending()  # after a death behind the commit, the letters leave now
+            assert self._web.audit().complete or (done and done.waits_for)
+        return bool(done and done.waits_for)
 
     def accept_loss(self, *, dies: str = "") -> None:
         """Give up the offsets that the engine proposes."""
@@ -228,7 +254,7 @@ def _dying(dies: str) -> Iterator[None]:
     send = vars(single_commit)["send_commit"]
 
     def dying(spark: SparkSession, transaction: Any, staged: Staged, user_metadata: str) -> int:
-        dies_here = dies and json.loads(user_metadata)["kind"] in ("drain", "resolve")
+        dies_here = dies and json.loads(user_metadata)["kind"] in ("drain", "resolve", "expire")
         if dies_here and dies == BEFORE:
             raise Died
         version = int(send(spark, transaction, staged, user_metadata))

@@ -13,9 +13,10 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from tests.faults.chaos.model import Model, Refused, Version
+from tests.faults.chaos.model import Message, Model, Refused, Version
 
 BEFORE, BEHIND = "before the commit", "behind the commit"
+LEAST_DAYS = 2
 
 
 class Walk:
@@ -29,11 +30,13 @@ class Walk:
 
     def __init__(self, model: Model, random: Random, parts: Any = None, *, truncates: int = 2) -> None:
         self.model, self._random, self._parts = model, random, parts
+        self._restored = False  # and no drain has answered it yet, as far as is certain
         self._steps: tuple[tuple[Callable[[], str], int], ...] = (
             (self._produce, 8),
             (self._drain, 8),
             (self._decide, 5),
             (self._restore, 3),
+            (self._expire, 2),
             (self._retention, 2),
             (self._truncate, truncates),
             (self._recreate, 1),
@@ -49,6 +52,7 @@ class Walk:
         steps, weights = zip(*self._steps, strict=True)
         told: str = self._random.choices(steps, weights)[0]()
         drained = told.startswith("drain: ") and "refused" not in told and "ends" not in told
+        self._restored = told.startswith("restore: version") or (self._restored and not drained)
         if drained:
             assert not (faults := self.model.faults()), faults
         if self._parts:
@@ -58,11 +62,32 @@ class Walk:
     def _produce(self) -> str:
         count, partitions = self._random.randint(1, 6), len(self.model.logs)
         bad = self._random.random() < 0.1
-        messages = [self.model.produce(self._random.randrange(partitions)) for _ in range(count)]
-        messages += [self.model.produce(self._random.randrange(partitions), bad=True)] if bad else []
+        messages = [self._message(partitions) for _ in range(count)]
+        messages += [self._message(partitions, bad=True)] if bad else []
         if self._parts:
             self._parts.produce(messages)
         return f"produce: {len(messages)} messages"
+
+    def _message(self, partitions: int, *, bad: bool = False) -> Message:
+        # Most are new; some are of dates that end soon, or have ended.
+        age = self._random.choice((0, 1, self._random.randint(0, self.model.keep + 2)))
+        return self.model.produce(self._random.randrange(partitions), bad=bad, age=age)
+
+    def _expire(self) -> str:
+        """Days go by: with a fixed clock, the stream keeps fewer days than before."""
+        if not self.model.versions:
+            return "expire: nothing, there is no table"
+        keep = max(LEAST_DAYS, self.model.keep - self._random.randint(0, 4))
+        dies = self._random.choices(("", BEFORE, BEHIND), (8, 1, 1))[0]
+        waits = self._parts.expire(keep, dies=dies) if self._parts else self._restored
+        assert not waits or self._restored, "it waits only for a drain that answers a RESTORE"
+        before = self.model.snapshot()
+        if waits or dies == BEFORE:
+            self.model.keep = keep
+        else:
+            self.model.expire(keep)
+        left = len(self.model.versions) - before[0]
+        return f"expire: what is older than {keep} days, {'waits' if waits else f'{left} commits'} {dies}"
 
     def _drain(self) -> str:
         dies = self._random.choices(("", BEFORE, BEHIND), (8, 1, 1))[0]
@@ -123,7 +148,7 @@ class Walk:
         if log.end == log.earliest:
             return "truncate: nothing, the log is empty"
         # A dead letter whose message the broker lost is replayed or discarded first; the walk does not do that.
-        letters = [m.offset for m in log.messages if m.bad]
+        letters = [m.offset for m in log.messages if self.model.may_be_letter(m)]
         offset = self._random.randint(max([log.earliest, *(at + 1 for at in letters)]), log.end)
         self._both("truncate", partition, offset)
         return f"truncate: {partition} ends at {offset}"

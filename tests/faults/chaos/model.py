@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 Refusal = str
+MOST_DAYS = 20
 
 
 @dataclass(frozen=True, order=True)
@@ -21,6 +22,8 @@ class Message:
     partition: int
     offset: int
     bad: bool = False
+    age: int = 0
+    """In days; of its date, and of its timestamp."""
 
 
 @dataclass
@@ -62,6 +65,7 @@ class Version:
     rows: frozenset[Message]
     letters: frozenset[Message]  # dead letters that count
     ledger: Ledger
+    copies: Mapping[Message, int] = field(default_factory=dict)  # which drain wrote the newest dead letter of each
 
 
 class Refused(Exception):
@@ -80,6 +84,9 @@ class Model:
         undone: Messages that a RESTORE or a rewind removed from the table, to be drained again: if the broker loses
             them before that, the last copy is lost, as with every message that waits.
         versions: Of the table, the newest last.
+        keep: How many days rows and dead letters are kept.
+        ended: Messages that left because they were kept no longer.
+        deleted: Dead letters that left with them, each with the drain that wrote it: no RESTORE brings them back.
     """
 
     def __init__(self, partitions: int) -> None:
@@ -88,6 +95,10 @@ class Model:
         self.versions: list[Version] = []
         self.removed: frozenset[Message] = frozenset()
         self.undone: frozenset[Message] = frozenset()
+        self.keep = MOST_DAYS
+        self.ended: frozenset[Message] = frozenset()
+        self.deleted: frozenset[tuple[Message, int]] = frozenset()
+        self._drains = 0
 
     @property
     def table(self) -> Version:
@@ -108,10 +119,10 @@ class Model:
 
     # What happens to the topic.
 
-    def produce(self, partition: int, *, bad: bool = False) -> Message:
+    def produce(self, partition: int, *, bad: bool = False, age: int = 0) -> Message:
         """One more message."""
         log, self.produced = self.logs[partition], self.produced + 1
-        message = Message(self.produced, self.epoch, partition, log.end, bad)
+        message = Message(self.produced, self.epoch, partition, log.end, bad, age)
         log.messages.append(message)
         return message
 
@@ -137,6 +148,8 @@ class Model:
     def restore(self, version: int) -> None:
         """RESTORE: rows, letters and positions are those of that version."""
         before, after = self.table, self.versions[version]
+        there = frozenset(m for m in after.letters if (m, after.copies[m]) not in self.deleted)
+        after = replace(after, letters=there)
         self.undone |= (before.rows | before.letters) - (after.rows | after.letters)
         self.versions.append(after)
 
@@ -162,11 +175,33 @@ class Model:
             if waiting:
                 last_read[partition] = waiting[-1]
         if read:
-            rows |= {m for m in read if not m.bad}
-            letters |= {m for m in read if m.bad}
+            self._drains += 1
+            rejected = {m for m in read if self._is_rejected(m)}
+            rows, letters = rows | (set(read) - rejected), letters | rejected
+            copies = {**self.table.copies, **dict.fromkeys(rejected, self._drains)}
             after = replace(ledger, positions=positions, last_read=last_read)
-            self.versions.append(Version(rows, letters, after))
+            self.versions.append(Version(rows, letters, after, copies))
         return self.versions[made:]
+
+    def _is_rejected(self, message: Message) -> bool:
+        """Whether a drain makes a dead letter of it: it cannot be read, or its date is kept no longer."""
+        return message.bad or message.age > self.keep
+
+    def may_be_letter(self, message: Message) -> bool:
+        """Whether a drain made a dead letter of it, or will."""
+        return self._is_rejected(message) or any(message in version.letters for version in self.versions)
+
+    def expire(self, keep: int) -> None:
+        """Rows and dead letters that are older than this many days leave."""
+        self.keep = keep
+        table = self.table
+        rows = {m for m in table.rows if m.age > keep}
+        letters = {m for m in table.letters if m.age > keep}
+        if not rows and not letters:
+            return
+        self.ended |= rows | letters
+        self.deleted |= {(m, table.copies[m]) for m in letters}
+        self.versions.append(replace(table, rows=table.rows - rows, letters=table.letters - letters))
 
     def _refusals(self) -> set[Refusal]:
         ledger = self.table.ledger
@@ -211,7 +246,7 @@ class Model:
             for m in self.table.rows | self.table.letters
             if (m.epoch, m.partition) == (self.epoch, partition) and m.offset >= offset
         }
-        if any(m.bad and not log.holds(m) for m in behind):
+        if any(m in self.table.letters and not log.holds(m) for m in behind):
             raise Refused("NothingToResolve")  # dead letters that are the only copies
         # After a truncation, its evidence must not be removed with the rows: the row before them keeps it.
         stay = (self.table.rows | self.table.letters) - behind
@@ -239,7 +274,8 @@ class Model:
             raise Refused("NothingToResolve")
 
     def _decided(self, ledger: Ledger, *, without: frozenset[Message] = frozenset()) -> None:
-        self.versions.append(Version(self.table.rows - without, self.table.letters - without, ledger))
+        table = self.table
+        self.versions.append(replace(table, rows=table.rows - without, letters=table.letters - without, ledger=ledger))
 
     # What must hold.
 
@@ -253,7 +289,8 @@ class Model:
             if last and last.offset >= log.earliest and not log.holds(last):
                 continue  # truncated and grown exactly to the position: the next message makes the drain refuse it
             below = log.messages[log.earliest : position]
-            found += [f"{m} was passed over" for m in below if m not in there and m not in table.ledger.lost]
+            accounted = there | table.ledger.lost | self.ended
+            found += [f"{m} was passed over" for m in below if m not in accounted]
         drained = frozenset().union(*(v.rows | v.letters for v in self.versions))
-        gone = drained - there - self.removed - self.undone - table.ledger.lost
+        gone = drained - there - self.removed - self.undone - table.ledger.lost - self.ended
         return found + [f"{m} was in the table and is nowhere" for m in sorted(gone)]

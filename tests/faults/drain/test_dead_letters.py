@@ -51,7 +51,7 @@ def test_dead_letters_of_an_attempt_that_never_committed_do_not_count(driven: Dr
     web.assert_each_offset_once(produced)
     report = web.audit()
     assert report.complete
-    assert report.ghosts == len(found.ghosts)
+    assert report.orphaned_dead_letters == len(found.ghosts)
 
 
 @also_on_s3

@@ -57,7 +57,7 @@ def _own_state_read_last(patch: MonkeyPatch) -> None:
     real = planning.plan_refinement
 
     def plan(table: Any, lake: str, **options: Any) -> Any:
-        opened = {upstream.uri(lake): TableLog.existing(upstream.uri(lake)) for upstream in table.upstreams}
+        opened = {upstream.table_uri(lake): TableLog.existing(upstream.table_uri(lake)) for upstream in table.upstreams}
         before = module.open_upstream
 
         def opened_before(uri: str, consumed: Callable[[str], int | None]) -> OpenedUpstream:

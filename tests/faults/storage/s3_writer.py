@@ -37,7 +37,7 @@ def appending_by_spark(uri: str, log_store: str) -> Append:
     }
     if log_store:  # a lake on S3 refuses it, so this session has the settings of S3 without such a lake
         jars = os.pathsep.join(map(str, jar_paths(settings.home / "jars", "s3")))
-        config |= {**lake_config(settings.lake), "spark.delta.logStore.s3.impl": log_store, CLASS_PATH: jars}
+        config |= {**lake_config(settings), "spark.delta.logStore.s3.impl": log_store, CLASS_PATH: jars}
         settings = replace(settings, lake=str(settings.home / "lake"))
     spark = open_session(settings, config=config)
     return lambda writer, number: spark.sql(f"INSERT INTO delta.`{uri}` VALUES ('{writer}', {number}L)")

@@ -53,7 +53,7 @@ REFUSED: dict[str, tuple[str, Any, str, str]] = {
     "json no fields": ("id bigint, meta struct<>", Json(), "meta", "has no fields"),
     "json nested no fields": ("id bigint, a array<struct<m: struct<>>>", Json(), "a", "a[].m has no fields"),
     "json character": ("id bigint, `first.name` string", Json(), "`first.name`", "a character that a column's name"),
-    "json void": ("id bigint, v variant", Json(), "v", "variant, which is not supported"),
+    "json void": ("id bigint, v void", Json(), "v", "void, which is not supported"),
     "avro kafka": ("", avro_format(avro(("id", "long"), ("kafka", "string"))), "kafka", "would hide"),
     "avro case": ("", avro_format(avro(("id", "long"), ("ID", "string"))), "ID", "differs from id"),
     "avro recursive": ("", avro_format(NODE), "children", "children[] contains itself (shop.Order)"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from kdi_assets.operate.erase.erase import erase
 from kdi_assets.operate.erase.selection import EraseFilter
 from kdi_assets.operate.monitoring.checks.all_checks import run_check
 from kdi_assets.operate.monitoring.checks.subject import CheckSubject
+from kdi_assets.operate.upkeep.expiry import expire
+from kdi_assets.operate.upkeep.unconsumed import Followers
 from kdi_assets.streams.audit.audit import audit
 from kdi_assets.streams.drain.drain import drain
 from kdi_assets.streams.replay.replay_dates import replay_dates
@@ -183,3 +185,22 @@ def test_what_was_drained_is_replayed_from_dead_letters_erased_and_checked_as_of
         name: run_check(name, CheckSubject(orders.stream, lake, lambda: spark)) for name in orders.stream.check_names
     }
     assert {name for name, result in results.items() if result.level != "passed"} == {"dead_letter_rate"}
+
+
+def test_records_that_are_kept_no_longer_leave_as_messages_of_a_topic_do(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    orders = Put(spark, lake, server, shards=2)
+    orders.put(20)
+    orders.drain()
+    orders.stream = replace(orders.stream, keep_days=1)
+    nobody, in_two_days = Followers((), (), Path()), datetime.now(UTC) + timedelta(days=2)
+
+    done = expire(orders.stream, lake, nobody, session=lambda: spark, now=in_two_days)
+    orders.put(10)
+    drains = orders.drain()
+    audited = audit(orders.stream, lake=lake, session=lambda: spark)
+
+    assert done is not None and (done.rows, drains) == (20, 1)
+    assert orders.drained() == orders.ids[20:], "the positions and their places in the shards stay"
+    assert (audited.complete, audited.rows, audited.kept_no_longer) == (True, 10, 20)

@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 from kdi_assets.documents.model.message_format import Avro, Json, Protobuf, SchemaFile
 from kdi_assets.documents.model.message_rules import FieldUse
 from kdi_assets.messages.formats.protobuf.descriptors import compiled
+from kdi_assets.streams.rules.column_comments import commented, with_new_commented
 from kdi_assets.streams.rules.shape import analyse
-from kdi_assets.streams.rules.table.column_comments import commented, with_new_commented
 from tests.judged import stream_of
 from tests.refined import Lakeside, refined_table
 
@@ -94,7 +94,7 @@ def test_what_a_schema_says_of_its_fields_is_the_comment_of_the_columns_at_every
     ddl = DDL if format_ == "json" else ""
     stream = stream_of(ddl, format=formats[format_], fields=fields, columns={"id": "id + 1"})
 
-    found = comments(commented(analyse(stream, spark), stream).jsonValue())
+    found = comments(commented(analyse(stream, spark), stream, spark).jsonValue())
 
     assert found == {
         "cents": "in cents",
@@ -112,7 +112,7 @@ def test_descriptors_without_source_and_schemas_without_text_have_no_comments(sp
     plain = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long", "doc": ""}]}
     stream = stream_of("", format=Avro(SchemaFile("o", json.dumps(plain))))
 
-    assert comments(commented(analyse(stream, spark), stream).jsonValue()).keys() == {"kafka", "date"}
+    assert comments(commented(analyse(stream, spark), stream, spark).jsonValue()).keys() == {"kafka", "date"}
 
 
 def test_a_column_that_a_table_gains_has_its_comment_and_the_others_keep_theirs(spark: SparkSession) -> None:

@@ -25,7 +25,6 @@ from tests.typed import Kdi, assert_wrong_usage
     [
         (["drain"], "name streams, or give --all"),
         (["drain", "orders", "--all"], "give --all, or names, not both"),
-        (["plan"], "Missing argument 'TABLE'"),
         (["plan", "orders", "--defs", "nowhere"], "nowhere is not a folder"),
         (["plan", "ordres"], "no table is called ordres"),
         (["peek", "orders", "--topic-partition", "orders"], "'orders' is not a topic partition; write orders/0"),
@@ -64,6 +63,8 @@ from tests.typed import Kdi, assert_wrong_usage
         (["erase", "orders"], "say what to erase: --where"),
         (["erase", "orders", "--again", "--where", "id = 1"], "--again repeats what was erased before; give it alone"),
         (["erase", "orders", "--where", "id = 1", "--yes"], "say why: --because"),
+        (["erase", "orders", "--tagged", "pii"], "give both: --tagged pii --value 4711"),
+        (["erase", "orders", "--tagged", "pii", "--value", "1", "--where", "id = 1"], "give it without --where"),
         (["new"], "name a topic, or give --all"),
         (["new", "orders", "--cluster", "mian"], "no document describes a cluster named 'mian'; did you mean main?"),
         (["new", "orders", "--registry", "main"], "no document describes a registry named 'main'; there is none"),
@@ -175,15 +176,18 @@ def test_a_lake_that_nobody_chose_and_that_is_not_there_is_not_made(
 def test_status_and_plan_say_where_they_look(kdi: Kdi, monkeypatch: pytest.MonkeyPatch, lake: str) -> None:
     monkeypatch.setenv("KDI_HOME", lake)
     folder = os.environ["KDI_DEFS"]
-    written(Path(folder), orders=stream("bronze/orders", more=", status: retired"))  # nobody asks its broker
+    written(
+        Path(folder), orders=stream("bronze/orders", more=", status: retired, lake: /srv/own")
+    )  # nobody asks its broker
 
     by_variables, by_option = kdi("plan", "orders").err, kdi("status", "--defs", folder).err
     monkeypatch.delenv("KDI_LAKE")
     by_home = kdi("status").err
     in_json = kdi("status", "--json").err
 
-    assert by_variables.splitlines()[:3] == [
+    assert by_variables.splitlines()[:4] == [
         f"lake       {lake} (KDI_LAKE)",
+        "lake       /srv/own (document)",
         f"documents  {folder} (KDI_DEFS)",
         "brokers    127.0.0.1:1 (main: KDI_KAFKA)",
     ]

@@ -144,6 +144,18 @@ def test_dead_clusters_cost_a_line_each_and_are_only_worth_a_retry(kdi: Kdi, def
     assert "\nrights" not in answer.out
 
 
+def test_each_root_of_tables_is_examined(kdi: Kdi, defs: Path, tmp_path: Path) -> None:
+    own = of_cluster("orders", "one", f"schema: id bigint, lake: {tmp_path}/own")
+    (defs / "defs.yaml").write_text((cluster("one") + own).rstrip("-\n"))
+
+    answer = kdi("--json")
+
+    of_storage = {f["of"]: f["verdict"] for f in answer.objects if f["examination"] == "storage"}
+    assert of_storage == {f"{tmp_path}/lake": "ok", f"{tmp_path}/own": "ok"}
+    (disk,) = (f["of"] for f in answer.objects if f["examination"] == "disk")
+    assert f"lake {tmp_path}/own" in disk
+
+
 def test_a_wrong_document_is_named_and_the_others_are_examined(kdi: Kdi, defs: Path) -> None:
     right = cluster("one") + of_cluster("orders", "one")
     (defs / "defs.yaml").write_text(right + of_cluster("shops", "two").rstrip("-\n"))

@@ -166,10 +166,14 @@ def test_the_places_are_the_lake_if_local_the_home_and_sparks_scratch(tmp_path: 
     here = Settings(home=tmp_path / "home", lake=f"file://{tmp_path}/la%20ke")
     conf = {"SPARK_CONF_DIR": str(tmp_path)}
 
-    assert places(here, {}) == {"lake": tmp_path / "la ke", "home": tmp_path / "home", "spark": JAVAS_TEMPORARY}
-    assert "lake" not in places(Settings(home=tmp_path, lake="s3a://bucket/lake"), {})
-    assert places(replace(here, driver="shared"), {})["spark"] == tmp_path / "home" / "spark"
-    assert places(replace(here, driver="shared"), {"SPARK_LOCAL_DIRS": "/first"})["spark"] == Path("/first")
+    assert places(here, [here.lake], {}) == {
+        "lake": tmp_path / "la ke",
+        "home": tmp_path / "home",
+        "spark": JAVAS_TEMPORARY,
+    }
+    assert "lake" not in places(Settings(home=tmp_path, lake="s3a://bucket/lake"), ["s3a://bucket/lake"], {})
+    assert places(replace(here, driver="shared"), [], {})["spark"] == tmp_path / "home" / "spark"
+    assert places(replace(here, driver="shared"), [], {"SPARK_LOCAL_DIRS": "/first"})["spark"] == Path("/first")
     assert spark_local_dirs(conf) == [Path("/scratch/a"), Path("/scratch/b")]
     assert spark_local_dirs({**conf, "SPARK_LOCAL_DIRS": "/first"}) == [Path("/first")]
 

@@ -25,10 +25,11 @@ def conf(**values: str) -> SparkConf:
         ("spark://master:7077", False),
         ("yarn", False),
         ("k8s://https://kubernetes.default.svc", False),
+        (None, False),
     ],
 )
-def test_only_a_local_master_runs_tasks_in_the_drivers_jvm(master: str, here: bool) -> None:
-    assert runs_here(conf(master=master)) is here
+def test_only_a_local_master_runs_tasks_in_the_drivers_jvm(master: str | None, here: bool) -> None:
+    assert runs_here(master) is here
 
 
 def test_executors_get_our_jars_beside_those_of_sparks_own_configuration() -> None:

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from kdi_assets.delta.errors import TableNotMoved
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.stream import Cluster, Stream, TopicPartition
 from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
-from kdi_assets.streams.drain.plan_errors import TableNotMoved
 from kdi_assets.streams.drain.snapshot import fresh_ledger
 
 

@@ -169,6 +169,11 @@ def test_streams_of_other_topics_and_those_without_a_route_are_no_part_of_the_gr
             ("payments", "dead_letter_payload"),
             "dead letters of the rest would show id, which bronze/orders masks",
         ),
+        (
+            {"orders": f"{ORDERS}, tags: {{id: pii}}, mask_tagged: {{pii: drop}}"},
+            ("payments", "dead_letter_payload"),
+            "dead letters of the rest would show what is tagged pii, which bronze/orders masks",
+        ),
     ],
 )
 def test_what_prevents_a_group_is_named(tmp_path: Path, more: dict[str, str], at: tuple[str, str], said: str) -> None:
@@ -194,6 +199,8 @@ def test_masks_that_the_rest_shares_or_letters_that_it_withholds_show_nothing(tm
 
     assert mistakes(tmp_path, orders=masks, payments=f"{PAYMENTS}, mask: {{id: null}}") == []
     assert mistakes(tmp_path, orders=masks, payments=f"{PAYMENTS}, dead_letter_payload: withhold") == []
+    by_tag = "tags: {id: pii}, mask_tagged: {pii: null}"
+    assert mistakes(tmp_path, orders=f"{ORDERS}, {by_tag}", payments=f"{PAYMENTS}, {by_tag}") == []
 
 
 def test_of_a_group_with_a_document_that_cannot_be_read_nothing_more_is_said(tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ attributes:
   checks: {blocking: [fresh, every_offset_accounted_for], dead_letter_rate: 0.05, cpu_seconds_a_day: 3600}
   tombstones: row
   mask: {a: drop, b: null, b.c: "null", d: {keep_last: 4}, e: {hash: {env: SALT}}}
+  tags: {a: pii, b.c: [pii, "gdpr:art9"]}
+  mask_tagged: {pii: null}
   dead_letter_payload: withhold
   expectations: {is_ours: {sql: "tenant = 'acme'", then: fail}, has_id: {sql: id > 0}}
   contract: {new_columns: freeze, types: discard_value}
@@ -107,6 +109,8 @@ def test_every_field_of_the_full_document_arrives_in_the_stream(tmp_path: Path) 
             "d": Mask("keep_last", keep=4),
             "e": Mask("hash", secret="SALT"),
         },
+        tags={"a": ("pii",), "b.c": ("pii", "gdpr:art9")},
+        mask_tagged={"pii": Mask("null")},
         dead_letter_payload="withhold",
         expectations={"is_ours": Expectation("tenant = 'acme'", "fail"), "has_id": Expectation("id > 0", "warn")},
         contract=Contract("freeze", "discard_value"),
@@ -219,6 +223,11 @@ def test_what_is_no_mask_is_named(tmp_path: Path, mask: str) -> None:
     said = only_mistake(tmp_path, f"mask: {{a: {mask}}}")
 
     assert said.startswith("mask.a: ") and "is not a mask; drop, null, {keep_last: 4}, or {hash: {env: NAME}}" in said
+
+
+@pytest.mark.parametrize("line", ["tags: {a: PII}", "tags: {a: [pii, '']}", "mask_tagged: {Pii: null}"])
+def test_what_is_no_tag_is_named(tmp_path: Path, line: str) -> None:
+    assert "is not the name of a tag; small letters, digits and '_.:-', e.g. pii" in only_mistake(tmp_path, line)
 
 
 @pytest.mark.parametrize("name", ["bronze/", "/bronze", "../bronze", "bronze//orders", "bronze/my orders", "s3://b/t"])

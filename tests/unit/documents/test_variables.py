@@ -8,6 +8,7 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
+from kdi_assets.documents.loading import validation
 from kdi_assets.documents.loading.errors import Mistakes
 from kdi_assets.documents.loading.loader import load_folder, load_streams
 from kdi_assets.documents.loading.validation import json_schema
@@ -123,6 +124,18 @@ def test_a_variable_that_is_missing_or_misplaced_is_a_mistake_with_file_line_and
     (only,) = refused.value.mistakes
     assert (only.file, only.line) == (str(tmp_path / "a" / "defs.yaml"), 2)
     assert f"{only.field}: {only.message}; {only.right}".startswith(mistake)
+
+
+@pytest.fixture
+def no_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To ask for the JSON Schema of documents fails."""
+    monkeypatch.delattr(validation, "json_schema")
+
+
+@pytest.mark.usefixtures("no_schema")
+def test_documents_without_variables_are_read_without_their_json_schema(tmp_path: Path) -> None:
+    """To make it takes as long as to read hundreds of documents."""
+    assert load_streams(written(tmp_path, kafka=BROKERS % "b-1:9092", a=stream("a"))).keys() == {"a"}
 
 
 def test_spark_sql_with_braces_reaches_the_engine_as_it_is_written(

@@ -53,6 +53,24 @@ def test_a_plan_says_what_a_run_does_after_a_version_without_new_rows(every_kind
     assert answer.out.endswith("would replace all rows with made/elsewhere v2: it has v1, and no row changed since\n")
 
 
+def test_without_a_name_every_table_is_planned_except_retired_streams(every_kind: Kdi, lake: str) -> None:
+    answer = every_kind("plan", "--json")
+
+    assert [o.get("served") or o["table"] for o in answer.objects] == ["silver/daily", "duckdb/elsewhere_now"]
+    assert answer.code == 0, answer.err
+
+
+def test_a_refusal_of_one_table_is_the_exit_code_and_hides_no_other_plan(every_kind: Kdi, tmp_path: Path) -> None:
+    written(tmp_path, none=SERVED.replace("made/elsewhere", "made/nowhere").replace("elsewhere_now", "a"))
+
+    answer = every_kind("plan", "--json")
+
+    refused, planned = (o for o in answer.objects if "served" in o)
+    assert answer.code == 75
+    assert (refused["served"], planned["served"]) == ("duckdb/a", "duckdb/elsewhere_now")
+    assert refused["error"] and not planned["error"]
+
+
 @pytest.mark.parametrize(
     ("consumed", "changes", "said"),
     [

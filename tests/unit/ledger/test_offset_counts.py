@@ -97,7 +97,7 @@ def test_a_complete_table_needs_no_spark(lake: str) -> None:
     report = audited(lake, ROWS, [*LETTERS, (0, 8, "a try that never committed", None)])
 
     assert (report.complete, report.offsets, report.became_rows, report.rows) == (True, 20, 16, 20)
-    assert (report.dead_letters, report.tombstones, report.ghosts) == (2, 2, 1)
+    assert (report.dead_letters, report.tombstones, report.orphaned_dead_letters) == (2, 2, 1)
 
 
 def test_a_dead_letter_that_became_a_row_or_a_dead_letter_again_needs_no_spark(lake: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kdi_assets.delta.errors import OvertakenCommit, StorageFailed, StorageUnanswered
+from kdi_assets.delta.errors import OvertakenCommit, StorageFailed, StorageUnanswered, TableNotMoved
 from kdi_assets.documents.model.capabilities import TableKind
 from kdi_assets.documents.model.limits import FreshnessLimits
 from kdi_assets.documents.model.stream import Cluster, Stream, TopicPartition
@@ -20,7 +20,6 @@ from kdi_assets.operate.monitoring.status_row import freshness_level
 from kdi_assets.operate.monitoring.stream_row import StreamRow
 from kdi_assets.runtime.errors import DriverDiffers
 from kdi_assets.streams.announce.errors import FilesAreNotRows
-from kdi_assets.streams.drain.plan_errors import TableNotMoved
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ def test_what_waits_is_judged_by_the_limits_alone(
         (TableAlteredByHand(target="x/y", differences=("a",), statements=("ALTER TABLE;",)), "kdi serve x/y --rebuild"),
         (TableAlteredByHand(target="x/y", differences=("a",), statements=()), "kdi serve x/y --rebuild"),
         (
-            TableNotMoved(stream="x/y", former="/x/z", uri="/x/y", beside=("_ledger",)),
+            TableNotMoved(table="x/y", former="/x/z", uri="/x/y", beside=("_ledger",)),
             "mv /x/z_ledger /x/y_ledger && mv /x/z /x/y",
         ),
         (UpstreamMissing(table="gold/y", upstream="silver/x", uri="/silver/x"), ""),

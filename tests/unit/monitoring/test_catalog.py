@@ -82,6 +82,15 @@ def test_a_table_is_registered_in_the_form_that_athena_reads(glue: Any, table: T
     assert (storage["Location"], storage["SerdeInfo"]["Parameters"]["path"]) == (uri, uri)
 
 
+def test_tags_of_a_column_are_its_parameters(glue: Any, tmp_path: Path) -> None:
+    TableByHand(tmp_path, of_id={"kdi.tags": ["pii"]})
+
+    drained(tmp_path)
+
+    columns = glue.get_table(DatabaseName="bronze", Name="orders")["Table"]["StorageDescriptor"]["Columns"]
+    assert {c["Name"]: c.get("Parameters", {}) for c in columns} == {"id": {"pii": "true"}, "date": {}}
+
+
 def test_a_second_drain_changes_nothing_and_a_new_column_updates_the_table(
     glue: Any, table: TableByHand, tmp_path: Path
 ) -> None:

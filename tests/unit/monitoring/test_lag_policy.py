@@ -132,6 +132,7 @@ def test_streams_that_share_a_refusal_share_its_line_and_a_line_stays_short() ->
 
     assert len(said.splitlines()) == 2
     assert "and 80 more: Kafka cluster main (b:1) has no topic 'payments'" in said
+    assert "The next tick asks again" in said and "command" not in said, "nobody typed one"
     assert len(said) < 1000
 
 

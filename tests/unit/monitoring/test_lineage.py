@@ -104,6 +104,16 @@ def test_a_drain_is_a_run_that_reads_a_topic_and_writes_a_table_and_dead_letters
     assert letters["facets"]["version"]["datasetVersion"] == "7"
 
 
+def test_tags_of_columns_are_a_facet_of_the_table_that_is_written(receiver: LineageReceiver, tmp_path: Path) -> None:
+    TableByHand(tmp_path, of_id={"kdi.tags": ["gdpr", "pii"]})
+    with heard_by_listeners("drain", orders(), str(tmp_path), no_spark) as heard:
+        heard(replace(DRAINED, dead_letters_at=None))
+
+    (rows,) = receiver.events[1]["outputs"]
+    tags = [tuple(tag[key] for key in ("key", "value", "source", "field")) for tag in rows["facets"]["tags"]["tags"]]
+    assert tags == [("gdpr", "true", "KDI", "id"), ("pii", "true", "KDI", "id")]
+
+
 def test_a_refused_drain_fails_its_run_with_the_text_of_the_refusal(
     receiver: LineageReceiver, table: TableByHand, tmp_path: Path
 ) -> None:
@@ -194,14 +204,18 @@ def test_columns_come_from_the_fields_that_the_document_names() -> None:
         columns={"host": "parse_url(url, 'HOST')", "paid.total": "item.price * rate", "when": "kafka.timestamp"},
         explode=Explode("item", "basket.items"),
         mask={"email": Mask("null")},
+        mask_tagged={"pii": Mask("null")},
         fields={"_change_type": FieldUse("rename", "change")},
     )
-    columns = ["id", "change", "email", "host", "paid", "when", "item", "kafka", "date"]
+    names = ("id", "change", "email", "host", "paid", "when", "item", "kafka", "date")
+    columns: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
+    columns["phone"] = ("pii",)
 
     assert column_lineage(stream, columns, referenced=_names) == {
         "id": InputFields(("id",)),
         "change": InputFields(("_change_type",)),
         "email": InputFields(("email",), masked=True),
+        "phone": InputFields(("phone",), masked=True),
         "host": InputFields(("url",), "parse_url(url, 'HOST')"),
         "paid": InputFields(("basket.items", "rate"), "item.price * rate"),
         "item": InputFields(("basket.items",), "basket.items"),

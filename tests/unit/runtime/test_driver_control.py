@@ -31,6 +31,7 @@ from kdi_assets.runtime.driver.control import (
     uses_warm_driver,
 )
 from kdi_assets.runtime.errors import DriverGone, DriverOfOtherS3
+from kdi_assets.runtime.s3_access import s3_location
 from kdi_assets.settings import Settings
 
 SECRET = "only those who may read the file know"
@@ -230,6 +231,17 @@ def test_a_driver_with_another_region_of_s3_is_refused_before_anything_is_writte
         attach(Settings(tmp_path, "s3://bucket/lake"))
 
     assert [owner.told.get(timeout=5)[0] for _ in range(2)] == ["on_connect", "on_disconnect"]
+
+
+def test_a_driver_that_does_not_know_the_buckets_of_this_process_is_refused(tmp_path: Path) -> None:
+    here = Settings(tmp_path, "/srv/lake", s3_buckets={"finance": "other"})
+    driver = DriverAddress(1, 1, 1, "secret", pyspark.__version__)
+
+    with pytest.raises(DriverOfOtherS3, match="list of buckets of S3 is not set for the warm driver, and finance"):
+        driver.refuse_other_s3(here)
+
+    replace(driver, s3=s3_location(here)).refuse_other_s3(here)
+    replace(driver, s3=s3_location(here)).refuse_other_s3(Settings(tmp_path, "/srv/lake"))
 
 
 def test_without_a_choice_the_warm_driver_of_the_lake_is_used(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,11 @@ SECRETS = {
 }
 
 
+def at(lake: str, **more: Any) -> Settings:
+    """The settings of a lake."""
+    return Settings(Path("/srv/kdi"), lake, **more)
+
+
 @pytest.fixture(autouse=True)
 def _of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys and a region; no endpoint."""
@@ -31,12 +37,12 @@ def _of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
     "lake", ["/var/lib/kdi/lake", "file:/lake", "hdfs://n/lake", "abfss://c@a/lake", "gs://b/lake"]
 )
 def test_a_lake_elsewhere_needs_no_settings(lake: str) -> None:
-    assert lake_config(lake) == {}
+    assert lake_config(at(lake)) == {}
 
 
 @pytest.mark.parametrize("lake", ["s3://bucket/lake", "s3a://bucket/lake"])
 def test_a_lake_on_s3_commits_by_our_log_store_and_no_key_is_in_the_settings(lake: str) -> None:
-    config = lake_config(lake)
+    config = lake_config(at(lake))
 
     assert config["spark.delta.logStore.s3.impl"] == config["spark.delta.logStore.s3a.impl"]
     assert config["spark.delta.logStore.s3.impl"] == "kdi.storage.ConditionalPutLogStore"
@@ -48,16 +54,46 @@ def test_a_lake_on_s3_commits_by_our_log_store_and_no_key_is_in_the_settings(lak
 def test_a_server_other_than_amazons_is_addressed_by_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
 
-    config = lake_config("s3://bucket/lake")
+    config = lake_config(at("s3://bucket/lake"))
 
     assert config["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:9000"
     assert config["spark.hadoop.fs.s3a.path.style.access"] == "true"
 
 
+@pytest.mark.parametrize("lake", ["/srv/lake", "s3://bucket/lake"])
+def test_a_bucket_with_a_profile_has_its_own_settings_and_no_key_is_among_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: str
+) -> None:
+    file = tmp_path / "credentials"
+    file.write_text(
+        "[other]\naws_access_key_id = a\naws_secret_access_key = hush\nendpoint_url = https://s3.mine:9000\n"
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    buckets = {"finance": "other", "archive": ""}
+    monkeypatch.setenv("KDI_S3_BUCKETS", "finance=other,archive")
+
+    config = lake_config(at(lake, s3_buckets=buckets))
+
+    own = {
+        name.removeprefix("spark.hadoop.fs.s3a.bucket."): value for name, value in config.items() if "bucket" in name
+    }
+    assert own == {
+        "finance.aws.credentials.provider": "org.apache.hadoop.fs.s3a.auth.ProfileAWSCredentialsProvider",
+        "finance.auth.profile.name": "other",
+        "finance.auth.profile.file": str(file),
+        "finance.endpoint": "https://s3.mine:9000",
+        "finance.endpoint.region": "eu-west-1",
+        "finance.path.style.access": "true",
+    }
+    assert config["spark.hadoop.fs.s3a.endpoint.region"] == "eu-west-1"
+    assert config["spark.delta.logStore.s3.impl"] == "kdi.storage.ConditionalPutLogStore"
+    assert "hush" not in str(config)
+
+
 @pytest.mark.parametrize("scheme", ["wasbs", "oss", "s3n", "ftp"])
 def test_a_storage_without_a_safe_log_store_is_refused_by_name(scheme: str) -> None:
     with pytest.raises(LakeNotSafe, match=f"{scheme}://bucket/lake: on {scheme}://"):
-        lake_config(f"{scheme}://bucket/lake")
+        lake_config(at(f"{scheme}://bucket/lake"))
 
 
 def test_a_lake_is_refused_before_a_jvm_starts(tmp_path: Path) -> None:
@@ -69,7 +105,7 @@ def test_a_lake_is_refused_before_a_jvm_starts(tmp_path: Path) -> None:
 
 def test_a_profile_comes_before_a_web_identity_and_after_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def provider() -> str:
-        return lake_config("s3://bucket/lake")["spark.hadoop.fs.s3a.aws.credentials.provider"].rpartition(".")[2]
+        return lake_config(at("s3://bucket/lake"))["spark.hadoop.fs.s3a.aws.credentials.provider"].rpartition(".")[2]
 
     (tmp_path / "config").write_text("[profile lake]\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
@@ -81,7 +117,7 @@ def test_a_profile_comes_before_a_web_identity_and_after_keys(tmp_path: Path, mo
 
 
 def test_requests_are_repeated_for_minutes_and_not_for_days() -> None:
-    config = lake_config("s3://bucket/lake")
+    config = lake_config(at("s3://bucket/lake"))
 
     pauses = [0.5 * 2**n for n in range(int(config["spark.hadoop.fs.s3a.retry.throttle.limit"]))]
     assert sum(pauses) < 5 * 60
@@ -92,7 +128,7 @@ def test_sparks_own_configuration_counts() -> None:
     from pyspark import SparkConf
 
     conf = SparkConf(loadDefaults=False).set("spark.hadoop.fs.s3a.endpoint.region", "us-east-1")
-    configure_lake(conf, "s3://bucket/lake")
+    configure_lake(conf, at("s3://bucket/lake"))
     assert conf.get("spark.hadoop.fs.s3a.endpoint.region") == "us-east-1"
     assert conf.get("spark.delta.logStore.s3.impl") == "kdi.storage.ConditionalPutLogStore"
 
@@ -113,4 +149,4 @@ def test_another_log_store_of_sparks_own_configuration_is_refused(
     conf = SparkConf(loadDefaults=False).set(setting, store)
 
     with pytest.raises(error, match=f"{setting} is {store}"):
-        configure_lake(conf, "s3://bucket/lake")
+        configure_lake(conf, at("s3://bucket/lake"))

@@ -22,6 +22,7 @@ from kdi_assets.delta.transaction import Staged
 from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.runtime.errors import CredentialsMissing, CredentialsRefused, OtherLock
 from kdi_assets.runtime.s3_access import delta_rs_options, s3_client
+from kdi_assets.settings import Settings
 from kdi_assets.tools.local.s3_server import REGION, S3Server
 
 TABLE = "s3://bucket/lake/table"
@@ -169,12 +170,12 @@ def test_keys_that_a_login_writes_into_a_file_count_at_once(files: Path) -> None
         file = files / "credentials"
         file.write_text(f"[default]\naws_access_key_id = of-{minute}\naws_secret_access_key = s\n")
         os.utime(file, (minute * 60, minute * 60))
-        client = s3_client(retries=1)
+        client = s3_client(TABLE, retries=1)
         return (delta_rs_options(TABLE) or {})["aws_access_key_id"], client._get_credentials().access_key
 
     assert keys(1) == ("of-1", "of-1")
     assert keys(2) == ("of-2", "of-2")
-    assert s3_client(retries=1) is s3_client(retries=1)
+    assert s3_client(TABLE, retries=1) is s3_client(TABLE, retries=1)
 
 
 @pytest.mark.usefixtures("files")
@@ -199,6 +200,75 @@ def test_a_table_elsewhere_needs_no_options_and_no_credentials(monkeypatch: pyte
 
 
 def test_boto3_takes_the_same_region_and_endpoint(bucket: str, s3_server: S3Server) -> None:
-    client = s3_client(retries=1)
+    client = s3_client(TABLE, retries=1)
 
     assert (client.meta.region_name, client.meta.endpoint_url) == (REGION, s3_server.endpoint)
+
+
+OF_OTHER = "[other]\naws_access_key_id = other-key\naws_secret_access_key = other-secret\n"
+OTHER = "s3://finance/lake/table"
+
+
+@pytest.fixture
+def of_most(files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment with keys and an endpoint of most buckets, and a profile for the bucket ``finance``."""
+    variables = {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1",
+        "AWS_REGION": "us-east-1",
+        "KDI_S3_BUCKETS": "archive,finance=other",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return files
+
+
+def test_a_bucket_with_a_profile_of_its_own_takes_nothing_from_the_environment(
+    of_most: Path, s3_server: S3Server
+) -> None:
+    """The environment names an endpoint where nothing answers."""
+    from deltalake import write_deltalake
+
+    (of_most / "credentials").write_text(f"{OF_OTHER}region = {REGION}\nendpoint_url = {s3_server.endpoint}\n")
+    uri = OTHER.replace("finance", s3_server.create_bucket("finance").removeprefix("s3://"))
+
+    write_deltalake(uri, pa.table({"number": [1]}), storage_options=delta_rs_options(uri))
+    options, client = delta_rs_options(uri) or {}, s3_client(uri, retries=1)
+
+    assert TableLog.existing(uri).version == 0
+    assert (options["aws_access_key_id"], options["aws_region"]) == ("other-key", REGION)
+    assert (client.meta.endpoint_url, client.meta.region_name) == (s3_server.endpoint, REGION)
+    for usual in (TABLE, "s3://archive/lake/table"):
+        assert (delta_rs_options(usual) or {})["aws_endpoint_url_s3"] == "http://127.0.0.1:1"
+        assert s3_client(usual, retries=1).meta.endpoint_url == "http://127.0.0.1:1"
+
+
+def test_a_profile_without_an_endpoint_is_of_aws_even_if_most_buckets_are_not(of_most: Path) -> None:
+    (of_most / "credentials").write_text(f"{OF_OTHER}region = eu-west-3\n")
+
+    assert (delta_rs_options(OTHER) or {})["aws_endpoint_url_s3"] == "https://s3.eu-west-3.amazonaws.com"
+    assert s3_client(OTHER, retries=1).meta.endpoint_url == "https://s3.eu-west-3.amazonaws.com"
+
+
+def test_a_session_token_of_the_environment_is_not_sent_with_the_keys_of_a_profile(
+    of_most: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (of_most / "credentials").write_text(OF_OTHER)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of the environment")
+
+    with pytest.raises(CredentialsRefused, match="AWS_SESSION_TOKEN of the environment with the keys of other"):
+        delta_rs_options(OTHER)
+
+
+def test_a_profile_of_a_bucket_that_sparks_client_would_not_find_is_refused(of_most: Path) -> None:
+    (of_most / "config").write_text(OF_OTHER.replace("[other]", "[profile other]"))
+
+    with pytest.raises(CredentialsRefused, match=r"credentials has no section \[other\], which KDI_S3_BUCKETS names"):
+        delta_rs_options(OTHER)
+
+
+@pytest.mark.parametrize("text", ["Finance", "finance=", "finance,finance=x", "s3://finance"])
+def test_buckets_that_are_no_list_of_buckets_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="KDI_S3_BUCKETS has"):
+        Settings.from_environment({"KDI_S3_BUCKETS": text})

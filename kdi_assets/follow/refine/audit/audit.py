@@ -97,7 +97,7 @@ def audit_refined(
         QueryMistake: The document's SQL does not work.
     """
     bookmarks = _bookmarks(table, lake)
-    opened = {u.table: _consumed(table, u.table, u.uri(lake), bookmarks) for u in table.upstreams}
+    opened = {u.table: _consumed(table, u.table, u.table_uri(lake), bookmarks) for u in table.upstreams}
     kept = read_kept_dates(table, TableLog.existing(table.table_uri(lake), bookmarks.version), opened)
     changes = tuple(_at_bookmark(u.view, u.table, opened[u.table]) for u in table.upstreams)
     plan = RefinePlan("", bookmarks.version, bookmarks.log.table_id, changes, "rebuild", kept=kept)

@@ -19,7 +19,7 @@ final class Leaves {
   record Problems(Problem outOfRange, Problem wrongType, Problem tooPrecise, Problem invalidUtf8)
       implements java.io.Serializable {}
 
-  private abstract static class Leaf extends Field {
+  abstract static class Leaf extends Field {
     final Problems problems;
 
     Leaf(String path, Problem missing, Problems problems) {
@@ -128,7 +128,6 @@ final class Leaves {
     }
   }
 
-  /** Floating-point numbers of four or eight bytes. */
   /** Binary fractions: a fraction is rounded as IEEE says, an integer must be held exactly, and only 0 becomes 0. */
   static final class Floats extends Leaf {
     /** Every integer with so few digits is held exactly: below 2 to the power of 53 and 24. */
@@ -148,10 +147,11 @@ final class Leaves {
         return wrongType(parser, pass);
       }
       Number number = isDouble ? (Number) parser.getDoubleValue() : (Number) parser.getFloatValue();
-      return isHeld(number.doubleValue(), parser) ? number : pass.misfit(problems.outOfRange);
+      return isHeld(number.doubleValue(), parser, isDouble) ? number : pass.misfit(problems.outOfRange);
     }
 
-    private boolean isHeld(double number, JsonParser parser) throws IOException {
+    /** Whether a number is that of the current token, but for the rounding of a fraction. */
+    static boolean isHeld(double number, JsonParser parser, boolean isDouble) throws IOException {
       if (number == 0) {
         return !hasDigit(parser);
       }

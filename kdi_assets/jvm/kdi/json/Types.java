@@ -18,6 +18,7 @@ import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
+import org.apache.spark.sql.types.VariantType;
 
 /**
  * Makes the fields of a record from its type, and ranks their problems.
@@ -102,6 +103,10 @@ final class Types {
     if (type instanceof StringType) {
       var problems = new Leaves.Problems(null, value.apply("wrong_type"), null, value.apply("invalid_utf8"));
       return new Leaves.Strings(path, missing, problems);
+    }
+    if (type instanceof VariantType) {
+      var problems = new Leaves.Problems(value.apply("out_of_range"), null, null, value.apply("invalid_utf8"));
+      return new VariantField(path, missing, problems);
     }
     if (type instanceof DateType || type instanceof TimestampType || type instanceof TimestampNTZType) {
       var wrong = value.apply("wrong_type");

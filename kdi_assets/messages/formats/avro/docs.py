@@ -1,19 +1,19 @@
-"""The ``doc`` of an Avro schema's fields, as comments of the record's fields."""
+"""The ``doc`` and the tags of an Avro schema's fields, as comments and tags of the record's fields."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.messages.formats.avro.schema_text import WITHIN, definitions, with_full_names
-from kdi_assets.messages.formats.comments import described
+from kdi_assets.messages.formats.comments import CONFLUENT_TAGS, described
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
 
 
 def with_avro_docs(record: StructType, schema: str) -> StructType:
-    """The record of an Avro schema, with each field's ``doc`` as its comment.
+    """The record of an Avro schema, with each field's ``doc`` as its comment, and its tags and those of its type.
 
     Source: Avro specification, "Complex Types", "Records".
     """
@@ -32,14 +32,20 @@ class _AvroDocs:
 
         def field_of(f: StructField) -> StructField:
             of = fields.get(f.name, {"type": "null"})
-            type_, metadata = self._type(f.dataType, of["type"]), described(f.metadata, of.get("doc"))
-            return StructField(f.name, type_, f.nullable, metadata)
+            metadata = described(f.metadata, of.get("doc"), of.get(CONFLUENT_TAGS, ()))
+            for definition in self._definitions(of["type"]):
+                metadata = described(metadata, "", definition.get(CONFLUENT_TAGS, ()))
+            return StructField(f.name, self._type(f.dataType, of["type"]), f.nullable, metadata)
 
         return StructType([field_of(f) for f in record.fields])
 
     def _type(self, declared: DataType, node: Any) -> DataType:
-        from pyspark.sql.types import ArrayType, MapType, StructType
+        from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
+        branches = _branches(node)
+        if isinstance(declared, StructType) and len(branches) > 1:  # Spark's member0, member1, …
+            members = zip(declared.fields, branches, strict=True)
+            return StructType([StructField(f.name, self._type(f.dataType, of), f.nullable) for f, of in members])
         node = self._resolved(node)
         match declared:
             case StructType() if "fields" in node:
@@ -54,9 +60,28 @@ class _AvroDocs:
     def _resolved(self, node: Any) -> Mapping[str, Any]:
         """The definition of a type; of a union with one type beside null, that one."""
         if isinstance(node, list):
-            others = [branch for branch in node if branch != "null"]
-            return self._resolved(others[0]) if len(others) == 1 else {}
+            branches = _branches(node)
+            return self._resolved(branches[0]) if len(branches) == 1 else {}
         if isinstance(node, str):
             found: Mapping[str, Any] = self._known.get(node, {})
             return found
         return node if isinstance(node.get("type"), str) else self._resolved(node["type"])
+
+    def _definitions(self, node: Any) -> Iterator[Mapping[str, Any]]:
+        """The definitions of a field's type, also of each branch of a union and of what an array or map holds."""
+        if isinstance(node, list):
+            for branch in node:
+                yield from self._definitions(branch)
+        elif isinstance(node, str):
+            if node in self._known:
+                yield self._known[node]
+        else:
+            yield node
+            for key in ("items", "values", "type"):
+                if isinstance(node.get(key), dict | list) or key != "type" and key in node:
+                    yield from self._definitions(node[key])
+
+
+def _branches(node: Any) -> list[Any]:
+    """The types of a union beside null; none if it is no union."""
+    return [branch for branch in node if branch != "null"] if isinstance(node, list) else []

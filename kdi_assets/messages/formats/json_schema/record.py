@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from kdi_assets.messages.formats.comments import CONFLUENT_TAGS, described, tags_of
 from kdi_assets.messages.formats.field_uses import WHY
 from kdi_assets.messages.formats.json_schema.schema import JsonSchema, Place, SchemaRefused, Texts
 
@@ -122,12 +123,28 @@ class _SchemaReader:
     def _field(self, name: str, place: Place) -> StructField:
         from pyspark.sql.types import NullType, StructField
 
-        described = place.node.get("description") if isinstance(place.node, dict) else None
-        comment = {"comment": described} if isinstance(described, str) else None
+        node = place.node if isinstance(place.node, dict) else {}
+        metadata = described({}, node.get("description"), self._tags(place))
         try:
-            return StructField(name, self.type_of(place), metadata=comment)
+            return StructField(name, self.type_of(place), metadata=metadata)
         except SchemaRefused as refused:
-            return StructField(name, NullType(), metadata={WHY: refused.message})
+            return StructField(name, NullType(), metadata={**metadata, WHY: refused.message})
+
+    def _tags(self, place: Place) -> list[str]:
+        """The tags of a property: its own, and those of each schema that gives it its type or that of its elements."""
+        node = place.node
+        if not isinstance(node, dict):
+            return []
+        found = described({}, "", node.get(CONFLUENT_TAGS, ()))
+        within = [place.inside(key, n) for key in ("allOf", *UNIONS) for n in range(len(node.get(key, ())))]
+        within += [place.inside(key) for key in ("items", "additionalProperties") if isinstance(node.get(key), dict)]
+        within += [place.inside("patternProperties", pattern) for pattern in node.get("patternProperties", ())]
+        if "$ref" in node:
+            try:
+                within.append(self._texts.referred(place, node["$ref"]))
+            except SchemaRefused:  # a type that contains itself; the reader of types says so
+                return [*tags_of(found)]
+        return [*tags_of(found), *(tag for inner in within for tag in self._tags(inner))]
 
 
 def _describes_type(node: object) -> bool:
@@ -176,6 +193,7 @@ def _one_object(objects: Sequence[StructType], place: Place) -> StructType:
     for field in (field for one in objects for field in one.fields):
         if known := fields.get(field.name):
             both = _merged([known.dataType, field.dataType], place.inside())
-            field = StructField(field.name, both or known.dataType, metadata=known.metadata or field.metadata)
+            metadata = described(known.metadata or field.metadata, "", tags_of(field.metadata))
+            field = StructField(field.name, both or known.dataType, metadata=metadata)
         fields[field.name] = field
     return StructType(list(fields.values()))

@@ -1,8 +1,7 @@
-"""The comments of a .proto file's fields, as comments of the record's fields."""
+"""The comments and tags of a .proto file's fields, as comments and tags of the record's fields."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.messages.formats.comments import described
@@ -11,12 +10,14 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
     from pyspark.sql.types import DataType, StructType
 
+    from kdi_assets.messages.formats.protobuf.descriptors import Descriptors
 
-def with_protobuf_comments(record: StructType, message: Descriptor, comments: Mapping[str, str]) -> StructType:
-    """The record of a message, with the comments of its fields.
+
+def with_protobuf_comments(record: StructType, message: Descriptor, of: Descriptors) -> StructType:
+    """The record of a message, with the comments and tags of its fields.
 
     Args:
-        comments: By the full names of fields.
+        of: The descriptors, which have them by the full names of fields.
     """
     from pyspark.sql.types import StructField, StructType
 
@@ -25,25 +26,25 @@ def with_protobuf_comments(record: StructType, message: Descriptor, comments: Ma
         [
             StructField(
                 f.name,
-                _protobuf_type(f.dataType, fields[f.name].message_type, comments),
+                _protobuf_type(f.dataType, fields[f.name].message_type, of),
                 f.nullable,
-                described(f.metadata, comments.get(fields[f.name].full_name)),
+                described(f.metadata, of.comments.get(full := fields[f.name].full_name), of.tags.get(full, ())),
             )
             for f in record.fields
         ]
     )
 
 
-def _protobuf_type(declared: DataType, message: Descriptor | None, comments: Mapping[str, str]) -> DataType:
+def _protobuf_type(declared: DataType, message: Descriptor | None, of: Descriptors) -> DataType:
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     match declared:
         case StructType() if message is not None:
-            return with_protobuf_comments(declared, message, comments)
+            return with_protobuf_comments(declared, message, of)
         case ArrayType():
-            return ArrayType(_protobuf_type(declared.elementType, message, comments), declared.containsNull)
+            return ArrayType(_protobuf_type(declared.elementType, message, of), declared.containsNull)
         case MapType() if message is not None:  # the message of an entry
-            value = _protobuf_type(declared.valueType, message.fields_by_name["value"].message_type, comments)
+            value = _protobuf_type(declared.valueType, message.fields_by_name["value"].message_type, of)
             return MapType(declared.keyType, value, declared.valueContainsNull)
     return declared
 

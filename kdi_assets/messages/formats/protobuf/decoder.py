@@ -79,7 +79,7 @@ class ProtobufDecoder(Decoder):
         try:
             reading = self._reading
             message = reading.descriptors.message(reading.payloads.message)
-            return with_protobuf_comments(spark_record(reading.record), message, reading.descriptors.comments)
+            return with_protobuf_comments(spark_record(reading.record), message, reading.descriptors)
         except DescriptorMistake as refused:
             raise FormatMistake(self.field, f"{self.label}: {refused.message}") from refused
 

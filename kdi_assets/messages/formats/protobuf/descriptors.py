@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _MESSAGES, _NESTED, _FIELD = 4, 3, 2
 """Numbers of the lists in a FileDescriptorProto and in a DescriptorProto."""
+_META = 1088
+"""Number of Confluent's options of a message and of a field (``imports/confluent/meta.proto``)."""
 GOOGLES = "google/protobuf/"
 """The path of Protobuf's own files."""
 WRITES = "what protoc --include_imports --descriptor_set_out writes"
@@ -40,6 +42,8 @@ class Descriptors:
 
     Attributes:
         comments: By the full name of a field, its comment in the .proto file; empty without ``--include_source_info``.
+        tags: By the full name of a field, the tags in its option ``confluent.field_meta``, and those of its type in
+            ``confluent.message_meta``.
 
     Raises:
         DescriptorMistake: The bytes are no such set, or an import is missing.
@@ -51,6 +55,31 @@ class Descriptors:
         for file in self._files:
             file.ClearField("source_code_info")
         self._pool = _pool(self._files)
+        self.tags = dict(self._tags())
+
+    def _tags(self) -> Iterator[tuple[str, list[str]]]:
+        messages = [message for file in self._files for message in _named_messages(file.message_type, file.package)]
+        of_types = {f".{name}": self._tags_in(message.options) for name, message in messages}
+        for name, entry in messages:
+            if entry.options.map_entry:
+                of_types[f".{name}"] = of_types.get(entry.field[1].type_name, [])  # 1: the value
+        for name, message in messages:
+            for field in message.field:
+                if tags := [*self._tags_in(field.options), *of_types.get(field.type_name, ())]:
+                    yield f"{name}.{field.name}", tags
+
+    def _tags_in(self, options: Any) -> list[str]:
+        from google.protobuf.message_factory import GetMessageClass
+        from google.protobuf.unknown_fields import UnknownFieldSet
+
+        texts = [unknown.data for unknown in UnknownFieldSet(options) if unknown.field_number == _META]
+        if not texts:
+            return []
+        try:
+            meta: Any = GetMessageClass(self._pool.FindMessageTypeByName("confluent.Meta"))
+        except KeyError:  # the number is another one's
+            return []
+        return [str(tag) for text in texts for tag in meta.FromString(text).tags]
 
     def messages(self) -> list[str]:
         """Full names of its messages, without Protobuf's own."""
@@ -165,6 +194,13 @@ def _names(messages: Iterable[DescriptorProto], package: str) -> Iterator[str]:
             name = f"{package}.{message.name}" if package else message.name
             yield name
             yield from _names(message.nested_type, name)
+
+
+def _named_messages(messages: Iterable[DescriptorProto], package: str) -> Iterator[tuple[str, DescriptorProto]]:
+    for message in messages:
+        name = f"{package}.{message.name}" if package else message.name
+        yield name, message
+        yield from _named_messages(message.nested_type, name)
 
 
 def _all_messages(messages: Iterable[DescriptorProto]) -> Iterator[DescriptorProto]:

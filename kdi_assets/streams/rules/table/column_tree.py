@@ -34,8 +34,8 @@ class ColumnTree:
     def __init__(self, stream: Stream, record: StructType, elements: Elements | None) -> None:
         places = {f.name: f"{RECORD}.{name(f.name)}" for f in record.fields}
         self.stream, self.record, self.elements = stream, record, elements
-        self._row, self._places = elements.row_of(record, places) if elements else (record, places)
-        self._root: _Node = {f.name: self._places[f.name] for f in self._row.fields if f.name.lower() != DATE}
+        self.row, self._places = elements.row_of(record, places) if elements else (record, places)
+        self._root: _Node = {f.name: self._places[f.name] for f in self.row.fields if f.name.lower() != DATE}
 
     def value(self, field: str) -> str:
         """Spark SQL of what the expression in a field of the document gives for a row."""
@@ -78,6 +78,18 @@ class ColumnTree:
         else:
             del node[key]
 
+    def has(self, path: str) -> bool:
+        """Whether there is such a column, or one that it may lie in."""
+        node: str | _Node = self._root
+        for step in path.split("."):
+            if isinstance(node, str):
+                return True
+            key = _key(node, step)
+            if key not in node:
+                return False
+            node = node[key]
+        return True
+
     def leave_out(self, steps: Sequence[str], field: str) -> None:
         """Remove a field, and the structs that have no other one."""
         node, last = self._parent(".".join(steps), field, stays_null=True)
@@ -94,7 +106,7 @@ class ColumnTree:
         from pyspark.sql.types import StructType
 
         *outer, last = path.split(".")
-        node, here, inside = self._root, "", self._row
+        node, here, inside = self._root, "", self.row
         for step in outer:
             known = next((f for f in inside.fields if f.name.lower() == step.lower()), None)
             key, spelled = _key(node, step), known.name if known else step
