@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What a pull request of documents must pass. It ends at the first failure, with the exit code of the command that failed.
 #
-# STAGING_BROKERS: their newest messages are drained into a new lake, which is removed at the end.
+# STAGING_BROKERS: their newest messages are drained into a new lake, which is removed at the end. A document with a
+# `lake` of its own would be drained into that one: write it with a variable that is not set here.
 # PRODUCTION_BROKERS, PRODUCTION_LAKE: only read; use credentials that can do nothing else.
 # SINCE: from which time on messages are drained; default: of the last hour.
 set -euo pipefail

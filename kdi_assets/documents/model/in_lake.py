@@ -29,7 +29,7 @@ def _schemes() -> str:
     return ", ".join(f"{scheme}://" for scheme in sorted(SAFE_SCHEMES) if scheme)
 
 
-LakeRoot = Annotated[str, AfterValidator(_root), Field(examples=["s3://other-bucket/lake"]), VARIABLE]
+LakeRoot = Annotated[str, AfterValidator(_root), Field(examples=["/mnt/archive/lake"]), VARIABLE]
 
 
 class InLake:

@@ -124,6 +124,15 @@ def test_dropped_columns_leave_with_their_struct_and_fields_that_are_no_columns_
     assert found.rows[0].keys() == {"id", "at", "kafka", "date"}
 
 
+def test_a_tagged_field_that_is_kept_as_text_because_it_has_no_type_is_masked(spark: SparkSession) -> None:
+    schema = {**SCHEMA, "properties": {**SCHEMA["properties"], "odd": {"type": ["string", "object"], TAGS: ["PII"]}}}
+    stream = replace(ORDERS, format=Json(SchemaFile("o", json.dumps(schema))), fields={"odd": FieldUse("text")})
+
+    [row] = judged(spark, stream, [message(odd={"mail": "ann@example.com"})]).rows
+
+    assert row["odd"] is None
+
+
 def test_elements_that_become_rows_are_masked_by_the_tags_of_their_fields(spark: SparkSession) -> None:
     stream = replace(ORDERS, explode=Explode("friend", "friends"))
     whole = json.loads(json.dumps(SCHEMA))
