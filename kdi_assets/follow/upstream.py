@@ -43,7 +43,6 @@ class UpstreamChanges:
         files: For ``appended``: the ``add`` actions with the new rows.
         has_feed: For ``changed``: whether the change feed has all changed rows.
         kept_from: Of earlier dates nothing is new; ``None``: all dates count.
-        passed_over: Versions whose changed rows are all of such dates.
         rows_passed_over: How many rows were appended on dates that the follower computes no longer.
         begins: The first version with something new, if its commit was read.
     """
@@ -60,7 +59,6 @@ class UpstreamChanges:
     files: tuple[Mapping[str, Any], ...] = ()
     has_feed: bool = False
     kept_from: date | None = None
-    passed_over: tuple[int, ...] = ()
     rows_passed_over: int = 0
     begins: int | None = None
 
@@ -172,7 +170,6 @@ class _ChangeReader:
         base = replace(
             base,
             begins=min(changing, default=None),
-            passed_over=tuple(v for v in with_rows if v not in changing),
             rows_passed_over=sum(self._appended_rows_passed_over(commits[v]) for v in with_rows),
         )
         if not changing:
@@ -180,7 +177,7 @@ class _ChangeReader:
         actions = [action for found in changing.values() for action in found]
         dates = self._dates(actions)
         if any("remove" in action for action in actions):
-            return replace(base, kind="changed", dates=dates, has_feed=self._has_feed(commits, changing))
+            return replace(base, kind="changed", dates=dates, has_feed=self._has_feed(commits, with_rows))
         files = tuple(action["add"] for action in actions)
         if self._are_there(files, commits):
             return replace(base, kind="appended", dates=dates, files=files)

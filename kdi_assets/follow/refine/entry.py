@@ -38,8 +38,9 @@ class VersionRange:
         return f"up to {self.version}" if self.since is None else f"({self.since}, {self.version}]"
 
 
-FORMAT = 1
-"""Of entries and bookmarks. A new field needs no new format if older releases can ignore it; any other change does."""
+FORMAT, FORMAT_OF_KEPT_DATES = 1, 2
+"""Of entries and bookmarks. A new field needs no new format if older releases can ignore it; any other change does. A
+release that does not know of dates that are kept no longer would remove frozen rows, or bring removed ones back."""
 
 
 BY_DATE = {"rows_by_date", "removed_by_date"}
@@ -101,7 +102,8 @@ def refine_entry_to_json(entry: RefineEntry) -> str:
         written["kept_from"] = entry.kept_from.isoformat()
     for name in BY_DATE & written.keys():
         written[name] = {day.isoformat(): rows for day, rows in written[name].items()}
-    return json.dumps({"kdi_refine": FORMAT, **written}, separators=(",", ":"))
+    written_as = FORMAT_OF_KEPT_DATES if entry.kind == "expire" else FORMAT
+    return json.dumps({"kdi_refine": written_as, **written}, separators=(",", ":"))
 
 
 def metadata_of(entry: RefineEntry) -> Callable[[int], str]:
@@ -118,7 +120,7 @@ def parse_refine_entry(user_metadata: str, version: int) -> RefineEntry | None:
     written = metadata_with("kdi_refine", user_metadata)
     if written is None:
         return None
-    if written["kdi_refine"] != FORMAT:
+    if written["kdi_refine"] not in (FORMAT, FORMAT_OF_KEPT_DATES):
         raise RefinedByNewerRelease(table=str(written.get("consumer")), found=written["kdi_refine"])
     known = {name: written[name] for name in RefineEntry.__dataclass_fields__ if name in written}
     known["upstreams"] = tuple(VersionRange(**of_table) for of_table in written.get("upstreams", ()))

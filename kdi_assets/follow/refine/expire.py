@@ -90,6 +90,7 @@ def _commit(
             consumed,
             definition=plan.definition,
             deletes=plan.deletes,
+            ends=True,
             frozen=plan.kept.frozen_before,
             kept={kept_from_id(plan.table_id): days_of(first)},
         )

@@ -14,8 +14,9 @@ from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.markers import date_of, kept_from
 from kdi_assets.documents.model.refined_modes import Deduplicate
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.follow.refine.entry import FORMAT_OF_KEPT_DATES
 from kdi_assets.follow.refine.errors import NotByDate
-from kdi_assets.follow.refine.upstream_bookmarks import frozen_id
+from kdi_assets.follow.refine.upstream_bookmarks import format_id, frozen_id
 from kdi_assets.follow.upstream import OpenedUpstream, later
 
 
@@ -55,8 +56,9 @@ def read_kept_dates(
         NotByDate: A table upstream, or the table itself, does not keep all dates, and it is not computed by date.
     """
     by_table = {path: first for path, found in upstreams.items() if (first := kept_from(found.log))}
-    own = kept_from(log) if log else None
-    recorded = date_of(log, frozen_id(table.name)) if log else None
+    # Tables without such dates, which are most, are not asked for them: each id is a look at all newest commits.
+    said = log if log and log.transaction_version(format_id(table.name)) == FORMAT_OF_KEPT_DATES else None
+    own, recorded = (kept_from(said), date_of(said, frozen_id(table.name))) if said else (None, None)
     if (by_table or own or recorded) and not table.is_computed_by_date:
         name, first = max(by_table.items(), key=lambda item: item[1], default=(table.name, own or recorded))
         raise NotByDate(table=table.name, mode=table.mode_name, keeps=name, first=first)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
-from functools import reduce
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.files import CHANGE, TableAt
@@ -41,20 +39,14 @@ def change_rows(spark: SparkSession, changes: UpstreamChanges) -> DataFrame:
     if changes.since is None:
         raise AssertionError(f"{changes.uri}: nothing was consumed, so there is no feed since")
     reader = spark.read.format("delta").option("readChangeFeed", "true")
-    # Not over versions that are passed over: files that left by them may be gone, and would be read for nothing.
-    edges = [changes.since, *changes.passed_over, changes.version + 1]
-    feeds = [
-        reader.option("startingVersion", before + 1).option("endingVersion", after - 1).load(changes.uri)
-        for before, after in pairwise(edges)
-        if before + 1 < after
-    ]
-    rows = reduce(lambda feed, other: feed.unionByName(other, allowMissingColumns=True), feeds)
+    first, last = changes.since + 1, changes.version
+    rows = reader.option("startingVersion", first).option("endingVersion", last).load(changes.uri)
     return of_kept_dates(rows, changes.kept_from)
 
 
 def of_kept_dates(rows: DataFrame, first: date | None) -> DataFrame:
     """The rows from a date on, with those that have no date; ``None``: all rows."""
-    return rows if first is None or "date" not in rows.columns else rows.where(f"coalesce(date >= DATE'{first}', true)")
+    return rows if first is None or "date" not in rows.columns else rows.where(f"date >= DATE'{first}' OR date IS NULL")
 
 
 @contextmanager

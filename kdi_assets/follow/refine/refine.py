@@ -150,6 +150,7 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, inputs: Inputs) -
         plan.consumed,
         definition=plan.definition,
         deletes=computed.deletes,
+        ends=plan.kept.first is not None,
         frozen=plan.kept.frozen_before,
     )
     request = CommitRequest(

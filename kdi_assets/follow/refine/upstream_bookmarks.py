@@ -16,7 +16,7 @@ from kdi_assets.delta.errors import CommitUnreadable, RestoredToBefore
 from kdi_assets.delta.log import CommitInfo, TableLog, row_actions
 from kdi_assets.delta.markers import Markers, days_of, live_markers, version_id
 from kdi_assets.delta.single_commit import CommitRequest, refuse_conflicts
-from kdi_assets.follow.refine.entry import FORMAT
+from kdi_assets.follow.refine.entry import FORMAT, FORMAT_OF_KEPT_DATES
 from kdi_assets.follow.refine.errors import (
     BookmarksUnreadable,
     ChangedByOthers,
@@ -114,6 +114,7 @@ def bookmark_transactions(
     *,
     definition: str = "",
     deletes: int | None = None,
+    ends: bool = False,
     frozen: date | None = None,
     kept: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int]:
@@ -123,13 +124,15 @@ def bookmark_transactions(
         consumed: By the id of each upstream table, the version up to which it is consumed, inclusive.
         version: The version of the commit.
         deletes: The version of the table of deletes, if there is one.
+        ends: Whether some dates are computed no longer, or are kept no longer.
         frozen: The first date that is still computed, if an upstream table keeps no earlier ones.
         kept: Of a commit that removes dates: ``delta.markers.kept_from_id``, with the first date that is kept.
     """
     names = [version_id(consumer), *(marker_id(consumer, table_id) for table_id in consumed)]
     names += [definition_id(consumer, definition)] if definition else []
     bookmarks = {bookmark_id(consumer, table_id): upto for table_id, upto in consumed.items()}
-    of_commit = {deletes_id(consumer): -1 if deletes is None else deletes, format_id(consumer): FORMAT}
+    format_ = FORMAT_OF_KEPT_DATES if ends else FORMAT
+    of_commit = {deletes_id(consumer): -1 if deletes is None else deletes, format_id(consumer): format_}
     of_commit |= {frozen_id(consumer): days_of(frozen)} if frozen else {}
     return {**bookmarks, **dict.fromkeys(names, version), **of_commit, **kept}
 
@@ -146,7 +149,7 @@ def read_bookmarks(log: TableLog, consumer: str, *, alone: bool = True) -> Bookm
         BookmarksUnreadable: Commits since the newest one of ours cannot be read.
         ChangedByOthers: Another writer changed rows of the table since.
     """
-    if (found := log.transaction_version(format_id(consumer))) not in (None, FORMAT):
+    if (found := log.transaction_version(format_id(consumer))) not in (None, FORMAT, FORMAT_OF_KEPT_DATES):
         raise RefinedByNewerRelease(table=consumer, found=found)
 
     altered: list[int] = []

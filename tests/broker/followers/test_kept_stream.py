@@ -59,8 +59,8 @@ def computed(web: DrivenStream, table: RefinedTableSpec) -> list[tuple[object, .
 def test_tables_made_of_a_stream_keep_the_dates_that_it_does_not_whatever_it_does_next(
     driven: DrivenFactory, topic: TopicFactory
 ) -> None:
-    """Procedure: rows of four dates, two of which leave; then a late message, a RESTORE, a replay of dates, an erasure
-    and a rewind, each with a drain, a refinement and the upkeep that removes what came back.
+    """Procedure: rows of four dates, two of which leave; then a late message, a RESTORE, a replay of dates, a rewind
+    and an erasure, each with a drain, a refinement and the upkeep that removes what came back.
     Pass: after each, the dates that left are as they were, the others as computed of the stream's table; the audit
     agrees; the removal is announced, and each version once.
     """
@@ -100,8 +100,8 @@ def test_tables_made_of_a_stream_keep_the_dates_that_it_does_not_whatever_it_doe
         "late": lambda: web.send(message(4, 11), message(5, 10), message(6, 0)),
         "restore": lambda: DeltaTable(web.uri).restore(before),
         "replay": lambda: replay_dates(web.stream, lake=web.lake, session=web.session, first=day(30), last=day(0)),
-        "erase": lambda: erase(web.stream, lake=web.lake, session=web.session, chosen=EraseFilter("id = 3")),
         "rewind": lambda: web.resolve("rewind", topic_partition=web.tp(), to=1),
+        "erase": lambda: erase(web.stream, lake=web.lake, session=web.session, chosen=EraseFilter("id = 3")),
     }
 
     for name, happens in steps.items():

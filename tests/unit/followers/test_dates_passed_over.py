@@ -46,7 +46,7 @@ def test_rows_that_left_are_nothing_new_and_a_copy_of_the_table_is_told_of_them(
     table.expire(D2)
 
     assert kept_from(TableLog.existing(table.uri)) == D2
-    assert (table.since(0).kind, table.since(0).passed_over) == ("nothing", (1,))
+    assert table.since(0).kind == "nothing"
     copy = table.since(0, all_dates=True)
     assert (copy.kind, copy.dates, copy.begins) == ("changed", frozenset({D1}), 1)
 
@@ -58,7 +58,7 @@ def test_late_rows_are_passed_over_and_counted_and_others_beside_them_are_new(ta
 
     found = table.since(0)
 
-    assert (found.kind, found.dates, found.begins, found.passed_over) == ("appended", frozenset({D3}), 3, (1, 2))
+    assert (found.kind, found.dates, found.begins) == ("appended", frozenset({D3}), 3)
     assert found.rows_passed_over == 3
     assert len(found.files) == 1
 

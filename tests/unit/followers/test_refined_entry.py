@@ -12,7 +12,13 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from kdi_assets.follow.refine.consumer import new_rows
-from kdi_assets.follow.refine.entry import FORMAT, RefineEntry, VersionRange, parse_refine_entry, refine_entry_to_json
+from kdi_assets.follow.refine.entry import (
+    FORMAT_OF_KEPT_DATES,
+    RefineEntry,
+    VersionRange,
+    parse_refine_entry,
+    refine_entry_to_json,
+)
 from kdi_assets.follow.refine.errors import BookmarksUnreadable, RefinedByNewerRelease
 from kdi_assets.follow.refine.plan import plan_refinement
 from kdi_assets.follow.refine.upstream_bookmarks import bookmark_transactions, format_id
@@ -42,15 +48,15 @@ def test_an_entry_is_read_as_it_was_written() -> None:
 
 
 def test_an_entry_of_another_format_is_refused() -> None:
-    written = json.loads(refine_entry_to_json(ENTRY)) | {"kdi_refine": FORMAT + 1}
+    written = json.loads(refine_entry_to_json(ENTRY)) | {"kdi_refine": FORMAT_OF_KEPT_DATES + 1}
 
-    with pytest.raises(RefinedByNewerRelease, match=f"{COPY.name}: .* in the format {FORMAT + 1}"):
+    with pytest.raises(RefinedByNewerRelease, match=f"{COPY.name}: .* in the format {FORMAT_OF_KEPT_DATES + 1}"):
         parse_refine_entry(json.dumps(written), 7)
 
 
 def test_bookmarks_of_another_format_stop_every_reader_of_them(tmp_path: Path) -> None:
     """A rebuild too: it would overwrite what the newer release relies on."""
-    newer = {**bookmark_transactions(COPY.name, {"u": 1}, 0), format_id(COPY.name): FORMAT + 1}
+    newer = {**bookmark_transactions(COPY.name, {"u": 1}, 0), format_id(COPY.name): FORMAT_OF_KEPT_DATES + 1}
     transactions = [Transaction(app_id, version) for app_id, version in newer.items()]
     for path, properties in (("bronze/events", None), (COPY.table, CommitProperties(app_transactions=transactions))):
         write_deltalake(tmp_path / path, pa.table({"id": [1]}), commit_properties=properties)

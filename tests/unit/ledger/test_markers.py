@@ -212,4 +212,8 @@ def test_a_plan_of_nothing_new_asks_for_each_transaction_id_once(tmp_path: Path,
 
     assert plan_refinement(COPY, str(tmp_path)).kind == "nothing"
 
-    assert len(asked) == len(set(asked)) == len(("format", "version", "upstream", "from", "definition"))
+    assert (
+        len(asked)
+        == len(set(asked))
+        == len(("format", "version", "upstream", "from", "definition", "kept from, upstream"))
+    )
