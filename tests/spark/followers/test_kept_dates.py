@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -324,7 +325,7 @@ def test_an_erasure_names_rows_of_dates_that_it_does_not_reach_and_how_to_delete
     left = follow()
     assert isinstance(left.error, ErasedRowsFrozen) and left.rows_left == 1
     statement, then = left.error.message_parts()[2].split("; then ")
-    lakeside.spark.sql(statement.removeprefix("kdi sql ").strip("\"'").replace("CONDITION", "id = 1"))
+    lakeside.spark.sql(shlex.split(statement)[2].replace("CONDITION", "id = 1"))
     assert then == "kdi refine silver/t --rebuild"
     lakeside.refine(table, rebuild=True)
 
