@@ -53,7 +53,7 @@ def test_a_tick_requests_exactly_the_lagging_streams_in_one_run_and_an_idle_one_
     [
         (
             TopicMissing(cluster="main", topic="payments", bootstrap_servers="b:1"),
-            "Kafka cluster main (b:1) has no topic 'payments'. Run: ",
+            "Kafka cluster main (b:1) has no topic 'payments'. The next tick asks again ",
         ),
         (UNREACHABLE, ""),
     ],
