@@ -126,3 +126,25 @@ def newest_evaluations(
     records = instance.event_log_storage.get_asset_check_execution_history(key, limit=limit, status=ended)
     times = [r.event.timestamp if r.event else r.create_timestamp for r in records]
     return [(made, r.run_id, at) for r, at in zip(records, times, strict=True) if (made := r.evaluation)]
+
+
+def log_as_newest(instance: dg.DagsterInstance, evaluation: dg.AssetCheckEvaluation) -> None:
+    """Log an evaluation without a run: as the newest one of its check, and of the latest materialization.
+
+    An evaluation of a run takes the place of the run's earlier one, or of its plan, below what others logged since.
+    """
+    from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+        AssetCheckEvaluationTargetMaterializationData as Target,
+    )
+    from dagster_shared.record import replace
+
+    latest = instance.fetch_materializations(evaluation.asset_key, limit=1).records
+    targets = [Target(run_id=r.run_id, storage_id=r.storage_id, timestamp=r.timestamp) for r in latest]
+    target = targets[0] if targets else None
+    instance.report_runless_asset_event(replace(evaluation, target_materialization_data=target))
+
+
+def is_of_newest_run(instance: dg.DagsterInstance, key: dg.AssetCheckKey, run_id: str) -> bool:
+    """Whether nobody else logged a result of the check, or planned one, after this run had planned its own."""
+    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+    return record is not None and record.run_id == run_id

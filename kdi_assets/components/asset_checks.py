@@ -121,22 +121,26 @@ def evaluation_of(key: dg.AssetCheckKey, result: CheckResult, *, blocking: bool 
     )
 
 
-def verdicts_to_repeat(
+def passes_to_repeat(
     instance: DagsterInstance, stream: Stream, *, excluding: Collection[dg.AssetCheckKey] = ()
 ) -> list[dg.AssetCheckEvaluation]:
-    """The latest evaluation of each check that a drain does not make, to be logged again *before* new materializations.
+    """The latest evaluations that passed, of checks that a drain does not make: to be logged again at its end.
 
-    Dagster ignores a check's result once a later run materializes the asset. Without the repeated results, each drain
-    would hide a failure, and release the downstream assets that a blocking one holds; the checks that need Spark would
-    be shown as not evaluated until the daily run. A drain repairs nothing, and accounts for its messages itself.
+    Dagster shows a check as not evaluated once a later run materializes the asset: without the repeated results, those
+    that need Spark until the daily run. A drain repairs nothing, and accounts for its messages itself.
 
     Args:
         excluding: Checks that the run makes itself.
     """
     since = (datetime.now(UTC) - REPEATED_FOR).timestamp()
     keys = [key for name in stream.check_names if (key := check_key(stream, name)) not in excluding]
-    latest = [made for key in keys if (made := latest_evaluation(instance, key))]
-    return [made for made in latest if not made.passed or (level_of(made) == "passed" and made_at(made) > since)]
+    # A check that a run is to make is not repeated: the newest result counts, and that of the run is older than ours.
+    latest = [made for key in keys if _is_made(instance, key) and (made := latest_evaluation(instance, key))]
+    return [made for made in latest if level_of(made) == "passed" and made_at(made) > since]
+
+
+def _is_made(instance: DagsterInstance, key: dg.AssetCheckKey) -> bool:
+    return latest_evaluations(instance, [key]).get(key, (None, 0.0))[0] is not None
 
 
 def failed_meanwhile(instance: DagsterInstance, repeated: dg.AssetCheckEvaluation) -> dg.AssetCheckEvaluation | None:
@@ -145,17 +149,26 @@ def failed_meanwhile(instance: DagsterInstance, repeated: dg.AssetCheckEvaluatio
     return _again(*before[0]) if before and not before[0][0].passed else None
 
 
-def failed_checks(instance: DagsterInstance, stream: Stream) -> list[dg.AssetCheckEvaluation]:
-    """The latest evaluations that did not pass, to be logged again before materializations of commits without a run."""
-    return _failed(instance, [check_key(stream, name) for name in stream.check_names])
+def failed_checks(
+    instance: DagsterInstance, stream: Stream, *, excluding: Collection[dg.AssetCheckKey] = (), not_of_run: str = ""
+) -> list[dg.AssetCheckEvaluation]:
+    """The latest evaluations that did not pass, to be logged again *before* new materializations.
+
+    Dagster ignores a check's result once a later run materializes the asset. Without the repeated result, each drain
+    would hide the failure, and release the downstream assets that a blocking one holds.
+
+    Args:
+        excluding: Checks that the run makes itself.
+        not_of_run: Without those that this run logged.
+    """
+    keys = [key for name in stream.check_names if (key := check_key(stream, name)) not in excluding]
+    newest = [newest_evaluations(instance, key, limit=1) for key in keys]
+    return [_again(*made[0]) for made in newest if made and not made[0][0].passed and made[0][1] != not_of_run]
 
 
 def failed_blocking_checks(instance: DagsterInstance, stream: Stream) -> list[dg.AssetCheckEvaluation]:
     """The latest evaluations that hold downstream assets."""
-    return _failed(instance, [check_key(stream, name) for name in stream.checks.blocking])
-
-
-def _failed(instance: DagsterInstance, keys: Sequence[dg.AssetCheckKey]) -> list[dg.AssetCheckEvaluation]:
+    keys = [check_key(stream, name) for name in stream.checks.blocking]
     return [latest for key in keys if (latest := latest_evaluation(instance, key)) and not latest.passed]
 
 

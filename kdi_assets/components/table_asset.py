@@ -28,6 +28,7 @@ from kdi_assets.operate.monitoring.checks.finding import CheckResult
 from kdi_assets.operate.monitoring.checks.ledger_checks import Audit as Audit
 from kdi_assets.operate.monitoring.checks.ledger_checks import every_offset_accounted_for
 from kdi_assets.operate.monitoring.checks.subject import CheckSubject
+from kdi_assets.resources.dagster_internals import is_of_newest_run, log_as_newest
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.settings import Settings
 from kdi_assets.streams.audit.audit import audit
@@ -134,6 +135,9 @@ class _TableOp:
                 # Dagster takes the result for one of the run's own date, and ignores it if another date has a later
                 # materialization: the UI would not show it, and it would hold nothing. The event is of the table.
                 context.log_event(evaluation)
+            if not is_of_newest_run(context.instance, key, context.run.run_id):
+                # A drain repeated an earlier result after this run was planned, and would hide this one.
+                log_as_newest(context.instance, evaluation)
 
     def _evaluate(
         self, context: dg.AssetExecutionContext, name: CheckName, subject: CheckSubject

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from kdi_assets.components import materializations
-from kdi_assets.components.asset_checks import failed_meanwhile, verdicts_to_repeat
+from kdi_assets.components.asset_checks import failed_checks, failed_meanwhile, passes_to_repeat
 from kdi_assets.components.column_facts import column_facts
 from kdi_assets.components.names import first_date, op_name, table_key
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.follow.refine.inputs import days_between
 from kdi_assets.operate.monitoring.backlog_reader import read_backlog
+from kdi_assets.resources.dagster_internals import log_as_newest
 from kdi_assets.streams.drain.report import Commit, DrainReport
 from kdi_assets.streams.drain.shared_read import Drained, drain_together
 from kdi_assets.streams.replay.report import ReplayReport
@@ -84,12 +85,16 @@ class TableRun:
         Raises:
             KdiError: Drain or replay refuses; the events of earlier commits are logged.
         """
-        if dates.drains_under:
-            self._drain(dates.drains_under, drain)
-        if dates.replays:
-            self._replay(*dates.replays, replay)
-        if BACKFILL_TAG in self.context.run.tags:
-            log_unchanged_dates(self.context, table_key(self.stream))
+        try:
+            if dates.drains_under:
+                self._drain(dates.drains_under, drain)
+            if dates.replays:
+                self._replay(*dates.replays, replay)
+            if BACKFILL_TAG in self.context.run.tags:
+                log_unchanged_dates(self.context, table_key(self.stream))
+        finally:
+            if (dates.drains_under or dates.replays) and self.logged_dates():
+                self._repeat_passes()
 
     def log_commit(self, commit: Commit) -> None:
         """Log the materializations of one commit, of the table and of its dead letters."""
@@ -104,16 +109,18 @@ class TableRun:
             return
         context, stream = self.context, self.stream
         facts = column_facts(stream, self.lake, version=commit.version, days=commit.touched)
-        for verdict in verdicts_to_repeat(context.instance, stream, excluding=context.selected_asset_check_keys):
-            context.log_event(verdict)
-            # Another run may have found a failure since the verdict was read; a drain must not hide it.
-            if verdict.passed and (failed := failed_meanwhile(context.instance, verdict)):
-                context.log_event(failed)
+        made_here = context.selected_asset_check_keys
+        for failed in failed_checks(context.instance, stream, excluding=made_here):
+            context.log_event(failed)
         of_table = {**materializations.dead_letters_metadata(stream, [commit], lake=self.lake), **facts.of_table}
         days = materializations.touched_dates(stream, commit)
         for day in days:
             metadata = {**facts.by_date.get(day, {}), **of_table}
             context.log_event(materializations.materialization(stream, commit, day, metadata=metadata))
+        # Those that another run found after this one had logged the check, or a moment ago: the materializations hide
+        # them, and what this run logs of the check again takes the place of what it logged, below them.
+        for failed in failed_checks(context.instance, stream, excluding=made_here, not_of_run=context.run.run_id):
+            log_as_newest(context.instance, failed)
         if older := [day for day in days if day < (first := first_date(stream))]:
             later = "the UI shows them once the code location is loaded again"
             counts = f"{counted(len(older), 'date')} before {first}, the first partition"
@@ -121,6 +128,15 @@ class TableRun:
         if hidden := commit.rows - sum(commit.rows_by_date.get(day, 0) for day in days):
             # The start of the window moved, or the stream accepts every date.
             context.log.warning(f"{stream.name}: {hidden:,} rows have dates outside the window; they are in the table")
+
+    def _repeat_passes(self) -> None:
+        """Log again that checks passed; at the end of the run, because commits may follow for minutes."""
+        context = self.context
+        for passed in passes_to_repeat(context.instance, self.stream, excluding=context.selected_asset_check_keys):
+            context.log_event(passed)
+            # Another run may have found a failure since the verdict was read; a drain must not hide it.
+            if failed := failed_meanwhile(context.instance, passed):
+                log_as_newest(context.instance, failed)
 
     def logged_dates(self) -> set[str | None]:
         """The dates of the table with a materialization of this run so far."""

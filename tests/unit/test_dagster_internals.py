@@ -54,6 +54,10 @@ USED: Mapping[str, Sequence[str]] = {
         f"{_CHECKS}.AssetCheckExecutionRecord.event",
         "dagster._core.storage.event_log.base.EventLogStorage.get_latest_asset_check_execution_by_key",
     ],
+    "log_as_newest": [
+        "dagster._core.definitions.asset_checks.asset_check_evaluation.AssetCheckEvaluationTargetMaterializationData",
+        "dagster_shared.record.replace",
+    ],
     "MODULES_OF_RUNS": MODULES_OF_RUNS,
     "kdi_assets.resources.run_launcher": [
         f"{_LAUNCHER}.CheckRunHealthResult",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,12 @@ from dagster._core.loader import LoadingContextForTest
 
 from kdi_assets.components import asset_checks, table_run
 from kdi_assets.components.names import check_key, dates, letters_key, table_key, table_start, topic_key
-from kdi_assets.components.table_asset import table_asset
+from kdi_assets.components.table_asset import Audit, table_asset
 from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.documents.model.stream import CheckName, DateWindow, Stream
 from kdi_assets.runtime.errors import CredentialsMissing
 from kdi_assets.streams.audit.audit import AuditReport
+from kdi_assets.streams.drain.report import Commit, DrainReport
 from kdi_assets.streams.ledger.entry import FieldCounts
 from kdi_assets.streams.replay.report import MessagesGone, Missing
 from tests.dagster.fakes import (
@@ -349,25 +352,77 @@ def test_a_verdict_is_not_repeated_once_the_daily_run_should_have_made_it_again(
     assert not shown(instance, STREAM, AUDIT)
 
 
+def check_alone(instance: DagsterInstance, audit: Audit) -> dg.ExecuteInProcessResult:
+    """A run that makes the audit and does not drain, as the daily one."""
+    table = table_asset(STREAM, drain=ScriptedDrain(), audit=audit)
+    return materialize(instance, [table], check_key(STREAM, AUDIT))
+
+
+@dataclass
+class CheckedBetweenCommits(ScriptedDrain):
+    """A drain after whose first commit something happens."""
+
+    happens: Callable[[], object] = lambda: None
+
+    def __call__(self, stream: Stream, *, on_commit: Callable[[Commit], None], **options: Any) -> DrainReport:
+        def committed(commit: Commit) -> None:
+            on_commit(commit)
+            if commit is self.commits[0]:
+                self.happens()
+
+        return super().__call__(stream, on_commit=committed, **options)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_failure_that_another_run_finds_between_two_commits_of_a_drain_is_shown_after_both(
+    instance: DagsterInstance, complete: bool
+) -> None:
+    """Before, the audit passed, or failed: then the drain has logged that failure itself, below the new one."""
+    check_alone(instance, audited(complete=complete))
+    commits = [a_commit(2, {OLD: 3}), a_commit(3, {OLD: 2})]
+
+    run(
+        instance, STREAM, CheckedBetweenCommits(commits, happens=lambda: check_alone(instance, audited(complete=False)))
+    )
+
+    found = latest_check(instance, STREAM, AUDIT)
+    assert found is not None and not found.passed and shown(instance, STREAM, AUDIT)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_check_that_was_planned_before_a_drain_repeated_its_verdict_has_the_last_word(
+    instance: DagsterInstance, complete: bool
+) -> None:
+    """Procedure: the run of the audit begins, a drain logs the opposite verdict of before, the audit ends."""
+
+    def audit(*_: object, **__: object) -> AuditReport:
+        run(instance, STREAM, ScriptedDrain([a_commit(2, {OLD: 2})]))
+        return AuditReport(complete=complete)
+
+    check_alone(instance, audited(complete=not complete))
+    check_alone(instance, audit)
+
+    found = latest_check(instance, STREAM, AUDIT)
+    assert found is not None and found.passed is complete and shown(instance, STREAM, AUDIT)
+
+
 def test_a_repeated_verdict_does_not_hide_a_failure_that_another_run_found_meanwhile(
     instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Procedure: the daily run logs a failure after the drain has read the verdict and before it logs it again."""
     run(instance, STREAM, ScriptedDrain([a_commit(1, {OLD: 3})]), audit=audited(complete=True))
-    read = asset_checks.verdicts_to_repeat
+    read = asset_checks.passes_to_repeat
 
     def read_before_the_failure(*of: Any, **more: Any) -> list[dg.AssetCheckEvaluation]:
         verdicts = read(*of, **more)
-        failed = dg.AssetCheckEvaluation(table_key(STREAM), AUDIT, False, {}, description="3 offsets are missing")
-        instance.report_runless_asset_event(failed)
+        check_alone(instance, audited(complete=False))
         return verdicts
 
-    monkeypatch.setattr(table_run, "verdicts_to_repeat", read_before_the_failure)
+    monkeypatch.setattr(table_run, "passes_to_repeat", read_before_the_failure)
     run(instance, STREAM, ScriptedDrain([a_commit(2, {OLD: 2})]))
 
     found = latest_check(instance, STREAM, AUDIT)
     assert found is not None and not found.passed and shown(instance, STREAM, AUDIT)
-    assert found.description == "3 offsets are missing"
 
 
 def test_a_check_of_a_run_that_told_of_no_rows_is_one_of_the_table_as_it_is(instance: DagsterInstance) -> None:
