@@ -76,7 +76,7 @@ class DriverAddress:
             CredentialsMissing, CredentialsRefused: The profile of AWS cannot be read.
         """
         ours = s3_location(settings) if self.s3 or settings.s3_buckets else {}
-        theirs: Mapping[str, str | None] = self.s3 or {"list of buckets": None}
+        theirs: Mapping[str, str | None] = {"list of buckets": None, **self.s3}  # a driver of before has no list
         for setting in theirs.keys() & ours.keys():
             if theirs[setting] != ours[setting]:
                 there, here = (found[setting] or "not set" for found in (theirs, ours))

@@ -233,9 +233,15 @@ def test_a_driver_with_another_region_of_s3_is_refused_before_anything_is_writte
     assert [owner.told.get(timeout=5)[0] for _ in range(2)] == ["on_connect", "on_disconnect"]
 
 
-def test_a_driver_that_does_not_know_the_buckets_of_this_process_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of_before", [{}, {"endpoint": "http://s3", "region": "eu-west-1"}], ids=["no S3", "S3"])
+def test_a_driver_that_does_not_know_the_buckets_of_this_process_is_refused(
+    tmp_path: Path, of_before: dict[str, str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no lake on S3, or was started before there were lists of buckets."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://s3")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
     here = Settings(tmp_path, "/srv/lake", s3_buckets={"finance": "other"})
-    driver = DriverAddress(1, 1, 1, "secret", pyspark.__version__)
+    driver = DriverAddress(1, 1, 1, "secret", pyspark.__version__, of_before)
 
     with pytest.raises(DriverOfOtherS3, match="list of buckets of S3 is not set for the warm driver, and finance"):
         driver.refuse_other_s3(here)
