@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -360,7 +360,9 @@ def physical_name_in(column: str, schema: Mapping[str, Any]) -> str:
     return str(metadata.get("delta.columnMapping.physicalName", column))
 
 
-def refuse_unmoved(table: str, uri: str, former: Collection[str], *, beside: Collection[str]) -> None:
+def refuse_unmoved(
+    table: str, uri: str, former: Collection[str], *, beside: Collection[str], is_ours: Callable[[TableLog], bool]
+) -> None:
     """Refuse to make a table that lies at a former place of it still: at the new place, it would start over.
 
     Args:
@@ -368,19 +370,20 @@ def refuse_unmoved(table: str, uri: str, former: Collection[str], *, beside: Col
         uri: Where it would be made.
         former: Paths or URIs where it may have been.
         beside: How the names of the tables beside it end.
+        is_ours: Whether the document made a table that lies at one of them.
 
     Raises:
         TableNotMoved: It lies at one of them.
         StorageFailed, TableUnreadable: This cannot be known.
     """
     for place in former:
-        if _is_table(place):
-            there = tuple(end for end in beside if _is_table(place + end))
+        if (log := _opened(place)) and is_ours(log):
+            there = tuple(end for end in beside if _opened(place + end))
             raise TableNotMoved(table=table, former=place, uri=uri, beside=there)
 
 
-def _is_table(uri: str) -> bool:
+def _opened(uri: str) -> TableLog | None:
     try:
-        return TableLog.open(uri) is not None
+        return TableLog.open(uri)
     except NotADeltaTable:
-        return False
+        return None

@@ -9,6 +9,7 @@ from datetime import date
 
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import TableLog, refuse_unmoved
+from kdi_assets.delta.markers import version_id
 from kdi_assets.documents.model.refined_modes import Aggregate, Append, Deduplicate, ReplaceDates, Upsert
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.deletes import deletes_are_lost
@@ -132,7 +133,14 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False
     definition = table.definition(function_source(table))
     log = TableLog.open(table.table_uri(lake))
     if log is None and not rebuild:
-        refuse_unmoved(table.name, table.table_uri(lake), table.former_uris(lake), beside=["_deletes"])
+        mark = version_id(table.name)
+        refuse_unmoved(
+            table.name,
+            table.table_uri(lake),
+            table.former_uris(lake),
+            beside=["_deletes"],
+            is_ours=lambda log: log.transaction_version(mark) is not None,
+        )
     bookmarks = _bookmarks(table, log, rebuild=rebuild) if log else None
     opened = _opened_upstreams(table, lake, bookmarks)
     kept = read_kept_dates(table, log, opened)

@@ -15,7 +15,7 @@ from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.streams.drain.dead_letters import check_letters_intact
 from kdi_assets.streams.drain.plan import Plan, PositionCommit, needed_position_commit, plan_drain
 from kdi_assets.streams.drain.plan_errors import StreamRetired, TableMissing, TopicTruncated
-from kdi_assets.streams.ledger.positions import LedgerState, read_ledger
+from kdi_assets.streams.ledger.positions import LedgerState, read_ledger, read_transactions
 from kdi_assets.streams.ledger.recent_commits import bytes_to_expect, recent_commits
 
 UNKNOWN_OFFSET_BYTES = 10_000.0
@@ -84,7 +84,14 @@ def fresh_ledger(stream: Stream, lake: str, topic: TopicState) -> LedgerState | 
         return ledger
     uri = stream.table_uri(lake)
     former = stream.former_uris(lake, renamed_from=stream.renamed_from)
-    refuse_unmoved(stream.name, uri, former, beside=[there.removeprefix(uri) for there in stream.beside_uris(lake)])
+    ends = [there.removeprefix(uri) for there in stream.beside_uris(lake)]
+
+    def is_ours(log: TableLog) -> bool:
+        # `renamed_from` names the table; at the same path below another root, another deployment may have its own.
+        renamed = not log.uri.endswith(f"/{stream.table}")
+        return renamed or bool(read_transactions(log, stream, topic.numbers_end))
+
+    refuse_unmoved(stream.name, uri, former, beside=ends, is_ours=is_ours)
     # A new table would begin at `start`, and not where the missing one ended.
     if beside := tuple(there for there in stream.beside_uris(lake) if TableLog.open(there)):
         raise TableMissing(stream=stream.name, uri=uri, beside=beside)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from kdi_assets import downstream
 from kdi_assets.delta.errors import TableNotMoved
@@ -155,6 +156,12 @@ def test_a_root_on_s3_is_a_mistake_where_spark_starts_without_its_client(
     assert load_folder(far).streams
 
 
+def a_table(place: Path, *transactions: str) -> None:
+    """A Delta table with a row, and with these transaction ids in its log."""
+    marks = CommitProperties(app_transactions=[Transaction(name, 0) for name in transactions])
+    write_deltalake(place, pa.table({"id": [1]}), commit_properties=marks)
+
+
 @pytest.mark.parametrize(
     ("lake", "other_lakes"),
     [("{new}", ()), ("", ("{old}",)), ("{new}", ("{new}", "{old}"))],
@@ -173,8 +180,8 @@ def test_a_stream_whose_root_changed_is_refused_until_its_tables_are_moved(
     moved = Stream(
         "t", "bronze/t", "a int", "x", Cluster("main", "nowhere:1"), lake=roots[0], other_lakes=(*roots[1:],)
     )
-    for end in ("", "_dead_letters"):
-        write_deltalake(old / f"bronze/t{end}", pa.table({"id": [1]}))
+    a_table(old / "bronze/t", "t-0")
+    a_table(old / "bronze/t_dead_letters")
 
     with pytest.raises(TableNotMoved) as refused:
         fresh_ledger(moved, default, TOPIC)
@@ -189,13 +196,26 @@ def test_a_stream_whose_root_changed_is_refused_until_its_tables_are_moved(
 
 def test_a_refined_table_whose_root_changed_is_refused_unless_it_is_to_be_computed_again(tmp_path: Path) -> None:
     made = refined_table(**{"table": "silver/made", "from": "bronze/t", "lake": str(tmp_path / "new")})
-    for table in ("silver/made", "bronze/t"):
-        write_deltalake(tmp_path / "old" / table, pa.table({"id": [1]}))
+    a_table(tmp_path / "old/silver/made", "silver/made/version")
+    a_table(tmp_path / "old/bronze/t", "t-0")
 
     with pytest.raises(TableNotMoved, match=f"is still at {tmp_path}/old/silver/made"):
         plan_refinement(made, str(tmp_path / "old"))
 
     assert plan_refinement(made, str(tmp_path / "old"), rebuild=True).kind == "rebuild"
+
+
+def test_a_table_of_somebody_else_at_the_same_path_below_another_root_is_not_taken_for_ours(tmp_path: Path) -> None:
+    """The commands of the refusal would move it away from its owner."""
+    here, there = str(tmp_path / "new"), str(tmp_path / "old")
+    a_table(tmp_path / "old/bronze/t", "somebody-0")
+    a_table(tmp_path / "old/silver/made", "somebody/version")
+    a_table(tmp_path / "new/bronze/up", "up-0")
+    new = Stream("t", "bronze/t", "a int", "x", Cluster("main", "nowhere:1"), other_lakes=(there,))
+    made = replace(refined_table(**{"table": "silver/made", "from": "bronze/up"}), other_lakes=(there,))
+
+    assert fresh_ledger(new, here, TOPIC) is None
+    assert plan_refinement(made, here).why == "the table is new"
 
 
 def test_other_files_at_the_same_path_below_another_root_are_no_table(tmp_path: Path) -> None:
