@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from datetime import date
 from itertools import islice
@@ -44,12 +44,24 @@ _OF_ENTRY = (
 )
 
 
-def print_refined_plan(table: RefinedTableSpec, *, as_json: bool) -> None:
-    """Show what `kdi refine` would do."""
+def print_refined_plan(table: RefinedTableSpec, *, to_be_made: Collection[str] = (), as_json: bool) -> None:
+    """Show what `kdi refine` would do.
+
+    Args:
+        to_be_made: Paths of upstream tables that may be missing, because another run makes them.
+    """
+    from kdi_assets.follow.refine.errors import UpstreamMissing
     from kdi_assets.follow.refine.plan import plan_refinement
 
     with refusal_in_json(table=table.name, as_json=as_json):
-        plan = plan_refinement(table, Settings.from_environment().lake)
+        try:
+            plan = plan_refinement(table, Settings.from_environment().lake)
+        except UpstreamMissing as missing:
+            if missing.upstream not in to_be_made:
+                raise
+            why = f"{missing.upstream} does not exist yet"
+            fields: dict[str, object] = {"table": table.name, "refined": "not begun", "why": why}
+            return print_result(f"{table.name}: not begun: {why}", fields, as_json=as_json)
     fields = {
         "table": table.name,
         "refined": plan.kind,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from kdi_assets.cli.output import print_result, refusal_in_json
@@ -14,13 +15,22 @@ if TYPE_CHECKING:
     from kdi_assets.follow.serve.status import ServedStatus
 
 
-def print_served_plan(served: ServedTableSpec, *, as_json: bool) -> None:
-    """Show what `kdi serve` would read, or why it refuses."""
+def print_served_plan(served: ServedTableSpec, *, to_be_made: Collection[str] = (), as_json: bool) -> None:
+    """Show what `kdi serve` would read, or why it refuses.
+
+    Args:
+        to_be_made: Paths of Delta tables that may be missing, because another run makes them.
+    """
+    from kdi_assets.follow.serve.errors import SourceMissing
     from kdi_assets.follow.serve.status import read_served_status
 
     settings = Settings.from_environment()
     with refusal_in_json(served=served.name, as_json=as_json):
         status = read_served_status(served, lake=settings.lake, home=settings.home)
+        if isinstance(status.refusal, SourceMissing) and served.table in to_be_made:
+            why = f"{served.table} does not exist yet"
+            unknown: dict[str, object] = {"served": served.name, "table": served.table, "new": "not begun", "why": why}
+            return print_result(f"{served.name}: not begun: {why}", unknown, as_json=as_json)
         if status.refusal:
             raise status.refusal
     changes = status.changes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from kdi_assets.cli.followers.refined_output import print_refined_plan
@@ -37,6 +38,8 @@ def plan(tables: NamesOfAllKinds = None, defs: Defs = None, as_json: AsJson = Fa
 
     Spark is needed only if there is a backlog and a table: its columns are
     compared with the document. A retired stream is planned only if it is named.
+    Without names, a table that is made of one that is still to be made is not
+    begun, and not refused.
 
     Exit codes: 0 there is a plan, or nothing to do, for every table; 1 one would be
     refused, and someone must decide; 75 one would be refused, and a retry helps.
@@ -49,21 +52,28 @@ def plan(tables: NamesOfAllKinds = None, defs: Defs = None, as_json: AsJson = Fa
     elif not as_json:
         print_place(defs, chosen)
     refusals: list[KdiError] = []
+    to_be_made = frozenset() if tables else _made_by(chosen)
     with lazy_session("plan", as_json=as_json) as session:
         for table in chosen:
             try:
-                _print_plan(table, session, as_json=as_json)
+                _print_plan(table, session, to_be_made=to_be_made, as_json=as_json)
             except KdiError as refused:
                 print_refusal(refused)
                 refusals.append(refused)
     exit_if_refused(refusals)
 
 
-def _print_plan(table: TableOfAnyKind, session: LazySession, *, as_json: bool) -> None:
+def _made_by(chosen: Collection[TableOfAnyKind]) -> frozenset[str]:
+    """The paths of the tables that drains and refinements make."""
+    paths = [table.table for table in chosen if isinstance(table, Stream | RefinedTableSpec)]
+    return frozenset(paths + [f"{table.table}_dead_letters" for table in chosen if isinstance(table, Stream)])
+
+
+def _print_plan(table: TableOfAnyKind, session: LazySession, *, to_be_made: Collection[str], as_json: bool) -> None:
     if isinstance(table, RefinedTableSpec):
-        print_refined_plan(table, as_json=as_json)
+        print_refined_plan(table, to_be_made=to_be_made, as_json=as_json)
     elif isinstance(table, ServedTableSpec):
-        print_served_plan(table, as_json=as_json)
+        print_served_plan(table, to_be_made=to_be_made, as_json=as_json)
     else:
         _print_stream_plan(table, session, as_json=as_json)
 

@@ -17,7 +17,7 @@ from kdi_assets.follow.refine.plan import RefinePlan
 from kdi_assets.follow.refine.report import RefineReport
 from kdi_assets.operate.monitoring.checks.finding import Level
 from kdi_assets.operate.monitoring.refined_status import RefinedStatus, up_to_date
-from tests.documents import refined, written
+from tests.documents import SERVED, refined, written
 from tests.typed import Kdi, assert_wrong_usage
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
@@ -66,6 +66,32 @@ def test_an_upstream_table_that_is_missing_is_said_by_every_command(kdi: Kdi) ->
     )
     assert refusal.startswith("gold/daily: its upstream table made/elsewhere does not exist")
     assert history.out == "gold/daily: no commit yet; the table does not exist\n"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_follows_a_table_that_is_still_to_be_made_is_not_begun_in_a_plan_of_all_tables(
+    kdi: Kdi, tmp_path: Path, lake: str, as_json: bool
+) -> None:
+    """A table that no document makes is still missing, and so is one for a person who names the table made of it."""
+    write_deltalake(f"{lake}/made/elsewhere", pa.table({"date": pa.array([date(2026, 1, 1)], pa.date32())}))
+    served = SERVED.replace("made/elsewhere", "gold/monthly")
+    month = refined("gold/monthly", upstream="gold/daily")
+    new = written(tmp_path / "new", day=refined("gold/daily", upstream="made/elsewhere"), month=month, served=served)
+    options = ["--defs", str(new), *(["--json"] if as_json else [])]
+
+    every, named = kdi("plan", *options), kdi("plan", "gold/monthly", *options)
+    written(new, lost=refined("gold/lost", upstream="made/nowhere"))
+    with_lost = kdi("plan", *options)
+
+    assert (every.code, named.code, with_lost.code) == (0, 75, 75), every.err
+    if as_json:
+        daily, monthly, elsewhere = every.objects
+        assert (daily["refined"], monthly["refined"], elsewhere["new"]) == ("rebuild", "not begun", "not begun")
+        assert (monthly["why"], monthly["error"]) == ("gold/daily does not exist yet", None)
+    else:
+        assert "gold/monthly: not begun: gold/daily does not exist yet\n" in every.out
+        assert "duckdb/elsewhere_now: not begun: gold/monthly does not exist yet\n" in every.out
+    assert "made/nowhere" in with_lost.err
 
 
 def test_the_first_refinement_is_planned_without_spark(kdi: Kdi, lake: str) -> None:
