@@ -390,3 +390,33 @@ def test_the_gate_drains_a_paused_stream_only_if_it_is_named_and_a_retired_one_n
     assert drain.streams == drained
     assert answer.stdout.count("no message was drained") == len(drained), "a gate that judged nothing says so"
     assert len(answer.stdout.splitlines()) > 4, "the checks of the others are made all the same"
+
+
+@pytest.mark.parametrize("drains", [True, False])
+def test_a_gate_that_drains_keeps_to_the_lake_that_it_is_given_and_announces_nothing(
+    defs: Path, lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drains: bool
+) -> None:
+    """Purpose: a pull request writes neither into the lake that a document names nor to the topic of announcements.
+    Procedure: a stream with a lake of its own, where its table lies, and with `announce`; the gate.
+    Pass: it drains below KDI_LAKE, and announces nothing; if it does not drain, it checks the document's table.
+    """
+    seen: list[Stream] = []
+
+    def run_gate(stream: Stream, *_: object, **__: object) -> gate.Gate:
+        seen.append(stream)
+        return gate.Gate(stream.name, ())
+
+    monkeypatch.setattr(gate, "run_gate", run_gate)
+    monkeypatch.setenv("KDI_KAFKA", "127.0.0.1:1")
+    own = DOCUMENT.format(table="far", status="active").replace(
+        "}", f", lake: {tmp_path}/own, announce: {{topic: n}}}}"
+    )
+    written(defs, far=own)
+
+    answer = CliRunner().invoke(app, ["check-assets", "--defs", str(defs), *([] if drains else ["--no-drain"])])
+
+    assert answer.exit_code == 0, answer.output
+    (stream,) = seen
+    assert (stream.announce is None) is drains
+    assert stream.table_uri(lake) == f"{lake if drains else tmp_path / 'own'}/bronze/far"
+    assert not drains or stream.former_uris(lake) == (), "a table below the document's root is not to be moved"
