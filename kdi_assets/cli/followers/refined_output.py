@@ -79,6 +79,8 @@ def print_refined_plan(table: RefinedTableSpec, *, to_be_made: Collection[str] =
 def _plan_text(table: RefinedTableSpec, plan: RefinePlan) -> str:
     if plan.kind == "nothing":
         return f"{table.name}: nothing to refine; v{plan.version} has every upstream version"
+    if plan.only_records:
+        return f"{table.name}: would compute no rows, and commit after v{plan.version}: {plan.why}"
     what = {"changes": "what is new", "dates": counted(len(plan.dates), "date"), "rebuild": "all rows"}[plan.kind]
     after = f"directly after v{plan.version}" if plan.version >= 0 else "as a new table"
     head = f"{table.name}: would compute {what}, {after}" + (f": {plan.why}" if plan.why else "")

@@ -30,6 +30,8 @@ class KeptDates:
         frozen_before: Rows of the table before this date are as they were; ``None``: no upstream table has such a date.
         has_frozen: Whether there are such rows.
         known: The dates from ``first`` on that the table or an upstream table has.
+        to_record: Whether there are such rows, and no commit of the table says ``frozen_before``. An upstream table that
+            is replaced no longer says it, so without that commit its rows would replace these.
     """
 
     first: date | None = None
@@ -37,6 +39,7 @@ class KeptDates:
     frozen_before: date | None = None
     has_frozen: bool = False
     known: frozenset[date] = frozenset()
+    to_record: bool = False
 
     def of(self, days: Iterable[date]) -> frozenset[date]:
         """Those of some dates that are computed."""
@@ -71,7 +74,8 @@ def read_kept_dates(
     dates = dates_of(log) if log else frozenset()
     has_frozen = frozen is not None and any((own is None or day >= own) and day < frozen for day in dates)
     known = dates.union(*(dates_of(found.log) for found in upstreams.values())) if has_frozen else dates
-    return KeptDates(first, first - before, frozen, has_frozen, frozenset(day for day in known if day >= first))
+    known = frozenset(day for day in known if day >= first)
+    return KeptDates(first, first - before, frozen, has_frozen, known, to_record=has_frozen and frozen != recorded)
 
 
 def dates_of_a_row(table: RefinedTableSpec) -> int:

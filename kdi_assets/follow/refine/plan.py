@@ -62,6 +62,11 @@ class RefinePlan:
         return {upstream.table_id: upstream.version for upstream in self.upstreams}
 
     @property
+    def only_records(self) -> bool:
+        """Whether no row is computed: the commit says what is consumed, and from which date on rows are computed."""
+        return self.kind == "dates" and not self.dates
+
+    @property
     def version_ranges(self) -> tuple[VersionRange, ...]:
         """The same for the report."""
         everything = self.kind == "rebuild"
@@ -153,6 +158,8 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False
     altered = _alteration(table, log, bookmarks)
     if kind != "rebuild" and altered:
         kind, why, dates = "rebuild", altered, frozenset()
+    if kind == "nothing" and kept.to_record:
+        kind, why = "dates", f"rows of dates before {kept.frozen_before} stay as they are from now on"
     deletes = bookmarks.deletes if bookmarks and kind in ("changes", "dates") else None
     if deletes is not None and deletes_are_lost(table.deletes_uri(lake), deletes):
         kind, why, deletes = "rebuild", f"version {deletes} of {table.name}_deletes is gone", None

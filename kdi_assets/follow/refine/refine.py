@@ -13,6 +13,7 @@ from kdi_assets.delta.errors import OvertakenCommit, PlannedTableGone, StagedFil
 from kdi_assets.delta.files import TableAt
 from kdi_assets.delta.lost_races import until_won
 from kdi_assets.delta.single_commit import CommitRequest, commit_behind
+from kdi_assets.delta.transaction import Staged
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.listeners.heard import FollowerWrite
 from kdi_assets.follow.listeners.listening import listening
@@ -119,6 +120,8 @@ def _refined(context: RefineContext, dates: tuple[date, date] | None, *, rebuild
 def _execute(plan: RefinePlan, context: RefineContext) -> RefineEntry:
     table, spark = context.table, context.clock.watching(context.session())
     context.report(_log_line(table, plan))
+    if plan.only_records:
+        return _committed(plan, context, spark, StagedChange(Staged(), 0, 0, (), {}, {}), _entry(plan, context))
     inputs = Inputs(spark, table, plan, context.uri)
     with one_task(spark, only_if=inputs.small_enough):
         return _execute_planned(plan, context, inputs)
@@ -138,18 +141,26 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, inputs: Inputs) -
     with spark_failures(table.name, "writing rows"):
         staged = stage_change(computed.change, at_plan, by_date=table.by_date)
     context.at("files written")
-    entry = replace(
-        _with_what_is_written(_entry(plan, context), staged),
-        unmet=unmet,
-        cpu_seconds=round(context.clock.seconds(), 3),
-        **asdict(counts_of(computed.change)),
-    )
+    entry = replace(_entry(plan, context), unmet=unmet, **asdict(counts_of(computed.change)))
+    return _committed(replace(plan, deletes=computed.deletes), context, spark, staged, entry)
+
+
+def _committed(
+    plan: RefinePlan, context: RefineContext, spark: SparkSession, staged: StagedChange, entry: RefineEntry
+) -> RefineEntry:
+    """Commit what is written with the bookmarks.
+
+    Args:
+        plan: Its ``deletes`` are those after the commit.
+    """
+    table = context.table
+    entry = replace(_with_what_is_written(entry, staged), cpu_seconds=round(context.clock.seconds(), 3))
     transactions = partial(
         bookmark_transactions,
         table.name,
         plan.consumed,
         definition=plan.definition,
-        deletes=computed.deletes,
+        deletes=plan.deletes,
         ends=plan.kept.first is not None,
         frozen=plan.kept.frozen_before,
     )
@@ -230,4 +241,6 @@ def _unmet(table: RefinedTableSpec, rows: DataFrame) -> dict[str, int]:
 def _log_line(table: RefinedTableSpec, plan: RefinePlan) -> str:
     versions = ", ".join(f"{r.table} {r.versions}" for r in plan.version_ranges)
     what = {"changes": "what is new", "dates": f"{len(plan.dates):,} dates", "rebuild": "all rows"}[plan.kind]
+    if plan.only_records:
+        return f"{table.name}: no rows to compute: {plan.why}"
     return f"{table.name}: refining {what} of {versions}" + (f": {plan.why}" if plan.why else "")

@@ -43,7 +43,7 @@ class RefinedStatus:
 
     def waiting_seconds(self, now: datetime) -> float | None:
         """How long the oldest commit upstream waits; 0 if nothing waits, ``None`` if unknown."""
-        if self.plan is None or (self.is_behind and self.waiting_since is None):
+        if self.plan is None or (self.is_behind and self.waiting_since is None and not self.plan.only_records):
             return None
         return (now - self.waiting_since).total_seconds() if self.waiting_since else 0.0
 

@@ -73,7 +73,11 @@ def test_dates_that_left_upstream_stay_as_they_were_and_the_others_are_as_comput
     first = D3 if isinstance(table.mode, Deduplicate) else D2
     frozen = before(lakeside.rows("silver/t"), first)
     lakeside.expire(D2)
-    assert lakeside.refine(table).kind == "nothing"
+    files = lakeside.files("silver/t")
+    recorded, then = lakeside.refine(table), lakeside.refine(table)
+    assert (recorded.kind, recorded.dates, recorded.rows_added, recorded.rows_removed) == ("dates", (), 0, 0)
+    assert recorded.files_added == 0 and lakeside.files("silver/t") == files
+    assert then.kind == "nothing", "what is recorded makes no second commit"
 
     def changed_left_changed() -> None:
         lakeside.sql("UPDATE {t} SET bytes = bytes + 1 WHERE id = 4")
@@ -160,9 +164,13 @@ def test_a_changed_document_is_refused_while_rows_of_dates_that_left_are_there_a
     lakeside.assert_as_computed_at_once(changed)
 
 
-def test_a_replaced_upstream_table_leaves_the_dates_that_the_old_one_kept_no_longer(lakeside: Lakeside) -> None:
+@pytest.mark.parametrize("rows_came", [True, False])
+def test_a_replaced_upstream_table_leaves_the_dates_that_the_old_one_kept_no_longer(
+    lakeside: Lakeside, *, rows_came: bool
+) -> None:
     """Purpose: the new table does not say what the old one did not keep, and has other rows of these dates.
-    Procedure: a date leaves, the next refinement; the upstream table is moved away and made again with other rows.
+    Procedure: a date leaves, the next refinement, with rows or without; the upstream table is moved away and made again
+    with other rows.
     Pass: the date has the rows of the old table, the others those of the new one.
     """
     table = refined_table(**{"table": "silver/t", "from": "bronze/events"})
@@ -170,7 +178,8 @@ def test_a_replaced_upstream_table_leaves_the_dates_that_the_old_one_kept_no_lon
     lakeside.refine(table)
     frozen = before(lakeside.rows("silver/t"), D2)
     lakeside.expire(D2)
-    lakeside.append([(9, "c", 1, "i", D3)])
+    if rows_came:
+        lakeside.append([(9, "c", 1, "i", D3)])
     lakeside.refine(table)
 
     Path(lakeside.uri("bronze/events")).rename(lakeside.uri("bronze/moved"))
@@ -267,7 +276,8 @@ def test_a_refined_table_keeps_its_own_time_and_waits_for_what_is_made_of_it(lak
     assert (entry.kind, entry.version, entry.kept_from) == ("expire", before_it + 1, day(2))
     assert dict(entry.removed_by_date) == {day(4): 1, day(3): 1}
     assert days_of_table(lakeside, "silver/t") == {day(0), day(1), day(2)}
-    assert lakeside.refine(SILVER).kind == lakeside.refine(GOLD).kind == "nothing"
+    assert lakeside.refine(SILVER).kind == "nothing"
+    assert lakeside.refine(GOLD).rows_removed == 0
     expiry = kept(lakeside, GOLD).expiry
     assert expiry is not None and expiry.committed is None and not expiry.rows
 
