@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime
 from typing import Any, Literal
 
 from kdi_assets.delta.errors import CommitUnreadable, unreadable_commit
@@ -133,7 +134,7 @@ def changes_since(
             base, kind="lost", dates=None, why=f"it ends before version {since}, up to which it was consumed"
         )
     try:
-        column = physical_name_in("date", log.schema) if log.is_partitioned_by_date else ""
+        column = physical_name_in("date", log.schema) if "date" in log.partition_columns else ""
         return _ChangeReader(log, since, column, first, later(first, computed)).changes(base)
     except CommitUnreadable as unread:
         if not unread.gone:  # its rows are not lost: someone can put the file back
@@ -145,6 +146,13 @@ def changes_since(
 def _dates_from(first: date | None, dates: frozenset[date] | None) -> frozenset[date] | None:
     """The dates from the first on; ``None`` stands for all dates, or for no first one."""
     return dates if dates is None or first is None else frozenset(day for day in dates if day >= first)
+
+
+def day_in(partition: object) -> date | None:
+    """The day that the value of a partition column says, of type date or of text; ``None`` if it is not a day."""
+    with suppress(ValueError):
+        return datetime.strptime(str(partition), "%Y-%m-%d").date()
+    return None
 
 
 def later(one: date | None, other: date | None) -> date | None:
@@ -201,8 +209,7 @@ class _ChangeReader:
 
     def _date(self, action: Mapping[str, Any]) -> date | None:
         """The date of the rows that an action adds or removes; ``None``: they have none, or it is unknown."""
-        written = ((action.get("add") or action["remove"]).get("partitionValues") or {}).get(self.date_column)
-        return date.fromisoformat(written) if written else None
+        return day_in(((action.get("add") or action["remove"]).get("partitionValues") or {}).get(self.date_column))
 
     def _column_change(self, commits: Mapping[int, Sequence[Mapping[str, Any]]]) -> str:
         """Why the rows that were consumed have other columns now; empty if they do not."""
@@ -284,7 +291,7 @@ def _changed_type(before: Any, now: Any) -> str:
 def _dates_by_files(log: TableLog, since: int) -> frozenset[date] | None:
     """The dates whose files differ between two versions; ``None`` if the older one cannot be opened."""
     # delta-rs does not show which rows of a file a deletion vector removed.
-    if not log.is_partitioned_by_date or "deletionVectors" in log.features:
+    if "date" not in log.partition_columns or "deletionVectors" in log.features:
         return None
     try:
         before = TableLog.existing(log.uri, since)
@@ -297,4 +304,5 @@ def _dates_by_files(log: TableLog, since: int) -> frozenset[date] | None:
 
 def _files_by_date(log: TableLog) -> set[tuple[str, date | None]]:
     files = log.data_files
-    return set(zip(files.column("path").to_pylist(), files.column("partition.date").to_pylist(), strict=True))
+    days = map(day_in, files.column("partition.date").to_pylist())
+    return set(zip(files.column("path").to_pylist(), days, strict=True))

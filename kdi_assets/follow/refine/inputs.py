@@ -12,7 +12,7 @@ from kdi_assets.delta.internals import bytes_of
 from kdi_assets.documents.model.refined_modes import ReplaceDates
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.plan import RefinePlan
-from kdi_assets.follow.refine.read import FEED_COLUMNS, appended_rows, change_rows, with_keys
+from kdi_assets.follow.refine.read import DAY, FEED_COLUMNS, appended_rows, change_rows, with_keys
 from kdi_assets.follow.refine.transform import keeps_date, transform
 from kdi_assets.follow.upstream import UpstreamChanges
 
@@ -121,7 +121,9 @@ class Inputs:
         table = TableAt.open(self.spark, upstream.uri, upstream.version)
         if table.is_partitioned_by_date:
             return table.rows_of(table.files_of_dates(dates))
-        return rows_at(self.spark, upstream.uri, upstream.version)
+        rows = rows_at(self.spark, upstream.uri, upstream.version)
+        by_text = "date" in table.partition_columns and dict(rows.dtypes)["date"] == "string"
+        return rows.where(in_dates(dates, DAY)) if by_text else rows
 
     @property
     def _refined_table(self) -> TableAt:
@@ -133,10 +135,10 @@ def is_small(sizes: Iterable[int]) -> bool:
     return sum(sizes) <= SMALL_BYTES
 
 
-def in_dates(dates: Collection[date]) -> str:
-    """A condition on the column ``date``."""
+def in_dates(dates: Collection[date], column: str = "date") -> str:
+    """A condition on a column of dates."""
     listed = ", ".join(f"DATE'{day}'" for day in sorted(dates))
-    return f"date IN ({listed})" if dates else "false"
+    return f"{column} IN ({listed})" if dates else "false"
 
 
 def days_between(first: date, last: date) -> list[date]:

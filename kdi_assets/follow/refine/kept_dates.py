@@ -17,7 +17,7 @@ from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.entry import FORMAT_OF_KEPT_DATES
 from kdi_assets.follow.refine.errors import NotByDate
 from kdi_assets.follow.refine.upstream_bookmarks import format_id, frozen_id
-from kdi_assets.follow.upstream import OpenedUpstream, later
+from kdi_assets.follow.upstream import OpenedUpstream, day_in, later
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class KeptDates:
         frozen_before: Rows of the table before this date are as they were; ``None``: no upstream table has such a date.
         has_frozen: Whether there are such rows.
         known: The dates from ``first`` on that the table or an upstream table has.
-        to_record: Whether there are such rows, and no commit of the table says ``frozen_before``. An upstream table that
-            is replaced no longer says it, so without that commit its rows would replace these.
+        to_record: Whether there are such rows, and no commit of the table says ``frozen_before`` yet. An upstream table
+            that takes the place of another does not say it, so without that commit its rows would replace these.
     """
 
     first: date | None = None
@@ -85,7 +85,7 @@ def dates_of_a_row(table: RefinedTableSpec) -> int:
 
 def dates_of(log: TableLog) -> frozenset[date]:
     """The dates that a table has files of; none if it has no date partitions."""
-    if not log.is_partitioned_by_date:
+    if "date" not in log.partition_columns:
         return frozenset()
-    found = log.data_files.column("partition.date").to_pylist()
-    return frozenset(day if isinstance(day, date) else date.fromisoformat(str(day)) for day in found if day)
+    found = map(day_in, log.data_files.column("partition.date").to_pylist())
+    return frozenset(day for day in found if day)

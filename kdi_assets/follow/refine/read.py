@@ -20,6 +20,8 @@ _OF_FEW_ROWS: Mapping[str, str] = {
     # Without adaptive execution, estimates alone decide: rows of a large table must never be shuffled to one task.
     "spark.sql.autoBroadcastJoinThreshold": "256MB",
 }
+DAY = "TRY_CAST(date AS DATE)"
+"""Of a row, whose column may be of text, as another system made it; null where text is not a day."""
 FEED_COLUMNS = (CHANGE, "_commit_version", "_commit_timestamp")
 
 
@@ -46,7 +48,9 @@ def change_rows(spark: SparkSession, changes: UpstreamChanges) -> DataFrame:
 
 def of_kept_dates(rows: DataFrame, first: date | None) -> DataFrame:
     """The rows from a date on, with those that have no date; ``None``: all rows."""
-    return rows if first is None or "date" not in rows.columns else rows.where(f"date >= DATE'{first}' OR date IS NULL")
+    if first is None or "date" not in rows.columns:
+        return rows
+    return rows.where(f"{DAY} >= DATE'{first}' OR {DAY} IS NULL")
 
 
 @contextmanager

@@ -21,10 +21,11 @@ from kdi_assets.follow.refine.consumer import new_rows
 from kdi_assets.follow.refine.errors import ChangedByOthers, DatesNotKept, NotByDate
 from kdi_assets.follow.serve.serve import serve
 from kdi_assets.operate.erase.downstream import Downstream, FollowedErasure, follow_erasure
+from kdi_assets.operate.monitoring.refined_status import read_refined_status
 from kdi_assets.operate.upkeep.document_upkeep import DocumentUpkeep, keep_document, plan_upkeep
 from kdi_assets.operate.upkeep.errors import ErasedRowsFrozen
-from kdi_assets.operate.upkeep.unconsumed import Followers
-from tests.refined import Lakeside, refined_table
+from kdi_assets.operate.upkeep.unconsumed import Followers, waiting_followers
+from tests.refined import EVENTS, Lakeside, refined_table
 
 D1, D2, D3, D4 = (date(2026, 1, day) for day in (1, 2, 3, 4))
 FIRST = [(1, "a", 10, "i", D1), (2, "b", 20, "i", D1), (3, "a", 30, "i", D2), (1, "a", 10, "i", D2)]
@@ -73,7 +74,8 @@ def test_dates_that_left_upstream_stay_as_they_were_and_the_others_are_as_comput
     first = D3 if isinstance(table.mode, Deduplicate) else D2
     frozen = before(lakeside.rows("silver/t"), first)
     lakeside.expire(D2)
-    files = lakeside.files("silver/t")
+    files, status = lakeside.files("silver/t"), read_refined_status(table, lakeside.lake)
+    assert status.is_behind and status.waiting_seconds(TODAY) == 0
     recorded, then = lakeside.refine(table), lakeside.refine(table)
     assert (recorded.kind, recorded.dates, recorded.rows_added, recorded.rows_removed) == ("dates", (), 0, 0)
     assert recorded.files_added == 0 and lakeside.files("silver/t") == files
@@ -208,9 +210,15 @@ def test_a_row_of_a_date_that_left_can_be_deleted_by_hand_and_a_rebuild_goes_on(
     assert lakeside.rows("silver/t") == Counter({row: n for row, n in expected.items() if dict(row)["id"] != 2})
 
 
-def test_an_asset_of_ones_own_is_not_told_of_rows_that_left(lakeside: Lakeside) -> None:
+@pytest.mark.parametrize("text", [False, True], ids=["", "dates as text"])
+def test_an_asset_of_ones_own_is_not_told_of_rows_that_left(lakeside: Lakeside, *, text: bool) -> None:
     """Procedure: read all; a date leaves; rows come to it and to another, and change; another asset reads all."""
-    lakeside.append(FIRST)
+
+    def append(rows: list[tuple[Any, ...]]) -> None:
+        schema = EVENTS.replace("date date", "date string") if text else EVENTS
+        lakeside.append([(*row, str(day) if text else day) for *row, day in rows], schema=schema)
+
+    append(FIRST)
     options = {"upstream": lakeside.uri("bronze/events"), "output": lakeside.uri("silver/own"), "consumer": "own"}
     everything = new_rows(lakeside.spark, **options)
     assert everything is not None and everything.kind == "everything"
@@ -218,7 +226,7 @@ def test_an_asset_of_ones_own_is_not_told_of_rows_that_left(lakeside: Lakeside) 
 
     lakeside.expire(D2)
     assert new_rows(lakeside.spark, **options) is None
-    lakeside.append([(9, "c", 1, "i", D1), (10, "c", 1, "i", D3)])
+    append([(9, "c", 1, "i", D1), (10, "c", 1, "i", D3)])
     appended = new_rows(lakeside.spark, **options)
     lakeside.sql("UPDATE {t} SET bytes = 7 WHERE id IN (9, 10)")
     changed = new_rows(lakeside.spark, **options)
@@ -228,8 +236,36 @@ def test_an_asset_of_ones_own_is_not_told_of_rows_that_left(lakeside: Lakeside) 
     assert (appended.kind, {row["id"] for row in appended.rows.collect()}) == ("appended", {10})
     assert appended.dates == frozenset({D3})
     assert (changed.kind, {row["id"] for row in changed.rows.collect()}) == ("changed", {10})
-    assert {row["date"] for row in other.rows.collect()} == {D2, D3}
+    assert {str(row["date"]) for row in other.rows.collect()} == {str(D2), str(D3)}
     assert other.kept_from == D2
+
+
+def test_a_table_by_date_of_one_with_dates_as_text_computes_the_dates_that_changed(lakeside: Lakeside) -> None:
+    """Purpose: a table that another system made, and that was taken over, has its dates as text.
+    Procedure: a date leaves; late and new rows; a rebuild.
+    """
+    sql = "SELECT TRY_CAST(date AS DATE) AS date, count(*) AS n, sum(bytes) AS total FROM events GROUP BY date"
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events", "sql": sql, "mode": "replace_dates"})
+    with_text = EVENTS.replace("date date", "date string")
+
+    def append(*days: object) -> None:
+        lakeside.append([(1, "a", 10, "i", str(day)) for day in days], schema=with_text)
+
+    append(D1, D2, D3)
+    lakeside.refine(table)
+    frozen = before(lakeside.rows("silver/t"), D2)
+    lakeside.expire(D2)
+    append(D1, D1, D3)
+    late = lakeside.refine(table)
+
+    assert (late.kind, late.dates, late.rows_passed_over) == ("dates", (D3,), 2)
+    assert before(lakeside.rows("silver/t"), D2) == frozen
+    lakeside.refine(table, rebuild=True)
+    assert [tuple(value for _, value in row) for row in sorted(lakeside.rows("silver/t"))] == [
+        (D1, 1, 10),
+        (D2, 1, 10),
+        (D3, 2, 20),
+    ]
 
 
 TODAY = datetime.now(UTC)

@@ -12,6 +12,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.markers import days_of, kept_from, kept_from_id
 from kdi_assets.follow.refine.entry import RefineEntry, parse_refine_entry, refine_entry_to_json
+from kdi_assets.follow.refine.kept_dates import dates_of
 from kdi_assets.follow.upstream import UpstreamChanges, changes_since
 
 D1, D2, D3 = (date(2026, 1, day) for day in (1, 2, 3))
@@ -20,12 +21,12 @@ D1, D2, D3 = (date(2026, 1, day) for day in (1, 2, 3))
 class Table:
     """A table by date, with rows of three dates in version 0."""
 
-    def __init__(self, folder: Path) -> None:
-        self.uri = f"{folder}/bronze/events"
+    def __init__(self, folder: Path, *, text: bool = False) -> None:
+        self.uri, self.text = f"{folder}/bronze/events", text
         self.append(D1, D2, D3)
 
-    def append(self, *dates: date) -> None:
-        rows = pa.table({"id": list(range(len(dates))), "date": list(dates)})
+    def append(self, *dates: date | str) -> None:
+        rows = pa.table({"id": list(range(len(dates))), "date": [str(day) if self.text else day for day in dates]})
         write_deltalake(self.uri, rows, partition_by=["date"], mode="append")
 
     def expire(self, first: date) -> None:
@@ -49,6 +50,25 @@ def test_rows_that_left_are_nothing_new_and_a_copy_of_the_table_is_told_of_them(
     assert table.since(0).kind == "nothing"
     copy = table.since(0, all_dates=True)
     assert (copy.kind, copy.dates, copy.begins) == ("changed", frozenset({D1}), 1)
+
+
+def test_dates_as_text_are_the_same_dates_and_other_text_is_none(tmp_path: Path) -> None:
+    """Purpose: a table that another system made, and that was taken over, has its dates as text.
+    Procedure: rows that leave, late rows and new ones; rows whose text is not a day.
+    """
+    table = Table(tmp_path, text=True)
+    table.expire(D2)
+    assert table.since(0).kind == "nothing"
+    assert table.since(0, all_dates=True).dates == frozenset({D1})
+
+    table.append(D1, D3)
+    found = table.since(0)
+    assert (found.kind, found.dates, found.rows_passed_over) == ("appended", frozenset({D3}), 1)
+    assert dates_of(TableLog.existing(table.uri)) == {D1, D2, D3}
+
+    table.append("20 Jan")
+    assert (table.since(2).kind, table.since(2).dates) == ("appended", None)
+    assert dates_of(TableLog.existing(table.uri)) == {D1, D2, D3}
 
 
 def test_late_rows_are_passed_over_and_counted_and_others_beside_them_are_new(table: Table) -> None:
