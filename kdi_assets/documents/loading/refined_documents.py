@@ -54,16 +54,18 @@ def cycle_mistakes(
 def keep_mistakes(
     tables: Mapping[str, RefinedTableSpec], documents: Mapping[str, YamlDocument], keeping: Collection[str]
 ) -> Iterator[DocumentMistake]:
-    """A mistake for each table that is not computed by date, and made of a table that does not keep all dates.
+    """A mistake for each table that is made of a table that does not keep all dates, and needs rows of other dates.
 
     Args:
         documents: By the name of the table.
         keeping: The paths of the tables with `keep`.
     """
     for name, table in tables.items():
-        if not table.is_computed_by_date and (found := sorted(upstream_names(table).intersection(keeping))):
-            message = f"is not computed by date, and {found[0]}, of which it is made, has `keep`: it would lose rows"
-            yield documents[name].mistake("mode", message, f"{NEEDS_BY_DATE}; or no `keep` there")
+        found = sorted(upstream_names(table).intersection(keeping))
+        if found and (why := table.needs_other_dates):
+            field, right = ("from", "one table") if table.is_computed_by_date else ("mode", NEEDS_BY_DATE)
+            message = f"{why}, and {found[0]}, of which it is made, has `keep`: it would lose rows"
+            yield documents[name].mistake(field, message, f"{right}; or no `keep` there")
 
 
 def upstream_first(tables: Collection[RefinedTableSpec]) -> list[RefinedTableSpec]:

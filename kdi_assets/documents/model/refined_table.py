@@ -232,6 +232,16 @@ class RefinedTableSpec(Declared, InLake):
         return _is_computed_by_date(self.mode, self.partition_by)
 
     @property
+    def needs_other_dates(self) -> str:
+        """Why a date could not be computed without rows of other dates, which an upstream table may keep no longer.
+
+        Empty if it could. Rows of one table may be joined to rows of another one with any date.
+        """
+        if not self.is_computed_by_date:
+            return "is not computed by date"
+        return "is made of several tables" if len(self.upstreams) > 1 else ""
+
+    @property
     def compacted_file_bytes(self) -> int:
         """The size of files that compaction aims at."""
         return self.target_file_size or USUAL_FILE_BYTES

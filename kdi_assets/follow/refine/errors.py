@@ -152,25 +152,26 @@ class NoDates(Terminal):
 
 
 class NotByDate(Terminal):
-    """A table does not keep all dates, and a table made of it is not computed date by date.
+    """A table does not keep all dates, and a table made of it needs them: it is not computed by date, or joins tables.
 
     Attributes:
+        why: ``RefinedTableSpec.needs_other_dates``.
         keeps: The table that keeps no dates before ``first``.
     """
 
     table: str
-    mode: str
+    why: str
     keeps: str
     first: date | None
 
     what_happened = (
-        "{table}: {keeps} keeps no dates before {first}, and {table} is not computed date by date (mode {mode}): it "
-        "reads rows of all dates again, and would lose what came of those that left."
+        "{table}: {keeps} keeps no dates before {first}, and {table} {why}: it reads rows of all dates again, and "
+        "would lose what came of those that left."
     )
     what_is_safe = "nothing was written; the table keeps its rows, and readers have them as before."
     what_to_run = (
-        "kdi check   (first give it a mode that is computed by date, with partition_by: date; or a table upstream that "
-        "keeps all dates)"
+        "kdi check   (first make it of one table, in a mode that is computed by date, with partition_by: date; or of "
+        "tables that keep all dates)"
     )
 
 

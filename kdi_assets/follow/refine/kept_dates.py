@@ -56,15 +56,16 @@ def read_kept_dates(
         upstreams: By the table's path.
 
     Raises:
-        NotByDate: A table upstream, or the table itself, does not keep all dates, and it is not computed by date.
+        NotByDate: A table upstream, or the table itself, does not keep all dates, and rows of all dates are needed.
     """
     by_table = {path: first for path, found in upstreams.items() if (first := kept_from(found.log))}
     # Tables without such dates, which are most, are not asked for them: each id is a look at all newest commits.
     said = log if log and log.transaction_version(format_id(table.name)) == FORMAT_OF_KEPT_DATES else None
     own, recorded = (kept_from(said), date_of(said, frozen_id(table.name))) if said else (None, None)
-    if (by_table or own or recorded) and not table.is_computed_by_date:
+    why = table.needs_other_dates
+    if why and (by_table or ((own or recorded) and not table.is_computed_by_date)):
         name, first = max(by_table.items(), key=lambda item: item[1], default=(table.name, own or recorded))
-        raise NotByDate(table=table.name, mode=table.mode_name, keeps=name, first=first)
+        raise NotByDate(table=table.name, why=why, keeps=name, first=first)
     before = timedelta(days=dates_of_a_row(table) - 1)
     upstream = max(by_table.values(), default=None)
     frozen = later(upstream + before if upstream else None, recorded)

@@ -61,8 +61,8 @@ def _refined(path: str, kept_from: date, followers: Followers, lake: str) -> Ite
     for table in followers.refined:
         if path not in {upstream.table for upstream in table.upstreams}:
             continue
-        if not table.is_computed_by_date:
-            yield table.name, "it is not computed by date, so it cannot be computed without the dates that left"
+        if why := table.needs_other_dates:
+            yield table.name, f"it {why}, so it cannot be computed without the dates that left"
             continue
         try:
             plan = plan_refinement(table, lake)

@@ -142,6 +142,31 @@ def test_a_table_that_is_not_computed_by_date_is_refused_once_dates_have_left_up
     assert lakeside.rows("silver/t") == before_it
 
 
+def test_a_join_with_a_table_whose_rows_leave_is_refused_and_keeps_those_from_leaving(lakeside: Lakeside) -> None:
+    """Purpose: a late order of a date that is kept may belong to a customer whose row has left.
+    Procedure: orders and customers; what their upkeep waits for; customers of an earlier date leave; a late order.
+    """
+    sql = "SELECT o.date, o.id, c.host FROM orders o JOIN customers c ON o.bytes = c.id"
+    sources = ["bronze/orders", "bronze/customers"]
+    table = refined_table(**{"table": "silver/t", "from": sources, "sql": sql, "mode": "replace_dates"})
+    lakeside.append([(1, "ann", 0, "i", D1)], table="bronze/customers")
+    lakeside.append([(7, "", 1, "i", D2)], table="bronze/orders")
+    lakeside.refine(table)
+    rows = lakeside.rows("silver/t")
+
+    customers = replace(SILVER, table="bronze/customers")
+    waits = waiting_followers(customers, {D1}, Followers((table,), (), Path()), lakeside.lake, kept_from=D2)
+    lakeside.expire(D2, "bronze/customers")
+    lakeside.append([(8, "", 1, "i", D2)], table="bronze/orders")
+    with pytest.raises(
+        NotByDate, match="bronze/customers keeps no dates before 2026-01-02, and silver/t is made of sev"
+    ):
+        lakeside.refine(table)
+
+    assert waits == ("silver/t: it is made of several tables, so it cannot be computed without the dates that left",)
+    assert lakeside.rows("silver/t") == rows and rows.total() == 1
+
+
 def test_a_changed_document_is_refused_while_rows_of_dates_that_left_are_there_and_makes_a_new_table(
     lakeside: Lakeside,
 ) -> None:

@@ -197,8 +197,10 @@ def test_tables_that_are_made_of_each_other_are_a_mistake_and_each_circle_is_nam
     ]
 
 
-def test_a_table_that_is_not_computed_by_date_may_not_be_made_of_one_that_ends_its_rows(tmp_path: Path) -> None:
-    """Purpose: it reads rows of all dates again when some change, and would lose what came of those that left."""
+def test_a_table_that_needs_rows_of_other_dates_may_not_be_made_of_one_that_ends_its_rows(tmp_path: Path) -> None:
+    """Purpose: it reads rows of all dates again when some change, and would lose what came of those that left.
+    Procedure: tables in modes that are not by date; a join. One with a `keep` of its own alone is right.
+    """
     newest = ", partition_by: null, mode: {upsert: {keys: [id], sequence_by: at}}"
     by_host = ", partition_by: null, mode: {aggregate: {by: [host], measures: {n: count}}}"
     written(
@@ -208,6 +210,8 @@ def test_a_table_that_is_not_computed_by_date_may_not_be_made_of_one_that_ends_i
         newest=refined("s/newest", more=newest),
         hosts=refined("g/hosts", upstream="s/silver", more=by_host),
         own=refined("s/own", upstream="bronze/other", more=newest + ", keep: 30 days"),
+        joined=refined("g/joined", upstream="[s/newest, s/silver]", more=", mode: replace_dates"),
+        ends=refined("g/ends", upstream="[s/newest, s/other]", more=", mode: replace_dates, keep: 30 days"),
     )
     right = "append, replace_dates, deduplicate, or aggregate by date, with partition_by: date"
     lacks = (
@@ -215,6 +219,8 @@ def test_a_table_that_is_not_computed_by_date_may_not_be_made_of_one_that_ends_i
     )
     assert mistakes_of(tmp_path) == [
         "hosts/defs.yaml:2 mode: " + lacks.format("s/silver", right),
+        "joined/defs.yaml:2 from: is made of several tables, and s/silver, of which it is made, has `keep`: it would "
+        "lose rows; one table; or no `keep` there",
         "newest/defs.yaml:2 mode: " + lacks.format("bronze/web", right),
         f"own/defs.yaml:2 keep: is not computed by date, which `keep` needs; {right}",
     ]
