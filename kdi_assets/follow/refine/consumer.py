@@ -80,6 +80,11 @@ class NewRows:
         """
         return self.changes.kept_from
 
+    @property
+    def rows_passed_over(self) -> int:
+        """How many rows came, since the consumer's last commit, to dates before ``kept_from``: ``rows`` lacks them."""
+        return self.changes.rows_passed_over
+
     def append(self, rows: DataFrame) -> int:
         """Add rows to the consumer's table, with the bookmark, and return the table's version.
 

@@ -104,7 +104,8 @@ def _refined(context: RefineContext, dates: tuple[date, date] | None, *, rebuild
         plan = plan_refinement(table, context.lake, rebuild=rebuild)
         plan = plan.with_dates(days_between(*dates), table=table.name, uri=context.uri) if dates else plan
         if plan.kind == "nothing":
-            return _entry(plan, context)
+            # The bookmarks stay, so the next commit counts rows that were passed over.
+            return replace(_entry(plan, context), rows_passed_over=0)
         plan = plan.with_all_rows(other_columns, table=table.name, uri=context.uri) if other_columns else plan
         try:
             return _execute(plan, context)

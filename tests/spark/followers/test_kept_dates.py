@@ -80,6 +80,9 @@ def test_dates_that_left_upstream_stay_as_they_were_and_the_others_are_as_comput
     assert (recorded.kind, recorded.dates, recorded.rows_added, recorded.rows_removed) == ("dates", (), 0, 0)
     assert recorded.files_added == 0 and lakeside.files("silver/t") == files
     assert then.kind == "nothing", "what is recorded makes no second commit"
+    lakeside.append([(9, "c", 1, "i", D1)])
+    late = lakeside.refine(table)
+    assert (late.kind, late.rows_passed_over) == ("nothing", 0), "the next commit counts them, and only that one"
 
     def changed_left_changed() -> None:
         lakeside.sql("UPDATE {t} SET bytes = bytes + 1 WHERE id = 4")
@@ -104,7 +107,7 @@ def test_dates_that_left_upstream_stay_as_they_were_and_the_others_are_as_comput
         passed_over[name] = entry.rows_passed_over
     lakeside.refine(table, rebuild=True)
 
-    assert passed_over == {"late and new": 1, "changed": 0, "restored": 0, "left again between changes": 0, "more": 0}
+    assert passed_over == {"late and new": 2, "changed": 0, "restored": 0, "left again between changes": 0, "more": 0}
     assert lakeside.rows("silver/t") == frozen + again
     audit = audit_refined(table, lake=lakeside.lake, session=lambda: lakeside.spark, everything=True)
     assert audit.equal and audit.first == first
@@ -260,6 +263,7 @@ def test_an_asset_of_ones_own_is_not_told_of_rows_that_left(lakeside: Lakeside, 
     assert appended is not None and changed is not None and other is not None
     assert (appended.kind, {row["id"] for row in appended.rows.collect()}) == ("appended", {10})
     assert appended.dates == frozenset({D3})
+    assert (appended.rows_passed_over, changed.rows_passed_over) == (1, 1), "until the asset commits"
     assert (changed.kind, {row["id"] for row in changed.rows.collect()}) == ("changed", {10})
     assert {str(row["date"]) for row in other.rows.collect()} == {str(D2), str(D3)}
     assert other.kept_from == D2
