@@ -93,7 +93,7 @@ class BookmarksUnreadable(Terminal):
     undone: int | None = None
 
     def message_parts(self) -> tuple[str, str, str]:
-        run = f"kdi refine {self.table} --rebuild"
+        run = f"kdi refine {self.table} --rebuild   (refused if rows are frozen: then first {self._instead})"
         if self.by_hand:
             run = f"{MATERIALIZE_AGAIN[:-1]}, once {self.uri} is moved away: it makes the table of all rows)"
         if self.by_hand and self.undone is not None:
@@ -104,6 +104,12 @@ class BookmarksUnreadable(Terminal):
             "nothing was written; the upstream tables have all rows.",
             run,
         )
+
+    @property
+    def _instead(self) -> str:
+        if self.undone is None:
+            return f"move {self.uri} away, and the new table has the dates that are not"
+        return f"RESTORE {self.uri} to version {self.undone}, its newest commit"
 
 
 class RefinedByNewerRelease(Terminal):
@@ -176,7 +182,7 @@ class NotByDate(Terminal):
 
 
 class DatesNotKept(Terminal):
-    """Rows of dates that are kept no longer would have to be computed again."""
+    """Frozen rows, whose dates are kept no longer upstream, would have to be computed again."""
 
     table: str
     uri: str
@@ -184,8 +190,8 @@ class DatesNotKept(Terminal):
     first: date
 
     what_happened = (
-        "{table}: it has rows of dates before {first}, which the tables that it is made of keep no longer; they would "
-        "have to be computed again: {why}."
+        "{table}: its rows of dates before {first} are frozen, because what they were made of is kept no longer; they "
+        "would have to be computed again: {why}."
     )
     what_is_safe = "nothing was written; the table keeps its rows, and readers have them as before."
     what_to_run = (

@@ -159,7 +159,7 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False
     if kind != "rebuild" and altered:
         kind, why, dates = "rebuild", altered, frozenset()
     if kind == "nothing" and kept.to_record:
-        kind, why = "dates", f"rows of dates before {kept.frozen_before} stay as they are from now on"
+        kind, why = "dates", f"rows of dates before {kept.frozen_before} are frozen from now on"
     deletes = bookmarks.deletes if bookmarks and kind in ("changes", "dates") else None
     if deletes is not None and deletes_are_lost(table.deletes_uri(lake), deletes):
         kind, why, deletes = "rebuild", f"version {deletes} of {table.name}_deletes is gone", None

@@ -114,6 +114,20 @@ def test_a_hand_written_asset_whose_table_has_a_damaged_commit_is_not_told_to_re
     assert refused.value.message_parts()[2].startswith("dagster asset materialize   (the same asset again, once ")
 
 
+@pytest.mark.parametrize(
+    ("undone", "instead"),
+    [(None, "move s3://lake/silver/t away, and"), (7, "RESTORE s3://lake/silver/t to version 7, its newest commit")],
+)
+def test_a_table_without_bookmarks_is_computed_again_and_the_error_names_the_way_out_if_rows_are_frozen(
+    undone: int | None, instead: str
+) -> None:
+    """Purpose: the rebuild is refused then, because it is unknown whether frozen rows have the document's form."""
+    unread = BookmarksUnreadable(table="silver/t", uri="s3://lake/silver/t", version=3, why="is gone", undone=undone)
+
+    said = f"kdi refine silver/t --rebuild   (refused if rows are frozen: then first {instead}"
+    assert unread.message_parts()[2].startswith(said)
+
+
 @pytest.mark.parametrize("restored", [False, True])
 @pytest.mark.parametrize(("physical_name", "kind"), [("id", "nothing"), ("col-2", "rebuild")])
 def test_a_refined_table_whose_own_column_was_replaced_by_one_of_its_name_is_computed_again(
