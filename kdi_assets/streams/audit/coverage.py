@@ -145,6 +145,10 @@ class Coverage:
             digest=None,
         )
 
+    def every_range(self) -> Iterator[tuple[int, OffsetRange]]:
+        """Every range that was ever drained, with the version."""
+        return ((each.version, each.range) for each in self.drained)
+
     def visible(self) -> Iterator[tuple[int, OffsetRange]]:
         """The pieces without their gaps: version, and offsets at which a message was read."""
         for piece in self.pieces:

@@ -26,7 +26,7 @@ from kdi_assets.streams.audit.offsets_in_spark import covered_sql, differing_off
 from kdi_assets.streams.audit.report import Deletion, Double, Hole
 from kdi_assets.streams.audit.rowless_messages import NO_COUNTS, AbsentOffsets, RowlessMatch, at_most, match_rowless
 from kdi_assets.streams.ledger.entry import RowlessCounts
-from kdi_assets.streams.ledger.erased import with_erasing_commit
+from kdi_assets.streams.ledger.erased import with_erasing_commits
 from kdi_assets.streams.ledger.history import LiveHistory, removes_rows
 from kdi_assets.streams.ledger.letters import letters_with_rows
 
@@ -173,19 +173,19 @@ class _MissingSearch:
         recorded = {**letters, **self.covered.erased_by}
         if not recorded:
             return {}, missing
-        uri = self.stream.erased_uri(self.lake)
-        marked = with_erasing_commit(
-            self.spark, uri, missing, self.history.entries, undone=self.history.undone_expiries
-        )
-        by_commit = marked.where("erased_by IS NOT NULL").groupBy("erased_by")
-        found = by_commit.agg(F.sum("n").alias("n"), F.expr(DIGEST_SQL).alias("digest")).collect()
+        uri, entries = self.stream.erased_uri(self.lake), self.history.entries
+        versions = draining_commits(self.spark, missing, self.covered.visible()).groupBy(*_AT)
+        of_topics = missing.join(versions.agg(F.collect_list("changed_by").alias("versions")), _AT)
+        marked = with_erasing_commits(self.spark, uri, of_topics, entries, undone=self.history.undone_expiries)
+        by_commit = marked.select(*_AT, F.explode("erased_by").alias("erased_by")).groupBy("erased_by")
+        found = by_commit.agg(F.count("*").alias("n"), F.expr(DIGEST_SQL).alias("digest")).collect()
         sound = {
             r["erased_by"]: int(r["n"])
             for r in found
             if r["n"] < recorded[r["erased_by"]][0] or (r["n"], r["digest"]) == recorded[r["erased_by"]]
         }
-        explained = F.coalesce(F.col("erased_by").isin(list(sound)), F.lit(False))
-        return sound, marked.where(~explained).drop("erased_by")
+        explained = F.size(F.filter("erased_by", lambda commit: commit.isin(list(sound))))
+        return sound, marked.withColumn("n", F.col("n") - explained).where("n > 0").drop("erased_by", "versions")
 
     def _withdrawn(self, taken: DataFrame) -> dict[int, RowlessCounts]:
         """Messages whose rows a replay removed because they are tombstones or filtered now, by its commit.
@@ -272,7 +272,7 @@ class _MissingSearch:
         twice = self.differing.where(self._twice).select(*_AT).join(self._replayed_offsets, _AT, "left_anti")
         added = row_changes(self.spark, self.stream, self._log, self.history.foreign).net.where("net > 0")
         of_others = added.join(twice, _AT, "left_semi").select(*_AT, "changed_by")
-        by = draining_commits(self.spark, twice, self.covered.drained).unionByName(of_others)
+        by = draining_commits(self.spark, twice, self.covered.every_range()).unionByName(of_others)
         versions = by.groupBy(*_AT).agg(F.sort_array(F.collect_set("changed_by")).alias("versions"))
         named = twice.join(versions, _AT, "left")
         found = islands(named, ["versions"], topic=self.stream.topic)

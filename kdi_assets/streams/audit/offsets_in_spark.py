@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartition
 from kdi_assets.messages.coordinates import DIGEST_SQL, coordinates_at
-from kdi_assets.streams.audit.coverage import Coverage, DrainedRange
+from kdi_assets.streams.audit.coverage import Coverage
 from kdi_assets.streams.audit.report import SHOWN
 
 if TYPE_CHECKING:
@@ -166,11 +166,15 @@ def differing_offsets(spark: SparkSession, found: DataFrame, coverage: Coverage)
     )
 
 
-def draining_commits(spark: SparkSession, offsets: DataFrame, drained: Sequence[DrainedRange]) -> DataFrame:
-    """Every pair of an offset and a commit that drained it: ``partition, offset, changed_by: bigint``."""
+def draining_commits(spark: SparkSession, offsets: DataFrame, drained: Iterator[tuple[int, OffsetRange]]) -> DataFrame:
+    """Every pair of an offset and a commit that drained it: ``partition, offset, changed_by: bigint``.
+
+    Args:
+        drained: Commits with their ranges.
+    """
     from pyspark.sql import functions as F
 
-    chunks = spark.createDataFrame(list(_chunks((p.version, p.range) for p in drained)), _CHUNK)
+    chunks = spark.createDataFrame(list(_chunks(drained)), _CHUNK)
     return (
         _bucketed(offsets.select("partition", "offset"))
         .join(F.broadcast(chunks), ["partition", "bucket"])

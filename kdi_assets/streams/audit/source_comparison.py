@@ -193,7 +193,7 @@ class _KafkaComparison:
         """The offsets with the newest commit that drained them as ``changed_by``."""
         from pyspark.sql import functions as F
 
-        drained = draining_commits(self.spark, offsets, self.covered.drained)
+        drained = draining_commits(self.spark, offsets, self.covered.every_range())
         newest = drained.groupBy(*_AT).agg(F.max("changed_by").alias("changed_by"))
         return offsets.select(*_AT).join(newest, _AT, "left")
 

@@ -139,6 +139,43 @@ def with_erasing_commit(
     return offsets.join(erased, _AT, "left").withColumn("erased_by", later)
 
 
+def with_erasing_commits(
+    spark: SparkSession,
+    uri: str,
+    missing: DataFrame,
+    entries: Sequence[LedgerEntry],
+    *,
+    undone: Sequence[LedgerEntry] = (),
+) -> DataFrame:
+    """Add the commits that erased the messages that are missing at each offset, one for each, the newest first.
+
+    An offset has a message of each topic that was drained, and each may have left by another commit, or all by one. So
+    of the draining commits, the newest one goes with the newest erasing commit, and so on; a message that has none left
+    goes with the oldest commit after it was drained.
+
+    Args:
+        missing: With ``partition: int, offset: bigint, versions: array<bigint>`` of the commits that drained it, and
+            ``n: bigint``, how many of these messages are missing.
+        undone: As in ``erased_ranges``.
+
+    Returns:
+        ``missing`` with ``erased_by: array<bigint>``, at most ``n`` of them.
+    """
+    from pyspark.sql import functions as F
+
+    ranges = erased_ranges(spark, uri, entries, undone=undone)
+    offsets = ranges.selectExpr("partition", "explode(sequence(start, end - 1)) AS offset", "erased_by")
+    commits = offsets.groupBy(*_AT).agg(F.sort_array(F.collect_set("erased_by"), asc=False).alias("commits"))
+    own = "CASE WHEN get(commits, i) > version THEN get(commits, i) END"
+    each = (
+        "transform(sort_array(versions, false), "
+        f"(version, i) -> coalesce({own}, array_min(filter(commits, c -> c > version))))"
+    )
+    first = F.expr(f"slice(array_compact({each}), 1, CAST(n AS INT))")
+    erased_by = F.coalesce(first, F.expr("CAST(array() AS array<bigint>)")).alias("erased_by")
+    return missing.join(commits, _AT, "left").select(*missing.columns, erased_by)
+
+
 def without_erased(
     spark: SparkSession, uri: str, messages: DataFrame, entries: Sequence[LedgerEntry], *, only: bool = False
 ) -> DataFrame:

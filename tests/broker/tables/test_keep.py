@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from kdi_assets.documents.model.message_rules import Explode, Route
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.documents.model.stream import OffsetRange
 from kdi_assets.follow.refine.refine import refine
 from kdi_assets.operate.erase.erase import erase
 from kdi_assets.operate.erase.selection import EraseFilter
@@ -21,6 +22,7 @@ from kdi_assets.operate.monitoring.commit_history import commit_history
 from kdi_assets.operate.upkeep.document_upkeep import keep_document, plan_upkeep
 from kdi_assets.operate.upkeep.expiry import Expiry, expire
 from kdi_assets.operate.upkeep.unconsumed import Followers
+from kdi_assets.streams.audit.audit import audit
 from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.history import history_of
 from kdi_assets.streams.ledger.letters import dead_letters_with_state
@@ -326,6 +328,34 @@ def test_the_messages_of_a_recreated_topic_keep_their_dead_letters(aged: DrivenS
     assert ids(anew) == [4, 5, 11]
     assert [letter["offset"] for letter in shown_letters(anew)] == [0, 3, 3]
     assert (audit.complete, audit.rows, audit.dead_letters, audit.kept_no_longer) == (True, 3, 3, 5)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_the_audit_of_some_offsets_knows_which_topics_messages_left(aged: DrivenStream, at_once: bool) -> None:
+    """Purpose: messages of two topics have the same offsets, and leave in two commits or in one.
+    Procedure: drain rows and dead letters of a topic and of the topic that was made again; the rows and letters of the
+    first leave before those of the second are drained, or all leave together.
+    Pass: an audit that looks at single offsets counts each message that left once.
+    """
+    web = aged
+    if not at_once:
+        expired(web)
+    anew = replace(web, publisher=make_again(web, partitions=1))
+    anew.resolve("new-topic")
+    anew.stream = replace(anew.stream, keep_days=None)
+    anew.send(message(10, 12), message(11, 1), message(12, 11), timestamp=at_age(11))
+    anew.send('{"id": 13, "day"', timestamp=at_age(11))
+    anew.drain()
+    bounds = {anew.tp(): OffsetRange(anew.tp(), 0, 7)}
+
+    between = audit(anew.stream, lake=anew.lake, session=anew.session, bounds=bounds)
+    expired(anew)
+    after = audit(anew.stream, lake=anew.lake, session=anew.session, bounds=bounds)
+
+    assert (between.complete, between.missing) == (True, 0)
+    assert between.kept_no_longer == (0 if at_once else 4)
+    assert ids(anew) == [4, 5, 11]
+    assert (after.complete, after.missing, after.kept_no_longer, after.dead_letters) == (True, 0, 7, 1)
 
 
 def test_a_message_with_rows_of_several_dates_leaves_as_a_whole_once_its_newest_date_is_not_kept(
