@@ -99,6 +99,8 @@ class ReplayMessages:
 def select_messages(transaction: ReplayTransaction, first: date, last: date) -> Iterator[SelectedMessages]:
     """Select the messages of dates at the version of the transaction.
 
+    Messages that also have rows of dates that are kept no longer are left out: they leave as a whole, later.
+
     Args:
         first, last: Inclusive: the ``date`` of rows, and the date of Kafka's timestamp of dead letters, UTC.
     """
@@ -114,6 +116,10 @@ def select_messages(transaction: ReplayTransaction, first: date, last: date) -> 
             torn_ones = until_done.enter_context(cached(_torn(rows_of_messages(table, stream, rows), stream)))
             rows = rows.join(torn_ones, key, "left_anti")
             torn = torn_ones.count()
+            if kept_from := stream.kept_from(transaction.now):
+                # The date window has no older dates any more: judged again, these would become dead letters.
+                older = table.where(f"{day_of()} < DATE'{kept_from}'")
+                rows = rows.join(older.select(*coordinates(older, stream)).select(*key).distinct(), key, "left_anti")
         letters = until_done.enter_context(open_letters(transaction, DeadLetterFilter(first=first, last=last)))
         without_row = _selection(letters.frame.where(f"NOT {HAS_ROW}")).withColumn(_ROWS, F.lit(1))
         rows = rows.withColumn(IS_LETTER, F.lit(False))

@@ -358,19 +358,24 @@ def test_the_audit_of_some_offsets_knows_which_topics_messages_left(aged: Driven
     assert (after.complete, after.missing, after.kept_no_longer, after.dead_letters) == (True, 0, 7, 1)
 
 
-def test_a_message_with_rows_of_several_dates_leaves_as_a_whole_once_its_newest_date_is_not_kept(
-    driven: DrivenFactory,
-) -> None:
-    exploding = {
+def exploding(driven: DrivenFactory) -> DrivenStream:
+    """A stream whose messages become a row for each of their days."""
+    fields = {
         "record_ddl": "id int, days array<string>",
         "explode": Explode("at", "days"),
         "date_expression": "to_date(at)",
     }
-    web = driven(partitions=1, **{**RECORD, **exploding})
+    return driven(partitions=1, **{**RECORD, **fields})
 
-    def of_days(number: int, *ages: int) -> str:
-        return json.dumps({"id": number, "days": [str(day(age)) for age in ages]})
 
+def of_days(number: int, *ages: int) -> str:
+    return json.dumps({"id": number, "days": [str(day(age)) for age in ages]})
+
+
+def test_a_message_with_rows_of_several_dates_leaves_as_a_whole_once_its_newest_date_is_not_kept(
+    driven: DrivenFactory,
+) -> None:
+    web = exploding(driven)
     web.send(of_days(0, 12, 11), of_days(1, 11, 10, 2), of_days(2, 11), of_days(3, 2, 1))
     web.drain()
 
@@ -386,6 +391,23 @@ def test_a_message_with_rows_of_several_dates_leaves_as_a_whole_once_its_newest_
     assert (first.complete, first.became_rows, first.kept_no_longer) == (True, 2, 2)
     assert later is not None and later.rows == 3, "message 3 has a row that is kept"
     assert (second.complete, second.rows, second.kept_no_longer) == (True, 2, 3)
+
+
+def test_a_replay_leaves_out_messages_that_also_have_rows_of_dates_that_are_kept_no_longer(
+    driven: DrivenFactory,
+) -> None:
+    web = exploding(driven)
+    web.send(of_days(0, 11, 2), of_days(1, 3, 2))
+    web.drain()
+    keeping(web)
+    web.stream = replace(web.stream, columns={"note": "'seen'"})
+
+    report = replay_dates(web.stream, lake=web.lake, session=web.session, first=day(30), last=TODAY)
+    audit = web.audit()
+
+    assert report.commit is not None
+    assert web.rows("id", "note") == [(0, "new"), (0, "new"), (1, "seen"), (1, "seen")]
+    assert (audit.complete, audit.became_rows, audit.dead_letters) == (True, 2, 0)
 
 
 def test_the_streams_of_a_shared_topic_keep_their_rows_each_as_long_as_its_document_says(
