@@ -10,31 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.errors import OvertakenCommit, StagedFilesGone
-from kdi_assets.delta.files import CHANGE, TableAt, replace_files, rows_at
+from kdi_assets.delta.files import CHANGE, TableAt, replace_files
 from kdi_assets.delta.internals import path_of, removals
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.lost_races import until_won
 from kdi_assets.delta.markers import kept_from as marked_kept_from
-from kdi_assets.delta.transaction import Staged, delta_log
+from kdi_assets.delta.transaction import Staged
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.entry import RefineEntry
 from kdi_assets.follow.upstream import later
 from kdi_assets.operate.upkeep.errors import UpkeepFailed, spark_failures
-from kdi_assets.operate.upkeep.expiring_messages import ExpiringMessages, count_old_letters, expiring_messages
+from kdi_assets.operate.upkeep.expiring_messages import ExpiringMessages, expiring_messages
+from kdi_assets.operate.upkeep.old_letters import count_old_letters, delete_letters
 from kdi_assets.operate.upkeep.unconsumed import Followers, waiting_followers
-from kdi_assets.runtime.spark_failures import root_cause, spark_exceptions
 from kdi_assets.runtime.spark_internals import scala_seq
 from kdi_assets.streams.ledger.commit import commit, next_entry
 from kdi_assets.streams.ledger.dates import as_dates
 from kdi_assets.streams.ledger.entry import LedgerEntry
-from kdi_assets.streams.ledger.erased import append_expired, without_erased
+from kdi_assets.streams.ledger.erased import append_expired
 from kdi_assets.streams.ledger.errors import RowsUnaccounted
 from kdi_assets.streams.ledger.history import LiveHistory, history_at
-from kdi_assets.streams.ledger.letters import committed_attempts, outside_losses
 from kdi_assets.streams.ledger.positions import LedgerState, read_ledger
 from kdi_assets.streams.ledger.rewrite import as_deletions, rows_of_messages
 from kdi_assets.streams.spark_errors import jvm_loss_named
@@ -54,7 +54,7 @@ class Expiry:
         kept_from: The oldest date that is kept.
         rows_by_date: Rows with older dates. Before they are removed, of all messages; a message that also has rows of
             kept dates stays.
-        dead_letters: Dead letters of messages with an older timestamp (UTC).
+        dead_letters: Messages with dead letters that leave, as ``old_letters`` has them.
         waits_for: Why nothing is removed yet: followers that have not consumed the dates, or a drain that must come
             first.
         committed: The entry of the commit, in the ledger or of the refined table; ``None``: no row was removed.
@@ -94,6 +94,29 @@ class Expiry:
         return f"{name}: {what}: kept no longer"
 
 
+@dataclass(frozen=True, slots=True)
+class _Removal:
+    """A table at the version at which something of it is kept no longer.
+
+    Attributes:
+        history: Up to this version.
+    """
+
+    stream: Stream
+    lake: str
+    followers: Followers
+    ledger: LedgerState
+    history: LiveHistory
+    kept_from: date
+
+    def waits_for(self, rows: Mapping[date, int]) -> tuple[str, ...]:
+        if self.ledger.restored_to is not None:
+            return (f"{self.stream.name}: the table was restored, and no drain has set its positions back yet",)
+        if self.ledger.entry is None:
+            return (f"{self.stream.name}: no drain has taken over the table yet, or its entries are gone",)
+        return waiting_followers(self.stream, rows, self.followers, self.lake, kept_from=self.kept_from)
+
+
 def plan_expiry(stream: Stream, lake: str, followers: Followers, *, now: datetime) -> Expiry | None:
     """What is kept no longer; changes nothing, needs no JVM.
 
@@ -103,17 +126,22 @@ def plan_expiry(stream: Stream, lake: str, followers: Followers, *, now: datetim
     Raises:
         KdiError: The log or the storage cannot be read.
     """
+    return _plan(stream, lake, followers, now)[0]
+
+
+def _plan(stream: Stream, lake: str, followers: Followers, now: datetime) -> tuple[Expiry | None, _Removal | None]:
+    """What is kept no longer, and how it is removed; the history is read only if there is something."""
     kept_from = stream.kept_from(now)
     ledger = None if kept_from is None else read_ledger(stream, lake, topic_id="", topic_partitions=0)
     if kept_from is None or ledger is None:
-        return None
+        return None, None
+    history = cache(partial(history_at, ledger, stream, lake))
     rows = rows_before(TableLog.existing(ledger.uri, ledger.version), kept_from)
-    history = history_at(ledger, stream, lake)
-    letters = count_old_letters(stream, lake, history.entries, before=kept_from)
-    found = Expiry(kept_from, rows, letters)
+    letters = count_old_letters(stream, lake, history, before=kept_from)
     if not rows and not letters:
-        return found
-    return replace(found, waits_for=_waits_for(stream, lake, ledger, rows, followers, kept_from))
+        return Expiry(kept_from), None
+    removal = _Removal(stream, lake, followers, ledger, history(), kept_from)
+    return Expiry(kept_from, rows, letters, removal.waits_for(rows)), removal
 
 
 def rows_before(log: TableLog, kept_from: date) -> dict[date, int]:
@@ -126,16 +154,6 @@ def rows_before(log: TableLog, kept_from: date) -> dict[date, int]:
         if day is not None and day < kept_from:
             found[day] = found.get(day, 0) + (rows or 0)
     return dict(sorted(found.items()))
-
-
-def _waits_for(
-    stream: Stream, lake: str, ledger: LedgerState, rows: Mapping[date, int], followers: Followers, kept_from: date
-) -> tuple[str, ...]:
-    if ledger.restored_to is not None:
-        return (f"{stream.name}: the table was restored, and no drain has set its positions back yet",)
-    if ledger.entry is None:
-        return (f"{stream.name}: no drain has taken over the table yet, or its entries are gone",)
-    return waiting_followers(stream, rows, followers, lake, kept_from=kept_from)
 
 
 def expire(
@@ -161,14 +179,11 @@ def expire(
     """
 
     def attempt() -> Expiry | None:
-        found = plan_expiry(stream, lake, followers, now=now)
-        if found is None or not found.is_due:
+        found, removal = _plan(stream, lake, followers, now)
+        if found is None or removal is None or not found.is_due:
             return found
-        ledger = read_ledger(stream, lake, topic_id="", topic_partitions=0)
-        if ledger is None or ledger.entry is None or ledger.restored_to is not None:
-            raise OvertakenCommit(uri=stream.table_uri(lake), version=-1, operation="RESTORE")
         with jvm_loss_named(stream):
-            return _expire(session(), stream, lake, ledger, found, followers, at)
+            return _expire(session(), removal, found, at)
 
     def gives_up(race: KdiError) -> UpkeepFailed:
         return UpkeepFailed(table=stream.name, step=STEP, detail=race.message_parts()[0])
@@ -176,59 +191,47 @@ def expire(
     return until_won(attempt, lost=(OvertakenCommit, StagedFilesGone), gives_up=gives_up)
 
 
-def _expire(
-    spark: SparkSession,
-    stream: Stream,
-    lake: str,
-    ledger: LedgerState,
-    found: Expiry,
-    followers: Followers,
-    at: Callable[[str], None],
-) -> Expiry:
-    history = history_at(ledger, stream, lake)
+def _expire(spark: SparkSession, removal: _Removal, found: Expiry, at: Callable[[str], None]) -> Expiry:
+    stream, lake, history = removal.stream, removal.lake, removal.history
     doing = "looking for rows that are kept no longer"
     with (
         spark_failures(stream.name, STEP, doing=doing, commits=True),
-        expiring_messages(spark, stream, lake, ledger, history, found.kept_from) as messages,
+        expiring_messages(spark, stream, lake, removal.ledger, history, removal.kept_from) as messages,
     ):
-        found = replace(found, rows_by_date=messages.rows_by_date, dead_letters=messages.letter_count)
-        # Again, of this version: a drain may have come since the plan.
-        if waits := waiting_followers(stream, messages.rows_by_date, followers, lake, kept_from=found.kept_from):
+        letters = messages.letter_count + messages.superseded_count
+        found = replace(found, rows_by_date=messages.rows_by_date, dead_letters=letters)
+        # Again, of the rows that leave: those of messages that stay wait for nobody.
+        if waits := removal.waits_for(messages.rows_by_date):
             return replace(found, waits_for=waits)
         entries: Sequence[LedgerEntry] = history.entries
         if not messages.is_nothing:
-            entry = _commit(spark, stream, lake, ledger, history, messages, found.kept_from, at)
+            entry = _commit(spark, removal, messages, at)
             at("commit sent")
             entries, found = (*entries, entry), replace(found, committed=entry)
-    _delete_letters(spark, stream, lake, entries)
+    delete_letters(spark, stream, lake, entries, before=removal.kept_from)
     at("letters deleted")
     return found
 
 
 def _commit(
-    spark: SparkSession,
-    stream: Stream,
-    lake: str,
-    ledger: LedgerState,
-    history: LiveHistory,
-    messages: ExpiringMessages,
-    kept_from: date,
-    at: Callable[[str], None],
+    spark: SparkSession, removal: _Removal, messages: ExpiringMessages, at: Callable[[str], None]
 ) -> LedgerEntry:
     """Write the offsets, then remove the rows and declare the messages in one commit."""
+    stream, ledger = removal.stream, removal.ledger
+    marked = marked_kept_from(TableLog.existing(ledger.uri, ledger.version))
     entry = next_entry(
         stream,
         ledger,
         kind="expire",
-        topic_id=history.entries[-1].topic_id,
+        topic_id=removal.history.entries[-1].topic_id,
         erasure=messages.counts,
-        kept_from=later(kept_from, marked_kept_from(TableLog.existing(ledger.uri, ledger.version))),
+        kept_from=later(removal.kept_from, marked),
         removed_by_date=messages.rows_by_date,
         planned_at=datetime.now(UTC),
     )
-    uri = stream.erased_uri(lake)
+    uri = stream.erased_uri(removal.lake)
     append_expired(messages.rows, messages.letters, uri, topic_id=entry.topic_id, attempt_id=entry.attempt_id)
-    staged = _staged(TableAt.open(spark, ledger.uri, ledger.version), stream, messages, kept_from)
+    staged = _staged(TableAt.open(spark, ledger.uri, ledger.version), stream, messages, removal.kept_from)
     at("files written")
     return commit(spark, staged, ledger.uri, read_version=ledger.version, entry=entry)
 
@@ -257,39 +260,3 @@ def _staged(table: TableAt, stream: Stream, messages: ExpiringMessages, kept_fro
         version = TableLog.existing(table.uri).version
         raise RowsUnaccounted(uri=table.uri, version=version, expected=expected, missing=before - kept_rows)
     return replace(staged, removed_by_date=messages.rows_by_date)
-
-
-def _delete_letters(spark: SparkSession, stream: Stream, lake: str, entries: Sequence[LedgerEntry]) -> None:
-    """Delete the dead letters, and the records of what became of them, that expiries declared.
-
-    Only those of committed attempts: orphaned ones are not touched.
-
-    Raises:
-        UpkeepFailed: Spark failed, or other commits came first again and again.
-    """
-    from delta.exceptions import DeltaConcurrentModificationException
-    from delta.tables import DeltaTable
-
-    log, expiries = TableLog.open(stream.dead_letters_uri(lake)), [e for e in entries if e.kind == "expire"]
-    if log is None or not expiries:
-        return
-
-    def attempt() -> None:
-        stored = rows_at(spark, log.uri, TableLog.existing(log.uri).version)
-        for condition in outside_losses(entries):
-            stored = stored.where(condition)
-        written = stored.join(committed_attempts(spark, entries), "attempt_id")
-        expired = without_erased(spark, stream.erased_uri(lake), written, expiries, only=True)
-        gone = expired.select("partition", "offset", "attempt_id").distinct()
-        if not gone.limit(1).count():
-            return
-        same = " AND ".join(f"letter.{column} = gone.{column}" for column in gone.columns)
-        DeltaTable.forPath(spark, log.uri).alias("letter").merge(gone.alias("gone"), same).whenMatchedDelete().execute()
-
-    try:
-        delta_log(spark, log.uri)  # refuses a session that commits by another log store
-        # A drain that appends dead letters conflicts with a deletion that reads the whole table.
-        until_won(attempt, lost=DeltaConcurrentModificationException)
-    except spark_exceptions() as failed:
-        step = "the removal of dead letters that are kept no longer"
-        raise UpkeepFailed(table=stream.name, step=step, detail=root_cause(failed)) from failed

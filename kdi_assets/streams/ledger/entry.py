@@ -161,7 +161,8 @@ class LedgerEntry:
         rows_by_date: Rows that the commit added.
         letters_by_date: Dead letters that the commit added or changed, by the UTC date of the message's timestamp;
             only dates in the stream's window.
-        planned_at: When the drain was planned, UTC; ``None`` for other kinds and older releases.
+        planned_at: When the drain or replay was planned, or the erasure or expiry committed, UTC; ``None`` for other
+            kinds and older releases.
         ends: Where the topic partitions ended at that time, exclusive.
         ages: Messages by age at ``planned_at``. Bucket ``b`` holds ages from 2^(b/8) s to 2^((b+1)/8) s.
         message_bytes: Keys and values that the drain read, uncompressed.

@@ -43,13 +43,13 @@ _DDL = (
 _AT = ["partition", "offset", "timestamp"]
 _SMALL = ("topic", "timestamp_type", "schema_id", WITHHELD, "topic_id", "attempt_id")
 _MESSAGE = ("key", "value", "headers")
-_BY_DECISION, _BY_DRAIN = "_kdi_superseded_by_decision", "_kdi_superseded_by_drain"
+BY_DECISION, BY_DRAIN = "_kdi_superseded_by_decision", "_kdi_superseded_by_drain"
 _RANGE = "partition: int, start: bigint, end: bigint, version: bigint, topic_id: string"
 _STATE = (
     # Drained again after its newest dead letter was written: the message is no dead letter any more.
-    f"CASE WHEN letter.{_BY_DRAIN} THEN 'resolved' WHEN {OUTCOME} = '{DISCARDED}' THEN 'discarded' "
+    f"CASE WHEN letter.{BY_DRAIN} THEN 'resolved' WHEN {OUTCOME} = '{DISCARDED}' THEN 'discarded' "
     # A decision removed the row that it became, and the message may never be drained again.
-    f"WHEN record.{_BY_DECISION} OR coalesce({OUTCOME}, 'dead_letter') = 'dead_letter' THEN 'open' ELSE 'resolved' END"
+    f"WHEN record.{BY_DECISION} OR coalesce({OUTCOME}, 'dead_letter') = 'dead_letter' THEN 'open' ELSE 'resolved' END"
 )
 
 
@@ -99,7 +99,7 @@ def with_messages(spark: SparkSession, stream: Stream, lake: str, letters: DataF
         ``SourceStruct.more``. Lazy.
     """
     table = _table(spark, stream.dead_letters_uri(lake))
-    written = _with_optional_columns(table, stream.source_struct.more).where(f"{OUTCOME} IS NULL")
+    written = with_optional_columns(table, stream.source_struct.more).where(f"{OUTCOME} IS NULL")
     by = ["partition", "offset", "attempt_id"]
     columns = (*_MESSAGE, *stream.source_struct.more)
     # An attempt writes one dead letter for a message; twice, if the answer to an append was lost and it was repeated.
@@ -110,20 +110,20 @@ def _newest_by_message(spark: SparkSession, stream: Stream, lake: str, history: 
     """``letter``, ``why``, ``outcome``, ``record`` and ``said_by`` of every message with a dead letter that counts."""
     from pyspark.sql import functions as F
 
-    letters = _with_optional_columns(_table(spark, stream.dead_letters_uri(lake)))
+    letters = with_optional_columns(_table(spark, stream.dead_letters_uri(lake)))
     counting = letters.join(committed_attempts(spark, history.entries), "attempt_id")
     # Erased ones may still be there, if the process ended before it deleted them: nobody shall read them again.
     counting = without_erased(spark, stream.erased_uri(lake), counting, history.entries)
-    letter = f"max_by(struct({', '.join(_SMALL)}, version, {_BY_DRAIN}), version) FILTER (WHERE {OUTCOME} IS NULL)"
+    letter = f"max_by(struct({', '.join(_SMALL)}, version, {BY_DRAIN}), version) FILTER (WHERE {OUTCOME} IS NULL)"
     why = "max_by(struct(reason, field), version) FILTER (WHERE reason IS NOT NULL)"
     newest = (
-        _with_superseded(spark, counting, history.entries)
+        with_superseded(spark, counting, history.entries)
         .groupBy(*_AT)
         .agg(
             F.expr(letter).alias("letter"),
             F.expr(why).alias("why"),
             F.expr(f"max_by({OUTCOME}, version)").alias(OUTCOME),
-            F.expr(f"max_by(struct({_BY_DECISION}), version)").alias("record"),
+            F.expr(f"max_by(struct({BY_DECISION}), version)").alias("record"),
             F.max("version").alias("said_by"),
         )
     )
@@ -191,9 +191,9 @@ def letters_with_rows(spark: SparkSession, uri: str, entries: Sequence[LedgerEnt
 
 def _not_superseded(spark: SparkSession, letters: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
     """Dead letters and records that no decision supersedes, with the version of their entry, null without one."""
-    columns = _with_optional_columns(letters).select(*_AT, "attempt_id", OUTCOME)
+    columns = with_optional_columns(letters).select(*_AT, "attempt_id", OUTCOME)
     records = columns.join(committed_attempts(spark, entries), "attempt_id", "left")
-    return _with_superseded(spark, records, entries).where(f"NOT coalesce({_BY_DECISION}, false)")
+    return with_superseded(spark, records, entries).where(f"NOT coalesce({BY_DECISION}, false)")
 
 
 def committed_attempts(spark: SparkSession, entries: Sequence[LedgerEntry]) -> DataFrame:
@@ -204,7 +204,7 @@ def committed_attempts(spark: SparkSession, entries: Sequence[LedgerEntry]) -> D
     return F.broadcast(spark.createDataFrame(rows, "attempt_id string, version bigint, topic_id string"))
 
 
-def _with_superseded(spark: SparkSession, letters: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
+def with_superseded(spark: SparkSession, letters: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
     """Add whether a newer decision set the position back over each message, and whether a newer drain read it again.
 
     Args:
@@ -212,7 +212,7 @@ def _with_superseded(spark: SparkSession, letters: DataFrame, entries: Sequence[
     """
     from pyspark.sql import functions as F
 
-    superseded = {_BY_DECISION: superseded_by_decisions(entries), _BY_DRAIN: superseded_by_drains(entries)}
+    superseded = {BY_DECISION: superseded_by_decisions(entries), BY_DRAIN: superseded_by_drains(entries)}
     if not any(superseded.values()):
         return letters.withColumns(dict.fromkeys(superseded, F.lit(False)))
     ranges = {name: f"{name}_ranges" for name in superseded}
@@ -238,7 +238,7 @@ def _table(spark: SparkSession, uri: str) -> DataFrame:
     return rows_at(spark, uri, log.version)
 
 
-def _with_optional_columns(letters: DataFrame, more: Mapping[str, str] = MappingProxyType({})) -> DataFrame:
+def with_optional_columns(letters: DataFrame, more: Mapping[str, str] = MappingProxyType({})) -> DataFrame:
     """With the columns that not every table has: the first replay adds outcomes. ``more`` are further ones by type."""
     from pyspark.sql import functions as F
 

@@ -20,7 +20,7 @@ from kdi_assets.operate.erase.erase import erase
 from kdi_assets.operate.erase.selection import EraseFilter
 from kdi_assets.operate.monitoring.commit_history import commit_history
 from kdi_assets.operate.upkeep.document_upkeep import keep_document, plan_upkeep
-from kdi_assets.operate.upkeep.expiry import Expiry, expire
+from kdi_assets.operate.upkeep.expiry import Expiry, expire, plan_expiry
 from kdi_assets.operate.upkeep.unconsumed import Followers
 from kdi_assets.streams.audit.audit import audit
 from kdi_assets.streams.ledger.entry import LedgerEntry
@@ -312,6 +312,61 @@ def test_the_dead_letter_of_a_message_that_became_a_row_leaves_with_the_row(aged
     assert (replayed, ids(web)) == ([0, 1, 4, 5, 6, 7, 8], [4, 5, 8])
     assert {r["offset"] for r in stored} == {3, 8}
     assert (audit.complete, audit.rows, audit.kept_no_longer) == (True, 3, 5)
+
+
+def test_a_dead_letter_whose_timestamp_is_no_time_leaves_by_the_day_of_its_commit(aged: DrivenStream) -> None:
+    """Purpose: of a message without a true timestamp the dead letter is often the only copy, and is not removed at
+    once.
+    """
+    web = aged
+    seconds = datetime.fromtimestamp(at_age(0).timestamp() / 1000, UTC)
+    web.send('{"id": 7, "day"', timestamp=seconds)
+    web.send('{"id": 8, "day"', timestamp=datetime.fromtimestamp(0, UTC))
+    web.drain()
+
+    expired(web)
+    stays = stored_letters(web)
+    later = datetime.now(UTC) + timedelta(days=KEPT_DAYS + 1)
+    planned = plan_expiry(web.stream, web.lake, NOBODY, now=later)
+    done = expire(web.stream, web.lake, NOBODY, session=web.session, now=later)
+
+    assert stays == [3, 7, 8]
+    assert planned is not None and done is not None
+    assert (planned.dead_letters, done.dead_letters, stored_letters(web)) == (3, 3, [])
+    assert (web.audit().complete, web.audit().kept_no_longer) == (True, 9)
+
+
+def test_a_dead_letter_of_a_message_that_was_drained_again_leaves_too(aged: DrivenStream) -> None:
+    """Purpose: such letters are none of the ledger's any more, and must neither stay for ever nor be due each night.
+    Procedure: two old messages become dead letters; after a rewind one becomes a row of today, one is filtered.
+    Pass: the letters stay until the messages are drained again; then they leave without a commit, the audit of single
+    offsets still finds the filtered message, and nothing more is due.
+    """
+    web = aged
+    strict = web.with_definition(date_expression="CASE WHEN id < 7 THEN to_date(day) END")
+    web.send(message(7, 0), message(8, 0), timestamp=at_age(11))
+    strict.drain()
+    web.resolve("rewind", topic_partition=web.tp(), to=7)
+    rewound, not_drained = expired(web), stored_letters(web)
+    web.stream = replace(web.stream, filter="id <> 8")
+    web.drain()
+    version = web.version()
+
+    planned = plan_expiry(web.stream, web.lake, NOBODY, now=datetime.now(UTC))
+    done = expired(web)
+    bounds = {web.tp(): OffsetRange(web.tp(), 0, 9)}
+    found = audit(web.stream, lake=web.lake, session=web.session, bounds=bounds)
+
+    assert (rewound.dead_letters, not_drained) == (1, [3, 7, 8])
+    assert planned is not None and (planned.dead_letters, done.dead_letters, done.committed) == (2, 2, None)
+    assert (stored_letters(web), web.version(), ids(web)) == ([3], version, [4, 5, 7])
+    assert (found.complete, found.missing, found.filtered) == (True, 0, 1)
+    assert expired(web) == Expiry(day(KEPT_DAYS))
+
+
+def stored_letters(web: DrivenStream) -> list[int]:
+    stored = DeltaTable(web.stream.dead_letters_uri(web.lake)).to_pyarrow_table(columns=["offset"])
+    return sorted(stored["offset"].to_pylist())
 
 
 def test_the_messages_of_a_recreated_topic_keep_their_dead_letters(aged: DrivenStream) -> None:
