@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,10 @@ def _job(
         followers = Followers(refined, served, Settings.from_environment().home)
         with spark.watched(context.log.info):
             for found in keep_documents(selected, followers, session=spark.session, thorough=config.thorough):
-                if found.expiry:
+                if found.expiry and found.expiry.is_overdue:
+                    context.log.warning(found.expiry.line(found.name))
+                    errors.append(found.expiry.line(found.name))
+                elif found.expiry:
                     context.log.info(found.expiry.line(found.name))
                 for event in observations(found):
                     context.log_event(event)
@@ -89,11 +93,13 @@ def _job(
 def keep_documents(
     documents: Collection[Document], followers: Followers, *, session: "Callable[[], SparkSession]", thorough: bool
 ) -> Iterator[DocumentUpkeep]:
-    """Do the upkeep of each document. A failure of one does not stop the others."""
+    """Do the upkeep of each document, as a schedule may. A failure of one does not stop the others."""
     lake = Settings.from_environment().lake
     for document in documents:
         now = datetime.now(UTC)
         planned = plan_upkeep(document, lake, now=now, thorough=thorough, followers=followers)
+        if planned.expiry:
+            planned = replace(planned, expiry=planned.expiry.unless_clock_is_wrong(document.name, now=now))
         yield keep_document(document, lake, planned, session=session, now=now, followers=followers)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STEP = "the removal of rows that are kept no longer"
+LONGEST_SILENCE, PATIENCE = timedelta(days=30), timedelta(days=7)
+"""After so long without a ledger entry a scheduled expiry does not trust the clock; so long dates may wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Expiry:
         waits_for: Why nothing is removed yet: followers that have not consumed the dates, or a drain that must come
             first.
         committed: The entry of the commit, in the ledger or of the refined table; ``None``: no row was removed.
+        newest_entry: When the newest ledger entry was made that says so, UTC; ``None``: unknown, or nothing is older.
     """
 
     kept_from: date
@@ -65,6 +68,7 @@ class Expiry:
     dead_letters: int = 0
     waits_for: tuple[str, ...] = ()
     committed: LedgerEntry | RefineEntry | None = None
+    newest_entry: datetime | None = None
 
     @property
     def rows(self) -> int:
@@ -74,6 +78,25 @@ class Expiry:
     def is_due(self) -> bool:
         """Whether something is kept no longer, and nothing has to come before it is removed."""
         return bool(self.rows_by_date or self.dead_letters) and not self.waits_for
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether rows wait that should have left more than ``PATIENCE`` ago."""
+        return bool(self.waits_for and self.rows_by_date) and min(self.rows_by_date) < self.kept_from - PATIENCE
+
+    def unless_clock_is_wrong(self, name: str, *, now: datetime) -> Expiry:
+        """What a schedule may do: after a long silence it waits, because a clock that is ahead would end all rows.
+
+        Args:
+            name: Of the stream or the refined table.
+        """
+        if not self.is_due or self.newest_entry is None or now - self.newest_entry <= LONGEST_SILENCE:
+            return self
+        why = (
+            f"the clock of this machine says {now:%Y-%m-%d}, and the newest commit of the table is of "
+            f"{self.newest_entry:%Y-%m-%d}; if that is right, `kdi upkeep {name} --yes` does it"
+        )
+        return replace(self, waits_for=(why,))
 
     def line(self, name: str) -> str:
         """What is kept no longer, in one line.
@@ -141,7 +164,8 @@ def _plan(stream: Stream, lake: str, followers: Followers, now: datetime) -> tup
     if not rows and not letters:
         return Expiry(kept_from), None
     removal = _Removal(stream, lake, followers, ledger, history(), kept_from)
-    return Expiry(kept_from, rows, letters, removal.waits_for(rows)), removal
+    newest = next((e.planned_at for e in reversed(removal.history.entries) if e.planned_at), None)
+    return Expiry(kept_from, rows, letters, removal.waits_for(rows), newest_entry=newest), removal
 
 
 def rows_before(log: TableLog, kept_from: date) -> dict[date, int]:

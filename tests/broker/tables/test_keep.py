@@ -522,6 +522,16 @@ def test_dates_wait_for_a_table_that_is_made_of_them_and_has_not_consumed_them(a
     assert ids(web) == [4, 5, 7]
 
 
+def test_by_hand_dates_leave_although_the_newest_commit_is_old(aged: DrivenStream) -> None:
+    web, in_a_month = keeping(aged), datetime.now(UTC) + timedelta(days=31)
+    planned = plan_expiry(web.stream, web.lake, NOBODY, now=in_a_month)
+
+    done = expire(web.stream, web.lake, NOBODY, session=web.session, now=in_a_month)
+
+    assert planned is not None and planned.newest_entry == web.entries()[-2].planned_at
+    assert done is not None and done.rows == 5
+
+
 def copy_of(web: DrivenStream) -> RefinedTableSpec:
     upstream = {"table": web.stream.table, "as": "kept"}
     return refined_table(**{"table": "silver/copy", "from": [upstream], "sql": "SELECT id, date FROM kept"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Any
 
 import dagster as dg
@@ -116,6 +116,33 @@ def test_the_nightly_run_removes_dates_that_are_kept_no_longer_and_shows_it_at_e
     told = {name: value.value for name, value in shown.asset_observation.metadata.items()}
     kept_from = today - timedelta(days=10)
     assert told == {"kept_no_longer": f"dates before {kept_from}", "rows_removed": 2, "delta_version": web.version()}
+
+
+def test_a_nightly_run_does_not_trust_a_clock_that_is_far_ahead_and_fails(
+    instance: DagsterInstance, driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Purpose: a clock that is wrong once must not end all rows; and what waits for too long is shown as a failure."""
+    web = driven(partitions=1, record_ddl="id int, day string", date_expression="to_date(day)", columns={})
+    today = datetime.now(UTC).date()
+    web.send(f'{{"id": 1, "day": "{today}"}}')
+    web.drain()
+    version, ahead = web.version(), today + timedelta(days=31)
+    web.stream = replace(web.stream, keep_days=10)
+    (job,) = upkeep_jobs([web.stream])
+
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) + timedelta(days=31)
+
+    monkeypatch.setattr("kdi_assets.sensors.upkeep.datetime", Ahead)
+    nightly = scheduled(job, "upkeep_bronze_nightly")
+    done = job.execute_in_process(run_config=nightly, instance=instance, raise_on_error=False)
+
+    (failed,) = [event for event in done.all_node_events if event.is_step_failure]
+    why = f"the clock of this machine says {ahead}, and the newest commit of the table is of {today}"
+    assert why in str(failed.step_failure_data.user_failure_data)
+    assert (len(web.rows()), web.version()) == (1, version)
 
 
 def test_a_group_has_one_job_in_a_pool_of_its_own_and_gives_way_to_drains() -> None:

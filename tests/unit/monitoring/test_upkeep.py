@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from kdi_assets.operate.upkeep.clustering import last_clustered
 from kdi_assets.operate.upkeep.compaction import Why, clustered_metadata, due_compactions
 from kdi_assets.operate.upkeep.document_upkeep import plan_upkeep
 from kdi_assets.operate.upkeep.errors import RetentionTooShort, RetentionUnclear
+from kdi_assets.operate.upkeep.expiry import Expiry
 from kdi_assets.operate.upkeep.table_files import FileFacts, PartFiles, parts_of
 from kdi_assets.operate.upkeep.vacuum import checked_retention, interval_of
 from kdi_assets.streams.audit.coverage import coverage
@@ -184,3 +186,24 @@ def test_names_that_messages_have_and_texts_of_other_writers_are_not_read_as_our
         assert last_clustered([(text, NOW)], ["id"]) == {}
         assert parse_refine_entry(text, 1) is None
         assert parse_entry(text, 1, "app") is None
+
+
+def test_a_schedule_waits_if_the_newest_entry_is_older_than_a_month() -> None:
+    due = Expiry(DAY, {DAY - timedelta(days=1): 3}, newest_entry=NOW - timedelta(days=30))
+    silent = replace(due, newest_entry=NOW - timedelta(days=31))
+    nothing, unknown = Expiry(DAY), replace(due, newest_entry=None)
+
+    waiting = silent.unless_clock_is_wrong("bronze/orders", now=NOW)
+
+    assert [each.unless_clock_is_wrong("x", now=NOW) for each in (due, nothing, unknown)] == [due, nothing, unknown]
+    assert waiting.waits_for == (
+        "the clock of this machine says 2026-05-06, and the newest commit of the table is of 2026-04-05; "
+        "if that is right, `kdi upkeep bronze/orders --yes` does it",
+    )
+
+
+def test_rows_that_wait_are_overdue_a_week_after_their_time() -> None:
+    waits = [Expiry(DAY, {DAY - timedelta(days=age): 3}, waits_for=("silver/visits: not consumed",)) for age in (7, 8)]
+
+    assert [each.is_overdue for each in waits] == [False, True]
+    assert not replace(waits[1], waits_for=()).is_overdue
