@@ -138,22 +138,11 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False
     definition = table.definition(function_source(table))
     log = TableLog.open(table.table_uri(lake))
     if log is None and not rebuild:
-        mark = version_id(table.name)
-        refuse_unmoved(
-            table.name,
-            table.table_uri(lake),
-            table.former_uris(lake),
-            beside=["_deletes"],
-            is_ours=lambda log: log.transaction_version(mark) is not None,
-        )
+        _refuse_unmoved(table, lake)
     bookmarks = _bookmarks(table, log, rebuild=rebuild) if log else None
     opened = _opened_upstreams(table, lake, bookmarks)
     kept = read_kept_dates(table, log, opened)
-    pairs = [(upstream, opened[upstream.table]) for upstream in table.upstreams]
-    changes = tuple(
-        changes_since(found.log, found.since, view=u.view, table=u.table, kept=kept.first_read, computed=kept.first)
-        for u, found in pairs
-    )
+    changes = _changes(table, opened, kept)
     kind, why, dates = _how(table, bookmarks, changes, definition=definition, rebuild=rebuild)
     altered = _alteration(table, log, bookmarks)
     if kind != "rebuild" and altered:
@@ -169,6 +158,33 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False
     plan = RefinePlan(attempt_id, version, table_id, changes, kind, why, dates, deletes, committed, definition, kept)
     same_rows = bookmarks is not None and bookmarks.has_definition(definition) and not altered
     return plan.without_frozen(table.name, table.table_uri(lake), same_rows=same_rows)
+
+
+def _refuse_unmoved(table: RefinedTableSpec, lake: str) -> None:
+    """Refuse to begin a table that lies below a former root.
+
+    Raises:
+        TableNotMoved: It lies there.
+    """
+    mark = version_id(table.name)
+    refuse_unmoved(
+        table.name,
+        table.table_uri(lake),
+        table.former_uris(lake),
+        beside=["_deletes"],
+        is_ours=lambda log: log.transaction_version(mark) is not None,
+    )
+
+
+def _changes(
+    table: RefinedTableSpec, opened: Mapping[str, OpenedUpstream], kept: KeptDates
+) -> tuple[UpstreamChanges, ...]:
+    """What is new in each upstream table, of the dates that are kept."""
+    pairs = [(upstream, opened[upstream.table]) for upstream in table.upstreams]
+    return tuple(
+        changes_since(found.log, found.since, view=u.view, table=u.table, kept=kept.first_read, computed=kept.first)
+        for u, found in pairs
+    )
 
 
 def _opened_upstreams(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks | None) -> dict[str, OpenedUpstream]:

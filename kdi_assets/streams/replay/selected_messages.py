@@ -116,10 +116,7 @@ def select_messages(transaction: ReplayTransaction, first: date, last: date) -> 
             torn_ones = until_done.enter_context(cached(_torn(rows_of_messages(table, stream, rows), stream)))
             rows = rows.join(torn_ones, key, "left_anti")
             torn = torn_ones.count()
-            if kept_from := stream.kept_from(transaction.now):
-                # The date window has no older dates any more: judged again, these would become dead letters.
-                older = table.where(f"{day_of()} < DATE'{kept_from}'")
-                rows = rows.join(older.select(*coordinates(older, stream)).select(*key).distinct(), key, "left_anti")
+            rows = _without_older_rows(transaction, table, rows)
         letters = until_done.enter_context(open_letters(transaction, DeadLetterFilter(first=first, last=last)))
         without_row = _selection(letters.frame.where(f"NOT {HAS_ROW}")).withColumn(_ROWS, F.lit(1))
         rows = rows.withColumn(IS_LETTER, F.lit(False))
@@ -140,6 +137,19 @@ def select_messages(transaction: ReplayTransaction, first: date, last: date) -> 
             torn=torn,
             unplaced=sum(r[_ROWS] for r in found if not r["placed"]),
         )
+
+
+def _without_older_rows(transaction: ReplayTransaction, table: DataFrame, rows: DataFrame) -> DataFrame:
+    """The messages without those that also have rows of dates that are kept no longer.
+
+    The date window has no older dates any more: judged again, these messages would become dead letters.
+    """
+    stream, key = transaction.stream, list(transaction.message_key)
+    kept_from = stream.kept_from(transaction.now)
+    if kept_from is None:
+        return rows
+    older = table.where(f"{day_of()} < DATE'{kept_from}'")
+    return rows.join(older.select(*coordinates(older, stream)).select(*key).distinct(), key, "left_anti")
 
 
 def _placed(transaction: ReplayTransaction) -> str:
