@@ -12,6 +12,8 @@ COMMENT = "comment"
 """Spark's name in a field's metadata."""
 TAGS = "kdi.tags"
 """Our name in it: the names of tags, in lower case."""
+UNKNOWN_TAG = "?"
+"""In place of a tag, while a schema is read: a schema that is missing could have any."""
 CONFLUENT_TAGS = "confluent:tags"
 """The property of a field, or of its type, in Avro and JSON Schema.
 

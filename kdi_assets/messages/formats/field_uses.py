@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from kdi_assets.documents.model.message_rules import FieldUse, path_of, steps_of
 from kdi_assets.documents.model.source_struct import KAFKA, SourceStruct
 from kdi_assets.documents.model.stream import Stream
+from kdi_assets.messages.formats.comments import TAGS, UNKNOWN_TAG, described, tagged_paths
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
@@ -43,6 +44,7 @@ class FieldUses:
         badly_named: Those of the first level for which another name helps.
         found: The paths of ``uses`` that the schema has.
         holds_variants: Whether a column can be a variant: the messages are JSON.
+        needs_tags: Whether columns are masked by their tags, so that the tags of each must be known.
     """
 
     uses: Mapping[Steps, FieldUse] = field(default_factory=dict)
@@ -51,11 +53,13 @@ class FieldUses:
     badly_named: set[str] = field(default_factory=set)
     found: set[Steps] = field(default_factory=set)
     holds_variants: bool = False
+    needs_tags: bool = False
 
     @classmethod
     def of(cls, stream: Stream) -> FieldUses:
         """Of the field ``fields`` of a document."""
-        return cls({steps_of(path): use for path, use in stream.fields.items()}, stream.source_struct)
+        uses = {steps_of(path): use for path, use in stream.fields.items()}
+        return cls(uses, stream.source_struct, needs_tags=bool(stream.mask_tagged))
 
     def columns_of(self, names: list[str], above: Steps) -> dict[str, str]:
         """Name of a field to its column's, for the fields of one struct that can have one; problems are added.
@@ -175,7 +179,7 @@ def read_struct(record: StructType, uses: FieldUses) -> StructType:
 
 
 def _read_struct(struct: StructType, above: Steps, uses: FieldUses) -> StructType:
-    from pyspark.sql.types import StringType, StructField, StructType
+    from pyspark.sql.types import StructField, StructType
 
     kept = []
     columns = uses.columns_of(struct.names, above)
@@ -184,12 +188,34 @@ def _read_struct(struct: StructType, above: Steps, uses: FieldUses) -> StructTyp
         if f.name not in columns:
             continue
         if uses.is_text(here):
-            kept.append(StructField(f.name, StringType(), f.nullable, {**f.metadata, _TEXT: True}))
+            tags = _all_tags(f)
+            if UNKNOWN_TAG in tags and uses.needs_tags:
+                uses.refuse(
+                    here, f"has tags that mask_tagged cannot know: {f.metadata.get(WHY, 'a schema is missing')}"
+                )
+            else:
+                kept.append(_as_text(f, tags))
         elif WHY in f.metadata:
             uses.refuse(here, f"cannot be a column: {f.metadata[WHY]}")
         elif type_ := _read_type(f.dataType, here, uses):
             kept.append(StructField(f.name, type_, f.nullable, f.metadata))
     return StructType(kept)
+
+
+def _all_tags(f: StructField) -> frozenset[str]:
+    """The tags of a field and of all fields inside of it."""
+    from pyspark.sql.types import StructType
+
+    return frozenset().union(*tagged_paths(StructType([f])).values())
+
+
+def _as_text(f: StructField, tags: frozenset[str]) -> StructField:
+    """The field as text. It has all tags, because it holds all values."""
+    from pyspark.sql.types import StringType, StructField
+
+    others = {key: value for key, value in f.metadata.items() if key != TAGS}
+    metadata = described({**others, _TEXT: True}, "", tags - {UNKNOWN_TAG})
+    return StructField(f.name, StringType(), f.nullable, metadata)
 
 
 def _read_type(declared: DataType, steps: Steps, uses: FieldUses) -> DataType | None:

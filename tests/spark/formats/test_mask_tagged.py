@@ -20,7 +20,10 @@ from tests.spark.formats.test_masks import HASH, LAST_FOUR, OUTSIDE, SECRET, has
 
 TAGS = "confluent:tags"
 NULL, DROP = Mask("null"), Mask("drop")
-PERSON = {"type": "object", "properties": {"mail": {"type": "string", TAGS: ["PII"]}, "age": {"type": "integer"}}}
+PERSON: dict[str, Any] = {
+    "type": "object",
+    "properties": {"mail": {"type": "string", TAGS: ["PII"]}, "age": {"type": "integer"}},
+}
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -131,6 +134,49 @@ def test_a_tagged_field_that_is_kept_as_text_because_it_has_no_type_is_masked(sp
     [row] = judged(spark, stream, [message(odd={"mail": "ann@example.com"})]).rows
 
     assert row["odd"] is None
+
+
+LIST_OF = {"type": "array", "items": PERSON}
+TREE = {
+    "type": "object",
+    "properties": {"mail": PERSON["properties"]["mail"], "next": {"$ref": "#/properties/user"}, "n": {}},
+}
+
+
+@pytest.mark.core
+@pytest.mark.parametrize(
+    ("described", "value"),
+    [
+        (PERSON, {"mail": "ann@example.com"}),
+        (LIST_OF, [{"mail": "ann@example.com"}]),
+        ({"type": "object", "additionalProperties": LIST_OF}, {"a": [{"mail": "ann@example.com"}]}),
+        ({"oneOf": [PERSON, {"type": "string"}]}, {"mail": "ann@example.com"}),
+        ({"type": "object", "properties": {"odd": {"oneOf": [LIST_OF, {"type": "string"}]}}}, {"odd": "ann@"}),
+        ({"type": "array", "prefixItems": [{"type": "integer"}, PERSON]}, [1, {"mail": "ann@example.com"}]),
+        (TREE, {"next": {"mail": "ann@example.com"}}),
+    ],
+)
+def test_a_field_that_is_kept_as_text_is_masked_by_the_tags_of_all_fields_inside(
+    spark: SparkSession, described: Any, value: Any
+) -> None:
+    properties = {"id": SCHEMA["properties"]["id"], "at": SCHEMA["properties"]["at"], "user": described}
+    format_ = Json(SchemaFile("o", json.dumps({"type": "object", "properties": properties})))
+    stream = replace(ORDERS, format=format_, fields={"user": FieldUse("text")})
+
+    found = judged(spark, stream, [json.dumps({"id": 1, "at": "2026-03-01", "user": value})])
+
+    assert (found.rows[0]["id"], found.rows[0]["user"]) == (1, None)
+    assert hides_everything(found)
+
+
+def test_text_inside_a_struct_is_masked_by_itself(spark: SparkSession) -> None:
+    user = {"type": "object", "properties": {"who": PERSON, "n": {"type": "integer"}}}
+    format_ = Json(SchemaFile("o", json.dumps({**SCHEMA, "properties": {**SCHEMA["properties"], "user": user}})))
+    stream = replace(ORDERS, format=format_, fields={"user.who": FieldUse("text")})
+
+    [row] = judged(spark, stream, [message(user={"who": {"mail": "ann@example.com"}, "n": 5})]).rows
+
+    assert row["user"] == {"who": None, "n": 5}
 
 
 def test_elements_that_become_rows_are_masked_by_the_tags_of_their_fields(spark: SparkSession) -> None:

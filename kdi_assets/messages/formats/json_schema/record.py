@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from kdi_assets.messages.formats.comments import CONFLUENT_TAGS, described, tags_of
+from kdi_assets.messages.formats.comments import CONFLUENT_TAGS, UNKNOWN_TAG, described, tags_of
 from kdi_assets.messages.formats.field_uses import WHY
-from kdi_assets.messages.formats.json_schema.schema import JsonSchema, Place, SchemaRefused, Texts
+from kdi_assets.messages.formats.json_schema.schema import JsonSchema, Place, SchemaRefused, Texts, nodes
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
 
 OBJECT_KEYS = ("properties", "patternProperties")
 ARRAY_KEYS = ("items", "prefixItems")
+VALUE_KEYS = ("items", "additionalProperties", "propertyNames")
+"""Keywords that describe what an array or a map holds."""
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 UNIONS = ("anyOf", "oneOf")
 KEYS = ("type", "$ref", "enum", "const", "allOf", *OBJECT_KEYS, *ARRAY_KEYS, *UNIONS)
 """Keywords that describe a type."""
@@ -128,6 +131,7 @@ class _SchemaReader:
         try:
             return StructField(name, self.type_of(place), metadata=metadata)
         except SchemaRefused as refused:
+            metadata = described(metadata, "", self._tags_below(place, set()))  # kept as text it holds everything
             return StructField(name, NullType(), metadata={**metadata, WHY: refused.message})
 
     def _tags(self, place: Place) -> list[str]:
@@ -137,7 +141,7 @@ class _SchemaReader:
             return []
         found = described({}, "", node.get(CONFLUENT_TAGS, ()))
         within = [place.inside(key, n) for key in ("allOf", *UNIONS) for n in range(len(node.get(key, ())))]
-        within += [place.inside(key) for key in ("items", "additionalProperties") if isinstance(node.get(key), dict)]
+        within += [place.inside(key) for key in VALUE_KEYS if isinstance(node.get(key), dict)]
         within += [place.inside("patternProperties", pattern) for pattern in node.get("patternProperties", ())]
         if "$ref" in node:
             try:
@@ -145,6 +149,24 @@ class _SchemaReader:
             except SchemaRefused:  # a type that contains itself; the reader of types says so
                 return [*tags_of(found)]
         return [*tags_of(found), *(tag for inner in within for tag in self._tags(inner))]
+
+    def _tags_below(self, place: Place, met: set[tuple[str, str]]) -> Iterator[str]:
+        """The tags of everything at a place and below it, whether it gives a type or not.
+
+        Args:
+            met: The references that were followed.
+        """
+        for node in nodes(place.node):
+            yield from tags_of(described({}, "", node.get(CONFLUENT_TAGS, ())))
+            for reference in (node[key] for key in REFERENCES if isinstance(node.get(key), str)):
+                if (place.base, reference) not in met:
+                    met.add((place.base, reference))
+                    try:
+                        below = self._texts.referred(Place(node, place.base), reference)
+                    except SchemaRefused:
+                        yield UNKNOWN_TAG
+                    else:
+                        yield from self._tags_below(below, met)
 
 
 def _describes_type(node: object) -> bool:

@@ -76,8 +76,8 @@ def is_valid(schema: JsonSchema) -> bool:
 def property_names(schema: JsonSchema) -> frozenset[str]:
     """The names of all properties in a schema, at any depth."""
     texts = Texts(schema)
-    nodes = [node for text in (texts.root, *texts.by_address.values()) for node in _nodes(text)]
-    named = [node.get(key) for node in nodes for key in ("properties", "required")]
+    found = [node for text in (texts.root, *texts.by_address.values()) for node in nodes(text)]
+    named = [node.get(key) for node in found for key in ("properties", "required")]
     return frozenset(str(name) for names in named if isinstance(names, dict | list) for name in names)
 
 
@@ -184,8 +184,9 @@ def _id(text: Any) -> str:
     return urldefrag(_joined("", named[0])).url if named else ""
 
 
-def _nodes(text: Any) -> Iterator[dict[str, Any]]:
+def nodes(text: Any) -> Iterator[dict[str, Any]]:
+    """All objects in a text, at any depth."""
     if isinstance(text, dict):
         yield text
     for part in text.values() if isinstance(text, dict) else text if isinstance(text, list) else ():
-        yield from _nodes(part)
+        yield from nodes(part)

@@ -1,0 +1,82 @@
+"""The tags of a record's fields, by what a schema says; no field that holds tagged values is without the tag."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kdi_assets.documents.model.message_rules import FieldUse
+from kdi_assets.messages.formats.comments import tagged_paths
+from kdi_assets.messages.formats.field_uses import FieldUses, read_struct
+from kdi_assets.messages.formats.json_schema.record import record_of
+from kdi_assets.messages.formats.json_schema.schema import JsonSchema
+from kdi_assets.messages.formats.registry.schema import Referenced
+
+TAGS = "confluent:tags"
+MAIL: dict[str, Any] = {"type": "string", TAGS: ["PII"]}
+PERSON: dict[str, Any] = {"type": "object", "properties": {"mail": MAIL, "age": {"type": "integer"}}}
+OTHER = Referenced(
+    "other.json", json.dumps({"$defs": {"Person": PERSON, "Odd": {"oneOf": [PERSON, {"type": "null"}]}}})
+)
+
+
+def tags_of_json(schema: Any, *texts: str) -> dict[str, list[str]]:
+    """Paths of columns to their tags, with the named fields kept as text."""
+    uses = FieldUses({tuple(path.split(".")): FieldUse("text") for path in texts})
+    record = read_struct(record_of(JsonSchema("s", json.dumps(schema), (OTHER,))), uses)
+    return {path: sorted(tags) for path, tags in tagged_paths(record).items()}
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        PERSON,
+        {"type": "array", "items": PERSON},
+        {"type": "object", "additionalProperties": PERSON},
+        {"type": "object", "properties": {"who": {"type": "array", "items": PERSON}}},
+        {"$ref": "other.json#/$defs/Person"},
+        # no column can hold these as they are
+        {"oneOf": [PERSON, {"type": "string"}]},
+        {"type": "array", "prefixItems": [{"type": "integer"}, PERSON]},
+        {"type": ["array", "integer"], "contains": PERSON},
+        {"type": "object", "properties": {"who": {"oneOf": [{"$ref": "other.json#/$defs/Odd"}, {"type": "string"}]}}},
+        {"type": "object", "properties": {"mail": MAIL, "boss": {"$ref": "#/properties/user"}}},
+        {"$dynamicRef": "other.json#/$defs/Person"},
+        {"if": {"type": "object"}, "then": PERSON},
+    ],
+)
+def test_a_field_that_is_kept_as_text_has_the_tags_of_all_fields_inside(described: Any) -> None:
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}, "user": described}}
+
+    assert tags_of_json(schema, "user") == {"user": ["pii"]}
+
+
+def test_a_map_has_the_tags_of_its_keys() -> None:
+    by_mail = {"type": "object", "propertyNames": {TAGS: ["PII"]}, "additionalProperties": {"type": "integer"}}
+
+    assert tags_of_json({"type": "object", "properties": {"visits": by_mail}}) == {"visits": ["pii"]}
+
+
+def test_text_without_tagged_fields_inside_has_no_tags_but_its_own() -> None:
+    plain = {"type": "object", "properties": {"age": {"type": "integer"}}}
+    schema = {"type": "object", "properties": {"a": plain, "b": {**plain, TAGS: "GDPR"}, "user": PERSON}}
+
+    assert tags_of_json(schema, "a", "b") == {"b": ["gdpr"], "user.mail": ["pii"]}
+
+
+def test_text_whose_schema_is_missing_is_refused_only_if_tags_are_masked() -> None:
+    missing = {"$ref": "missing.json"}
+    user = {"type": "object", "properties": {"who": missing, "mail": MAIL}}
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}, "user": user, "who": missing}}
+    record = record_of(JsonSchema("s", json.dumps(schema)))
+    texts: dict[tuple[str, ...], FieldUse] = {("user",): FieldUse("text"), ("who",): FieldUse("text")}
+    plain, masking = FieldUses(texts), FieldUses(texts, needs_tags=True)
+
+    assert tagged_paths(read_struct(record, plain)) == {"user": frozenset({"pii"})}
+    assert read_struct(record, masking).names == ["id"]
+    assert {path: "mask_tagged cannot know" in why for path, why in masking.problems.items()} == {
+        "user": True,
+        "who": True,
+    }
