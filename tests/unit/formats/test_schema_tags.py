@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ from kdi_assets.messages.formats.comments import tagged_paths
 from kdi_assets.messages.formats.field_uses import FieldUses, read_struct
 from kdi_assets.messages.formats.json_schema.record import record_of
 from kdi_assets.messages.formats.json_schema.schema import JsonSchema
-from kdi_assets.messages.formats.registry.schema import Referenced
+from kdi_assets.messages.formats.protobuf.descriptors import Descriptors, schema_descriptors
+from kdi_assets.messages.formats.registry.schema import Referenced, Schema
 
 TAGS = "confluent:tags"
 MAIL: dict[str, Any] = {"type": "string", TAGS: ["PII"]}
@@ -80,3 +83,39 @@ def test_text_whose_schema_is_missing_is_refused_only_if_tags_are_masked() -> No
         "user": True,
         "who": True,
     }
+
+
+PROTO = """
+syntax = "proto3";
+package shop;
+import "confluent/meta.proto";
+message Person {
+  option (confluent.message_meta) = {tags: ["GDPR"]};
+  string mail = 1 [(confluent.field_meta) = {tags: ["PII"]}];
+}
+message Order { int64 id = 1; Person user = 2; }
+"""
+TAGS_OF_PROTO = {"shop.Person.mail": ["PII"], "shop.Order.user": ["GDPR"]}
+
+
+def of_protobuf(proto: str) -> Descriptors:
+    return Descriptors(schema_descriptors(Schema(1, "PROTOBUF", proto)))
+
+
+def _tags_beside_known_options(proto: str) -> dict[str, list[str]]:
+    """The tags where another library in the process has made Confluent's options known, as its own client does."""
+    from google.protobuf.descriptor_pb2 import FieldOptions, FileDescriptorSet
+    from google.protobuf.descriptor_pool import Default
+
+    for file in FileDescriptorSet.FromString(schema_descriptors(Schema(1, "PROTOBUF", proto))).file:
+        if file.name == "confluent/meta.proto":
+            Default().AddSerializedFile(file.SerializeToString())
+    assert Default().FindExtensionByNumber(FieldOptions.DESCRIPTOR, 1088).full_name == "confluent.field_meta"
+    return of_protobuf(proto).tags
+
+
+def test_tags_of_protobuf_are_read_whether_another_library_knows_the_options_or_not() -> None:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        beside = process.submit(_tags_beside_known_options, PROTO).result(timeout=60)
+
+    assert of_protobuf(PROTO).tags == beside == TAGS_OF_PROTO

@@ -69,10 +69,13 @@ class Descriptors:
                     yield f"{name}.{field.name}", tags
 
     def _tags_in(self, options: Any) -> list[str]:
+        from google.protobuf.empty_pb2 import Empty
         from google.protobuf.message_factory import GetMessageClass
         from google.protobuf.unknown_fields import UnknownFieldSet
 
-        texts = [unknown.data for unknown in UnknownFieldSet(options) if unknown.field_number == _META]
+        # As a message without fields: another library in this process may have made the options known.
+        unknown_fields = UnknownFieldSet(Empty.FromString(options.SerializeToString()))
+        texts = [unknown.data for unknown in unknown_fields if unknown.field_number == _META]
         if not texts:
             return []
         try:
