@@ -29,6 +29,7 @@ VALUES: list[Any] = [
     0.1,
     1e300,
     {"": {"a.b": 1}},
+    {"\U0001f600": {"ä": 1}},
 ]
 
 
@@ -73,6 +74,8 @@ def test_numbers_of_38_digits_keep_all_of_them(spark: SparkSession) -> None:
         ("[" + "7" * 5000 + "]", "out_of_range"),
         ('"\\ud800"', "invalid_utf8"),
         ('{"a": ["x", "\\udfff"]}', "invalid_utf8"),
+        ('{"\\ud800": 1}', "invalid_utf8"),
+        ('[{"a": {"x\\udc00y": {"b": []}}}]', "invalid_utf8"),
     ],
 )
 def test_a_value_that_a_variant_would_change_is_a_dead_letter(spark: SparkSession, value: str, reason: str) -> None:

@@ -80,8 +80,16 @@ final class VariantField extends Leaves.Leaf {
 
     @Override
     public String getText() throws IOException {
-      String text = super.getText();
-      holdsHalfCharacters |= !utf8.canEncode(text);
+      return watched(super.getText());
+    }
+
+    @Override
+    public String currentName() throws IOException {
+      return watched(super.currentName());
+    }
+
+    private String watched(String text) {
+      holdsHalfCharacters |= text != null && !utf8.canEncode(text);
       return text;
     }
   }
