@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
 COMMENT = "comment"
 """Spark's name in a field's metadata."""
@@ -33,6 +33,14 @@ def tags_of(metadata: Mapping[str, Any]) -> Collection[str]:
     """The tags in a field's metadata."""
     found: list[str] = metadata.get(TAGS, [])
     return found
+
+
+def with_tags_of_whole(record: StructType, tags: object) -> StructType:
+    """The record with the tags of the whole at each of its fields: the whole is no column."""
+    from pyspark.sql.types import StructField, StructType
+
+    fields = (StructField(f.name, f.dataType, f.nullable, described(f.metadata, "", tags)) for f in record.fields)
+    return StructType([*fields])
 
 
 def tagged_paths(type_: DataType, path: str = "") -> dict[str, frozenset[str]]:

@@ -8,9 +8,12 @@ from multiprocessing import get_context
 from typing import Any
 
 import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kdi_assets.documents.model.message_rules import FieldUse
+from kdi_assets.messages.formats.avro.docs import with_avro_docs
 from kdi_assets.messages.formats.comments import tagged_paths
+from kdi_assets.messages.formats.protobuf.comments import with_protobuf_comments
 from kdi_assets.messages.formats.field_uses import FieldUses, read_struct
 from kdi_assets.messages.formats.json_schema.record import record_of
 from kdi_assets.messages.formats.json_schema.schema import JsonSchema
@@ -95,7 +98,7 @@ message Person {
 }
 message Order { int64 id = 1; Person user = 2; }
 """
-TAGS_OF_PROTO = {"shop.Person.mail": ["PII"], "shop.Order.user": ["GDPR"]}
+TAGS_OF_PROTO = {"shop.Person": ["GDPR"], "shop.Person.mail": ["PII"], "shop.Order.user": ["GDPR"]}
 
 
 def of_protobuf(proto: str) -> Descriptors:
@@ -119,3 +122,39 @@ def test_tags_of_protobuf_are_read_whether_another_library_knows_the_options_or_
         beside = process.submit(_tags_beside_known_options, PROTO).result(timeout=60)
 
     assert of_protobuf(PROTO).tags == beside == TAGS_OF_PROTO
+
+
+def test_tags_of_the_whole_record_are_those_of_each_field() -> None:
+    fields = {"id": {"type": "integer"}, "user": PERSON}
+    by_reference = {"$ref": "#/$defs/O", "$defs": {"O": {TAGS: ["GDPR"], "type": "object", "properties": fields}}}
+    whole = {"id": ["gdpr"], "user": ["gdpr"], "user.mail": ["pii"]}
+
+    assert tags_of_json({TAGS: ["GDPR"], "type": "object", "properties": fields}) == whole
+    assert tags_of_json(by_reference) == whole
+    others = {"type": "object", "properties": {"id": {"type": "integer"}}, "additionalProperties": MAIL}
+    assert tags_of_json(others) == {}, "a tag of fields that are not columns"
+
+
+def test_tags_of_a_whole_avro_record_are_those_of_each_field() -> None:
+    inner = StructType([StructField("mail", StringType())])
+    record = StructType([StructField("id", LongType()), StructField("user", inner)])
+    person = {"type": "record", "name": "P", "fields": [{"name": "mail", "type": "string", TAGS: ["PII"]}]}
+    fields = [{"name": "id", "type": "long"}, {"name": "user", "type": person}]
+    schema = json.dumps({"type": "record", "name": "O", TAGS: ["GDPR"], "fields": fields})
+
+    found = {path: sorted(tags) for path, tags in tagged_paths(with_avro_docs(record, schema)).items()}
+
+    assert found == {"id": ["gdpr"], "user": ["gdpr"], "user.mail": ["pii"]}
+
+
+def test_tags_of_a_whole_protobuf_message_are_those_of_each_field() -> None:
+    descriptors = of_protobuf(PROTO)
+    person = StructType([StructField("mail", StringType())])
+    order = StructType([StructField("id", LongType()), StructField("user", person)])
+
+    def tags(record: StructType, message: str) -> dict[str, list[str]]:
+        of = with_protobuf_comments(record, descriptors.message(message), descriptors)
+        return {path: sorted(tags) for path, tags in tagged_paths(of).items()}
+
+    assert tags(person, "shop.Person") == {"mail": ["gdpr", "pii"]}
+    assert tags(order, "shop.Order") == {"user": ["gdpr"], "user.mail": ["pii"]}

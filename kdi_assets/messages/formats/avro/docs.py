@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.messages.formats.avro.schema_text import WITHIN, definitions, with_full_names
-from kdi_assets.messages.formats.comments import CONFLUENT_TAGS, described
+from kdi_assets.messages.formats.comments import CONFLUENT_TAGS, described, with_tags_of_whole
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 def with_avro_docs(record: StructType, schema: str) -> StructType:
     """The record of an Avro schema, with each field's ``doc`` as its comment, and its tags and those of its type.
 
+    Tags of the record itself are those of each field.
+
     Source: Avro specification, "Complex Types", "Records".
     """
     written = with_full_names(schema)
-    return _AvroDocs(dict(definitions(written))).struct(record, written)
+    found = _AvroDocs(dict(definitions(written))).struct(record, written)
+    return with_tags_of_whole(found, written.get(CONFLUENT_TAGS, ()))
 
 
 class _AvroDocs:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from kdi_assets.messages.formats.comments import CONFLUENT_TAGS, UNKNOWN_TAG, described, tags_of
+from kdi_assets.messages.formats.comments import CONFLUENT_TAGS, UNKNOWN_TAG, described, tags_of, with_tags_of_whole
 from kdi_assets.messages.formats.field_uses import WHY
 from kdi_assets.messages.formats.json_schema.schema import JsonSchema, Place, SchemaRefused, Texts, nodes
 
@@ -30,6 +30,8 @@ UNTIL_7 = ("draft-04", "draft-06", "draft-07")
 def record_of(schema: JsonSchema) -> StructType:
     """The type of the documents that a schema describes; a property that no column can hold is of type void.
 
+    Tags of the schema itself are those of each property.
+
     Raises:
         SchemaRefused: It describes no objects.
     """
@@ -37,10 +39,11 @@ def record_of(schema: JsonSchema) -> StructType:
 
     texts = Texts(schema)
     texts.refuse_malformed()
-    found = _SchemaReader(texts).type_of(texts.top())
+    reader = _SchemaReader(texts)
+    found = reader.type_of(texts.top())
     if not isinstance(found, StructType):
         raise SchemaRefused(f"# describes no object with properties but {found.simpleString()}")
-    return found
+    return with_tags_of_whole(found, reader.tags(texts.top(), of_values=False))
 
 
 class _SchemaReader:
@@ -127,28 +130,33 @@ class _SchemaReader:
         from pyspark.sql.types import NullType, StructField
 
         node = place.node if isinstance(place.node, dict) else {}
-        metadata = described({}, node.get("description"), self._tags(place))
+        metadata = described({}, node.get("description"), self.tags(place))
         try:
             return StructField(name, self.type_of(place), metadata=metadata)
         except SchemaRefused as refused:
             metadata = described(metadata, "", self._tags_below(place, set()))  # kept as text it holds everything
             return StructField(name, NullType(), metadata={**metadata, WHY: refused.message})
 
-    def _tags(self, place: Place) -> list[str]:
-        """The tags of a property: its own, and those of each schema that gives it its type or that of its elements."""
+    def tags(self, place: Place, *, of_values: bool = True) -> list[str]:
+        """The tags of a place: its own, and those of each schema that gives it its type or that of its elements.
+
+        Args:
+            of_values: Whether tags of elements and values count.
+        """
         node = place.node
         if not isinstance(node, dict):
             return []
         found = described({}, "", node.get(CONFLUENT_TAGS, ()))
         within = [place.inside(key, n) for key in ("allOf", *UNIONS) for n in range(len(node.get(key, ())))]
-        within += [place.inside(key) for key in VALUE_KEYS if isinstance(node.get(key), dict)]
-        within += [place.inside("patternProperties", pattern) for pattern in node.get("patternProperties", ())]
+        if of_values:
+            within += [place.inside(key) for key in VALUE_KEYS if isinstance(node.get(key), dict)]
+            within += [place.inside("patternProperties", pattern) for pattern in node.get("patternProperties", ())]
         if "$ref" in node:
             try:
                 within.append(self._texts.referred(place, node["$ref"]))
             except SchemaRefused:  # a type that contains itself; the reader of types says so
                 return [*tags_of(found)]
-        return [*tags_of(found), *(tag for inner in within for tag in self._tags(inner))]
+        return [*tags_of(found), *(tag for inner in within for tag in self.tags(inner, of_values=of_values))]
 
     def _tags_below(self, place: Place, met: set[tuple[str, str]]) -> Iterator[str]:
         """The tags of everything at a place and below it, whether it gives a type or not.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.messages.formats.comments import described
+from kdi_assets.messages.formats.comments import described, with_tags_of_whole
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -14,11 +14,15 @@ if TYPE_CHECKING:
 
 
 def with_protobuf_comments(record: StructType, message: Descriptor, of: Descriptors) -> StructType:
-    """The record of a message, with the comments and tags of its fields.
+    """The record of a message, with the comments and tags of its fields; tags of the message are those of each.
 
     Args:
         of: The descriptors, which have them by the full names of fields.
     """
+    return with_tags_of_whole(_message(record, message, of), of.tags.get(message.full_name, ()))
+
+
+def _message(record: StructType, message: Descriptor, of: Descriptors) -> StructType:
     from pyspark.sql.types import StructField, StructType
 
     fields = message.fields_by_name
@@ -40,7 +44,7 @@ def _protobuf_type(declared: DataType, message: Descriptor | None, of: Descripto
 
     match declared:
         case StructType() if message is not None:
-            return with_protobuf_comments(declared, message, of)
+            return _message(declared, message, of)
         case ArrayType():
             return ArrayType(_protobuf_type(declared.elementType, message, of), declared.containsNull)
         case MapType() if message is not None:  # the message of an entry

@@ -43,7 +43,7 @@ class Descriptors:
     Attributes:
         comments: By the full name of a field, its comment in the .proto file; empty without ``--include_source_info``.
         tags: By the full name of a field, the tags in its option ``confluent.field_meta``, and those of its type in
-            ``confluent.message_meta``.
+            ``confluent.message_meta``; by that of a message, its own.
 
     Raises:
         DescriptorMistake: The bytes are no such set, or an import is missing.
@@ -60,6 +60,7 @@ class Descriptors:
     def _tags(self) -> Iterator[tuple[str, list[str]]]:
         messages = [message for file in self._files for message in _named_messages(file.message_type, file.package)]
         of_types = {f".{name}": self._tags_in(message.options) for name, message in messages}
+        yield from ((name.removeprefix("."), tags) for name, tags in of_types.items() if tags)
         for name, entry in messages:
             if entry.options.map_entry:
                 of_types[f".{name}"] = of_types.get(entry.field[1].type_name, [])  # 1: the value
