@@ -13,10 +13,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from kdi_assets.documents.model.message_rules import FieldUse
 from kdi_assets.messages.formats.avro.docs import with_avro_docs
 from kdi_assets.messages.formats.comments import tagged_paths
-from kdi_assets.messages.formats.protobuf.comments import with_protobuf_comments
 from kdi_assets.messages.formats.field_uses import FieldUses, read_struct
 from kdi_assets.messages.formats.json_schema.record import record_of
 from kdi_assets.messages.formats.json_schema.schema import JsonSchema
+from kdi_assets.messages.formats.protobuf.comments import with_protobuf_comments
 from kdi_assets.messages.formats.protobuf.descriptors import Descriptors, schema_descriptors
 from kdi_assets.messages.formats.registry.schema import Referenced, Schema
 

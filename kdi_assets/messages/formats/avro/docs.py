@@ -20,8 +20,8 @@ def with_avro_docs(record: StructType, schema: str) -> StructType:
     Source: Avro specification, "Complex Types", "Records".
     """
     written = with_full_names(schema)
-    found = _AvroDocs(dict(definitions(written))).struct(record, written)
-    return with_tags_of_whole(found, written.get(CONFLUENT_TAGS, ()))
+    docs = _AvroDocs(dict(definitions(written)))
+    return with_tags_of_whole(docs.struct(record, written), docs.resolved(written).get(CONFLUENT_TAGS, ()))
 
 
 class _AvroDocs:
@@ -31,7 +31,7 @@ class _AvroDocs:
     def struct(self, record: StructType, node: Any) -> StructType:
         from pyspark.sql.types import StructField, StructType
 
-        fields = {field["name"]: field for field in self._resolved(node).get("fields", ())}
+        fields = {field["name"]: field for field in self.resolved(node).get("fields", ())}
 
         def field_of(f: StructField) -> StructField:
             of = fields.get(f.name, {"type": "null"})
@@ -49,7 +49,7 @@ class _AvroDocs:
         if isinstance(declared, StructType) and len(branches) > 1:  # Spark's member0, member1, …
             members = zip(declared.fields, branches, strict=True)
             return StructType([StructField(f.name, self._type(f.dataType, of), f.nullable) for f, of in members])
-        node = self._resolved(node)
+        node = self.resolved(node)
         match declared:
             case StructType() if "fields" in node:
                 return self.struct(declared, node)
@@ -60,15 +60,15 @@ class _AvroDocs:
                 return MapType(declared.keyType, value, declared.valueContainsNull)
         return declared
 
-    def _resolved(self, node: Any) -> Mapping[str, Any]:
+    def resolved(self, node: Any) -> Mapping[str, Any]:
         """The definition of a type; of a union with one type beside null, that one."""
         if isinstance(node, list):
             branches = _branches(node)
-            return self._resolved(branches[0]) if len(branches) == 1 else {}
+            return self.resolved(branches[0]) if len(branches) == 1 else {}
         if isinstance(node, str):
             found: Mapping[str, Any] = self._known.get(node, {})
             return found
-        return node if isinstance(node.get("type"), str) else self._resolved(node["type"])
+        return node if isinstance(node.get("type"), str) else self.resolved(node["type"])
 
     def _definitions(self, node: Any) -> Iterator[Mapping[str, Any]]:
         """The definitions of a field's type, also of each branch of a union and of what an array or map holds."""
