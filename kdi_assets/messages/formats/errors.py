@@ -40,7 +40,7 @@ class _NoAnswer(KdiError):
 
 
 class RegistryUnavailable(_NoAnswer, Transient):
-    """The registry does not answer or is not ready, and the schema was never fetched before."""
+    """The registry does not answer or does not yet, and the schema was never fetched, or its tags decide on masks."""
 
     asked: str
 

@@ -196,10 +196,13 @@ def decoder_of(stream: Stream) -> StreamDecoder:
     Raises:
         FormatMistake: The format has no such records.
         PySparkException: The DDL does not parse.
-        KdiError: The registry refuses, or does not answer and the schemas were never fetched before.
+        KdiError: The registry refuses, or does not answer and the schemas were never fetched before, or a column
+            may be masked by a tag of the latest version.
     """
     if isinstance(stream.format, Framed):
-        return _with_known(stream, stream.format, known_schemas(stream.format.schemas))
+        # The last known version may lack a tag that the latest has.
+        known = known_schemas(stream.format.schemas, needs_latest=bool(stream.mask_tagged))
+        return _with_known(stream, stream.format, known)
     uses = FieldUses.of(stream)
     if isinstance(stream.format, f.FileRows):
         rows = _of_unframed(stream.format.of, uses, salvages=False)

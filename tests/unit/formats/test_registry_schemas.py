@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from kdi_assets.documents.model.message_format import JsonRegistry, RegistrySchemas
+from kdi_assets.documents.model.message_rules import Mask
 from kdi_assets.messages.formats.errors import RegistryUnavailable, SubjectVersionUnknown
 from kdi_assets.messages.formats.registry.schema import Referenced, Schema, Version
-from kdi_assets.messages.formats.registry.schemas import UNKNOWN_SECONDS, Schemas
+from kdi_assets.messages.formats.registry.schemas import UNKNOWN_SECONDS, Schemas, known_schemas
+from kdi_assets.messages.formats.stream_decoder import decoder_of
 from tests.formats.fake_registry import RunningRegistry, fake_registry
+from tests.judged import stream_of
 
 pytestmark = pytest.mark.usefixtures("at_once")
 Anew = Callable[..., Schemas]
@@ -170,6 +175,36 @@ def test_the_latest_version_outlives_the_registry(
     assert "The known version 3 of a stays in use." in caplog.text
     with pytest.raises(RegistryUnavailable):
         down.version("a", 4)
+
+
+def test_with_masks_by_tag_an_old_latest_version_does_not_stand_in_for_the_latest(
+    registry: RunningRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer version may have a tag that the known one lacks; a pinned version is what it is."""
+    monkeypatch.setenv("KDI_HOME", str(tmp_path))
+    registry.register("a", '"0"')
+    latest, pinned = (RegistrySchemas(registry.described(), "a", version) for version in (None, 1))
+    assert known_schemas(latest, needs_latest=True).reader == known_schemas(pinned).reader
+    registry.stop()
+
+    with pytest.raises(RegistryUnavailable):
+        known_schemas(latest, needs_latest=True)
+    assert known_schemas(latest).reader == known_schemas(pinned, needs_latest=True).reader
+
+
+@pytest.mark.parametrize("masks", [{}, {"pii": Mask("null")}])
+def test_a_stream_needs_the_latest_version_if_its_columns_are_masked_by_tag(
+    registry: RunningRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, masks: dict[str, Mask]
+) -> None:
+    monkeypatch.setenv("KDI_HOME", str(tmp_path))
+    registry.register("a", '{"type": "object", "properties": {"id": {"type": "integer"}}}', type="JSON")
+    format_ = JsonRegistry(RegistrySchemas(registry.described(), "a", None))
+    stream = stream_of("", format=format_, mask_tagged=masks)
+    decoder_of(stream)
+    registry.stop()
+
+    with pytest.raises(RegistryUnavailable) if masks else nullcontext():
+        assert decoder_of(stream).record.names == ["id"]
 
 
 def test_a_version_that_is_gone_is_refused_while_the_registry_answers(registry: RunningRegistry, anew: Anew) -> None:

@@ -92,11 +92,14 @@ class Schemas:
         self.ids_of(subject)
         return tuple(sorted(self._files.versions(subject)[0], reverse=True))
 
-    def version(self, subject: str, number: int | None = None) -> Version:
+    def version(self, subject: str, number: int | None = None, *, needs_latest: bool = False) -> Version:
         """A version of a subject, by default the latest; with the registry down, the last known answer.
 
         Requested in every process, though versions do not change: a subject that was deleted for good and registered
         again gives old numbers to new schemas.
+
+        Args:
+            needs_latest: Whether a known answer is not enough for the latest version.
 
         Raises:
             SubjectVersionUnknown: There is no such subject or version.
@@ -106,7 +109,7 @@ class Schemas:
             version = self._kept(*self._client.version(subject, number))
         except RegistryUnavailable as silent:
             known = latest if number is None else number
-            if known is None or known not in ids:
+            if known is None or known not in ids or (number is None and needs_latest):
                 raise
             log.warning("%s  The known version %d of %s stays in use.", silent, known, subject)
             return Version(subject, known, ids[known])
@@ -193,13 +196,16 @@ def version_numbers(wanted: RegistrySchemas) -> tuple[int, ...]:
     return Schemas(wanted.registry, home=Settings.from_environment().home).numbers_of(wanted.subject)
 
 
-def known_schemas(wanted: RegistrySchemas) -> KnownSchemas:
+def known_schemas(wanted: RegistrySchemas, *, needs_latest: bool = False) -> KnownSchemas:
     """The schemas of a stream's subject.
 
+    Args:
+        needs_latest: As for ``Schemas.version``.
+
     Raises:
-        KdiError: As ``Schemas``; with the registry down only if it was never asked before.
+        KdiError: As ``Schemas``; with the registry down only if it was never asked before, or the latest is needed.
     """
     registry = Schemas(wanted.registry, home=Settings.from_environment().home)
-    reader = registry.version(wanted.subject, wanted.version)
+    reader = registry.version(wanted.subject, wanted.version, needs_latest=needs_latest)
     known = registry.by_ids({*registry.ids_of(wanted.subject), reader.id})
     return KnownSchemas(registry, reader, {n: schema for n, schema in sorted(known.items()) if schema is not None})
