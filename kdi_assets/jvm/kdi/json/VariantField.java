@@ -80,16 +80,8 @@ final class VariantField extends Leaves.Leaf {
 
     @Override
     public String getText() throws IOException {
-      return watched(super.getText());
-    }
-
-    @Override
-    public String currentName() throws IOException {
-      return watched(super.currentName());
-    }
-
-    private String watched(String text) {
-      holdsHalfCharacters |= text != null && !utf8.canEncode(text);
+      String text = super.getText();
+      holdsHalfCharacters |= !utf8.canEncode(text);
       return text;
     }
   }
