@@ -136,7 +136,7 @@ def log_as_newest(instance: dg.DagsterInstance, evaluation: dg.AssetCheckEvaluat
     from dagster._core.definitions.asset_checks.asset_check_evaluation import (
         AssetCheckEvaluationTargetMaterializationData as Target,
     )
-    from dagster_shared.record import replace
+    from dagster._record import replace
 
     latest = instance.fetch_materializations(evaluation.asset_key, limit=1).records
     targets = [Target(run_id=r.run_id, storage_id=r.storage_id, timestamp=r.timestamp) for r in latest]

@@ -150,7 +150,11 @@ def failed_meanwhile(instance: DagsterInstance, repeated: dg.AssetCheckEvaluatio
 
 
 def failed_checks(
-    instance: DagsterInstance, stream: Stream, *, excluding: Collection[dg.AssetCheckKey] = (), not_of_run: str = ""
+    instance: DagsterInstance,
+    stream: Stream,
+    *,
+    excluding: Collection[dg.AssetCheckKey] = (),
+    not_of_run: str | None = None,
 ) -> list[dg.AssetCheckEvaluation]:
     """The latest evaluations that did not pass, to be logged again *before* new materializations.
 

@@ -56,7 +56,7 @@ USED: Mapping[str, Sequence[str]] = {
     ],
     "log_as_newest": [
         "dagster._core.definitions.asset_checks.asset_check_evaluation.AssetCheckEvaluationTargetMaterializationData",
-        "dagster_shared.record.replace",
+        "dagster._record.replace",
     ],
     "MODULES_OF_RUNS": MODULES_OF_RUNS,
     "kdi_assets.resources.run_launcher": [
