@@ -33,7 +33,7 @@ from kdi_assets.streams.resolve.resolve import Action
 from kdi_assets.tools.local.broker import Broker
 from tests.driven import DrivenStream, web_requests
 from tests.faults.chaos.decisions import BEFORE
-from tests.faults.chaos.model import Message, Model, Refused
+from tests.faults.chaos.model import MOST_DAYS, Message, Model, Refused
 from tests.kafka_log import Publisher
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class KafkaAndDelta:
     """
 
     def __init__(self, broker: Broker, topic: str, lake: str, session: Callable[[], SparkSession], *, partitions: int):
-        stream = web_requests(topic, Cluster(name="main", bootstrap_servers=broker.bootstrap_servers))
+        main = Cluster(name="main", bootstrap_servers=broker.bootstrap_servers)
+        stream = web_requests(topic, main, keep_days=MOST_DAYS)
         self._broker, self._stream = broker, stream
         self._web = DrivenStream(stream, lake, Publisher(broker.bootstrap_servers), session)
         self._sizes: dict[tuple[int, int], int] = {}  # of the log file before each message
