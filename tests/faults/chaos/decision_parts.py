@@ -236,7 +236,7 @@ class KafkaAndDelta:
 
 
 def _number(text: str) -> int:
-    found = re.search(r"(\d+)$", text)
+    found = re.search(r"(\d+)\D*$", text)
     assert found, text
     return int(found[1])
 
