@@ -133,14 +133,15 @@ def passes_to_repeat(
         excluding: Checks that the run makes itself.
     """
     since = (datetime.now(UTC) - REPEATED_FOR).timestamp()
-    keys = [key for name in stream.check_names if (key := check_key(stream, name)) not in excluding]
     # A check that a run is to make is not repeated: the newest result counts, and that of the run is older than ours.
-    latest = [made for key in keys if _is_made(instance, key) and (made := latest_evaluation(instance, key))]
+    newest = latest_evaluations(instance, _keys(stream, excluding)).items()
+    passed = [key for key, (made, _) in newest if made and level_of(made) == "passed"]
+    latest = [made for key in passed if (made := latest_evaluation(instance, key))]
     return [made for made in latest if level_of(made) == "passed" and made_at(made) > since]
 
 
-def _is_made(instance: DagsterInstance, key: dg.AssetCheckKey) -> bool:
-    return latest_evaluations(instance, [key]).get(key, (None, 0.0))[0] is not None
+def _keys(stream: Stream, excluding: Collection[dg.AssetCheckKey]) -> list[dg.AssetCheckKey]:
+    return [key for name in stream.check_names if (key := check_key(stream, name)) not in excluding]
 
 
 def failed_meanwhile(instance: DagsterInstance, repeated: dg.AssetCheckEvaluation) -> dg.AssetCheckEvaluation | None:
@@ -165,9 +166,11 @@ def failed_checks(
         excluding: Checks that the run makes itself.
         not_of_run: Without those that this run logged.
     """
-    keys = [key for name in stream.check_names if (key := check_key(stream, name)) not in excluding]
-    newest = [newest_evaluations(instance, key, limit=1) for key in keys]
-    return [_again(*made[0]) for made in newest if made and not made[0][0].passed and made[0][1] != not_of_run]
+    # One question for all: most checks passed. Of one that a run is to make, the result before may be a failure.
+    newest = latest_evaluations(instance, _keys(stream, excluding)).items()
+    suspects = [key for key, (made, _) in newest if made is None or not made.passed]
+    failed = [newest_evaluations(instance, key, limit=1) for key in suspects]
+    return [_again(*made[0]) for made in failed if made and not made[0][0].passed and made[0][1] != not_of_run]
 
 
 def failed_blocking_checks(instance: DagsterInstance, stream: Stream) -> list[dg.AssetCheckEvaluation]:
@@ -190,11 +193,8 @@ def _again(made: dg.AssetCheckEvaluation, run_id: str, at: float) -> dg.AssetChe
         passed=made.passed,
         severity=made.severity,
         description=made.description,
-        metadata={
-            CHECKED_BY: by,
-            CHECKED_AT: when,
-            **made.metadata,
-        },  # of a result that was repeated before, its first run and time
+        # Of a result that was repeated before, the metadata have its first run and time.
+        metadata={CHECKED_BY: by, CHECKED_AT: when, **made.metadata},
         blocking=made.blocking,
     )
 
