@@ -60,7 +60,8 @@ class Expiry:
         waits_for: Why nothing is removed yet: followers that have not consumed the dates, or a drain that must come
             first.
         committed: The entry of the commit, in the ledger or of the refined table; ``None``: no row was removed.
-        newest_entry: When the newest ledger entry was made that says so, UTC; ``None``: unknown, or nothing is older.
+        newest_entry: When the newest ledger entry was made that says so, or the newest commit of a refined table, UTC;
+            ``None``: unknown, or nothing is older.
     """
 
     kept_from: date
@@ -209,10 +210,12 @@ def expire(
         with jvm_loss_named(stream):
             return _expire(session(), removal, found, at)
 
-    def gives_up(race: KdiError) -> UpkeepFailed:
-        return UpkeepFailed(table=stream.name, step=STEP, detail=race.message_parts()[0])
+    return until_won(attempt, lost=(OvertakenCommit, StagedFilesGone), gives_up=partial(gave_up, stream.name))
 
-    return until_won(attempt, lost=(OvertakenCommit, StagedFilesGone), gives_up=gives_up)
+
+def gave_up(table: str, race: KdiError) -> UpkeepFailed:
+    """What the upkeep says of an expiry that lost too many races."""
+    return UpkeepFailed(table=table, step=STEP, detail=race.message_parts()[0])
 
 
 def _expire(spark: SparkSession, removal: _Removal, found: Expiry, at: Callable[[str], None]) -> Expiry:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.errors import OvertakenCommit, PlannedTableGone, TableBusy
@@ -12,12 +13,10 @@ from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.lost_races import until_won
 from kdi_assets.delta.markers import kept_from
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
-from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.entry import RefineEntry
 from kdi_assets.follow.refine.expire import expire_dates
 from kdi_assets.follow.upstream import later
-from kdi_assets.operate.upkeep.errors import UpkeepFailed
-from kdi_assets.operate.upkeep.expiry import STEP, Expiry, rows_before
+from kdi_assets.operate.upkeep.expiry import Expiry, gave_up, rows_before
 from kdi_assets.operate.upkeep.unconsumed import Followers, waiting_followers
 
 if TYPE_CHECKING:
@@ -32,7 +31,9 @@ def plan_refined_expiry(table: RefinedTableSpec, lake: str, followers: Followers
         return None
     first = later(first, kept_from(log)) or first
     rows = rows_before(log, first)
-    return Expiry(first, rows, waits_for=waiting_followers(table, rows, followers, lake, kept_from=first))
+    waits_for = waiting_followers(table, rows, followers, lake, kept_from=first)
+    newest = log.commit(log.version).committed_at if rows else None
+    return Expiry(first, rows, waits_for=waits_for, newest_entry=newest)
 
 
 def expire_refined(
@@ -73,7 +74,5 @@ def expire_refined(
             return replace(found, rows_by_date=done.removed_by_date, committed=done)
         return replace(found, waits_for=done)
 
-    def gives_up(race: KdiError) -> UpkeepFailed:
-        return UpkeepFailed(table=table.name, step=STEP, detail=race.message_parts()[0])
-
-    return until_won(attempt, lost=(OvertakenCommit, PlannedTableGone, TableBusy), gives_up=gives_up)
+    lost = (OvertakenCommit, PlannedTableGone, TableBusy)
+    return until_won(attempt, lost=lost, gives_up=partial(gave_up, table.name))

@@ -8,7 +8,9 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from kdi_assets.delta.errors import TableUnreadable
 from kdi_assets.delta.log import TableLog
@@ -20,7 +22,9 @@ from kdi_assets.operate.upkeep.compaction import Why, clustered_metadata, due_co
 from kdi_assets.operate.upkeep.document_upkeep import plan_upkeep
 from kdi_assets.operate.upkeep.errors import RetentionTooShort, RetentionUnclear
 from kdi_assets.operate.upkeep.expiry import Expiry
+from kdi_assets.operate.upkeep.refined_expiry import plan_refined_expiry
 from kdi_assets.operate.upkeep.table_files import FileFacts, PartFiles, parts_of
+from kdi_assets.operate.upkeep.unconsumed import Followers
 from kdi_assets.operate.upkeep.vacuum import checked_retention, interval_of
 from kdi_assets.streams.audit.coverage import coverage
 from kdi_assets.streams.ledger.entry import Erasure, LedgerEntry, RangeCounts
@@ -207,3 +211,20 @@ def test_rows_that_wait_are_overdue_a_week_after_their_time() -> None:
 
     assert [each.is_overdue for each in waits] == [False, True]
     assert not replace(waits[1], waits_for=()).is_overdue
+
+
+def test_a_schedule_does_not_trust_a_clock_that_is_far_after_the_newest_commit_of_a_refined_table(
+    tmp_path: Path,
+) -> None:
+    table = refined_table(**{"table": "silver/orders", "from": "bronze/orders", "mode": "append", "keep": "10 days"})
+    days = pa.array([date(2026, 1, 1), date(2026, 1, 2)])
+    write_deltalake(tmp_path / table.table, pa.table({"id": [1, 2], "date": days}), partition_by=["date"])
+    now = datetime.now(UTC)
+
+    waits = []
+    for clock in (now, now + timedelta(days=31)):
+        found = plan_refined_expiry(table, str(tmp_path), Followers((), (), tmp_path), now=clock)
+        assert found is not None and found.rows == 2
+        waits.append(bool(found.unless_clock_is_wrong(table.name, now=clock).waits_for))
+
+    assert waits == [False, True]
