@@ -97,7 +97,10 @@ class World:
         announced: The upstream table, as a stream that announces its files.
         mapped: Whether the table has column mapping and type widening: columns may be dropped, renamed and widened.
             DuckDB does not read such a table, and its files are not announced.
+        days: How many dates new rows may have.
     """
+
+    days = 4
 
     def __init__(
         self, lakeside: Lakeside, url: str, home: Path, announced: Stream, random: Random, *, mapped: bool
@@ -119,7 +122,7 @@ class World:
     def insert(self) -> None:
         count = self.random.randint(1, 6)
         first, self.ids = self.ids, self.ids + count
-        day = f"date_add(DATE'2026-01-01', int(id % {self.random.randint(1, 4)}))"
+        day = f"date_add(DATE'2026-01-01', int(id % {self.random.randint(1, self.days)}))"
         self.sql(
             f"INSERT INTO {{t}} (id, n, m, date) SELECT id, IF(id % 7 = 3, NULL, id % 4), -id, {day} "
             f"FROM range({first}, {self.ids})"

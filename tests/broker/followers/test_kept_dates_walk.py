@@ -104,19 +104,12 @@ class KeptWorld(World):
         first: By refined table, the first date that is computed.
     """
 
+    days = DAYS
+
     def __init__(self, lakeside: Lakeside, url: str, home: Path, announced: Stream, random: Random) -> None:
         self.frozen: dict[str, Rows] = {name: Counter() for name in [*MADE, "own"]}
         self.first: dict[str, date] = dict.fromkeys([*MADE, "own"], FIRST_DAY)
         super().__init__(lakeside, url, home, announced, random, mapped=False)
-
-    def insert(self) -> None:
-        count = self.random.randint(1, 6)
-        first, self.ids = self.ids, self.ids + count
-        day = f"date_add(DATE'{FIRST_DAY}', int(id % {self.random.randint(1, DAYS)}))"
-        self.sql(
-            f"INSERT INTO {{t}} (id, n, m, date) SELECT id, IF(id % 7 = 3, NULL, id % 4), -id, {day} "
-            f"FROM range({first}, {self.ids})"
-        )
 
     def step(self) -> str:
         what = self.random.choice((*CHANGES, *KEEPING))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from deltalake import DeltaTable
 
 from kdi_assets.documents.model.message_rules import Explode, Route
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
-from kdi_assets.documents.model.stream import OffsetRange
 from kdi_assets.follow.refine.refine import refine
 from kdi_assets.operate.erase.erase import erase
 from kdi_assets.operate.erase.selection import EraseFilter
@@ -22,71 +21,25 @@ from kdi_assets.operate.monitoring.commit_history import commit_history
 from kdi_assets.operate.upkeep.document_upkeep import keep_document, plan_upkeep
 from kdi_assets.operate.upkeep.expiry import Expiry, expire, plan_expiry
 from kdi_assets.operate.upkeep.unconsumed import Followers
-from kdi_assets.streams.audit.audit import audit
 from kdi_assets.streams.ledger.entry import LedgerEntry
-from kdi_assets.streams.ledger.history import history_of
-from kdi_assets.streams.ledger.letters import dead_letters_with_state
 from kdi_assets.streams.replay.replay_dates import replay_dates
-from kdi_assets.streams.replay.replay_letters import replay_letters
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
-from tests.faults.topics import delete_records, make_again
 from tests.predecessor.table import COORDINATES, MICROS, PredecessorTable
 from tests.refined import refined_table
-
-TODAY = datetime.now(UTC).date()
-KEPT_DAYS = 10
-RECORD: dict[str, Any] = {
-    "record_ddl": "id int, day string",
-    "columns": {"note": "'new'"},
-    "coordinates": "kafka",
-    "date_expression": "to_date(day)",
-}
-NOBODY = Followers((), (), Path())
-
-
-def day(age: int) -> date:
-    return TODAY - timedelta(days=age)
-
-
-def message(number: int, age: int) -> str:
-    return f'{{"id": {number}, "day": "{day(age)}"}}'
-
-
-def at_age(age: int) -> datetime:
-    return datetime(*day(age).timetuple()[:3], 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def aged(driven: DrivenFactory) -> DrivenStream:
-    """Rows of 12, 11 and 10 days ago and of today, and a broken message of 11 and of 3 days ago; all are kept."""
-    web = driven(partitions=1, **RECORD)
-    web.send(message(0, 12), message(1, 11), timestamp=at_age(11))
-    web.send('{"id": 2, "day"', timestamp=at_age(11))
-    web.drain()
-    web.send('{"id": 3, "day"', timestamp=at_age(3))
-    web.send(message(4, 10), message(5, 0), message(6, 11), timestamp=at_age(0))
-    web.drain()
-    return web
-
-
-def keeping(web: DrivenStream, days: int = KEPT_DAYS) -> DrivenStream:
-    """The stream with `keep`."""
-    web.stream = replace(web.stream, keep_days=days)
-    return web
-
-
-def expired(
-    web: DrivenStream, followers: Followers = NOBODY, *, at: Callable[[str], None] = lambda point: None
-) -> Expiry:
-    """The stream keeps its rows for ten days from now on; what is older leaves."""
-    done = expire(keeping(web).stream, web.lake, followers, session=web.session, now=datetime.now(UTC), at=at)
-    assert done is not None
-    return done
-
-
-def ids(web: DrivenStream) -> list[int]:
-    return sorted(row["id"] for row in web.rows())
+from tests.tables.kept import (
+    NOBODY,
+    RECORD,
+    TODAY,
+    Crash,
+    crash,
+    day,
+    expired,
+    ids,
+    keeping,
+    message,
+    shown_letters,
+)
 
 
 @pytest.mark.core
@@ -108,14 +61,6 @@ def test_dates_that_are_kept_no_longer_leave_and_the_audit_closes(aged: DrivenSt
     assert "4 kept no longer" in audit.line()
     assert (compared.changed, compared.absent) == (0, 0), "the broker still has them, and nobody misses them"
     assert (again.committed, idle.commits) == (None, ())
-
-
-class Crash(BaseException):
-    pass
-
-
-def crash() -> None:
-    raise Crash
 
 
 def test_a_late_message_of_a_date_that_is_kept_no_longer_becomes_a_dead_letter(aged: DrivenStream) -> None:
@@ -192,13 +137,6 @@ def test_a_rewind_over_them_makes_dead_letters_and_no_rows(aged: DrivenStream) -
     assert (after.complete, after.dead_letters, after.kept_no_longer) == (True, 2, 3), "6 came today"
 
 
-def shown_letters(web: DrivenStream) -> list[Any]:
-    history = history_of(web.stream, web.lake)
-    assert history is not None
-    letters = dead_letters_with_state(web.session(), web.stream, web.lake, history)
-    return letters.where("state = 'open'").orderBy("offset").collect()
-
-
 @pytest.mark.parametrize("first", ["erase", "expire"])
 def test_an_erasure_beside_it_is_counted_apart(aged: DrivenStream, first: str) -> None:
     web = aged
@@ -271,146 +209,6 @@ def test_of_two_at_once_one_wins_and_the_other_finds_nothing(aged: DrivenStream)
     assert (done.committed is None, other[0].committed is None) == (True, False)
     assert [e.kind for e in web.entries()].count("expire") == 1
     assert (web.audit().complete, web.audit().kept_no_longer) == (True, 4)
-
-
-def test_orphaned_letters_and_those_inside_a_declared_loss_stay(aged: DrivenStream) -> None:
-    """Purpose: a dead letter that may be the only copy of its message is never removed.
-    Procedure: drains die between old dead letters and their commit; someone gives up the offset of another old letter.
-    Pass: all these are still stored after the expiry, and the audit counts as before.
-    """
-    web = aged
-    for _ in range(2):
-        web.send('{"id": 7, "day"', timestamp=at_age(11))
-        with pytest.raises(Crash):
-            web.drain(at=Once("dead letters written", crash))
-    web.drain()
-    web.resolve("rewind", topic_partition=web.tp(), to=7)
-    delete_records(web, {0: 8})
-    web.carry_out(web.decide("accept-loss"))
-    web.drain()
-
-    expired(web)
-    audit = web.audit()
-
-    stored = DeltaTable(web.stream.dead_letters_uri(web.lake)).to_pyarrow_table().to_pylist()
-    assert sorted(r["offset"] for r in stored) == [3, 7, 7, 7, 8], "one 8 is of a drain that died, and nobody counts it"
-    assert (audit.complete, audit.declared_losses, audit.kept_no_longer) == (True, 1, 5)
-
-
-def test_the_dead_letter_of_a_message_that_became_a_row_leaves_with_the_row(aged: DrivenStream) -> None:
-    web = aged
-    strict = web.with_definition(date_expression="CASE WHEN id < 7 THEN to_date(day) END")
-    web.send(message(7, 11), message(8, 9))
-    strict.drain()
-    replay_letters(web.stream, lake=web.lake, session=web.session)
-    replayed = ids(web)
-
-    expired(web)
-    audit = web.audit()
-
-    stored = DeltaTable(web.stream.dead_letters_uri(web.lake)).to_pyarrow_table().to_pylist()
-    assert (replayed, ids(web)) == ([0, 1, 4, 5, 6, 7, 8], [4, 5, 8])
-    assert {r["offset"] for r in stored} == {3, 8}
-    assert (audit.complete, audit.rows, audit.kept_no_longer) == (True, 3, 5)
-
-
-def test_a_dead_letter_whose_timestamp_is_no_time_leaves_by_the_day_of_its_commit(aged: DrivenStream) -> None:
-    """Purpose: of a message without a true timestamp the dead letter is often the only copy, and is not removed at
-    once.
-    """
-    web = aged
-    seconds = datetime.fromtimestamp(at_age(0).timestamp() / 1000, UTC)
-    web.send('{"id": 7, "day"', timestamp=seconds)
-    web.send('{"id": 8, "day"', timestamp=datetime.fromtimestamp(0, UTC))
-    web.drain()
-
-    expired(web)
-    stays = stored_letters(web)
-    later = datetime.now(UTC) + timedelta(days=KEPT_DAYS + 1)
-    planned = plan_expiry(web.stream, web.lake, NOBODY, now=later)
-    done = expire(web.stream, web.lake, NOBODY, session=web.session, now=later)
-
-    assert stays == [3, 7, 8]
-    assert planned is not None and done is not None
-    assert (planned.dead_letters, done.dead_letters, stored_letters(web)) == (3, 3, [])
-    assert (web.audit().complete, web.audit().kept_no_longer) == (True, 9)
-
-
-def test_a_dead_letter_of_a_message_that_was_drained_again_leaves_too(aged: DrivenStream) -> None:
-    """Purpose: such letters are none of the ledger's any more, and must neither stay for ever nor be due each night.
-    Procedure: two old messages become dead letters; after a rewind one becomes a row of today, one is filtered.
-    Pass: the letters stay until the messages are drained again; then they leave without a commit, the audit of single
-    offsets still finds the filtered message, and nothing more is due.
-    """
-    web = aged
-    strict = web.with_definition(date_expression="CASE WHEN id < 7 THEN to_date(day) END")
-    web.send(message(7, 0), message(8, 0), timestamp=at_age(11))
-    strict.drain()
-    web.resolve("rewind", topic_partition=web.tp(), to=7)
-    rewound, not_drained = expired(web), stored_letters(web)
-    web.stream = replace(web.stream, filter="id <> 8")
-    web.drain()
-    version = web.version()
-
-    planned = plan_expiry(web.stream, web.lake, NOBODY, now=datetime.now(UTC))
-    done = expired(web)
-    bounds = {web.tp(): OffsetRange(web.tp(), 0, 9)}
-    found = audit(web.stream, lake=web.lake, session=web.session, bounds=bounds)
-
-    assert (rewound.dead_letters, not_drained) == (1, [3, 7, 8])
-    assert planned is not None and (planned.dead_letters, done.dead_letters, done.committed) == (2, 2, None)
-    assert (stored_letters(web), web.version(), ids(web)) == ([3], version, [4, 5, 7])
-    assert (found.complete, found.missing, found.filtered) == (True, 0, 1)
-    assert expired(web) == Expiry(day(KEPT_DAYS))
-
-
-def stored_letters(web: DrivenStream) -> list[int]:
-    stored = DeltaTable(web.stream.dead_letters_uri(web.lake)).to_pyarrow_table(columns=["offset"])
-    return sorted(stored["offset"].to_pylist())
-
-
-def test_the_messages_of_a_recreated_topic_keep_their_dead_letters(aged: DrivenStream) -> None:
-    """Purpose: messages of two topics have the same offsets; only those of the first are old."""
-    web = aged
-    anew = replace(web, publisher=make_again(web, partitions=1))
-    anew.resolve("new-topic")
-    anew.send('{"id": 10, "day"', message(11, 1), message(12, 11), '{"id": 13, "day"')
-    anew.drain()
-
-    expired(anew)
-    audit = anew.audit()
-
-    assert ids(anew) == [4, 5, 11]
-    assert [letter["offset"] for letter in shown_letters(anew)] == [0, 3, 3]
-    assert (audit.complete, audit.rows, audit.dead_letters, audit.kept_no_longer) == (True, 3, 3, 5)
-
-
-@pytest.mark.parametrize("at_once", [False, True])
-def test_the_audit_of_some_offsets_knows_which_topics_messages_left(aged: DrivenStream, at_once: bool) -> None:
-    """Purpose: messages of two topics have the same offsets, and leave in two commits or in one.
-    Procedure: drain rows and dead letters of a topic and of the topic that was made again; the rows and letters of the
-    first leave before those of the second are drained, or all leave together.
-    Pass: an audit that looks at single offsets counts each message that left once.
-    """
-    web = aged
-    if not at_once:
-        expired(web)
-    anew = replace(web, publisher=make_again(web, partitions=1))
-    anew.resolve("new-topic")
-    anew.stream = replace(anew.stream, keep_days=None)
-    anew.send(message(10, 12), message(11, 1), message(12, 11), timestamp=at_age(11))
-    anew.send('{"id": 13, "day"', timestamp=at_age(11))
-    anew.drain()
-    bounds = {anew.tp(): OffsetRange(anew.tp(), 0, 7)}
-
-    between = audit(anew.stream, lake=anew.lake, session=anew.session, bounds=bounds)
-    expired(anew)
-    after = audit(anew.stream, lake=anew.lake, session=anew.session, bounds=bounds)
-
-    assert (between.complete, between.missing) == (True, 0)
-    assert between.kept_no_longer == (0 if at_once else 4)
-    assert ids(anew) == [4, 5, 11]
-    assert (after.complete, after.missing, after.kept_no_longer, after.dead_letters) == (True, 0, 7, 1)
 
 
 def exploding(driven: DrivenFactory) -> DrivenStream:

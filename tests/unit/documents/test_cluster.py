@@ -42,6 +42,25 @@ def test_executors_get_our_jars_beside_those_of_sparks_own_configuration() -> No
     assert none.get(JARS) == "/a.jar"
 
 
-@pytest.mark.parametrize("lake", ["s3://bucket/lake", "abfss://lake@account.dfs.core.windows.net/"])
-def test_object_storage_needs_no_look_by_an_executor(lake: str) -> None:
-    refuse_unshared_lake(cast(Any, None), lake)
+class Untouched:
+    """A session that remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.append(name)
+        raise AttributeError(name)
+
+
+def test_only_a_lake_that_is_a_folder_is_looked_at_by_an_executor(tmp_path: Path) -> None:
+    session = Untouched()
+
+    for lake in ("s3://bucket/lake", "abfss://lake@account.dfs.core.windows.net/"):
+        refuse_unshared_lake(cast(Any, session), lake)
+    asked_of_storage = list(session.asked)
+    with pytest.raises(AttributeError):
+        refuse_unshared_lake(cast(Any, session), str(tmp_path))
+
+    assert (asked_of_storage, session.asked) == ([], ["read"])
+    assert not list(tmp_path.iterdir()), "the probe is left behind"
