@@ -75,7 +75,7 @@ lint: setup
 
 test: lint
 	$(PYTEST) --durations=12 -m "unit or core"
-	@$(BIN)/python -m benchmarks.page
+	@$(BIN)/python -m benchmarks.old_figures
 
 proof: setup .venv/.checks
 	$(PYTEST) --durations=12 -m "not unit and not core" $(if $(SLICE),--slice=$(SLICE))

@@ -77,8 +77,9 @@ def _inputs(measured: Measured, costs: Costs) -> str:
         *drains,
     ]
     return (
-        f"### What was measured\n\nOn {measured.date}, {os.cpu_count()} cores, load average {measured.load} before, "
-        f"{measured.rounds} rounds; drains as [benchmarks](benchmarks.md) had them then.\n\n"
+        f"### What was measured\n\nOn {measured.date} at commit {measured.commit}, {os.cpu_count()} cores, load "
+        f"average {measured.load} before, {measured.rounds} rounds; "
+        f"drains as [benchmarks](benchmarks.md) had them then.\n\n"
         + _table(("", "CPU s", "wall s"), [(name, f"{cpu:.2f}", f"{wall:.2f}") for name, cpu, wall in rows])
         + f"\n\nA drain writes {measured.files:.1f} files. An idle deployment uses {measured.idle_core:.1%} of a core, "
         f"and a tick {1e6 * measured.tick_cpu:,.0f} CPU µs for each stream."

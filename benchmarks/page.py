@@ -98,9 +98,7 @@ class Measured:
     @classmethod
     def beginning(cls, root: Path) -> Measured:
         """An empty measurement of the current code and machine."""
-        commit = _git(root, "rev-parse", "--short", "HEAD") or "none"
-        changed = " and changes that are not committed" if _git(root, "status", "--porcelain", "--", *MEASURED) else ""
-        return cls(f"{datetime.now(UTC):%Y-%m-%d}", f"`{commit}`{changed}", sources(root), round(os.getloadavg()[0], 1))
+        return cls(f"{datetime.now(UTC):%Y-%m-%d}", commit_of(root), sources(root), round(os.getloadavg()[0], 1))
 
     def added_to(self, file: Path) -> Measured:
         """Add the file's rounds of the same code, except those measured again by number and kind; the file keeps the
@@ -249,21 +247,11 @@ def sources(root: Path) -> str:
     return seen.hexdigest()[:12]
 
 
-def age(root: Path) -> str:
-    """Says that the page is older than the code that it measures; empty if it is not."""
-    measured = (root / PAGE).read_text().split(BEGIN)[1].split(END)[0]
-    if f"(sources `{sources(root)}`)" in measured:
-        return ""
-    commit = measured.partition("at commit `")[2].partition("`")[0]
-    if not commit:
-        return f"{PAGE} does not say which code was measured. Run:  make bench"
-    since = (
-        _git(root, "rev-list", "--count", f"{commit}..HEAD", "--", *MEASURED) or "unknown, this clone lacks that one"
-    )
-    return (
-        f"{PAGE} is older than the code that it measures: {', '.join(MEASURED)} are not what they were at commit "
-        f"{commit} (commits since then: {since}). Run:  make bench"
-    )
+def commit_of(root: Path) -> str:
+    """The commit of a checkout, as pages name it, and whether the measured code has other changes."""
+    commit = _git(root, "rev-parse", "--short", "HEAD") or "none"
+    changed = " and changes that are not committed" if _git(root, "status", "--porcelain", "--", *MEASURED) else ""
+    return f"`{commit}`{changed}"
 
 
 def _git(root: Path, *command: str) -> str:
@@ -272,10 +260,3 @@ def _git(root: Path, *command: str) -> str:
         return subprocess.run(("git", *command), cwd=root, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S607
     except (OSError, subprocess.CalledProcessError):
         return ""
-
-
-if __name__ == "__main__":
-    from rich.console import Console
-
-    if said := age(HERE):
-        Console(highlight=False, soft_wrap=True).print(said)

@@ -15,7 +15,9 @@ import psutil
 from dagster import DagsterInstance
 
 from benchmarks.idle_streams import tick_costs
+from benchmarks.page import commit_of
 from benchmarks.stream_simulation import Cost, Costs, measured_drains
+from benchmarks.worker import HERE
 from kdi_assets.tools.local.generator import Traffic, WebRequests
 from tests.faults.soak.site import STARTED_SECONDS, System, running_system, wait_for
 
@@ -37,6 +39,7 @@ class Measured:
     """
 
     date: str
+    commit: str
     load: float
     rounds: int
     run_cpu: float
@@ -83,6 +86,7 @@ def measure(sizes: Sequence[int] = (1, 2, 1, 2, 1, 2)) -> Measured:
     _, *ticks = tick_costs(300, ticks=6)  # the first one reads every log
     return Measured(
         date=f"{datetime.now(UTC):%Y-%m-%d}",
+        commit=commit_of(HERE),
         load=round(load, 1),
         rounds=len(rounds),
         run_cpu=round(max(0.0, run_cpu), 3),

@@ -17,6 +17,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import console, hold, option_parser, own_broker, own_folder, own_session
+from benchmarks.page import commit_of
+from benchmarks.worker import HERE
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.stream import Cluster, Stream
 from kdi_assets.documents.model.upkeep import Upkeep
@@ -115,7 +117,8 @@ def figures(stream: Stream, lake: str, spark: SparkSession, done: Rounds, *, sec
         f"A plan took {1000 * wall:.0f} ms at the start and {1000 * last_wall:.0f} ms at the end "
         f"({last_wall / wall:.2f} times), {1000 * cpu:.0f} and {1000 * last_cpu:.0f} ms of them CPU time "
         f"({last_cpu / cpu:.2f} times); medians of {ENDS}.\n"
-        f"Seen {datetime.now(UTC).date()} on 2 cores (load average {getloadavg()[1]:.1f}); the lake on a local disk."
+        f"Seen {datetime.now(UTC).date()} at commit {commit_of(HERE)} on 2 cores (load average {getloadavg()[1]:.1f}); "
+        "the lake on a local disk."
     )
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.page import commit_of
+from benchmarks.worker import HERE
 from tests.faults.soak import killing, loads
 from tests.faults.soak.site import running_system
 
@@ -81,7 +83,10 @@ SCENARIOS: Mapping[str, Callable[[float, int], list[str]]] = {
 def write(page: Path, name: str, lines: Sequence[str]) -> None:
     """Put the figures of a scenario between its marks on the page, with time and machine."""
     begin = BEGIN.format(name)
-    seen = f"Seen {datetime.now(UTC):%Y-%m-%d} on {os.cpu_count()} cores, load {os.getloadavg()[1]:.1f} at the end."
+    seen = (
+        f"Seen {datetime.now(UTC):%Y-%m-%d} at commit {commit_of(HERE)} on {os.cpu_count()} cores, "
+        f"load {os.getloadavg()[1]:.1f} at the end."
+    )
     text = "\n".join([begin, *lines, seen, END])
     found = re.compile(rf"{re.escape(begin)}\n.*?{re.escape(END)}", re.DOTALL)
     page.write_text(found.sub(lambda _: text, page.read_text()))

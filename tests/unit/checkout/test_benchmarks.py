@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks import cluster, lake_on_s3, many_streams
 from benchmarks.engines import PREFIXES, STREAMING
-from benchmarks.page import BEGIN, END, PAGE, Measured, Result, age, tables, write_section
+from benchmarks.old_figures import MEASURES, old_figures, stated_figures
+from benchmarks.page import BEGIN, END, PAGE, Measured, Result, tables, write_section
 from benchmarks.run import CASES, parsed
 from benchmarks.usage import STAGES, Usage
 from benchmarks.worker import HERE, Run
@@ -40,8 +41,9 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def git(root: Path, *command: str) -> None:
-    subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *command], cwd=root, check=True)
+def git(root: Path, *command: str) -> str:
+    as_someone = ["git", "-c", "user.name=t", "-c", "user.email=t@t", *command]
+    return subprocess.run(as_someone, cwd=root, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def committed(root: Path) -> None:
@@ -106,23 +108,47 @@ def test_what_was_measured_in_parts_is_one_page_while_the_code_stays(tmp_path: P
     assert [r.usage.cpu_seconds for r in other.results] == [4.0]
 
 
-def test_a_page_is_written_between_its_marks_and_old_once_the_code_has_changed(checkout: Path) -> None:
-    """Purpose: readers of the figures know the code that they are from, in a shallow clone too.
-    Procedure: write the page; commit it; change the code; forget the history.
-    Pass: handwritten text stays; no warning until the code changes, then by how many commits, or that this is unknown.
-    """
+def test_a_page_is_written_between_its_marks(checkout: Path) -> None:
     Measured.beginning(checkout).write_page(checkout)
-    committed(checkout)
-    assert age(checkout) == ""
+
     page = (checkout / PAGE).read_text()
     assert page.startswith("before\n") and page.endswith(f"{END}\nafter\n") and "replaced" not in page
 
+
+def test_figures_are_old_once_the_code_that_they_measure_has_changed(checkout: Path) -> None:
+    """Purpose: readers of the figures know the code that they are from, in a shallow clone too.
+    Procedure: two chapters state figures, of drains and of audits; commit; change the drain; forget the history.
+    Pass: nothing is old until the drain changes; then the chapter of drains alone, with its command and by how many
+        commits; without the history, both say that they cannot be compared.
+    """
+    (checkout / "README.md").touch()
+    page = checkout / "docs/figures.md"
+    stated = "Measured at commit {}: 1 s."
+    head = git(checkout, "rev-parse", "HEAD")
+    page.write_text(
+        f"## Drains\n\n`make bench` measures:\n\n### Many\n\n{stated.format(f'`{head}`')}\n\n"
+        f"## Audits\n\n`python -m benchmarks.audit`, at\ncommit `{head[:8]}`: 2 s.\n"
+    )
+    committed(checkout)
+    assert old_figures(checkout) == []
+
     (checkout / "kdi_assets/streams/drain/drain.py").write_text("A = 2\n")
     committed(checkout)
-    assert "(commits since then: 1)" in age(checkout)
+    assert old_figures(checkout) == ["docs/figures.md has figures of older code: “Many” (1 commit since; make bench)"]
 
     (checkout / ".git").rename(checkout / "none")
-    assert "unknown, this clone lacks that one" in age(checkout)
+    assert old_figures(checkout)[0].count("a commit that this clone lacks") == 2
+
+
+def test_all_figures_with_a_commit_name_the_command_that_measures_them() -> None:
+    """Purpose: what is old can be measured again by whoever reads that it is old.
+    Procedure: all figures of README and documentation.
+    Pass: each names a command; what a command measures is there.
+    """
+    stated = [*stated_figures(HERE)]
+
+    assert len(stated) > 10 and not [figures for figures in stated if not figures.command]
+    assert not [folder for folders in MEASURES.values() for folder in folders if not (HERE / folder).exists()]
 
 
 S3_ROUNDS = {
