@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.errors import CommitUnreadable
@@ -54,8 +55,8 @@ def append_letters(
         between: First and last date to count letters by, both inclusive; ``None``: no date.
         few: They fit into this process: delta-rs writes ten letters in a tenth of Spark's time.
     """
-    if few and (table := _plain_table(uri)):
-        count, digest, days = _append_here(letters, table, attempt_id)
+    if few and _is_plain(uri):
+        count, digest, days = _append_here(letters, uri, attempt_id)
     else:
         count, digest, days = _append_by_spark(letters, uri, attempt_id, between)
     log = TableLog.existing(uri)
@@ -63,31 +64,37 @@ def append_letters(
     return AppendedLetters(count, digest, DeadLettersAt(log.table_id, log.version), by_date)
 
 
-def _plain_table(uri: str) -> TableLog | None:
-    """The table, if delta-rs appends to it as Spark would: on this machine, and without features of its own."""
+def _is_plain(uri: str) -> bool:
+    """Whether delta-rs creates the table, or appends to it, as Spark would: on this machine, and without features of
+    its own.
+    """
     if "://" in uri:
-        return None
+        return False
     try:
         table = TableLog.open(uri)
-    except KdiError:  # an attempt that failed left files and no table; or Spark says what is wrong with the table
-        return None
-    return table if table and table.has_no_features else None
+    except KdiError:  # Spark says what is wrong with the table
+        return False
+    return table is None or table.has_no_features
 
 
 _Appended = tuple[int, int, Mapping[int, int]]
 """The number of letters, their digest, and their number by day of the messages' timestamps (UTC, days since 1970)."""
 
 
-def _append_here(letters: DataFrame, table: TableLog, attempt_id: str) -> _Appended:
-    """Append by delta-rs."""
+def _append_here(letters: DataFrame, uri: str, attempt_id: str) -> _Appended:
+    """Append by delta-rs, which also creates the table."""
     import numpy as np
     import pyarrow as pa
     from deltalake import PostCommitHookProperties, write_deltalake
+    from deltalake.exceptions import CommitFailedError
 
     rows = letters.toArrow()
     stamped = rows.append_column("attempt_id", pa.repeat(attempt_id, len(rows)))
+    stamped = stamped.cast(pa.schema([column.with_nullable(True) for column in stamped.schema]))
     kept = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-    write_deltalake(table.delta_table, stamped, mode="append", schema_mode="merge", post_commithook_properties=kept)
+    append = partial(write_deltalake, uri, stamped, mode="append", schema_mode="merge", post_commithook_properties=kept)
+    # The properties are those of a new table. Two writers create it, or add a column, at once: one of them repeats.
+    until_won(partial(append, configuration=_PROPERTIES), lost=CommitFailedError)
     partitions, offsets = (rows[c].to_numpy().astype(np.int64) for c in ("partition", "offset"))
     days = rows["timestamp"].cast(pa.int64()).to_numpy() // _DAY_MICROSECONDS
     return len(rows), digest_of_columns(partitions, offsets, offsets + 1), Counter(days.tolist())

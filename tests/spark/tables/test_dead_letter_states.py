@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import gzip
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -134,6 +136,40 @@ def test_letters_are_counted_by_the_days_of_their_timestamps_when_written(spark:
     )
 
     assert (appended.count, appended.by_date) == (4, {date(2026, 2, 28): 2, date(2026, 3, 1): 1})
+
+
+def test_few_letters_make_the_same_table_as_many(spark: SparkSession, lake: str) -> None:
+    """Purpose: delta-rs creates the table of a drain with few letters, and no reader or later writer sees a difference.
+    Procedure: create a table by Spark and one by delta-rs, then append the other way to both.
+    Pass: the same columns, properties and protocol; the same letters, counted alike.
+    """
+    columns = "topic string, partition int not null, offset bigint, timestamp timestamp, key binary, value binary, "
+    more = "headers array<struct<key: string, value: binary>>, withheld boolean"
+    rows = [("orders", 0, n, NOW, b"k", None, [("h", b"v")] if n else None, False) for n in range(3)]
+    letters, uris = spark.createDataFrame(rows, columns + more), {few: f"{lake}/{few}" for few in (True, False)}
+
+    made = {few: append_letters(letters, uri, attempt_id="a", few=few) for few, uri in uris.items()}
+    tables = {few: DeltaTable(uri) for few, uri in uris.items()}
+    again = {few: append_letters(letters, uri, attempt_id="b", few=not few) for few, uri in uris.items()}
+
+    assert tables[True].schema().to_json() == tables[False].schema().to_json()
+    assert tables[True].metadata().configuration == tables[False].metadata().configuration
+    assert tables[True].protocol() == tables[False].protocol()
+    for appended in (made, again):
+        assert (appended[True].count, appended[True].digest) == (appended[False].count, appended[False].digest)
+    read = {few: sorted(map(repr, DeltaTable(uri).to_pyarrow_table().to_pylist())) for few, uri in uris.items()}
+    assert read[True] == read[False] and len(read[True]) == 6
+
+
+def test_drains_that_create_the_table_at_once_are_all_in_it(spark: SparkSession, lake: str) -> None:
+    letters = spark.createDataFrame([(0, 1, NOW)], "partition int, offset bigint, timestamp timestamp")
+    append = partial(append_letters, letters, f"{lake}/at_once", few=True)
+
+    with ThreadPoolExecutor(4) as drains:
+        appended = list(drains.map(lambda n: append(attempt_id=f"a{n}"), range(4)))
+
+    found = DeltaTable(f"{lake}/at_once").to_pyarrow_table()["attempt_id"].to_pylist()
+    assert sorted(found) == ["a0", "a1", "a2", "a3"] and [one.count for one in appended] == [1, 1, 1, 1]
 
 
 def test_only_a_deleted_dead_letter_explains_a_missing_one(spark: SparkSession, lake: str, told: str) -> None:
