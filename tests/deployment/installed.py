@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,8 +54,7 @@ def build_wheel_of_sdist(folder: Path) -> Path:
     with sources() as source:
         subprocess.run([sys.executable, "-c", SDIST], cwd=source, check=True, capture_output=True)
         (sdist,) = (source / "dist").glob("*.tar.gz")
-        with tarfile.open(sdist) as archive:
-            archive.extractall(folder, filter="data")
+        subprocess.run(["tar", "-xf", sdist, "-C", folder], check=True)
     (unpacked,) = (path for path in folder.iterdir() if path.is_dir())
     subprocess.run([*BUILD, folder, unpacked], check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")

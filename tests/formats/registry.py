@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
-import tarfile
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -112,8 +112,9 @@ def fetched_registry(home: Path) -> Path:
         if not folder.is_dir():
             with tempfile.TemporaryDirectory(dir=home, prefix=".apicurio-") as temporary:
                 unpacked = Path(temporary) / folder.name
-                with _archive(Path(temporary), home) as archive, tarfile.open(archive) as tar:
-                    tar.extractall(unpacked, filter="data")
+                unpacked.mkdir()
+                with _archive(Path(temporary), home) as archive:
+                    subprocess.run(["tar", "-xf", archive, "-C", unpacked], check=True)
                 unpacked.rename(folder)
     (jar,) = folder.rglob("quarkus-run.jar")
     return jar.parent
