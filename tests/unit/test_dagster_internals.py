@@ -19,6 +19,18 @@ from kdi_assets.resources.dagster_internals import MODULES_OF_RUNS, serve_grpc
 ADAPTER = "resources/dagster_internals.py"
 _LAUNCHER = "dagster._core.launcher"
 _CHECKS = "dagster._core.storage.asset_check_execution_record"
+_PARTS = {
+    "_run_storage": "PostgresRunStorage",
+    "_event_log_storage": "PostgresEventLogStorage",
+    "_schedule_storage": "PostgresScheduleStorage",
+}
+_LOOKS_OF_RUNS = (
+    "has_run_stats_index_cols",
+    "has_backfill_id_column",
+    "has_backfill_tags_table",
+    "has_bulk_actions_selector_cols",
+    "has_bulk_action_job_name_column",
+)
 USED: Mapping[str, Sequence[str]] = {
     "serve_grpc": [
         "dagster._cli.api.grpc_command",
@@ -65,6 +77,20 @@ USED: Mapping[str, Sequence[str]] = {
         f"{_LAUNCHER}.DefaultRunLauncher.check_run_worker_health",
         f"{_LAUNCHER}.WorkerStatus.NOT_FOUND",
         f"{_LAUNCHER}.WorkerStatus.RUNNING",
+    ],
+    "kdi_assets.resources.pooled_storage": [
+        "dagster_postgres.utils.create_pg_engine",
+        "dagster_postgres.utils.get_token_provider_from_config",
+        "dagster_postgres.utils.pg_url_from_config",
+        "dagster_postgres.DagsterPostgresStorage._inst_data",
+        *(f"dagster_postgres.DagsterPostgresStorage.{part}" for part in _PARTS),
+        *(f"dagster_postgres.{storage}._engine" for storage in _PARTS.values()),
+        *(f"dagster_postgres.PostgresRunStorage.{look}" for look in _LOOKS_OF_RUNS),
+        "dagster_postgres.PostgresEventLogStorage.has_table",
+        "dagster_postgres.PostgresEventLogStorage._has_asset_key_col_on_connection",
+        "dagster_postgres.PostgresScheduleStorage.has_instigators_table",
+        "dagster_postgres.PostgresScheduleStorage._has_instigators_table",
+        "dagster_postgres.PostgresScheduleStorage.has_built_index",
     ],
     "deploy/dagster.yaml": ["dagster._core.storage.noop_compute_log_manager.NoOpComputeLogManager"],
 }

@@ -21,7 +21,10 @@ SPARK = {
     "kdi_assets/messages/kafka/reader.py": "the classes below Spark's Kafka source",
     "kdi_assets/messages/kinesis/reader.py": "the reader of shards",
 }
-DAGSTER = {"resources/dagster_internals.py": "Dagster's private modules"}
+DAGSTER = {
+    "resources/dagster_internals.py": "Dagster's private modules",
+    "resources/pooled_storage.py": "the engines of Dagster's storages in PostgreSQL",
+}
 PRIVATE = re.compile(
     r"_j(vm|sc|df|conf|schema|sparkSession)|_gateway(_client)?|_target_id|_accumulatorServer|_active_spark_context"
     r"|_(instantiated|active)Session|_get_j_spark_session_class|_ensure_initialized|internalCreateDataFrame"

@@ -45,7 +45,8 @@ def test_the_deployments_instance_differs_from_the_checkouts_only_where_it_must(
     assert own.keys() ^ checkouts.keys() == OF_A_DEPLOYMENT
     assert {name for name in checkouts if own[name] != checkouts[name]} == {"retention", "run_coordinator"}
     assert own["run_coordinator"]["config"].items() >= checkouts["run_coordinator"]["config"].items()
-    assert own["storage"] == {"postgres": {"postgres_url": "postgresql+psycopg2://"}}, "all else is the environment's"
+    (storage,) = own["storage"].values()
+    assert storage["config"] == {"postgres_url": "postgresql+psycopg2://"}, "all else is the environment's"
 
 
 def test_both_workspaces_give_the_location_the_same_name_and_the_code_server_takes_it() -> None:
