@@ -1,25 +1,32 @@
 """The cost of a deployment's idle processes: memory and CPU of each unit, and of PostgreSQL.
 
-Usage: ``python -m benchmarks.deployment [--seconds N]``. It starts the units' own command lines, lets them drain the
-demo's stream once, so that the driver is warm, and then measures them idle.
+Usage: ``python -m benchmarks.deployment [--seconds N] [--streams N]``. It starts the units' own command lines, lets
+them drain the demo's stream once, so that the driver is warm, and then measures them idle. The other streams have
+empty topics, and tables with the log of a drain.
 """
 
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from shutil import copytree
 from tempfile import TemporaryDirectory
 
 import psutil
+import psycopg2
 from dagster import DagsterRunStatus, RunsFilter
 
 from benchmarks.harness import console, option_parser, own_broker
+from benchmarks.idle_streams import create_tables, create_topics
+from benchmarks.many_topics import topic_documents
 from tests.conftest import CHECKOUT
 from tests.deployment.deployed import Deployment, running_postgres
 
 MESSAGES = 100_000
 DRAIN_SECONDS = 600
+SETTLE_SECONDS = 90
+"""Before the measurement: Spark ends idle Python workers after a minute, and their CPU seconds with them."""
 UNITS = ("driver", "code-server", "daemon", "webserver")
 
 
@@ -27,30 +34,42 @@ def main() -> None:
     """Print a line per unit."""
     parser = option_parser("deployment", __doc__)
     parser.add_argument("--seconds", type=int, default=60, help="how long to watch (60)")
-    seconds = parser.parse_args().seconds
+    parser.add_argument("--streams", type=int, default=0, help="streams beside the demo's, all idle (0)")
+    options = parser.parse_args()
+    seconds: int = options.seconds
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="kdi-deployment-")))
-        deployment = started(folder, stack)
+        deployment = started(folder, stack, streams=options.streams)
         with_runs = drain_once(deployment)
+        time.sleep(SETTLE_SECONDS)
         roots = {name: psutil.Process(service.pid) for name, service in deployment.services.items()}
         pid_file = Path(deployment.environment["PGHOST"]) / "postmaster.pid"
         roots["postgres"] = psutil.Process(int(pid_file.read_text().split()[0]))
-        before = {name: cpu_seconds(root) for name, root in roots.items()}
+        before, database = {name: cpu_seconds(root) for name, root in roots.items()}, database_work(deployment)
         time.sleep(seconds)  # the measured time
+        shares = {name: (cpu_seconds(root) - before[name]) / seconds for name, root in roots.items()}
         for name, root in roots.items():
-            share = (cpu_seconds(root) - before[name]) / seconds
-            console.print(f"{name:12} {memory(root) / 1e6:6,.0f} MB  {share:6.1%} of a core")
+            console.print(f"{name:12} {memory(root) / 1e6:6,.0f} MB  {shares[name]:6.1%} of a core")
+        console.print(f"together {sum(shares.values()):.1%} of a core")
+        connections, transactions = (now - was for was, now in zip(database, database_work(deployment), strict=True))
+        console.print(
+            f"a minute: {connections * 60 / seconds:,.0f} connections, {transactions * 60 / seconds:,.0f} queries"
+        )
         console.print(f"code-server with its runs, at most: {with_runs / 1e6:,.0f} MB")
 
 
-def started(folder: Path, stack: ExitStack) -> Deployment:
-    """A broker, a PostgreSQL and the units, with the demo's stream; all end with the stack."""
+def started(folder: Path, stack: ExitStack, *, streams: int) -> Deployment:
+    """A broker, a PostgreSQL and the units, with the demo's stream and so many idle ones; all end with the stack."""
     postgres = stack.enter_context(running_postgres())
     cluster = stack.enter_context(own_broker(folder))
-    documents = {"KDI_DEFS": str(CHECKOUT / "kdi_assets" / "defs"), "KDI_KAFKA": cluster.bootstrap_servers}
-    more = {"PYTHONPATH": str(CHECKOUT), **documents}
+    more = {"PYTHONPATH": str(CHECKOUT), "KDI_KAFKA": cluster.bootstrap_servers}
     deployment = Deployment(folder, postgres=postgres, environment=more)
     stack.callback(deployment.stop)
+    copytree(CHECKOUT / "kdi_assets" / "defs", deployment.streams, dirs_exist_ok=True)
+    if streams:
+        idle = topic_documents(deployment, streams)
+        create_topics(idle)
+        create_tables(idle, lake=deployment.environment["KDI_LAKE"])
     deployment.run("dagster", "instance", "migrate")
     deployment.start(*UNITS)
     return deployment
@@ -70,6 +89,16 @@ def drain_once(deployment: Deployment) -> int:
             most = max(most, memory(code_server))
             time.sleep(0.5)
     return most
+
+
+def database_work(deployment: Deployment) -> tuple[int, int]:
+    """How many connections and transactions PostgreSQL has counted; outside a transaction each query is one."""
+    names = {"host": "PGHOST", "user": "PGUSER", "dbname": "PGDATABASE"}
+    address = {name: deployment.environment[variable] for name, variable in names.items()}
+    with closing(psycopg2.connect(**address)) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT sessions, xact_commit FROM pg_stat_database WHERE datname = current_database()")
+        return cursor.fetchone() or (0, 0)
 
 
 def tree(root: psutil.Process) -> list[psutil.Process]:

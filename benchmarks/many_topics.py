@@ -55,7 +55,7 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="kdi-topics-")))
         deployment = _deployment(folder, stack)
-        streams = _documents(deployment, options.topics)
+        streams = topic_documents(deployment, options.topics)
         create_topics(streams)
         deployment.start("driver")
         _wait(lambda: address_file(deployment.home).exists(), "the driver")
@@ -83,10 +83,10 @@ def _deployment(folder: Path, stack: ExitStack) -> Deployment:
     return deployment
 
 
-def _documents(deployment: Deployment, count: int) -> list[Stream]:
+def topic_documents(deployment: Deployment, count: int) -> list[Stream]:
     """Two documents with so many pinned topics together; the streams that they describe."""
     for group in GROUPS:
-        folder = deployment.streams / group
+        folder = deployment.streams / f"{group}_topics"
         folder.mkdir()
         attributes = {
             "name": group,
@@ -101,7 +101,8 @@ def _documents(deployment: Deployment, count: int) -> list[Stream]:
         (folder / "defs.yaml").write_text(json.dumps(document))  # JSON is YAML
         add_pins(folder / f"{group}.topics", group, [f"{group}.t{n:03}" for n in range(count // len(GROUPS))])
     with patch.dict(os.environ, deployment.environment):
-        return list(load_folder(deployment.streams).streams.values())
+        loaded = load_folder(deployment.streams).streams.values()
+    return [stream for stream in loaded if stream.topic.startswith(tuple(f"{group}." for group in GROUPS))]
 
 
 def _timed(deployment: Deployment, what: str, program: str, *arguments: str) -> None:
@@ -124,7 +125,7 @@ def _new_topic(deployment: Deployment, other: Stream) -> None:
     producer.produce("shop.new", b'{"id": 1}')
     producer.flush(30)
     log = Path(deployment.environment["KDI_LAKE"]) / "shop" / "new" / "_delta_log"
-    pinned = deployment.streams / "shop" / "shop.topics"
+    pinned = deployment.streams / "shop_topics" / "shop.topics"
     _wait(lambda: "shop.new" in pinned.read_text(), "the topic in the file")
     console.print(f"new topic: in the file after {time.monotonic() - began:.1f} s")
     _wait(lambda: any('"add":' in commit.read_text() for commit in log.glob("*.json")), "its first row")
