@@ -159,7 +159,7 @@ class _LagTick:
         runs = {**assets_in_flight(instance), **before}
         in_flight = {
             s.name: f"run {record.dagster_run.run_id[:8]} for {(now - record.create_timestamp).total_seconds():,.0f} s"
-            for s in self._streams
+            for s in (self._streams if runs else ())
             if (record := run_in_flight(s, runs))
         }
         decision = streams_to_drain(
@@ -216,12 +216,16 @@ class _LagTick:
         self, missing: Sequence[dg.AssetMaterialization], instance: dg.DagsterInstance
     ) -> list[dg.AssetCheckEvaluation]:
         keys = {event.asset_key for event in missing}
-        return [e for s in self._streams if table_key(s) in keys for e in failed_checks(instance, s)]
+        streams = self._streams if keys else ()
+        return [e for s in streams if table_key(s) in keys for e in failed_checks(instance, s)]
 
     def _memories_after(
         self, decision: TickDecision, memories: Mapping[str, Memory], requests: Sequence[dg.RunRequest], now: datetime
     ) -> dict[str, Memory]:
-        after = {name: replace(m, catching_up=name in decision.catching_up) for name, m in memories.items()}
+        after = dict(memories)
+        for name, memory in memories.items():
+            if memory.catching_up != (name in decision.catching_up):
+                after[name] = replace(memory, catching_up=not memory.catching_up)
         requested = requested_assets(requests)
         drained = [d.backlog for d in decision.due if table_key(self._by_name[d.backlog.stream]) in requested]
         return after | {b.stream: after[b.stream].requested(progress_digest(b), now.timestamp()) for b in drained}

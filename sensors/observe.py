@@ -25,6 +25,8 @@ class Observations:
 
     def __init__(self) -> None:
         self._logged: dict[dg.AssetKey, tuple[str, float]] = {}
+        self._keys: dict[str, dg.AssetKey] = {}
+        self._states: dict[dg.AssetKey, tuple[list[Backlog], str]] = {}
 
     def due(
         self, backlogs: Collection[Backlog], streams: Mapping[str, Stream], *, now: float
@@ -37,13 +39,26 @@ class Observations:
         readers: dict[dg.AssetKey, list[Backlog]] = {}
         for b in backlogs:
             if b.topic_partitions:
-                readers.setdefault(topic_key(streams[b.stream].cluster, streams[b.stream].topic), []).append(b)
-        states = {key: _state(own) for key, own in readers.items()}
+                readers.setdefault(self._key(streams[b.stream]), []).append(b)
+        states = {key: self._state(key, own) for key, own in readers.items()}
         before = {key: self._logged.get(key, ("", 0.0)) for key in readers}
         changed = [k for k, (state, at) in before.items() if state != states[k] and now - at >= OBSERVE_SECONDS]
         longest_ago_first = sorted(changed, key=lambda key: before[key][1])[:OBSERVED_PER_TICK]
         self._logged |= {key: (states[key], now) for key in longest_ago_first}
         return [_observation(key, readers[key]) for key in longest_ago_first]
+
+    def _key(self, stream: Stream) -> dg.AssetKey:
+        if stream.name not in self._keys:
+            self._keys[stream.name] = topic_key(stream.cluster, stream.topic)
+        return self._keys[stream.name]
+
+    def _state(self, key: dg.AssetKey, readers: list[Backlog]) -> str:
+        """As the function; the backlogs of an idle topic are the same objects in each tick."""
+        known, state = self._states.get(key, ([], ""))
+        if known != readers:
+            state = _state(readers)
+            self._states[key] = readers, state
+        return state
 
 
 def _state(readers: Sequence[Backlog]) -> str:

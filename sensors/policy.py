@@ -118,6 +118,8 @@ def _same_read(
 
 
 def _due(backlog: Backlog, stream: Stream, memory: Memory, *, now: float) -> Due | None:
+    if not backlog.offsets and backlog.renews is None and not backlog.needs_position_commit:
+        return None
     suspect, limits, group = memory.positions == progress_digest(backlog), stream.drain_when, stream.route_group
     if backlog.renews is not None:
         return Due(
@@ -126,8 +128,6 @@ def _due(backlog: Backlog, stream: Stream, memory: Memory, *, now: float) -> Due
     if backlog.needs_position_commit:
         # A run commits its positions; until then "latest" moves with every message.
         return Due(backlog, "its positions are not committed yet", suspect=suspect, group=group)
-    if not backlog.offsets:
-        return None
     if loss := loss_near(backlog, limits):
         return Due(backlog, loss, urgent=True, suspect=suspect, group=group)
     share = RELEASE if memory.catching_up else 1.0

@@ -72,12 +72,11 @@ class LatestVersions:
         return seen if seen and seen.version >= since and self._clock() < until else None
 
     def _look(self, uri: str, version: int) -> LatestVersion | None:
+        if "://" not in uri:
+            return _local(uri, version)
         from deltalake.exceptions import DeltaError
 
         try:
-            if "://" not in uri:
-                seen = os.stat(f"{uri}/{commit_path(version)}")  # delta-rs's file system is a hundred times slower
-                return LatestVersion(version, seen.st_size, seen.st_mtime)
             found = self._remote(uri, commit_path(version))
         except (KdiError, OSError, DeltaError):
             return None
@@ -97,6 +96,14 @@ class LatestVersions:
             self._folders[uri] = table_folder(uri)
         (info,) = self._folders[uri].get_file_info([path])
         return (info.size, info.mtime_ns / 1e9) if info.type is FileType.File else None
+
+
+def _local(uri: str, version: int) -> LatestVersion | None:
+    try:
+        seen = os.stat(f"{uri}/{commit_path(version)}")  # delta-rs's file system is a hundred times slower
+    except OSError:
+        return None
+    return LatestVersion(version, seen.st_size, seen.st_mtime)
 
 
 class LogCache(Generic[T]):

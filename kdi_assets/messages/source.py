@@ -72,7 +72,7 @@ class WayBack(Protocol):
 
 
 class Watch(Protocol):
-    """Looks again and again at topics whose offsets are not known; what it keeps between two looks saves requests.
+    """Looks again and again at topics; what it keeps between two looks saves requests.
 
     A look that has no time for everything, or that the source refuses as one too many, leaves the rest to the next one.
     """

@@ -16,6 +16,7 @@ from kdi_assets.messages.kafka import messages, reader, topic_config
 from kdi_assets.messages.kafka import topic as kafka
 from kdi_assets.messages.kafka.client import broker_unreachable
 from kdi_assets.messages.kafka.errors import BrokerUnreachable
+from kdi_assets.messages.kafka.watch import KafkaWatch
 from kdi_assets.messages.recorded import RecordedEntry, RecordedState
 from kdi_assets.messages.shard_bookmarks import Bookmark, Loss
 from kdi_assets.messages.source import LEADER_SECONDS, REQUEST_SECONDS, again_by
@@ -60,8 +61,8 @@ class KafkaSource:
     def losses(self, topic: TopicState, ledger: RecordedState) -> Mapping[TopicPartition, Loss]:
         return {}
 
-    def watch(self) -> None:
-        return None
+    def watch(self) -> KafkaWatch:
+        return KafkaWatch(self.cluster)
 
     def around(
         self,

@@ -85,6 +85,31 @@ def _states(admin: Admin, topics: Collection[str]) -> dict[str, TopicState | Kdi
     return states
 
 
+def with_same_ends(cluster: Cluster, states: Collection[TopicState]) -> dict[str, TopicState]:
+    """Those of the states whose topics still end where they did, by topic; not those that do not answer.
+
+    Raises:
+        BrokerUnreachable: No broker answered at all.
+        AccessRefused: The brokers refuse our credentials.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import OffsetSpec
+
+    known = {tp: end for state in states for tp, end in state.ends.items()}
+    with Admin(cluster) as admin:
+        asked = _ask_offsets(admin, list(known), OffsetSpec.latest(), committed=True)
+        admin.wait(asked.values())
+    moved: set[str] = set()
+    for tp, answer in asked.items():
+        try:
+            same = answer.result().offset == known[tp]
+        except KafkaException:
+            same = False
+        if not same:
+            moved.add(tp.topic)
+    return {state.topic: state for state in states if state.topic not in moved}
+
+
 def read_topic(cluster: Cluster, topic: str) -> TopicState:
     """Read one topic.
 

@@ -26,6 +26,7 @@ from kdi_assets.operate.monitoring.partition_backlog import partition_backlog
 from kdi_assets.operate.monitoring.watches import Watched, Watches
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.streams.drain.snapshot import Snapshot, take_snapshot, truncation
+from kdi_assets.streams.ledger.positions import LedgerState
 
 TIMES_SECONDS = 3.0
 """How long a reader waits for the next messages; topic partitions that answer in time get theirs."""
@@ -64,9 +65,9 @@ def read_backlogs(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
 class BacklogReader:
     """Reads backlogs repeatedly, and asks only for what can have changed.
 
-    Caches ledgers until their tables have newer versions, the time of the next message until the position moves, and
-    retention for some minutes. On object storage an idle table is looked at once a minute. The cache may be lost at any
-    moment: drains do not use it.
+    Caches ledgers until their tables have newer versions, the backlog of an idle stream until its topic or its table
+    moves, the time of the next message until the position moves, and retention for some minutes. On object storage an
+    idle table is looked at once a minute. The cache may be lost at any moment: drains do not use it.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class BacklogReader:
         self._watches = Watches(leader_seconds)
         self._ledgers = LedgerCache(versions)
         self._refused: dict[str, str] = {}
+        self._idle: dict[str, _StreamNow] = {}
         self._next: dict[_Place, _NextMessage] = {}
         self._retention: dict[tuple[str, str], tuple[float, Retention | None]] = {}
 
@@ -97,7 +99,19 @@ class BacklogReader:
             self._read_next_messages(name, source, [s for s in waiting if s.knows_offsets])
             self._read_retention(name, source, {s.stream.topic for s in waiting if not s.tells_retention})
         now = self._clock()
-        return [self._backlog(s, now) for s in seen]
+        backlogs = [s.backlog or self._backlog(s, now) for s in seen]
+        self._keep_idle(seen, backlogs)
+        return backlogs
+
+    def _keep_idle(self, seen: Sequence[_StreamNow], backlogs: Sequence[Backlog]) -> None:
+        """Keep what was seen of idle streams: topic and table decide all of it, as long as nothing waits."""
+        for one, backlog in zip(seen, backlogs, strict=True):
+            if one.backlog:
+                continue
+            if one.is_idle and one.knows_offsets:
+                self._idle[one.stream.name] = replace(one, backlog=backlog)
+            else:
+                self._idle.pop(one.stream.name, None)
 
     def _looks(
         self, streams: Sequence[Stream], lake: str, states: Mapping[str, Mapping[str, TopicState | KdiError]]
@@ -112,6 +126,9 @@ class BacklogReader:
     def _look(self, stream: Stream, lake: str, topic: TopicState | KdiError | None) -> _StreamNow:
         if not isinstance(topic, TopicState) or stream.status == "retired":
             return _StreamNow(stream, refusal=topic if isinstance(topic, KdiError) else None)
+        known = self._idle.get(stream.name)
+        if known and known.topic == topic and known.ledger is self._ledgers.current(stream, lake, topic):
+            return known
         seen, before = self._snapshot(stream, lake, topic), self._refused.pop(stream.name, "")
         if seen.refusal and topic.as_of:
             self._refused[stream.name] = str(seen.refusal)
@@ -140,7 +157,7 @@ class BacklogReader:
         return [one.with_first_messages(found[one.stream.name]) if one.stream.name in found else one for one in seen]
 
     def _with_recent(self, seen: _StreamNow, lake: str, topic: TopicState | KdiError | None) -> _StreamNow:
-        if not isinstance(topic, TopicState) or seen.stream.status == "retired":
+        if seen.backlog or not isinstance(topic, TopicState) or seen.stream.status == "retired":
             return seen
         self._ledgers.set_idle(seen.stream, lake, topic, idle=seen.is_idle)
         return replace(seen, recent=self._ledgers.recent(seen.stream, lake)) if seen.waiting else seen
@@ -250,12 +267,17 @@ class _StreamNow:
     refusal: KdiError | None = None
     first: Waiting = Waiting()
     recent: RecentCommits = RecentCommits()
+    backlog: Backlog | None = None  # of an idle stream that was seen so before
 
     def with_first_messages(self, found: Watched | KdiError) -> _StreamNow:
         """Of a topic whose source knows no offsets."""
         if isinstance(found, KdiError):
             return replace(self, refusal=found)
         return replace(self, topic=found.snapshot.topic, snapshot=found.snapshot, first=found.first)
+
+    @property
+    def ledger(self) -> LedgerState | None:
+        return self.snapshot.ledger if self.snapshot else None
 
     @property
     def has_begun(self) -> bool:

@@ -75,7 +75,22 @@ class LedgerCache:
         Raises:
             KdiError: As ``fresh_ledger``; errors are not cached.
         """
-        uri, now = stream.table_uri(lake), (topic.topic_id, len(topic.partitions))
+        if known := self.current(stream, lake, topic):
+            return known
+        uri = stream.table_uri(lake)
+        self._tables.forget(uri)
+        ledger = fresh_ledger(stream, lake, topic)
+        if ledger is None:
+            return None
+        ledger = replace(ledger, log=None)  # an open table keeps the list of its files in memory
+        # If dead letters are replaced at this very moment, the next drain finds it: drains read everything themselves.
+        cached = _CachedLedger(_identity(topic), ledger, self._letters(stream, lake, ledger))
+        self._tables.keep(uri, cached, version=ledger.version)
+        return ledger
+
+    def current(self, stream: Stream, lake: str, topic: TopicState) -> LedgerState | None:
+        """The cached ledger, always the same object; ``None`` if it must be read."""
+        uri, now = stream.table_uri(lake), _identity(topic)
         before = self._tables.last(uri)
         idle = before is not None and before.topic == now and before.idle_at == topic.ends
         self._versions.set_idle(uri, idle=idle)
@@ -83,15 +98,7 @@ class LedgerCache:
         known = self._tables.current(uri)
         if known and known.topic == now and known.letters == self._letters(stream, lake, known.ledger):
             return known.ledger
-        self._tables.forget(uri)
-        ledger = fresh_ledger(stream, lake, topic)
-        if ledger is None:
-            return None
-        ledger = replace(ledger, log=None)  # an open table keeps the list of its files in memory
-        # If dead letters are replaced at this very moment, the next drain finds it: drains read everything themselves.
-        cached = _CachedLedger(now, ledger, self._letters(stream, lake, ledger))
-        self._tables.keep(uri, cached, version=ledger.version)
-        return ledger
+        return None
 
     def set_idle(self, stream: Stream, lake: str, topic: TopicState, *, idle: bool) -> None:
         """Set whether a drain has nothing to do while the topic has these ends."""
@@ -114,3 +121,8 @@ class LedgerCache:
     def _letters(self, stream: Stream, lake: str, ledger: LedgerState) -> LatestVersion | None:
         at = ledger.dead_letters_at
         return self._versions.of(stream.dead_letters_uri(lake), since=at.version) if at else None
+
+
+def _identity(topic: TopicState) -> tuple[str, int]:
+    """What of a topic decides how its ledger is read."""
+    return topic.topic_id, len(topic.partitions)
