@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from kdi_assets.delta.errors import CommitUnreadable, NotADeltaTable, TableNotMoved, TableUnreadable
 from kdi_assets.delta.storage import (
     Actions,
+    TableFolder,
     commit_files,
     commit_path,
     holds_files,
@@ -20,14 +21,12 @@ from kdi_assets.delta.storage import (
     open_delta_table,
     read_actions,
     storage_failures,
-    table_folder,
     table_unreadable,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
-    from pyarrow.fs import FileSystem
 
 
 @dataclass(frozen=True)
@@ -226,9 +225,9 @@ class TableLog:
         checkpoint = self.checkpoint
         versions = range((-1 if checkpoint is None else checkpoint) + 1, self.version + 1)
         with storage_failures(self.uri):
-            found = self._folder.get_file_info([commit_path(version) for version in versions])
-        for version, file in zip(versions, found, strict=True):
-            if file.size == 0:
+            found = self._folder.sizes([commit_path(version) for version in versions])
+        for version, size in zip(versions, found, strict=True):
+            if size == 0:
                 raise TableUnreadable(uri=self.uri, detail=f"commit {version} is an empty file")
 
     def commit(self, version: int) -> CommitInfo:
@@ -250,7 +249,7 @@ class TableLog:
 
     def actions(self, version: int) -> Actions:
         """The actions of one commit, or raise ``CommitUnreadable`` (Delta protocol, "Actions")."""
-        return read_actions(self._folder, self.uri, version)
+        return read_actions(self._folder, version)
 
     def missing_files(self, paths: Collection[str]) -> frozenset[str]:
         """Those of some files, as the log names them, that the storage does not have.
@@ -258,16 +257,14 @@ class TableLog:
         Raises:
             StorageFailed: The storage does not answer.
         """
-        from pyarrow.fs import FileType
-
         inside = [path for path in paths if "://" not in path]  # others lie in another table's folder
         with storage_failures(self.uri):
-            found = self._folder.get_file_info([unquote(path) for path in inside])
-        return frozenset(p for p, file in zip(inside, found, strict=True) if file.type is not FileType.File)
+            found = self._folder.sizes([unquote(path) for path in inside])
+        return frozenset(path for path, size in zip(inside, found, strict=True) if size is None)
 
     def removed_files(self, version: int) -> frozenset[str]:
         """The files that a commit removed, as the log names them, or raise ``CommitUnreadable``."""
-        return frozenset(a["remove"]["path"] for a in read_actions(self._folder, self.uri, version) if "remove" in a)
+        return frozenset(a["remove"]["path"] for a in read_actions(self._folder, version) if "remove" in a)
 
     def has_change_files(self, version: int) -> bool:
         """Whether the files that the change feed reads for a commit still exist; VACUUM removes them.
@@ -279,7 +276,7 @@ class TableLog:
         that it added and removed.
         """
         try:
-            actions = read_actions(self._folder, self.uri, version)
+            actions = read_actions(self._folder, version)
         except CommitUnreadable:
             return False
         recorded = [a["cdc"]["path"] for a in actions if "cdc" in a]
@@ -294,11 +291,11 @@ class TableLog:
 
     def commit_files(self) -> dict[int, datetime]:
         """The commits in the log, each with the time at which its file was written; clean-up goes by that time."""
-        return commit_files(self._folder, self.uri)
+        return commit_files(self._folder)
 
     @cached_property
-    def _folder(self) -> FileSystem:
-        return table_folder(self.uri)
+    def _folder(self) -> TableFolder:
+        return TableFolder(self.uri)
 
 
 def restore_target(log: TableLog, restore: CommitInfo) -> int:

@@ -11,7 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.delta.errors import CommitUnreadable
-from kdi_assets.delta.storage import checkpoint_names, checkpoint_path, read_actions, storage_failures, table_folder
+from kdi_assets.delta.storage import (
+    TableFolder,
+    checkpoint_names,
+    checkpoint_path,
+    read_actions,
+    storage_failures,
+    table_file_system,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +56,7 @@ def files_at(uri: str, version: int, wanted: Callable[[Add], bool] = lambda add:
 
     Source: Delta protocol, "Action Reconciliation": a file is its path and its deletion vector; the newest action wins.
     """
-    folder = table_folder(uri)
+    folder = TableFolder(uri)
     with storage_failures(uri):
         checkpoints = checkpoint_names(folder)
     checkpoint = max((v for v in checkpoints if v <= version), default=-1)
@@ -57,13 +64,13 @@ def files_at(uri: str, version: int, wanted: Callable[[Add], bool] = lambda add:
     if checkpoint >= 0:
         if checkpoints[checkpoint] != [checkpoint_path(checkpoint)]:
             return None
-        adds = _adds_of_checkpoint(folder, checkpoint_path(checkpoint))
+        adds = _adds_of_checkpoint(table_file_system(uri), checkpoint_path(checkpoint))
         if adds is None:
             return None
         files = {_file(add): add for add in adds}
     try:
         with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
-            commits = list(pool.map(partial(read_actions, folder, uri), range(checkpoint + 1, version + 1)))
+            commits = list(pool.map(partial(read_actions, folder), range(checkpoint + 1, version + 1)))
     except CommitUnreadable:
         return None
     for actions in commits:

@@ -7,7 +7,10 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.delta.errors import CommitUnreadable, StorageFailed, TableUnreadable
@@ -15,7 +18,7 @@ from kdi_assets.runtime.s3_access import delta_rs_options
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyarrow.fs import FileInfo, FileSystem
+    from pyarrow.fs import FileSystem
 
 Actions = Sequence[Mapping[str, Any]]
 """The lines of a commit's file (Delta protocol, "Actions")."""
@@ -42,12 +45,82 @@ def open_delta_table(uri: str, version: int | None = None) -> DeltaTable:
     return DeltaTable(storage_uri(uri), version=version, storage_options=delta_rs_options(uri))
 
 
-def table_folder(uri: str) -> FileSystem:
-    """The table's folder as a file system; paths start in it."""
+def table_file_system(uri: str) -> FileSystem:
+    """The table's folder as a file system of pyarrow; paths start in it."""
     from deltalake.fs import DeltaStorageHandler
     from pyarrow.fs import PyFileSystem
 
     return PyFileSystem(DeltaStorageHandler(storage_uri(uri), delta_rs_options(uri)))
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A file of a log: its name in ``_delta_log``, and when it was written."""
+
+    name: str
+    written: datetime
+
+
+class TableFolder:
+    """A table's folder, for looks at its log; paths start in the folder.
+
+    On this machine the files are opened directly: pyarrow would load numpy, which costs the process of a small drain
+    more than its plan, and delta-rs's file system is a hundred times slower.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._is_local = "://" not in uri
+
+    def read(self, path: str) -> bytes:
+        """A file's content.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            OSError: The storage does not answer.
+        """
+        if self._is_local:
+            with open(f"{self.uri}/{path}", "rb") as file:
+                return file.read()
+        with self._remote.open_input_stream(path) as stream:
+            content: bytes = stream.read()
+            return content
+
+    def log_files(self) -> list[LogFile]:
+        """What is in ``_delta_log``, in no order; empty without a log. Raises ``OSError`` if the storage fails."""
+        if self._is_local:
+            return _local_files(f"{self.uri}/_delta_log")
+        from pyarrow.fs import FileSelector
+
+        found = self._remote.get_file_info(FileSelector("_delta_log", recursive=False))
+        return [LogFile(info.base_name, info.mtime) for info in found]
+
+    def sizes(self, paths: Sequence[str]) -> list[int | None]:
+        """The size in bytes of each file; ``None`` where there is none. Raises ``OSError`` if the storage fails."""
+        if self._is_local:
+            return [_local_size(f"{self.uri}/{path}") for path in paths]
+        return [info.size if info.is_file else None for info in self._remote.get_file_info(list(paths))]
+
+    @cached_property
+    def _remote(self) -> FileSystem:
+        return table_file_system(self.uri)
+
+
+def _local_files(folder: str) -> list[LogFile]:
+    found = []
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # cleaned up meanwhile
+                found.append(LogFile(entry.name, datetime.fromtimestamp(entry.stat().st_mtime, UTC)))
+    return found
+
+
+def _local_size(path: str) -> int | None:
+    try:
+        file = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return file.st_size if S_ISREG(file.st_mode) else None
 
 
 def commit_path(version: int) -> str:
@@ -55,34 +128,34 @@ def commit_path(version: int) -> str:
     return f"_delta_log/{version:020}.json"
 
 
-def read_actions(folder: FileSystem, uri: str, version: int) -> Actions:
+def read_actions(folder: TableFolder, version: int) -> Actions:
     """Read the file of one commit.
 
     Raises:
         CommitUnreadable: The file is not there, or is not whole.
         StorageFailed: The storage does not answer.
     """
-    with storage_failures(uri):
+    with storage_failures(folder.uri):
         try:
-            with folder.open_input_stream(commit_path(version)) as file:
-                actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
+            actions = [json.loads(line) for line in folder.read(commit_path(version)).splitlines() if line.strip()]
         except FileNotFoundError as gone:
-            raise CommitUnreadable(uri, version, gone=True) from gone
+            raise CommitUnreadable(folder.uri, version, gone=True) from gone
         except ValueError as torn:
-            raise CommitUnreadable(uri, version) from torn
+            raise CommitUnreadable(folder.uri, version) from torn
     if not actions:
-        raise CommitUnreadable(uri, version, why="is an empty file")
+        raise CommitUnreadable(folder.uri, version, why="is an empty file")
     return actions
 
 
-def commit_files(folder: FileSystem, uri: str) -> dict[int, datetime]:
+def commit_files(folder: TableFolder) -> dict[int, datetime]:
     """The versions of the commits in the log, each with the time at which its file was written.
 
     Raises:
         StorageFailed: The storage does not list them.
     """
-    with storage_failures(uri):
-        return {int(name[1]): file.mtime for file in _log(folder) if (name := _COMMIT.fullmatch(file.base_name))}
+    with storage_failures(folder.uri):
+        files = folder.log_files()
+    return {int(name[1]): file.written for file in files if (name := _COMMIT.fullmatch(file.name))}
 
 
 def checkpoint_path(version: int) -> str:
@@ -90,24 +163,23 @@ def checkpoint_path(version: int) -> str:
     return f"_delta_log/{version:020}.checkpoint.parquet"
 
 
-def checkpoint_names(folder: FileSystem) -> dict[int, list[str]]:
+def checkpoint_names(folder: TableFolder) -> dict[int, list[str]]:
     """The paths of all Parquet checkpoints, from the table's folder, by version.
 
     Raises:
         OSError: The storage fails.
     """
     found: dict[int, list[str]] = {}
-    for file in _log(folder):
-        if name := _CHECKPOINT.fullmatch(file.base_name):
-            found.setdefault(int(name[1]), []).append(f"_delta_log/{file.base_name}")
+    for file in folder.log_files():
+        if name := _CHECKPOINT.fullmatch(file.name):
+            found.setdefault(int(name[1]), []).append(f"_delta_log/{file.name}")
     return found
 
 
-def last_checkpoint(folder: FileSystem) -> int | None:
+def last_checkpoint(folder: TableFolder) -> int | None:
     """The version of the newest checkpoint that ``_last_checkpoint`` names; ``None`` if it names none."""
     try:
-        with folder.open_input_stream("_delta_log/_last_checkpoint") as file:
-            return int(json.loads(file.read())["version"])
+        return int(json.loads(folder.read("_delta_log/_last_checkpoint"))["version"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
@@ -132,7 +204,7 @@ def names_in(uri: str) -> list[str]:
     from pyarrow.fs import FileSelector
 
     try:
-        return [info.base_name for info in table_folder(uri).get_file_info(FileSelector("", recursive=False))]
+        return [info.base_name for info in table_file_system(uri).get_file_info(FileSelector("", recursive=False))]
     except TableNotFoundError:
         return []
 
@@ -156,7 +228,7 @@ def table_unreadable(uri: str, error: Exception) -> TableUnreadable:
     spare: tuple[str, ...] = ()
     if re.search("checkpoint|parquet", detail, re.IGNORECASE):
         with suppress(OSError):
-            spare = removable_checkpoint_files(table_folder(uri))
+            spare = removable_checkpoint_files(TableFolder(uri))
     return TableUnreadable(uri=uri, detail=detail, spare=spare)
 
 
@@ -169,13 +241,13 @@ def error_line(error: Exception) -> str:
     return ": ".join(line for line in lines[:trace] if line)[:500]
 
 
-def removable_checkpoint_files(folder: FileSystem) -> tuple[str, ...]:
+def removable_checkpoint_files(folder: TableFolder) -> tuple[str, ...]:
     """Name patterns of the files to remove where a checkpoint cannot be read: the checkpoint and ``_last_checkpoint``.
 
     Returns:
         Nothing if only the checkpoint still holds some commits.
     """
-    names = [file.base_name for file in _log(folder)]
+    names = [file.name for file in folder.log_files()]
     commits, checkpoints = _versions(_COMMIT, names), _versions(_CHECKPOINT, names)
     named = last_checkpoint(folder)
     damaged = max(checkpoints) if checkpoints and named in (None, max(checkpoints)) else None
@@ -183,13 +255,6 @@ def removable_checkpoint_files(folder: FileSystem) -> tuple[str, ...]:
     if not commits or not set(range(before + 1, max(commits) + 1)) <= commits:
         return ()
     return ("_last_checkpoint", *([f"{damaged:020}.checkpoint.*"] if damaged is not None else []))
-
-
-def _log(folder: FileSystem) -> list[FileInfo]:
-    from pyarrow.fs import FileSelector
-
-    found: list[FileInfo] = folder.get_file_info(FileSelector("_delta_log", recursive=False))
-    return found
 
 
 def _versions(pattern: re.Pattern[str], names: Collection[str]) -> set[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kdi_assets.delta.object_storage import RETRIES, ObjectStorage
-from kdi_assets.delta.storage import commit_path, table_folder
+from kdi_assets.delta.storage import commit_path, table_file_system
 from kdi_assets.errors import KdiError
 from kdi_assets.runtime.s3_access import lies_on_s3, s3_client
 
@@ -93,7 +93,7 @@ class LatestVersions:
         if lies_on_s3(uri):  # by one HEAD; delta-rs's file system also sends a LIST, at twelve times the price
             return ObjectStorage.at(uri, s3_client(uri, retries=RETRIES)).size_and_time(path)
         if uri not in self._folders:
-            self._folders[uri] = table_folder(uri)
+            self._folders[uri] = table_file_system(uri)
         (info,) = self._folders[uri].get_file_info([path])
         return (info.size, info.mtime_ns / 1e9) if info.type is FileType.File else None
 

@@ -9,13 +9,12 @@ from typing import Any, NoReturn
 
 import pytest
 from py4j.protocol import Py4JNetworkError
-from pyarrow.fs import FileSelector
 
 from kdi_assets.delta import internals as delta_internals
 from kdi_assets.delta import single_commit
 from kdi_assets.delta import transaction as delta_transaction
 from kdi_assets.delta.errors import StagedFilesGone, TableBusy
-from kdi_assets.delta.storage import table_folder
+from kdi_assets.delta.storage import TableFolder
 from kdi_assets.documents.model.stream import DateWindow
 from kdi_assets.operate.monitoring.backlog_reader import read_backlog
 from kdi_assets.streams.drain.drain import Draining, drain
@@ -153,8 +152,7 @@ def take(draining: Draining, step: Plan | PositionCommit | None) -> None:
 
 
 def _log_files(web: DrivenStream) -> set[str]:
-    folder = table_folder(web.uri)
-    return {file.base_name for file in folder.get_file_info(FileSelector("_delta_log", recursive=False))}
+    return {file.name for file in TableFolder(web.uri).log_files()}
 
 
 @also_on_s3

@@ -17,7 +17,7 @@ from kdi_assets.delta import single_commit
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.object_storage import object_storage
 from kdi_assets.delta.single_commit import CommitRequest
-from kdi_assets.delta.storage import table_folder
+from kdi_assets.delta.storage import table_file_system
 from kdi_assets.delta.transaction import Staged
 from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.runtime.errors import CredentialsMissing, CredentialsRefused, OtherLock
@@ -73,7 +73,7 @@ def test_keys_region_and_an_endpoint_without_tls_are_all_that_a_user_sets(
     assert log.version == 0
     assert log.commit(0).operation == "WRITE"
     assert set(log.commit_files()) == {0}
-    assert table_folder(uri).get_file_info("_delta_log").is_file is False
+    assert table_file_system(uri).get_file_info("_delta_log").is_file is False
 
 
 def test_a_role_is_assumed_and_its_session_reaches_delta_rs(table: str, s3_server: S3Server, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from kdi_assets.delta.storage import storage_failures, table_folder
+from kdi_assets.delta.storage import storage_failures, table_file_system
 from kdi_assets.documents.model.message_format import Files, Parquet
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _path_in(root: str, uri: str) -> str:
 def _file_system(root: str) -> FileSystem:
     from pyarrow.fs import LocalFileSystem
 
-    return table_folder(root) if root else LocalFileSystem()
+    return table_file_system(root) if root else LocalFileSystem()
 
 
 def _footer(files: FileSystem, path: str) -> bytes:
