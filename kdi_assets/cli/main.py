@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from copy import copy
 from typing import Annotated
 
 import typer
+from typer.models import CommandInfo
 
 from kdi_assets.cli.documents import check, check_assets, import_kdi, new
 from kdi_assets.cli.followers import psql, refine, serve
@@ -98,10 +101,25 @@ def kdi(
         refuse_missing_home(settings)
 
 
+def app_for(arguments: Sequence[str]) -> typer.Typer:
+    """The app with nothing but the command that the arguments begin with; the whole app if they begin otherwise.
+
+    Typer reads the signatures of all commands of an app at each start, which takes longer than to read the documents.
+    """
+    chosen, name = copy(app), arguments[0] if arguments else ""
+    chosen.registered_commands = [c for c in app.registered_commands if _name(c) == name]
+    chosen.registered_groups = [group for group in app.registered_groups if group.name == name]
+    return chosen if chosen.registered_commands or chosen.registered_groups else app
+
+
+def _name(command: CommandInfo) -> str | None:
+    return command.name or (command.callback.__name__ if command.callback else None)
+
+
 def main() -> None:
     """Run the command line; print a refusal on stderr and exit with its code."""
     try:
-        app(prog_name="kdi")
+        app_for(sys.argv[1:])(prog_name="kdi")
     except KdiError as refusal:
         print_refusal(refusal)
         sys.exit(exit_code([refusal]))

@@ -9,10 +9,13 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+import typer
 from deltalake import write_deltalake
+from typer.models import CommandInfo
 from typer.testing import CliRunner
 
 from kdi_assets.cli.main import app
@@ -232,6 +235,26 @@ def test_help_the_documents_and_new_load_none_of_the_heavy_packages() -> None:
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
 
     assert answer.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("command", [["drain"], ["check-assets"], ["dead-letters", "list"]])
+def test_a_command_builds_no_other_and_its_help_is_that_of_the_whole_app(
+    kdi: Kdi, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Typer reads the signatures of all that it builds, which takes time at the start of each command."""
+    built: list[str] = []
+    build = typer.main.get_command_from_info
+
+    def counted(command_info: CommandInfo, **options: Any) -> Any:
+        one = build(command_info, **options)
+        built.append(one.name or "")
+        return one
+
+    whole = CliRunner().invoke(app, [*command, "--help"], prog_name="kdi").output
+    monkeypatch.setattr(typer.main, "get_command_from_info", counted)
+
+    assert kdi(*command, "--help").out == whole
+    assert set(built) == ({"list", "show", "replay", "discard", "view"} if len(command) > 1 else {*command})
 
 
 @pytest.fixture
