@@ -19,6 +19,9 @@ Bounds = Mapping[TopicPartition, OffsetRange]
 
 DIGEST_SQL = "bit_xor(xxhash64(partition, offset))"
 
+FEW_OFFSETS = 10_000
+"""Up to so many offsets are hashed one by one: numpy's import takes longer."""
+_BITS = (1 << 64) - 1
 _CHUNK_OFFSETS = 1 << 20
 _SEED = 42
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
@@ -118,10 +121,35 @@ def ranges_sql(ranges: Iterable[OffsetRange], *, struct: str = "") -> str:
 
 def digest_of(ranges: Sequence[OffsetRange]) -> int:
     """What ``DIGEST_SQL`` answers for every offset in the ranges, computed without Spark; 0 for none."""
+    if sum(r.offset_count for r in ranges) <= FEW_OFFSETS:
+        return _digest_of_few(ranges)
     import numpy as np
 
     columns = zip(*((r.topic_partition.partition, r.start, r.end) for r in ranges), strict=True)
-    return digest_of_columns(*(np.array(column, np.int64) for column in columns)) if ranges else 0
+    return digest_of_columns(*(np.array(column, np.int64) for column in columns))
+
+
+def _digest_of_few(ranges: Sequence[OffsetRange]) -> int:
+    """The same as ``digest_of_columns``, without numpy."""
+    digest = 0
+    for r in ranges:
+        mixed = (_SEED + _P5 + 4) ^ (r.topic_partition.partition * _P1 & _BITS)
+        seed = _avalanche_one(_rotate_one(mixed, 23) * _P2 + _P3) + _P5 + 8 & _BITS
+        for offset in range(r.start, r.end):
+            mixed = seed ^ (_rotate_one(offset * _P2 & _BITS, 31) * _P1 & _BITS)
+            digest ^= _avalanche_one(_rotate_one(mixed, 27) * _P1 + _P4)
+    return digest - (1 << 64) if digest >> 63 else digest  # as a signed number, like Java's
+
+
+def _rotate_one(number: int, bits: int) -> int:
+    return (number << bits | number >> 64 - bits) & _BITS
+
+
+def _avalanche_one(number: int) -> int:
+    number &= _BITS
+    number = (number ^ number >> 33) * _P2 & _BITS
+    number = (number ^ number >> 29) * _P3 & _BITS
+    return number ^ number >> 32
 
 
 def digest_of_columns(partitions: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
