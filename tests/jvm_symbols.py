@@ -161,6 +161,7 @@ JVM: Mapping[str, Sequence[str]] = {
         "org.apache.spark.SparkContext.getOrCreate/0",
         "org.apache.spark.api.java.JavaSparkContext.fromSparkContext/1",
         "org.apache.spark.api.java.JavaSparkContext.getConf/0",
+        "org.apache.spark.SparkConf.getAllWithPrefix/1",
     ],
     f"{GATEWAY}:job_tag": [f"{_SESSION}.sessionJobTag/0"],
     f"{GATEWAY}:cancel_jobs": [
@@ -331,7 +332,7 @@ PYSPARK: Mapping[str, Sequence[str]] = {
         "pyspark.sql.SparkSession._instantiatedSession",
     ],
     f"{GATEWAY}:is_stopped": ["session.sparkContext._jsc"],
-    f"{GATEWAY}:shared_context": ["pyspark.SparkConf"],
+    f"{GATEWAY}:shared_context": ["pyspark.SparkConf", "pyspark.SparkConf.getAll"],
     f"{GATEWAY}:leave_context": [
         "session.sparkContext._jsc",
         "session.sparkContext._accumulatorServer",

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+EXECUTOR_ENV = "spark.executorEnv."
+
 
 def gateway_of(session: SparkSession) -> JavaGateway:
     """The py4j gateway to the JVM of ``session``."""
@@ -82,9 +84,15 @@ def shared_context(gateway: JavaGateway) -> tuple[Any, SparkConf]:
     """The context that runs in a JVM, and its configuration: arguments of PySpark's ``SparkContext``."""
     from pyspark import SparkConf
 
+    class ConfOfAttached(SparkConf):
+        def getAll(self) -> list[tuple[str, str]]:
+            """Only variables of executors: ``SparkContext`` takes no others, and each would be five calls."""
+            found = cast(Any, self._jconf).getAllWithPrefix(EXECUTOR_ENV)
+            return [(EXECUTOR_ENV + each._1(), each._2()) for each in found]
+
     jvm = gateway.jvm
     shared = jvm.JavaSparkContext.fromSparkContext(jvm.org.apache.spark.SparkContext.getOrCreate())
-    return shared, SparkConf(_jconf=shared.getConf())
+    return shared, ConfOfAttached(_jconf=shared.getConf())
 
 
 def leave_context(context: SparkContext) -> bool:

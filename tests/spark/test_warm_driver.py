@@ -244,6 +244,30 @@ while server.socket.fileno() != -1:
     assert answer == "runs"
 
 
+def test_attaching_does_not_ask_for_each_setting_of_the_driver_and_takes_its_variables_of_executors(
+    driver: Driver,
+) -> None:
+    """A setting would be five calls, two of them the halves of a pair."""
+    answer = driver.answer("""
+from py4j.clientserver import ClientServerConnection
+
+send, asked = ClientServerConnection.send_command, []
+def counted(self, command, *more):
+    asked.append("\\n_1\\n" in command)
+    return send(self, command, *more)
+ClientServerConnection.send_command = counted
+
+spark = open_session(settings)
+say(len(asked) > 10, sum(asked))
+from kdi_assets.runtime.gateway import gateway_of, shared_context
+_, conf = shared_context(gateway_of(spark))
+conf.set("spark.executorEnv.REGION", "eu")
+say(conf.getAll())
+""")
+
+    assert answer.splitlines() == ["True 0", "[('spark.executorEnv.REGION', 'eu')]"]
+
+
 def test_a_check_of_many_topics_asks_once_whether_the_driver_runs_and_loads_no_pandas(
     driver: Driver, tmp_path: Path
 ) -> None:
