@@ -42,12 +42,12 @@ class _DocumentComponent(dg.Component, dg.Resolvable):
 
     @classmethod
     def model(cls) -> type[BaseModel]:
-        described = cls.document_schema()
+        described_by = cls.document_schema  # called only by what shows it: it takes longer than all else of a load
 
         class Attributes(RootModel[dict[str, Any]]):
             @classmethod
             def model_json_schema(cls, *_: object, **__: object) -> dict[str, Any]:
-                return described
+                return described_by()
 
         return Attributes
 

@@ -19,6 +19,7 @@ from kdi_assets.components import (
     ServedTable,
     TopicTable,
     TopicTables,
+    topic_table,
 )
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.definitions import component_definitions, defs
@@ -219,6 +220,21 @@ def test_dagster_finds_all_components_with_every_field_described() -> None:
         schema = component.model().model_json_schema()
         assert [name for name, field in schema["properties"].items() if not field.get("description")] == []
     assert {"schema", "date", "table"} <= TopicTable.model().model_json_schema()["properties"].keys()
+
+
+def test_definitions_are_loaded_without_the_json_schema_that_only_editors_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the source of all models: longer than all else of a load, which each run does."""
+    built: list[object] = []
+    monkeypatch.setattr(topic_table, "json_schema", built.append)
+
+    found = specs(written(tmp_path, kafka=CLUSTER, orders=stream("bronze/orders")))
+    loading = len(built)
+    TopicTable.model().model_json_schema()
+
+    assert "bronze/orders" in found
+    assert (loading, len(built)) == (0, 1)
 
 
 def test_dg_accepts_the_packages_documents() -> None:
