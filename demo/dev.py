@@ -7,9 +7,10 @@ import time
 from contextlib import ExitStack
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 
 from demo.parts import (
-    WORKSPACE,
+    CodeServer,
     PartFailed,
     State,
     WarmDriver,
@@ -49,16 +50,18 @@ def main() -> None:
             driver = WarmDriver(state, stack)
             broker = start_kafka(state, stack)
             start_database(state.postgres, stack)
+            code_server = CodeServer(state, stack)  # after the database: its last runs end first
             generator = start_command(state, stack, "generator", "kdi", "generate", f"--rate={RATE}", f"--bad={BAD}")
-            dagster, url = start_ui(state, stack)
+            code_server.await_listening()
+            dagster, url = start_ui(state, stack, code_server.workspace)
             driver.await_ready()
-            check_running(generator=generator, dagster=dagster)
+            check_running(generator=generator, code_server=code_server.child, dagster=dagster)
             if slow := dagster.await_answer(lambda: answers(url), seconds=UI_SECONDS):
                 raise PartFailed(f"Dagster's UI does not answer on {url}: {slow}")
             for line in WHAT_TO_DO:
                 say(line.format(url=url))
             while True:
-                check_running(generator=generator, dagster=dagster)
+                check_running(generator=generator, code_server=code_server.child, dagster=dagster)
                 if broker.exit_code() is not None:
                     raise broker.refusal("ended")
                 driver.revive()
@@ -67,11 +70,15 @@ def main() -> None:
         sys.exit(f"{failure}\nLogs: {state.logs}/*.log and {state.broker}/broker.log")
 
 
-def start_ui(state: State, stack: ExitStack) -> tuple[Child, str]:
-    """Dagster's webserver, daemon and code server, and where they will answer."""
+def start_ui(state: State, stack: ExitStack, workspace: Path) -> tuple[Child, str]:
+    """Dagster's webserver and daemon over the code server of the workspace, and where they will answer."""
     port = free_port(UI_PORT)
     taken = "" if port == UI_PORT else f" (port {UI_PORT} is taken)"
-    child = start_command(state, stack, "dagster", "dagster", "dev", f"--workspace={WORKSPACE}", f"--port={port}")
+    # Otherwise `dagster dev` would put a server of its own before each code server, for a reload that ours does itself.
+    direct = "--use-legacy-code-server-behavior"
+    child = start_command(
+        state, stack, "dagster", "dagster", "dev", direct, f"--workspace={workspace}", f"--port={port}"
+    )
     url = f"http://127.0.0.1:{port}"
     say(f"Dagster's UI will answer on {url}{taken}; Ctrl-C ends it all")
     return child, url

@@ -24,15 +24,21 @@ from kdi_assets.runtime.errors import DriverGone
 from kdi_assets.runtime.processes import Child
 from kdi_assets.runtime.step_watch import StepWatch
 from kdi_assets.settings import Settings
-from kdi_assets.tools.local.broker import USUAL_PORT, Broker, start_broker
+from kdi_assets.tools.local.broker import USUAL_PORT, Broker, free_port, is_free, start_broker
 from kdi_assets.tools.local.s3_server import start_s3_server
 
 CHECKOUT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 WORKSPACE = CHECKOUT / "workspace.yaml"
+DEPLOYED_WORKSPACE = CHECKOUT / "deploy" / "workspace.yaml"
+DEPLOYED_PORT = "4266"
+"""Of the code server in that file."""
 
 DRIVER_SECONDS = 120.0
+CODE_SERVER_SECONDS = 120.0
 BUCKET = "lake"
+WITH_STATE = ("dagster", "kdi_assets.resources.code_server", "ministack")
+"""Of the command lines of processes whose environment says which state they use."""
 
 _began = time.monotonic()
 _console = Console(highlight=False, soft_wrap=True)
@@ -148,7 +154,7 @@ class State:
         if str(self.broker / "server.properties") in command:
             return "the broker"
         try:
-            environment = process.environ() if "dagster" in command or "ministack" in command else {}
+            environment = process.environ() if any(name in command for name in WITH_STATE) else {}
         except psutil.Error:
             return ""  # another user's, or it has just ended
         if environment.get("S3_DATA_DIR", "").startswith(f"{self.objects}/"):
@@ -276,6 +282,32 @@ def start_database(data: Path, stack: ExitStack) -> bool:
         server = start_postgres(data)
         stack.callback(server.stop)
     return True
+
+
+class CodeServer:
+    """The code server of a deployment, which forks runs: a new Python would need seconds for the imports of each."""
+
+    def __init__(self, state: State, stack: ExitStack) -> None:
+        self._port = free_port()
+        self.child = start_command(state, stack, "code-server", *code_server_command(self._port))
+        self.workspace = state.dagster / "workspace.yaml"
+        self.workspace.write_text(DEPLOYED_WORKSPACE.read_text().replace(DEPLOYED_PORT, str(self._port)))
+
+    def await_listening(self) -> None:
+        """Wait until Dagster's processes can connect.
+
+        Raises:
+            PartFailed: It ended, or takes too long.
+        """
+        if slow := self.child.await_answer(lambda: not is_free(self._port), seconds=CODE_SERVER_SECONDS):
+            raise PartFailed(f"Dagster's code server {slow}", self.child.log)
+
+
+def code_server_command(port: int) -> list[str]:
+    """The program and its arguments, as in ``deploy/systemd/kdi-code-server.service``."""
+    served = ["--module-name", "kdi_assets.definitions", "--location-name", "kdi_assets"]
+    at = ["--host", "127.0.0.1", "--port", str(port)]
+    return ["python", "-P", "-m", "kdi_assets.resources.code_server", *served, *at, "--lazy-load-user-code"]
 
 
 def start_command(state: State, stack: ExitStack, name: str, program: str, *arguments: str) -> Child:

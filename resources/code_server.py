@@ -1,8 +1,9 @@
-"""``python -m kdi_assets.resources.code_server``: Dagster's code server, with runs that start fast.
+"""``python -m kdi_assets.resources.code_server``: Dagster's code server, with runs that start fast, and a reload.
 
 ``dagster api grpc`` starts a new Python process for every run, which imports Dagster and the definitions again: seconds
 of CPU for a drain that needs one. Here each run is a fork of a process that has imported both and does nothing else. A
-run ends when that process dies. The options are those of ``dagster api grpc``.
+run ends when that process dies. Reload in the UI reads the documents again in this process. The options are those of
+``dagster api grpc``.
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ def serve_grpc(
 def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[], None]) -> type[DagsterApiServer]:
     """Dagster's server, with processes of runs and a reload of our own; arguments as of ``serve_grpc``."""
     from dagster._grpc import server
+    from dagster._grpc.__generated__.dagster_api_pb2 import ReloadCodeReply
 
     class Server(server.DagsterApiServer):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -57,6 +58,11 @@ def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[],
             self._mp_ctx = processes()  # type: ignore[assignment]
             self._location_name = kwargs.get("location_name")
             set_reload(self._load_again)
+
+        def ReloadCode(self, request: Any, context: Any) -> Any:
+            """Reload in the UI, which Dagster's own server only logs; a failure is what the UI then shows."""
+            self._load_again()
+            return ReloadCodeReply()
 
         def _load_again(self) -> None:
             with self._reload_lock:

@@ -1,4 +1,4 @@
-"""Load the documents again, in a code server that can: ``resources/code_server.py`` can, ``dagster dev`` cannot."""
+"""Load the documents again, in a code server that can: ours can (``resources/code_server.py``), Dagster's cannot."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Site:
 
 @contextmanager
 def open_site(folder: Path, *, bootstrap_servers: str) -> Iterator[Site]:
-    """Everything that `make dev` runs, except the generator; it ends with the body."""
+    """What `make dev` runs, without the generator and with the code server of `dagster dev`; it ends with the body."""
     create_topics(bootstrap_servers)
     copy_documents(folder / "defs")
     home, dagster, port = folder / "home", folder / "dagster", free_port()

@@ -46,6 +46,8 @@ USED: Mapping[str, Sequence[str]] = {
         "dagster._grpc.server.DagsterApiServer._serializable_load_error",
         "dagster._grpc.server.DagsterApiServer._server_id",
         "dagster._grpc.server.LoadedRepositories",
+        "dagster._grpc.server.DagsterApiServer.ReloadCode",
+        "dagster._grpc.__generated__.dagster_api_pb2.ReloadCodeReply",
     ],
     "code_server_of": [f"{_LAUNCHER}.DefaultRunLauncher._get_grpc_client_for_termination"],
     "runs_of": [

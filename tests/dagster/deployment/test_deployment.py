@@ -18,10 +18,11 @@ from dagster._core.launcher import WorkerStatus
 from dagster._core.storage.compute_log_manager import ComputeIOType
 from dagster._core.storage.tags import GRPC_INFO_TAG
 
+from demo.parts import DEPLOYED_PORT, code_server_command
 from kdi_assets.resources.run_launcher import WatchedRunLauncher
 from kdi_assets.tools.local.broker import free_port
 from tests.conftest import CHECKOUT
-from tests.deployment.deployed import BIN, DEPLOY, Unit, unit_names
+from tests.deployment.deployed import BIN, DEPLOY, INSTALLED_BIN, Unit, unit_names
 from tests.deployment.installed import install
 
 OF_A_DEPLOYMENT = {"storage", "run_launcher", "compute_logs", "python_logs", "sensors"}
@@ -58,6 +59,12 @@ def test_both_workspaces_give_the_location_the_same_name_and_the_code_server_tak
     given = {"location-name": "location_name", "host": "host", "port": "port"}
     for option, field in given.items():
         assert command[command.index(f"--{option}") + 1] == str(server["grpc_server"][field])
+
+
+def test_dev_forks_its_runs_from_the_code_server_of_a_deployment() -> None:
+    deployed, here = Unit.read("code-server").command, code_server_command(int(DEPLOYED_PORT))
+
+    assert deployed == [str(INSTALLED_BIN / here[0]), *here[1:], "--log-format", "json"]
 
 
 @pytest.mark.parametrize("name", unit_names())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from dagster import DagsterInstance
 from dagster._core.remote_representation.code_location import CodeLocation
 from dagster._core.test_utils import create_test_daemon_workspace_context
@@ -15,7 +16,7 @@ from kdi_assets.runtime.processes import Child
 from kdi_assets.tools.local.broker import free_port
 from tests.conftest import CHECKOUT
 from tests.deployment.deployed import BIN
-from tests.documents import CLUSTER, TOPIC_TABLES, written
+from tests.documents import CLUSTER, TOPIC_TABLES, stream, written
 from tests.faults.systems.dagster_site import listens
 from tests.waiting import wait_until
 
@@ -30,6 +31,22 @@ def location_at(port: int, instance: DagsterInstance) -> Iterator[CodeLocation]:
     target = GrpcServerTarget(host="localhost", port=port, socket=None, location_name="shop")
     with create_test_daemon_workspace_context(target, instance) as workspace:
         yield workspace.create_request_context().get_code_location("shop")
+
+
+@contextmanager
+def code_server(folder: Path, instance: DagsterInstance, *, log: Path) -> Iterator[tuple[int, Child]]:
+    """The code server over the documents of a folder, listening, and its port."""
+    port = free_port()
+    environment = {"KDI_HOME": str(log.parent), "KDI_DEFS": str(folder), "PYTHONPATH": str(CHECKOUT)}
+    environment |= {"DAGSTER_HOME": str(instance.root_directory), "KDI_KAFKA": ""}
+    command: list[str | Path] = [BIN / "python", "-P", "-m", "kdi_assets.resources.code_server", "--module-name"]
+    command += ["kdi_assets.definitions", "--location-name", "shop", "--host", "127.0.0.1", "--port", str(port)]
+    server = Child(command, log=log, environment=environment)
+    try:
+        wait_until(lambda: listens(port) or server.exit_code() is not None, seconds=120)
+        yield port, server
+    finally:
+        server.kill()
 
 
 def tables(location: CodeLocation) -> set[str]:
@@ -54,15 +71,9 @@ def test_a_pinned_topic_is_an_asset_after_a_tick_of_the_same_process_and_a_mista
     Pass: after the first tick the second topic has a table, in the same process; after the other one all is as it was.
     """
     folder = written(tmp_path / "documents", kafka=CLUSTER.replace("localhost:9092", "127.0.0.1:1"), shop=SHOP)
-    pins, port = folder / "shop" / "shop.topics", free_port()
+    pins = folder / "shop" / "shop.topics"
     pins.write_text("s-a\n")
-    environment = {"KDI_HOME": str(tmp_path), "KDI_DEFS": str(folder), "PYTHONPATH": str(CHECKOUT)}
-    environment |= {"DAGSTER_HOME": str(instance.root_directory), "KDI_KAFKA": ""}
-    command: list[str | Path] = [BIN / "python", "-P", "-m", "kdi_assets.resources.code_server", "--module-name"]
-    command += ["kdi_assets.definitions", "--location-name", "shop", "--host", "127.0.0.1", "--port", str(port)]
-    server = Child(command, log=tmp_path / "log", environment=environment)
-    try:
-        wait_until(lambda: listens(port) or server.exit_code() is not None, seconds=120)
+    with code_server(folder, instance, log=tmp_path / "log") as (port, server):
         with location_at(port, instance) as before:
             assert tables(before) == {"shop/a"}
             pins.write_text("s-a\ns-b\n")
@@ -75,5 +86,31 @@ def test_a_pinned_topic_is_an_asset_after_a_tick_of_the_same_process_and_a_mista
         with location_at(port, instance) as still:
             assert tables(still) == {"shop/a", "shop/b"}
         assert server.exit_code() is None
-    finally:
-        server.kill()
+
+
+def test_reload_in_the_ui_reads_the_documents_again_and_says_what_is_wrong_in_them(
+    tmp_path: Path, instance: DagsterInstance
+) -> None:
+    """Procedure: a code server runs over a document; another is added, and the location is reloaded as the UI does it;
+    then one with a mistake, and it is reloaded again.
+    Pass: the same process has both tables; then the reload fails with the mistake's field, and the tables stay.
+    """
+    folder = written(tmp_path / "documents", kafka=CLUSTER, orders=stream("shop/orders"))
+    with code_server(folder, instance, log=tmp_path / "log") as (port, server):
+        target = GrpcServerTarget(host="localhost", port=port, socket=None, location_name="shop")
+        with create_test_daemon_workspace_context(target, instance) as workspace:
+            written(folder, clicks=stream("shop/clicks"))
+            workspace.reload_code_location("shop")
+            assert tables(workspace.create_request_context().get_code_location("shop")) == {
+                "shop/orders",
+                "shop/clicks",
+            }
+
+            written(folder, other=stream("shop/other").replace("table:", "tabel:"))
+            with pytest.warns(UserWarning, match="tabel: no such field"):
+                workspace.reload_code_location("shop")
+            failed = workspace.create_request_context().get_code_location_error("shop")
+            assert failed is not None and "tabel" in failed.to_string()
+        with location_at(port, instance) as still:
+            assert tables(still) == {"shop/orders", "shop/clicks"}
+        assert server.exit_code() is None
