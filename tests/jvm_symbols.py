@@ -118,6 +118,7 @@ JVM: Mapping[str, Sequence[str]] = {
         f"{_NODES}.LogicalPlan.containsPattern/1",
         f"{_CATALYST}.trees.TreePattern.CURRENT_LIKE/0",
     ],
+    f"{SPARK}:with_kernel_expressions": ["kdi.expressions.KernelExpressions.replacedIn/1"],
     f"{SPARK}:_patterns": [f"{_CATALYST}.trees.TreePattern"],
     f"{SPARK}:plan_nodes": [f"{_NODES}.LogicalPlan.children/0"],
     f"{SPARK}:node_name": [f"{_NODES}.LogicalPlan.nodeName/0"],

@@ -186,6 +186,12 @@ def kernel_call(
     return _column(spark, call)
 
 
+def with_kernel_expressions(rows: DataFrame) -> DataFrame:
+    """The same rows; the kernel evaluates the expressions that it has, too (``kdi.expressions.KernelExpressions``)."""
+    spark = rows.sparkSession
+    return frame_of(spark, jvm_view(spark).kdi.expressions.KernelExpressions.replacedIn(jvm_frame(rows)))
+
+
 def referenced_names(spark: SparkSession, sql: str) -> set[str]:
     """The names of columns and fields in an expression, with dots; variables of its lambdas are not among them.
 

@@ -34,7 +34,7 @@ PACKAGES = frozenset({"io", "java", "kdi", "org", "scala", "PythonUtils"})
 OF_DAGSTER = re.compile(r"dagster(_\w+)?\._")
 HINT = re.compile(rf"{PRIVATE.pattern}|\.({'|'.join(PACKAGES)})\b|{OF_DAGSTER.pattern}")
 """Only texts with one are parsed."""
-NOT_OF_THE_JVM = frozenset({"sparkContext", "defaultParallelism"})
+NOT_OF_THE_JVM = frozenset({"sparkContext", "sparkSession", "defaultParallelism"})
 """Public names of PySpark that look like Java's."""
 
 

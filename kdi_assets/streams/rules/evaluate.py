@@ -9,7 +9,7 @@ from kdi_assets.documents.model.stream import Stream
 from kdi_assets.messages.formats.decoder import DECODED
 from kdi_assets.messages.formats.rules import name
 from kdi_assets.messages.formats.stream_decoder import StreamDecoder
-from kdi_assets.runtime.spark_internals import try_eval
+from kdi_assets.runtime.spark_internals import try_eval, with_kernel_expressions
 from kdi_assets.streams.rules.records import result_column, working_columns
 from kdi_assets.streams.rules.rules import rules_of
 from kdi_assets.streams.rules.table.column_tree import DATE
@@ -49,11 +49,11 @@ def evaluate(decoded: DataFrame, decoder: StreamDecoder, elements: Elements | No
 
     first = [field for field in every if field not in later]
     if elements is None:
-        return decoded.select(*ours, *attempts(first))
+        return with_kernel_expressions(decoded.select(*ours, *attempts(first)))
     names = [name(c) for c in decoded.columns if c not in ours]
     known = elements.with_items(decoded.select(*ours, *names, *attempts(first)))
     kept = [name(c) for c in known.columns if c not in decoded.columns or c in ours]
-    return known.select(*kept, *attempts([f for f in every if f in later], elements.of_each))
+    return with_kernel_expressions(known.select(*kept, *attempts([f for f in every if f in later], elements.of_each)))
 
 
 def attempt(spark: SparkSession, sql: str) -> Column:
