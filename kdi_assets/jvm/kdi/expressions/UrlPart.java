@@ -19,7 +19,7 @@ public final class UrlPart implements Serializable {
   private static final int LETTER = 8;
   private static final int LETTER_OR_DIGIT = 16;
   private static final int HEX = 32;
-  private static final byte[] KINDS = new byte[128];
+  private static final byte[] KINDS = new byte[256];
   /** More digits may be no int, which Spark refuses. */
   private static final int MOST_PORT_DIGITS = 9;
 
@@ -162,7 +162,7 @@ public final class UrlPart implements Serializable {
       while (byteAt(end) >= '0' && byteAt(end) <= '9') {
         end++;
       }
-      return end == from + 1 || end - from - 1 > MOST_PORT_DIGITS ? -1 : end;
+      return end - from - 1 > MOST_PORT_DIGITS ? -1 : end;
     }
 
     private int past(int kind, int from) {
@@ -182,8 +182,7 @@ public final class UrlPart implements Serializable {
     }
 
     private boolean is(int kind, int place) {
-      byte found = byteAt(place);
-      return found >= 0 && (KINDS[found] & kind) != 0;
+      return (KINDS[byteAt(place) & 0xFF] & kind) != 0;
     }
 
     /** The byte; 0 past the end, which no part may have. */
