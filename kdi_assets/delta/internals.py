@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.delta.dictionaries import without_dictionary
 from kdi_assets.runtime.spark import changed_settings
 from kdi_assets.runtime.spark_internals import (
     frame_of,
@@ -179,12 +180,14 @@ def append_files(
     *,
     options: Mapping[str, str],
     bin_mib: int | None = None,
+    distinct: Collection[str] = (),
 ) -> Any:
     """Write rows as an append does, and return the actions, which are not committed; may change the metadata.
 
     Args:
         options: Delta's, of a write.
         bin_mib: The size of the bins by which Delta shuffles rows before the write.
+        distinct: Columns that are written without a dictionary.
     """
     jvm, nothing = jvm_view(spark), scala_option(spark)
     command = jvm.org.apache.spark.sql.delta.commands.WriteIntoDelta(
@@ -199,7 +202,8 @@ def append_files(
         nothing,
         False,
     )
-    with changed_settings(spark, {} if bin_mib is None else {_BIN_MIB: str(bin_mib)}):
+    settings = without_dictionary(distinct) | ({} if bin_mib is None else {_BIN_MIB: str(bin_mib)})
+    with changed_settings(spark, settings):
         return command.writeAndReturnCommitData(transaction, jvm_session(spark), nothing, False).actions()
 
 

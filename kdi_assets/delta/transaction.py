@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -93,12 +93,19 @@ ONE_FILE_PER_TASK = FileSize()
 
 
 def stage_rows(
-    spark: SparkSession, rows: DataFrame, uri: str, *, files: FileSize = ONE_FILE_PER_TASK, widening: bool = False
+    spark: SparkSession,
+    rows: DataFrame,
+    uri: str,
+    *,
+    files: FileSize = ONE_FILE_PER_TASK,
+    distinct: Collection[str] = (),
+    widening: bool = False,
 ) -> Staged:
     """Write the rows as files that are in no version of the table: no reader sees them, VACUUM removes them.
 
     Args:
         rows: Exactly the table's columns and types, ``date`` included.
+        distinct: Columns whose values hardly repeat, by their paths in files: they are written without a dictionary.
         widening: Whether ``rows`` may have columns and struct fields that the table does not have yet; the commit of
             the files adds them.
     """
@@ -109,7 +116,7 @@ def stage_rows(
     options |= {"mergeSchema": "true"} if widening else {}
     options |= {} if files.max_rows is None else {"maxRecordsPerFile": str(files.max_rows)}
     bin_mib = None if files.shuffled_bytes is None else max(1, files.shuffled_bytes >> 20)
-    actions = append_files(spark, transaction, table, rows, options=options, bin_mib=bin_mib)
+    actions = append_files(spark, transaction, table, rows, options=options, bin_mib=bin_mib, distinct=distinct)
     after = metadata_of(transaction)
     staged = staged_of(actions, date_column=physical_name("date", schema_text(after)))
     return replace(staged, metadata=after) if widening and after != before else staged

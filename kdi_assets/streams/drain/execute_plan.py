@@ -22,6 +22,7 @@ from kdi_assets.streams.drain.dead_letters import (
     letters_replaced,
     refuse_too_many_letters,
 )
+from kdi_assets.streams.drain.distinct_columns import distinct_columns
 from kdi_assets.streams.drain.plan import Plan
 from kdi_assets.streams.drain.plan_errors import TopicRecreated
 from kdi_assets.streams.drain.report import Commit
@@ -138,6 +139,7 @@ class Execution:
             self.table.uri,
             now=self.plan.now,
             files=file_size(self.stream, self.plan),
+            distinct=distinct_columns(self.stream, self.plan),
             offsets=self.plan.offset_count,
             before_read=partial(self.context.at, "before reading"),
         )

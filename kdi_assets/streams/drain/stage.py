@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from kdi_assets.documents.model.message_format import Files
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.messages.formats.stream_decoder import StreamDecoder
 from kdi_assets.messages.source import OFFSETS_PER_TASK
+from kdi_assets.streams.drain.distinct_columns import distinct_coordinates
 from kdi_assets.streams.drain.plan import Plan
 from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.recent_commits import LARGE_DRAIN_OFFSETS, LedgerCommit, recent_commits
@@ -41,6 +42,7 @@ def stage(
     *,
     now: datetime,
     files: FileSize = ONE_FILE_PER_TASK,
+    distinct: Collection[str] = (),
     offsets: int | None = None,
     before_read: Callable[[], None] = lambda: None,
     dry: bool = False,
@@ -52,6 +54,7 @@ def stage(
     Args:
         messages: As ``Source.read`` gives them.
         now: The clock of the date window.
+        distinct: Columns that are written without a dictionary, besides those of ``distinct_coordinates``.
         offsets: How many there are, for progress.
         before_read: Called before each pass.
         dry: Write no files, only count.
@@ -68,7 +71,7 @@ def stage(
         before_read()
         with spark_failures(stream, "reading messages and writing files", offsets=offsets, done=tally.messages):
             try:
-                staged = _only_counted(rows) if dry else _written(rows, stream, uri, files)
+                staged = _only_counted(rows) if dry else _written(rows, stream, uri, files, distinct)
             finally:  # rows that nobody judged may break the pass as well
                 _refuse_changed_files(used)
             counts = tally.counts(stream)
@@ -118,8 +121,9 @@ def _only_counted(rows: DataFrame) -> Staged:
     return Staged()
 
 
-def _written(rows: DataFrame, stream: Stream, uri: str, files: FileSize) -> Staged:
-    return stage_rows(rows.sparkSession, rows, uri, files=files, widening=stream.contract.evolves)
+def _written(rows: DataFrame, stream: Stream, uri: str, files: FileSize, distinct: Collection[str]) -> Staged:
+    spark, distinct = rows.sparkSession, {*distinct, *distinct_coordinates(stream)}
+    return stage_rows(spark, rows, uri, files=files, distinct=distinct, widening=stream.contract.evolves)
 
 
 def _rows(messages: DataFrame, decoder: StreamDecoder, now: datetime, tally: PassTally) -> DataFrame:
