@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kdi_assets.delta.dictionaries import without_dictionary
-from kdi_assets.documents.model.message_format import AvroContainer
+from kdi_assets.documents.model.message_rules import Explode
 from kdi_assets.streams.drain.distinct_columns import distinct_columns, distinct_coordinates
 from tests.unit.ledger.plans import P0, ledger, orders, plan, topic
 
@@ -18,7 +18,7 @@ def test_coordinates_go_by_the_documents_name_of_their_column() -> None:
 
 
 def test_the_rows_of_one_message_repeat_its_coordinates() -> None:
-    assert not distinct_coordinates(orders(format=AvroContainer("{}")))
+    assert not distinct_coordinates(orders(explode=Explode("item", "items")))
 
 
 @pytest.mark.parametrize("offsets", [100_000, 100_001])
