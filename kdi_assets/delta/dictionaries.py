@@ -33,7 +33,7 @@ def without_dictionary(columns: Iterable[str]) -> dict[str, str]:
 
 
 def columns_without_dictionary(log: TableLog, version: int) -> frozenset[str]:
-    """The columns for which a commit of a drain kept no dictionary, by the footer of its file with the most rows.
+    """The columns for which a commit of a drain kept no dictionary, by the footer of its largest file.
 
     Returns:
         Paths in Parquet's schema; empty if the commit or the file is gone.
