@@ -12,7 +12,6 @@ from kdi_assets.documents.model.message_format import Files
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.messages.formats.stream_decoder import StreamDecoder
 from kdi_assets.messages.source import OFFSETS_PER_TASK
-from kdi_assets.streams.drain.distinct_columns import distinct_coordinates
 from kdi_assets.streams.drain.plan import Plan
 from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.recent_commits import LARGE_DRAIN_OFFSETS, LedgerCommit, recent_commits
@@ -54,7 +53,7 @@ def stage(
     Args:
         messages: As ``Source.read`` gives them.
         now: The clock of the date window.
-        distinct: Columns that are written without a dictionary, besides those of ``distinct_coordinates``.
+        distinct: Columns that are written without a dictionary, by their paths in files.
         offsets: How many there are, for progress.
         before_read: Called before each pass.
         dry: Write no files, only count.
@@ -122,8 +121,7 @@ def _only_counted(rows: DataFrame) -> Staged:
 
 
 def _written(rows: DataFrame, stream: Stream, uri: str, files: FileSize, distinct: Collection[str]) -> Staged:
-    spark, distinct = rows.sparkSession, {*distinct, *distinct_coordinates(stream)}
-    return stage_rows(spark, rows, uri, files=files, distinct=distinct, widening=stream.contract.evolves)
+    return stage_rows(rows.sparkSession, rows, uri, files=files, distinct=distinct, widening=stream.contract.evolves)
 
 
 def _rows(messages: DataFrame, decoder: StreamDecoder, now: datetime, tally: PassTally) -> DataFrame:

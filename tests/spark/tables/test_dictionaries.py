@@ -41,7 +41,7 @@ def few(o: int) -> str | None:
 
 
 class Requests(World):
-    """A stream whose drains of ``MESSAGES`` are large ones, of several tasks."""
+    """A stream whose drains of ``MESSAGES`` are large ones."""
 
     def __init__(self, spark: SparkSession, lake: str, record: str = RECORD) -> None:
         super().__init__(spark, lake)
@@ -71,7 +71,7 @@ def dictionaries(file: str) -> dict[str, bool]:
 
 @pytest.fixture
 def requests(spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch) -> Requests:
-    monkeypatch.setattr(rule, "OFFSETS_PER_TASK", MESSAGES - 1)
+    monkeypatch.setattr(rule, "WORTH_IT", MESSAGES)
     monkeypatch.setattr(rule, "LARGE_DRAIN_OFFSETS", MESSAGES)
     return Requests(spark, lake)
 
