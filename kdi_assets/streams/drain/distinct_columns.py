@@ -15,8 +15,8 @@ from kdi_assets.streams.ledger.recent_commits import COMMITS_READ, LARGE_DRAIN_O
 WORTH_IT = 50_000
 """Offsets of a plan from which on dictionaries in vain cost clearly more CPU than reading a commit and a footer."""
 _DISTINCT = frozenset({"offset", "timestamp", "sequence_number"})
-"""Coordinates that differ from row to row. Times mostly grow with the offset, and are then smaller without a dictionary;
-out of order by seconds, they are larger by half a byte a row."""
+"""Coordinates that differ from row to row. Times mostly grow with the offset: without a dictionary they are smaller,
+and larger by half a byte a row if they are out of order by seconds."""
 
 
 def distinct_columns(stream: Stream, plan: Plan) -> frozenset[str]:
