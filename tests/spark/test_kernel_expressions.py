@@ -32,10 +32,10 @@ LEFT_TO_SPARK = [
 
 @pytest.fixture(params=["true", "false"], ids=["ANSI", "not ANSI"])
 def _ansi(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[None]:
-    before = spark.conf.get("spark.sql.ansi.enabled")
+    before = spark.conf.get("spark.sql.ansi.enabled", "true")
     spark.conf.set("spark.sql.ansi.enabled", request.param)
     yield
-    spark.conf.set("spark.sql.ansi.enabled", before)
+    spark.conf.set("spark.sql.ansi.enabled", str(before))
 
 
 @pytest.mark.usefixtures("_ansi")
@@ -45,7 +45,7 @@ def test_the_kernel_gives_what_spark_gives_whatever_the_text(
 ) -> None:
     """Purpose: a faster expression must change no row and no verdict.
     Procedure: evaluate each expression over 100,000 texts by Spark, and by the kernel; an error counts as a value.
-    Pass: the same value or error for every text; most texts have a value.
+    Pass: the same value or error for every text; more than a quarter have a value.
     """
     texts = spark.createDataFrame(list(enumerate(make(SEED, COUNT))), "n int, t string").repartition(4)
     of_spark = texts.select("n", "t", *(attempt(spark, sql).alias(sql) for sql in every))
