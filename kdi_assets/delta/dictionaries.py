@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from kdi_assets.delta.storage import storage_failures, table_folder
+from kdi_assets.delta.storage import storage_failures, table_file_system
 
 if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
@@ -51,12 +51,13 @@ def columns_without_dictionary(log: TableLog, version: int) -> frozenset[str]:
 
 
 def _footer(uri: str, path: str) -> FileMetaData | None:
+    from pyarrow import ArrowInvalid
     from pyarrow.parquet import read_metadata
 
     with storage_failures(uri):
         try:
-            return read_metadata(path, filesystem=table_folder(uri))
-        except FileNotFoundError:  # compacted since, and removed by VACUUM
+            return read_metadata(path, filesystem=table_file_system(uri))
+        except (FileNotFoundError, ArrowInvalid):  # compacted since, and removed by VACUUM; or damaged
             return None
 
 

@@ -102,7 +102,7 @@ def test_a_column_with_few_values_shows_nothing(table: Drained) -> None:
     assert "id" in table.distinct()
 
 
-def test_a_file_that_is_gone_shows_nothing(table: Drained) -> None:
+def test_a_file_that_is_damaged_or_gone_shows_nothing(table: Drained) -> None:
     table.drain(10_000, values(10_000), dictionaries=[])
     (table.folder / PART).unlink()
 
