@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import random
 import zlib
@@ -105,6 +106,14 @@ def gzipped(text: bytes) -> bytes:
     return gzip.compress(text, mtime=0)
 
 
+def gzipped_file(text: bytes) -> bytes:
+    """A member with a file's name in its header, as ``gzip`` writes it."""
+    sink = io.BytesIO()
+    with gzip.GzipFile("a.txt", "wb", fileobj=sink, mtime=0) as member:
+        member.write(text)
+    return sink.getvalue()
+
+
 def zstd(text: bytes) -> bytes:
     """A frame with its size."""
     return bytes(pa.compress(text, codec="zstd", asbytes=True))
@@ -118,7 +127,10 @@ def zstd_stream(text: bytes) -> bytes:
     return bytes(sink.getvalue())
 
 
-WRITTEN: dict[Compression, list[Callable[[bytes], bytes]]] = {"gzip": [gzipped], "zstd": [zstd, zstd_stream]}
+WRITTEN: dict[Compression, list[Callable[[bytes], bytes]]] = {
+    "gzip": [gzipped, gzipped_file],
+    "zstd": [zstd, zstd_stream],
+}
 GOOD = [(kind, write(t.encode()), t) for kind, writers in WRITTEN.items() for write in writers for t in COMPRESSED]
 GOOD += [("gzip", gzipped(b"two ") + gzipped(b"members"), "two members")]
 GOOD += [("zstd", zstd(b"two ") + zstd_stream(b"frames"), "two frames")]
@@ -131,6 +143,10 @@ BAD: dict[Compression, list[bytes]] = {
         gzipped(b"cut off")[:-1],
         gzipped(b"cut off, and more of it" * 9)[:20],
         gzipped(b"another sum")[:-8] + gzipped(b"of another text")[-8:],
+        gzipped(b"another size")[:-4] + bytes([11, 0, 0, 0]),
+        gzipped(b"another size")[:-4] + bytes([13, 0, 0, 0]),
+        gzipped(b"a byte after it")[:-8] + b"\0" + gzipped(b"a byte after it")[-8:],
+        gzipped_file(b"cut off")[:-1],
         gzipped(b"trailing") + b"x",
         zlib.compress(b"zlib"),
         zstd(b"zstd"),

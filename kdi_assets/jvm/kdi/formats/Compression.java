@@ -1,15 +1,31 @@
 package kdi.formats;
 
 import com.github.luben.zstd.Zstd;
+import com.github.luben.zstd.ZstdDecompressCtx;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.zip.CRC32;
+import java.util.zip.DataFormatException;
+import java.util.zip.Inflater;
 import org.apache.commons.compress.compressors.gzip.GzipCompressorInputStream;
 
 /** Decompresses the values of messages, up to a limit. */
 public final class Compression {
   /** A zstd frame without its size is assumed to hold at most so many times the bytes of the value, in this order. */
   private static final long[] ASSUMED_RATIOS = {32, 4096};
+
+  /** Bytes that deflate makes of one at most. */
+  private static final long MOST_INFLATED = 1032;
+
+  private static final int GZIP_HEADER = 10;
+  private static final int GZIP_TRAILER = 8;
+
+  // One for each thread: to make one costs more than a message, because it takes memory outside of the heap.
+  private static final ThreadLocal<Inflater> INFLATER = ThreadLocal.withInitial(() -> new Inflater(true));
+  private static final ThreadLocal<ZstdDecompressCtx> ZSTD = ThreadLocal.withInitial(ZstdDecompressCtx::new);
 
   private Compression() {}
 
@@ -18,6 +34,41 @@ public final class Compression {
     if (!startsWith(value, 0x1F, 0x8B)) {
       return null;
     }
+    byte[] plain = ofPlainMember(value, mostBytes);
+    return plain == null ? ofMembers(value, mostBytes) : plain;
+  }
+
+  /** The bytes of one member without optional header fields, as most serializers write it; null for any other value. */
+  private static byte[] ofPlainMember(byte[] value, int mostBytes) {
+    int trailer = value.length - GZIP_TRAILER;
+    if (trailer < GZIP_HEADER || value[2] != 8 || value[3] != 0) {
+      return null;
+    }
+    ByteBuffer numbers = ByteBuffer.wrap(value).order(ByteOrder.LITTLE_ENDIAN);
+    int size = numbers.getInt(trailer + Integer.BYTES);
+    if (size < 0 || size > mostBytes || size > MOST_INFLATED * value.length) {
+      return null;
+    }
+    byte[] bytes = new byte[size];
+    Inflater inflater = INFLATER.get();
+    inflater.reset();
+    inflater.setInput(value, GZIP_HEADER, trailer - GZIP_HEADER);
+    try {
+      // The end may need one more call, which must give no byte.
+      boolean whole = inflater.inflate(bytes) == size && inflater.inflate(new byte[1]) == 0 && inflater.finished();
+      return whole && inflater.getRemaining() == 0 && numbers.getInt(trailer) == checksum(bytes) ? bytes : null;
+    } catch (DataFormatException broken) {
+      return null;
+    }
+  }
+
+  private static int checksum(byte[] bytes) {
+    CRC32 checksum = new CRC32();
+    checksum.update(bytes);
+    return (int) checksum.getValue();
+  }
+
+  private static byte[] ofMembers(byte[] value, int mostBytes) {
     // All members: other readers take what follows the first one for padding and drop it.
     try (InputStream reader = new GzipCompressorInputStream(new ByteArrayInputStream(value), true)) {
       byte[] bytes = reader.readNBytes(mostBytes + 1);
@@ -54,7 +105,7 @@ public final class Compression {
 
   private static byte[] decompressed(byte[] value, long mostBytes) {
     try {
-      return Zstd.decompress(value, (int) mostBytes);
+      return ZSTD.get().decompress(value, (int) mostBytes);
     } catch (RuntimeException broken) {
       return null;
     }
