@@ -324,6 +324,11 @@ def avro_type(schema: str) -> Any:
     return _parse_datatype_json_string(declared.asNullable().json())
 
 
+def avro_in_kernel(schema: str) -> bool:
+    """Whether the kernel reads all types of a schema; Spark must have a type for it."""
+    return bool(getattr(_active_jvm(), "kdi.avro.AvroDecoder").reads(schema))
+
+
 def avro_fingerprint(schema: str) -> bytes:
     """CRC-64-AVRO of the schema's canonical form; names may be any."""
     anything = _active_jvm().org.apache.avro.NameValidator.NO_VALIDATION

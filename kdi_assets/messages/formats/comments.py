@@ -123,3 +123,18 @@ def column_tags(field: Mapping[str, Any]) -> dict[str, str]:
         tag: "true" if field["name"] in paths else ", ".join(p.removeprefix(field["name"]).lstrip(".") for p in paths)
         for tag, paths in found.items()
     }
+
+
+def without_comments(type_: Any) -> Any:
+    """A type without metadata, as decoders give records: Spark compares the types of a Python function's results."""
+    from pyspark.sql import types as t
+
+    match type_:
+        case t.StructType():
+            fields = [t.StructField(f.name, without_comments(f.dataType), f.nullable) for f in type_.fields]
+            return t.StructType(fields)
+        case t.ArrayType():
+            return t.ArrayType(without_comments(type_.elementType), type_.containsNull)
+        case t.MapType():
+            return t.MapType(type_.keyType, without_comments(type_.valueType), type_.valueContainsNull)
+    return type_

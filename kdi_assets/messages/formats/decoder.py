@@ -39,6 +39,8 @@ MISFITS = "_kdi_misfits"
 RESCUED = "_kdi_rescued"
 """The unknown fields and misfits that a row keeps, as JSON; null if there are none."""
 UNKNOWN_DDL = "array<struct<path: string, place: string, value: variant>>"
+KERNEL_RULE = Rule("", f"{DOCUMENT}.reason IS NOT NULL", reason_sql=f"{DOCUMENT}.reason", field_sql=f"{DOCUMENT}.field")
+"""The reason that the kernel (``kdi_assets/jvm``) gives in ``_kdi_document``."""
 
 
 class Decoder(ABC):

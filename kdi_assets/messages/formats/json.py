@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from kdi_assets.messages.formats.decoder import (
     DECODED,
     DOCUMENT,
+    KERNEL_RULE,
     MISFITS,
     PATHS,
     PAYLOAD,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 AnyType = TypeVar("AnyType", bound="DataType")
 _CLASS = "kdi.json.JsonDecoder"
-_RULE = Rule("", f"{DOCUMENT}.reason IS NOT NULL", reason_sql=f"{DOCUMENT}.reason", field_sql=f"{DOCUMENT}.field")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class JsonDecoder(Decoder):
         return messages.withColumn(PATHS, F.expr(f"CASE WHEN {where} THEN {DOCUMENT}.paths END"))
 
     def rules(self, record: StructType) -> list[Rule]:
-        return [_RULE]
+        return [KERNEL_RULE]
 
     def _call(self, spark: SparkSession, method: str, returns: str | DataType, record: StructType) -> Column:
         decoder = kernel_object(spark, _CLASS, jvm_type(spark, record), self.salvages)

@@ -35,8 +35,14 @@ DESCRIBED = {"properties": {name: {"type": "string"} for name in ("method", "url
 JSON_SCHEMA = SchemaFile("a.schema.json", json.dumps(DESCRIBED))
 VALIDATED = Json(JSON_SCHEMA, validate=True)
 SCHEMA = SchemaFile("a.avsc", json.dumps({"type": "record", "name": "R", "fields": FIELDS}))
+PRICE = {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}}
+OF_SPARK = SchemaFile("b.avsc", json.dumps({"type": "record", "name": "R", "fields": [*FIELDS, PRICE]}))
 PROTO = 'syntax = "proto3"; message R { string method = 1; string url = 2; string day = 3; }'
 PROTOBUF = Protobuf("r.desc", descriptors(PROTO), "R")
+DOCUMENTS = PROTO.replace("message", 'import "google/protobuf/struct.proto"; message').replace(
+    "}", "google.protobuf.Struct more = 4; }"
+)
+OF_LIBRARY = Protobuf("r.desc", descriptors(DOCUMENTS), "R")
 FLAT: dict[str, Any] = {"date_expression": "to_date(day)", "coordinates": "kafka"}
 
 
@@ -48,9 +54,11 @@ FLAT: dict[str, Any] = {"date_expression": "to_date(day)", "coordinates": "kafka
         ({"compression": "gzip"}, ["JsonDecoder.decode(", "Compression.ungzip("]),
         ({"compression": "zstd"}, ["JsonDecoder.decode(", "Compression.unzstd("]),
         ({"format": Csv(), "record_ddl": "method string, url string, day string", **FLAT}, ["from_csv("]),
-        ({"format": Avro(SCHEMA), "record_ddl": "", **FLAT}, ["from_avro("]),
-        ({"format": AvroSingleObject(SCHEMA, (SCHEMA,)), "record_ddl": "", **FLAT}, ["from_avro("]),
-        ({"format": PROTOBUF, "record_ddl": "", "filter": "method = 'GET'", **FLAT}, ["ArrowEvalPython"]),
+        ({"format": Avro(SCHEMA), "record_ddl": "", **FLAT}, ["AvroDecoder.decode("]),
+        ({"format": AvroSingleObject(SCHEMA, (SCHEMA,)), "record_ddl": "", **FLAT}, ["AvroDecoder.decode("]),
+        ({"format": Avro(OF_SPARK), "record_ddl": "", **FLAT}, ["from_avro("]),
+        ({"format": PROTOBUF, "record_ddl": "", "filter": "method = 'GET'", **FLAT}, ["ProtobufDecoder.decode("]),
+        ({"format": OF_LIBRARY, "record_ddl": "", "filter": "method = 'GET'", **FLAT}, ["ArrowEvalPython"]),
         ({"format": VALIDATED, "record_ddl": "", **FLAT}, ["JsonDecoder.decode(", "ArrowEvalPython"]),
         ({"format": VALIDATED, "compression": "gzip"}, ["ArrowEvalPython", "Compression.ungzip("]),
     ],
@@ -79,6 +87,12 @@ def test_frames_and_validation_are_one_look(
 
 def test_no_python_looks_at_documents_that_are_not_validated(spark: SparkSession) -> None:
     plan = plan_of(spark, format=Json(JSON_SCHEMA), record_ddl="", **FLAT)
+
+    assert "Python" not in plan
+
+
+def test_no_python_looks_at_protobuf_that_the_kernel_reads(spark: SparkSession) -> None:
+    plan = plan_of(spark, format=PROTOBUF, record_ddl="", **FLAT)
 
     assert "Python" not in plan
 

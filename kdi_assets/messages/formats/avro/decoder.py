@@ -1,8 +1,9 @@
 """Avro to typed records: datums of one schema, or of several that a fingerprint or a registry's id names.
 
-Spark's ``from_avro`` does not validate: it gives a struct of nulls for bytes that it cannot read, and stops where the
-datum ends, whatever follows. So a mark is appended to the payload, and datum and mark are read together: the payload
-was exactly one datum only if the mark comes out unchanged.
+The kernel (``kdi_assets/jvm``) decodes them, except for types that it does not read and for the datums of a container.
+Those are for Spark's ``from_avro``, which does not validate: it gives a struct of nulls for bytes that it cannot read,
+and stops where the datum ends, whatever follows. So a mark is appended to the payload, and datum and mark are read
+together: the payload was exactly one datum only if the mark comes out unchanged.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.documents.model.message_format import Avro, AvroSingleObject, SchemaFile
 from kdi_assets.messages.formats.avro.docs import with_avro_docs
 from kdi_assets.messages.formats.avro.readable import parsable, readable
 from kdi_assets.messages.formats.avro.schema_text import in_one_text, other_meanings, unknown_paths
+from kdi_assets.messages.formats.comments import without_comments
 from kdi_assets.messages.formats.decoder import (
     DECODED,
     DOCUMENT,
     FRAME,
+    KERNEL_RULE,
     PAYLOAD,
     RECORD,
     Decoder,
@@ -32,7 +35,14 @@ from kdi_assets.messages.formats.field_uses import FieldUses
 from kdi_assets.messages.formats.framing import other_schema_than
 from kdi_assets.messages.formats.registry.schemas import KnownSchemas
 from kdi_assets.messages.formats.rules import Rule, any_of, name
-from kdi_assets.runtime.spark_internals import avro_fingerprint, avro_incompatibilities, avro_type
+from kdi_assets.runtime.spark_internals import (
+    avro_fingerprint,
+    avro_in_kernel,
+    avro_incompatibilities,
+    avro_type,
+    kernel_call,
+    kernel_object,
+)
 from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
@@ -53,7 +63,9 @@ BLANK = Rule("blank", f"length({PAYLOAD}) = 0")
 
 @dataclass(frozen=True)
 class AvroDecoder(Decoder):
-    """A datum per message; ``_kdi_document`` is ``struct<datum, end>``: the datum and the mark.
+    """A datum per message.
+
+    ``_kdi_document`` is the kernel's result; without the kernel it is ``struct<datum, end>``: the datum and the mark.
 
     Attributes:
         reader: The schema that every datum becomes.
@@ -124,6 +136,8 @@ class AvroDecoder(Decoder):
         return uses.after_first_level()
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
+        if self._in_kernel:
+            return _with_kernel_record(messages, self, without_comments(record))
         return (
             messages.withColumn(DOCUMENT, read_by_writer(self.datum, self.writers, self.reader))
             .withColumn(DECODED, is_datum(record))
@@ -131,10 +145,38 @@ class AvroDecoder(Decoder):
         )
 
     def rules(self, record: StructType) -> list[Rule]:
+        if self._in_kernel:
+            return [*self.first_rules, KERNEL_RULE, Rule("malformed_avro", "true")]
         return [*self.first_rules, *datum_rules(record)]
+
+    @cached_property
+    def _in_kernel(self) -> bool:
+        return avro_in_kernel(self.reader.text)
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         return with_unknown_of_writers(messages, self.writers, self.reader, where)
+
+
+_KERNEL_CLASS = "kdi.avro.AvroDecoder"
+
+
+def _with_kernel_record(messages: DataFrame, decoder: AvroDecoder, record: StructType) -> DataFrame:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    spark, texts = messages.sparkSession, [StructField(name, StringType()) for name in ("reason", "field")]
+    document = StructType([StructField("record", record), *texts])
+    read = F.when(F.lit(False), F.lit(None).cast(document))
+    for condition, writer in decoder.writers.items():
+        of_writer = kernel_object(spark, _KERNEL_CLASS, writer.text, decoder.reader.text)
+        read = read.when(
+            F.expr(condition), kernel_call(spark, _KERNEL_CLASS, "decode", document, decoder.datum, of_writer)
+        )
+    return (
+        messages.withColumn(DOCUMENT, read)
+        .withColumn(DECODED, F.expr(f"{DOCUMENT} IS NOT NULL AND {DOCUMENT}.reason IS NULL"))
+        .withColumn(RECORD, F.expr(f"{DOCUMENT}.record"))
+    )
 
 
 def read_by_writer(datum: str, writers: Mapping[str, SchemaFile], reader: SchemaFile) -> Column:

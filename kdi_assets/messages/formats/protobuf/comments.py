@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kdi_assets.messages.formats.comments import described, with_tags_of_whole
 
@@ -51,18 +51,3 @@ def _protobuf_type(declared: DataType, message: Descriptor | None, of: Descripto
             value = _protobuf_type(declared.valueType, message.fields_by_name["value"].message_type, of)
             return MapType(declared.keyType, value, declared.valueContainsNull)
     return declared
-
-
-def without_comments(type_: Any) -> Any:
-    """A type without metadata: Arrow's types have none, and Spark compares those of a function's results with them."""
-    from pyspark.sql import types as t
-
-    match type_:
-        case t.StructType():
-            fields = [t.StructField(f.name, without_comments(f.dataType), f.nullable) for f in type_.fields]
-            return t.StructType(fields)
-        case t.ArrayType():
-            return t.ArrayType(without_comments(type_.elementType), type_.containsNull)
-        case t.MapType():
-            return t.MapType(type_.keyType, without_comments(type_.valueType), type_.valueContainsNull)
-    return type_

@@ -1,4 +1,7 @@
-"""Protobuf to typed records, in Spark's Python workers."""
+"""Protobuf to typed records: in the kernel (``kdi_assets/jvm``), or in Spark's Python workers.
+
+In Python workers only where the kernel does not read the message's type.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kdi_assets.documents.model.message_format import Protobuf
 from kdi_assets.messages.formats import framing, protobuf
+from kdi_assets.messages.formats.comments import without_comments
 from kdi_assets.messages.formats.decoder import (
     DECODED,
     DOCUMENT,
     FRAME,
+    KERNEL_RULE,
     PAYLOAD,
     RECORD,
     UNKNOWN,
@@ -25,14 +30,16 @@ from kdi_assets.messages.formats.errors import FormatMistake
 from kdi_assets.messages.formats.framing import FIRST_MESSAGE, other_schema_than
 from kdi_assets.messages.formats.protobuf import payloads
 from kdi_assets.messages.formats.protobuf.columns import spark_record
-from kdi_assets.messages.formats.protobuf.comments import with_protobuf_comments, without_comments
+from kdi_assets.messages.formats.protobuf.comments import with_protobuf_comments
 from kdi_assets.messages.formats.protobuf.compatible import becomes, left_out_paths, unknown_paths
 from kdi_assets.messages.formats.protobuf.descriptors import DescriptorMistake, Descriptors, schema_descriptors
+from kdi_assets.messages.formats.protobuf.kernel import kernel_description
 from kdi_assets.messages.formats.protobuf.payloads import Payloads, Reading, decoding
 from kdi_assets.messages.formats.protobuf.records import Record
 from kdi_assets.messages.formats.registry.schema import Schema
 from kdi_assets.messages.formats.registry.schemas import KnownSchemas
 from kdi_assets.messages.formats.rules import Rule
+from kdi_assets.runtime.spark_internals import kernel_call, kernel_object
 from kdi_assets.runtime.worker_code import send_by_value
 
 if TYPE_CHECKING:
@@ -42,7 +49,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProtobufDecoder(Decoder):
-    """A message per payload, of one type; ``_kdi_document`` is its record, or the number of the rule that refuses it.
+    """A message per payload, of one type; ``_kdi_document`` is its record, or why there is none.
+
+    The kernel gives reason and field; Python workers give the number of a rule.
 
     Attributes:
         field: The document's field that names the descriptors.
@@ -85,10 +94,14 @@ class ProtobufDecoder(Decoder):
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         columns = [PAYLOAD] if self._writers is None else [PAYLOAD, f"{FRAME}.schema_id"]
+        if self._described is not None:
+            return _with_kernel_record(messages, self._described, without_comments(record), *columns)
         return _with_record(messages, self._reading.payloads, without_comments(record), *columns)
 
     def rules(self, record: StructType) -> list[Rule]:
         framed = [] if self._writers is None else [Rule("incompatible_schema", other_schema_than(self._writers))]
+        if self._described is not None:
+            return [*framed, KERNEL_RULE, Rule(payloads.MALFORMED, "true")]
         *others, (reason, field) = self._reading.reasons
         numbered = enumerate(others, 1)
         return [
@@ -111,6 +124,11 @@ class ProtobufDecoder(Decoder):
     @cached_property
     def _reading(self) -> Reading:
         return self.read()
+
+    @cached_property
+    def _described(self) -> str | None:
+        """The record for the kernel; ``None`` if Python workers decode."""
+        return kernel_description(self._reading)
 
     @property
     def left_out(self) -> Mapping[str, str]:  # type: ignore[override]
@@ -143,6 +161,26 @@ def registered_reading(reader: Schema, by_id: Mapping[int, Schema], message: str
         except DescriptorMistake:
             continue  # its messages become dead letters, reason incompatible_schema
     return Reading(Payloads(read, message, writers))
+
+
+_KERNEL_CLASS = "kdi.protobuf.ProtobufDecoder"
+
+
+def _with_kernel_record(messages: DataFrame, described: str, record: StructType, *columns: str) -> DataFrame:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+
+    spark, text = messages.sparkSession, StringType()
+    reasons = [StructField("reason", text), StructField("field", text)]
+    numbers = StructField(payloads.NUMBERS, ArrayType(text))
+    document = StructType([StructField(payloads.RECORD, record), *reasons, numbers])
+    decoder = kernel_object(spark, _KERNEL_CLASS, described)
+    method = "decode" if columns == (PAYLOAD,) else "decodeIndexed"
+    return (
+        messages.withColumn(DOCUMENT, kernel_call(spark, _KERNEL_CLASS, method, document, *columns, decoder))
+        .withColumn(DECODED, F.expr(f"{DOCUMENT} IS NOT NULL AND {DOCUMENT}.reason IS NULL"))
+        .withColumn(RECORD, F.expr(f"{DOCUMENT}.{payloads.RECORD}"))
+    )
 
 
 def _with_record(messages: DataFrame, of: Payloads, record: StructType, *columns: str) -> DataFrame:

@@ -110,6 +110,10 @@ class Descriptors:
             names.append(found.name)
         return ".".join(names) if found is not None else None
 
+    def places(self) -> Iterator[tuple[tuple[int, ...], str]]:
+        """The path of a message index of each message in the last file, and its full name."""
+        yield from _places(self._files[-1].message_type, self._files[-1].package, ())
+
     def checking(self, full_name: str) -> type[Any]:
         """The message's class with enumerations as numbers, so that no value is unknown and all keep their order.
 
@@ -198,6 +202,15 @@ def _names(messages: Iterable[DescriptorProto], package: str) -> Iterator[str]:
             name = f"{package}.{message.name}" if package else message.name
             yield name
             yield from _names(message.nested_type, name)
+
+
+def _places(
+    messages: Iterable[DescriptorProto], package: str, above: tuple[int, ...]
+) -> Iterator[tuple[tuple[int, ...], str]]:
+    for place, message in enumerate(messages):
+        name = f"{package}.{message.name}" if package else message.name
+        yield (*above, place), name
+        yield from _places(message.nested_type, name, (*above, place))
 
 
 def _named_messages(messages: Iterable[DescriptorProto], package: str) -> Iterator[tuple[str, DescriptorProto]]:

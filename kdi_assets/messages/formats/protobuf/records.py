@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.messages.formats.protobuf.descriptors import DescriptorMistake
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 
 MOST_FIELDS = 10_000
 HIGHEST_NUMBER = 1_000_000
@@ -82,11 +82,13 @@ class Record:
     """A message.
 
     Attributes:
+        syntax: Of the file with the message: ``proto2``, ``proto3`` or ``editions``.
         left_out: Path of a field inside that no column can hold, to the reason; it is not among the fields. Only of the
             outermost message.
     """
 
     fields: tuple[Field, ...]
+    syntax: str = field(default="proto3", compare=False)
     left_out: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
@@ -114,6 +116,7 @@ class Field:
 
     Attributes:
         can_be_absent: Whether absence differs from the default value, so that it becomes null.
+        oneof: The same number for all fields of a ``oneof``, different for others of the message; -1 outside of one.
     """
 
     name: str
@@ -121,6 +124,7 @@ class Field:
     type: FieldType
     can_be_absent: bool
     required: bool = False
+    oneof: int = field(default=-1, compare=False)
 
 
 def record_of(message: Descriptor) -> Record:
@@ -131,7 +135,7 @@ def record_of(message: Descriptor) -> Record:
     except _LeftOut as reason:
         raise DescriptorMistake(f"{message.full_name} {reason}") from reason
     if isinstance(record, Record):
-        return Record(record.fields, reader.left_out)
+        return Record(record.fields, record.syntax, reader.left_out)
     raise DescriptorMistake(f"{message.full_name} has no fields", "a message that has some")
 
 
@@ -144,6 +148,7 @@ class _MessageReader:
 
     def __init__(self) -> None:
         self._fields = 0
+        self._syntaxes: dict[str, str] = {}
         self.left_out: dict[str, str] = {}
 
     def record(self, message: Descriptor, path: str, above: tuple[str, ...]) -> Record | Empty:
@@ -170,7 +175,14 @@ class _MessageReader:
                 self.left_out[here] = str(reason)
         if not fields:
             raise _LeftOut("has no fields that a column could have")
-        return Record(tuple(fields.values()))
+        return Record(tuple(fields.values()), self._syntax(message.file))
+
+    def _syntax(self, file: FileDescriptor) -> str:
+        from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+        if file.name not in self._syntaxes:
+            self._syntaxes[file.name] = FileDescriptorProto.FromString(file.serialized_pb).syntax or "proto2"
+        return self._syntaxes[file.name]
 
     def _field(self, field: FieldDescriptor, path: str, above: tuple[str, ...]) -> Field:
         self._fields += 1
@@ -180,7 +192,8 @@ class _MessageReader:
             raise _LeftOut(f"has number {field.number}, larger than {HIGHEST_NUMBER:,}")
         type_ = self._type(field, path, above)
         # In a list, and as the value of a map, a message is never absent.
-        return Field(field.name, field.number, type_, bool(field.has_presence), bool(field.is_required))
+        presence, required = bool(field.has_presence), bool(field.is_required)
+        return Field(field.name, field.number, type_, presence, required, _oneof(field))
 
     def _type(self, field: FieldDescriptor, path: str, above: tuple[str, ...]) -> FieldType:
         if not field.is_repeated:
@@ -214,6 +227,12 @@ class _MessageReader:
             case name if name in _WRAPPERS:
                 return Scalar(message.fields_by_name["value"].type, wrapper=name)
         return self.record(message, path, above)
+
+
+def _oneof(field: FieldDescriptor) -> int:
+    """As ``Field.oneof``; an ``optional`` field of the third syntax has a oneof of its own, which is none."""
+    oneof = field.containing_oneof
+    return oneof.index if oneof is not None and len(oneof.fields) > 1 else -1
 
 
 def faults(record: Record) -> list[tuple[str, str]]:
