@@ -86,7 +86,7 @@ def old_figures(root: Path) -> list[str]:
 
 
 def _commits_since(root: Path, commit: str, folders: Sequence[str]) -> str:
-    """How many commits changed these folders; empty for none, or if this clone lacks the commit."""
+    """How many commits changed these folders; empty for none."""
     command = ("git", "rev-list", "--count", f"{commit}..HEAD", "--", *folders)
     found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if found.returncode or not found.stdout.strip():

@@ -5,6 +5,7 @@ Dagster may change them without notice. ``tests/unit/test_dagster_internals.py``
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ from kdi_assets.wording import first_line
 if TYPE_CHECKING:
     from dagster._grpc.client import DagsterGrpcClient
     from dagster._grpc.server import DagsterApiServer
+
+log = logging.getLogger(__name__)
 
 __all__ = ["CheckRunHealthResult", "DefaultRunLauncher", "WorkerStatus"]
 MODULES_OF_RUNS = ("dagster._cli.api", "dagster._grpc.server")
@@ -60,8 +63,12 @@ def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[],
             set_reload(self._load_again)
 
         def ReloadCode(self, request: Any, context: Any) -> Any:
-            """Reload in the UI, which Dagster's own server only logs; a failure is what the UI then shows."""
-            self._load_again()
+            """Reload in the UI, which Dagster's own server only logs; the UI shows a failure for some seconds."""
+            try:
+                self._load_again()
+            except Exception:
+                log.exception("the documents could not be loaded again; those from before stay")
+                raise
             return ReloadCodeReply()
 
         def _load_again(self) -> None:

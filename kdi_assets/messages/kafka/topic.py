@@ -86,11 +86,11 @@ def _states(admin: Admin, topics: Collection[str]) -> dict[str, TopicState | Kdi
 
 
 def with_same_ends(cluster: Cluster, states: Collection[TopicState]) -> dict[str, TopicState]:
-    """Those of the states whose topics still end where they did, by topic; not those that do not answer.
+    """Those of the states whose topics still end where they did, by topic; not those that do not answer in time.
 
     Raises:
-        BrokerUnreachable: No broker answered at all.
         AccessRefused: The brokers refuse our credentials.
+        BrokerUnreachable: The client lost an answer.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import OffsetSpec

@@ -30,16 +30,19 @@ class KafkaWatch:
 
     def topics(self, names: Collection[str], *, leader_seconds: float) -> dict[str, TopicState | KdiError]:
         now = self.clock()
-        idle = {name: state for name, (state, until) in self._idle.items() if name in names and now < until}
+        idle = {name: kept[0] for name in names if (kept := self._idle.get(name)) and now < kept[1]}
         still = kafka.with_same_ends(self.cluster, idle.values()) if idle else {}
         asked = [name for name in names if name not in still]
-        found = kafka.read_topics(self.cluster, asked, leader_seconds=leader_seconds) if asked else {}
+        # Forgotten before they are asked: while no broker answers, a look waits once.
+        before = {name: self._last.pop(name, None) for name in asked}
         for name in asked:
             self._idle.pop(name, None)
-            before, state = self._last.pop(name, None), found.get(name)
+        found = kafka.read_topics(self.cluster, asked, leader_seconds=leader_seconds) if asked else {}
+        for name, last in before.items():
+            state = found.get(name)
             if isinstance(state, TopicState):
                 self._last[name] = state
-                if before is not None and before.ends == state.ends:
+                if last is not None and last.ends == state.ends:
                     self._idle[name] = state, now + WHOLE_SECONDS
         return {**still, **found}
 

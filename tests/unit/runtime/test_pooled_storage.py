@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from threading import Barrier
-from typing import cast
+from typing import Any, cast
 from unittest.mock import patch
 
 import psutil
@@ -129,6 +129,20 @@ def test_the_next_query_works_after_the_database_ended_connections(opened: Opene
     use(storage)
 
     assert backends() - before, "a new connection took the place"
+
+
+def test_a_host_that_is_gone_is_noticed_within_a_minute(opened: Opened) -> None:
+    """Such a host ends no connection: PostgreSQL's client must notice. It is asked what it goes by."""
+    engines: list[Engine] = []
+    event.listen(Engine, "engine_connect", remember := lambda connection: engines.append(connection.engine))
+    try:
+        use(opened())
+    finally:
+        event.remove(Engine, "engine_connect", remember)
+
+    with engines[0].connect() as connection:
+        goes_by = cast(Any, connection.connection.dbapi_connection).get_dsn_parameters()
+    assert (goes_by["tcp_user_timeout"], goes_by["keepalives_idle"]) == ("30000", "30")
 
 
 def test_a_process_that_was_forked_has_connections_of_its_own(opened: Opened) -> None:
