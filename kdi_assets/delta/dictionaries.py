@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from kdi_assets.delta.storage import storage_failures, table_file_system
+from kdi_assets.delta.errors import CommitUnreadable, StorageFailed
+from kdi_assets.delta.storage import table_file_system
 
 if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
@@ -36,13 +37,12 @@ def columns_without_dictionary(log: TableLog, version: int) -> frozenset[str]:
     """The columns for which a commit of a drain kept no dictionary, by the footer of its largest file.
 
     Returns:
-        Paths in Parquet's schema; empty if the commit or the file is gone.
-
-    Raises:
-        StorageFailed: The storage does not answer.
-        CommitUnreadable: The commit is not whole.
+        Paths in Parquet's schema; empty if commit or file cannot be read: a drain goes on without them.
     """
-    adds = [action["add"] for action in log.actions(version) if "add" in action]
+    try:
+        adds = [action["add"] for action in log.actions(version) if "add" in action]
+    except (CommitUnreadable, StorageFailed):
+        return frozenset()
     if not adds:
         return frozenset()
     largest = max(adds, key=lambda add: int(add["size"]))
@@ -54,11 +54,10 @@ def _footer(uri: str, path: str) -> FileMetaData | None:
     from pyarrow import ArrowInvalid
     from pyarrow.parquet import read_metadata
 
-    with storage_failures(uri):
-        try:
-            return read_metadata(path, filesystem=table_file_system(uri))
-        except (FileNotFoundError, ArrowInvalid):  # compacted since, and removed by VACUUM; or damaged
-            return None
+    try:
+        return read_metadata(path, filesystem=table_file_system(uri))
+    except (OSError, ArrowInvalid):  # removed since, or damaged
+        return None
 
 
 def _without(footer: FileMetaData) -> Collection[str]:

@@ -118,7 +118,7 @@ def _local_files(folder: str) -> list[LogFile]:
 def _local_size(path: str) -> int | None:
     try:
         file = os.stat(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return file.st_size if S_ISREG(file.st_mode) else None
 

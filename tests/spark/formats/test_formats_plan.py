@@ -35,8 +35,16 @@ DESCRIBED = {"properties": {name: {"type": "string"} for name in ("method", "url
 JSON_SCHEMA = SchemaFile("a.schema.json", json.dumps(DESCRIBED))
 VALIDATED = Json(JSON_SCHEMA, validate=True)
 SCHEMA = SchemaFile("a.avsc", json.dumps({"type": "record", "name": "R", "fields": FIELDS}))
-PRICE = {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}}
-OF_SPARK = SchemaFile("b.avsc", json.dumps({"type": "record", "name": "R", "fields": [*FIELDS, PRICE]}))
+OF_SPARK = [
+    SchemaFile(
+        "b.avsc", json.dumps({"type": "record", "name": "R", "fields": [*FIELDS, {"name": "more", "type": more}]})
+    )
+    for more in (
+        {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        {"type": "map", "values": "string"},
+        {"type": "string", "avro.java.string": "String"},
+    )
+]
 PROTO = 'syntax = "proto3"; message R { string method = 1; string url = 2; string day = 3; }'
 PROTOBUF = Protobuf("r.desc", descriptors(PROTO), "R")
 DOCUMENTS = PROTO.replace("message", 'import "google/protobuf/struct.proto"; message').replace(
@@ -56,7 +64,7 @@ FLAT: dict[str, Any] = {"date_expression": "to_date(day)", "coordinates": "kafka
         ({"format": Csv(), "record_ddl": "method string, url string, day string", **FLAT}, ["from_csv("]),
         ({"format": Avro(SCHEMA), "record_ddl": "", **FLAT}, ["AvroDecoder.decode("]),
         ({"format": AvroSingleObject(SCHEMA, (SCHEMA,)), "record_ddl": "", **FLAT}, ["AvroDecoder.decode("]),
-        ({"format": Avro(OF_SPARK), "record_ddl": "", **FLAT}, ["from_avro("]),
+        *(({"format": Avro(schema), "record_ddl": "", **FLAT}, ["from_avro("]) for schema in OF_SPARK),
         ({"format": PROTOBUF, "record_ddl": "", "filter": "method = 'GET'", **FLAT}, ["ProtobufDecoder.decode("]),
         ({"format": OF_LIBRARY, "record_ddl": "", "filter": "method = 'GET'", **FLAT}, ["ArrowEvalPython"]),
         ({"format": VALIDATED, "record_ddl": "", **FLAT}, ["JsonDecoder.decode(", "ArrowEvalPython"]),

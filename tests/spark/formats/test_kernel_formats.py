@@ -167,11 +167,9 @@ READER = _record(
     ok=["boolean", "null"],
     places=_list(PLACE),
     home=["null", "Place"],
-    names={"type": "map", "values": ["null", "string"]},
     kind=KIND,
     day={"type": "int", "logicalType": "date"},
     **TIMES,
-    more={"type": "map", "values": "double"},
 )
 WRITER = _record(
     "R",
@@ -318,7 +316,7 @@ def verdicts(spark: SparkSession, decoder: Decoder, messages: list[bytes]) -> di
 
 
 def assert_same(found: dict[bytes, Verdict], expected: dict[bytes, Verdict], *, rows: int, refused: int) -> None:
-    """The same verdicts, of which so many are rows and dead letters; the order of a map's entries has no meaning."""
+    """The same verdicts, of which so many are rows and dead letters; entries of a Protobuf map have no order."""
     different = {message.hex(): (found[message], expected[message]) for message in _differing(found, expected)}
     assert not different, f"seed {SEED}, first of {len(different)}: {next(iter(different.items()))}"
     reasons = Counter(reason for reason, _, _, _ in found.values())

@@ -88,7 +88,7 @@ public final class AvroDecoder implements Serializable {
         return MALFORMED;
       }
       if (pass.hasInvalidText) {
-        // Only now, because the last value of a repeated key counts.
+        // The first field of the record counts, not that of the datum.
         type.judge(record, pass);
       }
       return pass.invalid == null ? document(record, null, null) : document(null, "invalid_utf8", pass.invalid.path);

@@ -7,7 +7,10 @@ import org.apache.avro.Schema;
 final class Types {
   private int ranks;
 
-  /** Null for a type that only Spark's own reader makes a column of: some logical types, and most unions. */
+  /**
+   * Null for a type that only Spark's own reader makes a column of: some logical types, most unions, maps, whose entries
+   * have an order of Java there, and texts of which a schema says that bytes that are no UTF-8 are replaced.
+   */
   Type of(Schema schema, String path) {
     int rank = ranks++;
     return switch (schema.getType()) {
@@ -16,11 +19,7 @@ final class Types {
         Type item = of(schema.getElementType(), path + "[]");
         yield item == null ? null : new Items(item, path, rank);
       }
-      case MAP -> {
-        Leaf key = new Leaf(Leaf.Kind.STRING, schema, path + "[]", ranks++);
-        Type value = of(schema.getValueType(), path + "[]");
-        yield value == null ? null : new Entries(key, value, path, rank);
-      }
+      case MAP -> null;
       case UNION -> nullable(schema.getTypes(), path);
       default -> leaf(schema, path, rank);
     };
@@ -50,6 +49,9 @@ final class Types {
   }
 
   private static Type leaf(Schema schema, String path, int rank) {
+    if ("String".equals(schema.getProp("avro.java.string"))) {
+      return null;
+    }
     String logical = schema.getProp("logicalType");
     Leaf.Kind kind =
         switch ((logical == null ? "" : logical + " ") + schema.getType().getName()) {

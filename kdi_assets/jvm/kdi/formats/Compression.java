@@ -5,6 +5,7 @@ import com.github.luben.zstd.ZstdDecompressCtx;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.lang.ref.Cleaner;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.zip.CRC32;
@@ -25,9 +26,19 @@ public final class Compression {
 
   // One for each thread: to make one costs more than a message, because it takes memory outside of the heap.
   private static final ThreadLocal<Inflater> INFLATER = ThreadLocal.withInitial(() -> new Inflater(true));
-  private static final ThreadLocal<ZstdDecompressCtx> ZSTD = ThreadLocal.withInitial(ZstdDecompressCtx::new);
+  private static final ThreadLocal<OfThread> ZSTD = ThreadLocal.withInitial(OfThread::new);
+  private static final Cleaner CLEANER = Cleaner.create();
 
   private Compression() {}
+
+  /** Spark ends its threads, and zstd's memory does not go with them by itself, as that of an inflater does. */
+  private static final class OfThread {
+    final ZstdDecompressCtx zstd = new ZstdDecompressCtx();
+
+    OfThread() {
+      CLEANER.register(this, zstd::close);
+    }
+  }
 
   /** The bytes of all gzip members; null if the value is no gzip or holds more than {@code mostBytes}. */
   public static byte[] ungzip(byte[] value, int mostBytes) {
@@ -105,7 +116,7 @@ public final class Compression {
 
   private static byte[] decompressed(byte[] value, long mostBytes) {
     try {
-      return ZSTD.get().decompress(value, (int) mostBytes);
+      return ZSTD.get().zstd.decompress(value, (int) mostBytes);
     } catch (RuntimeException broken) {
       return null;
     }

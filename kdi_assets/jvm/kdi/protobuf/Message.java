@@ -3,6 +3,7 @@ package kdi.protobuf;
 import java.math.BigDecimal;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.TreeMap;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.types.Decimal;
 
@@ -31,6 +32,9 @@ final class Message extends Type {
   /** The place among all messages of the record. */
   final int rank;
 
+  /** Places of the fields. */
+  final int[] inOrderOfNumbers;
+
   private final Map<Integer, Integer> places = new HashMap<>();
 
   Message(Kind kind, Field[] fields, String path, int rank) {
@@ -42,6 +46,7 @@ final class Message extends Type {
     for (int place = 0; place < fields.length; place++) {
       places.put(fields[place].number, place);
     }
+    this.inOrderOfNumbers = new TreeMap<>(places).values().stream().mapToInt(Integer::intValue).toArray();
   }
 
   Partial empty() {

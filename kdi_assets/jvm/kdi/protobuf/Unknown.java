@@ -32,7 +32,7 @@ final class Unknown {
       String within = type.path.isEmpty() ? "" : type.path + ".";
       message.unknown.forEach(number -> found.add(within + "#" + number));
     }
-    for (int place = 0; place < type.fields.length; place++) {
+    for (int place : type.inOrderOfNumbers) {
       Field field = type.fields[place];
       Object value = message.values[place];
       if (value == null || !(field.type instanceof Message inner)) {
