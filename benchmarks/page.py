@@ -31,11 +31,14 @@ MEASURED = (
 """The code that decides what a drain costs."""
 CPU, WALL, TO_CLEAN, MEMORY = "CPU", "wall", "to good JSON", "memory to good JSON"
 GOALS: Mapping[tuple[int, str, str], Mapping[str, float]] = {
-    (1_000_000, "clean", "warm"): {CPU: 0.75, WALL: 0.80},
-    (1_000_000, "clean", "cold"): {CPU: 0.85},
-    (1_000_000, "bad", "warm"): {TO_CLEAN: 1.15},
+    (1_000_000, "clean", "warm"): {CPU: 0.50, WALL: 0.50},
+    (1_000_000, "clean", "cold"): {CPU: 0.80},
+    (1_000_000, "bad", "warm"): {TO_CLEAN: 1.10},
     (1_000_000, "unknown", "warm"): {TO_CLEAN: 1.05},
-    (1_000, "clean", "warm"): {CPU: 0.70},
+    (1_000_000, "avro", "warm"): {CPU: 0.55},
+    (1_000_000, "protobuf", "warm"): {CPU: 0.60},
+    **{(100_000, packed, "warm"): {TO_CLEAN: 1.30} for packed in ("gzip", "zstd")},
+    (1_000, "clean", "warm"): {CPU: 0.35},
     (1_000, "clean", "cold"): {CPU: 0.60},
     (1_000, "bad", "warm"): {TO_CLEAN: 1.30},
     **{(200_000, content, "warm"): {TO_CLEAN: 1.60} for content in ("kinesis", "kinesis_efo")},
