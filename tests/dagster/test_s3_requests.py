@@ -82,6 +82,7 @@ def ticks(
         monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
         ticks = Ticks(instance, s3)
         monkeypatch.setattr(KafkaSource, "topics", ticks.topics)
+        monkeypatch.setattr(KafkaSource, "watch", lambda _: None)
         monkeypatch.setattr(KafkaSource, "around", lambda *_, **__: {})
         monkeypatch.setattr(KafkaSource, "retention", lambda *_: {})
         assert len(ticks.tick()[1]) > 0
