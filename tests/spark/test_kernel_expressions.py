@@ -67,7 +67,7 @@ def test_spark_evaluates_what_the_kernel_does_not_have(spark: SparkSession, sql:
     assert not _calls_kernel(_one(spark, "x").select(F.expr(sql)))
 
 
-@pytest.mark.parametrize("text", ["http://h/%", "2026-02-30", "2026-13-01T10:00", "2026-01-00", "x"])
+@pytest.mark.parametrize("text", ["http://h/%", "2026-02-30", "2025-02-29", "2026-13-01T10:00", "2026-01-00", "x"])
 @pytest.mark.parametrize("sql", ["parse_url(t, 'PATH')", "to_date(t)", "to_date(substr(t, 1, 10))"])
 def test_an_error_is_sparks_own_word_for_word(spark: SparkSession, sql: str, text: str) -> None:
     frame = _one(spark, text).select(F.expr(sql))
