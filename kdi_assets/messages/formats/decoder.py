@@ -11,7 +11,7 @@ from kdi_assets.messages.formats.field_uses import FieldUses
 from kdi_assets.messages.formats.rules import Rule, literal
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
 VALUE = "_kdi_value"
@@ -41,6 +41,23 @@ RESCUED = "_kdi_rescued"
 UNKNOWN_DDL = "array<struct<path: string, place: string, value: variant>>"
 KERNEL_RULE = Rule("", f"{DOCUMENT}.reason IS NOT NULL", reason_sql=f"{DOCUMENT}.reason", field_sql=f"{DOCUMENT}.field")
 """The reason that the kernel (``kdi_assets/jvm``) gives in ``_kdi_document``."""
+
+
+def with_kernel_record(messages: DataFrame, document: Column, *, unless: str = "false") -> DataFrame:
+    """The messages with what the kernel made of them, and their records.
+
+    Args:
+        document: The kernel's ``struct<record, reason: string, …>``; null without a payload.
+        unless: Spark SQL over it; where it is true, there is no record either.
+    """
+    from pyspark.sql import functions as F
+
+    is_record = f"{DOCUMENT} IS NOT NULL AND {DOCUMENT}.reason IS NULL AND NOT ({unless})"
+    return (
+        messages.withColumn(DOCUMENT, document)
+        .withColumn(DECODED, F.expr(is_record))
+        .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {DOCUMENT}.record END"))
+    )
 
 
 class Decoder(ABC):

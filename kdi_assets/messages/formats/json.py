@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from kdi_assets.messages.formats.decoder import (
-    DECODED,
     DOCUMENT,
     KERNEL_RULE,
     MISFITS,
     PATHS,
     PAYLOAD,
-    RECORD,
     UNKNOWN,
     UNKNOWN_DDL,
     Decoder,
+    with_kernel_record,
 )
 from kdi_assets.messages.formats.errors import FormatMistake
 from kdi_assets.messages.formats.rules import Rule
@@ -62,13 +61,8 @@ class JsonDecoder(Decoder):
         found = f"reason string, field string, paths array<string>, misfits {UNKNOWN_DDL}"
         fields = cast(StructType, StructType.fromDDL(found)).fields
         document = StructType([StructField("record", _nullable(record)), *fields])
-        is_record = f"{DOCUMENT} IS NOT NULL AND {DOCUMENT}.reason IS NULL AND NOT ({self.unless})"
-        return (
-            messages.withColumn(DOCUMENT, self._call(messages.sparkSession, "decode", document, record))
-            .withColumn(DECODED, F.expr(is_record))
-            .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {DOCUMENT}.record END"))
-            .withColumn(MISFITS, F.expr(f"{DOCUMENT}.misfits"))
-        )
+        read = self._call(messages.sparkSession, "decode", document, record)
+        return with_kernel_record(messages, read, unless=self.unless).withColumn(MISFITS, F.expr(f"{DOCUMENT}.misfits"))
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         from pyspark.sql import functions as F

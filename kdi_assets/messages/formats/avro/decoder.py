@@ -28,6 +28,7 @@ from kdi_assets.messages.formats.decoder import (
     PAYLOAD,
     RECORD,
     Decoder,
+    with_kernel_record,
     with_unknown_of_schemas,
 )
 from kdi_assets.messages.formats.errors import FormatMistake
@@ -46,7 +47,7 @@ from kdi_assets.runtime.spark_internals import (
 from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 MARK = "9F1C7E52D3A8460B"
@@ -137,7 +138,7 @@ class AvroDecoder(Decoder):
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         if self._in_kernel:
-            return _with_kernel_record(messages, self, without_comments(record))
+            return with_kernel_record(messages, _read_by_kernel(messages.sparkSession, self, without_comments(record)))
         return (
             messages.withColumn(DOCUMENT, read_by_writer(self.datum, self.writers, self.reader))
             .withColumn(DECODED, is_datum(record))
@@ -160,11 +161,11 @@ class AvroDecoder(Decoder):
 _KERNEL_CLASS = "kdi.avro.AvroDecoder"
 
 
-def _with_kernel_record(messages: DataFrame, decoder: AvroDecoder, record: StructType) -> DataFrame:
+def _read_by_kernel(spark: SparkSession, decoder: AvroDecoder, record: StructType) -> Column:
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructField, StructType
 
-    spark, texts = messages.sparkSession, [StructField(name, StringType()) for name in ("reason", "field")]
+    texts = [StructField(name, StringType()) for name in ("reason", "field")]
     document = StructType([StructField("record", record), *texts])
     read = F.when(F.lit(False), F.lit(None).cast(document))
     for condition, writer in decoder.writers.items():
@@ -172,11 +173,7 @@ def _with_kernel_record(messages: DataFrame, decoder: AvroDecoder, record: Struc
         read = read.when(
             F.expr(condition), kernel_call(spark, _KERNEL_CLASS, "decode", document, decoder.datum, of_writer)
         )
-    return (
-        messages.withColumn(DOCUMENT, read)
-        .withColumn(DECODED, F.expr(f"{DOCUMENT} IS NOT NULL AND {DOCUMENT}.reason IS NULL"))
-        .withColumn(RECORD, F.expr(f"{DOCUMENT}.record"))
-    )
+    return read
 
 
 def read_by_writer(datum: str, writers: Mapping[str, SchemaFile], reader: SchemaFile) -> Column:

@@ -24,6 +24,7 @@ from kdi_assets.messages.formats.decoder import (
     UNKNOWN_DDL,
     Decoder,
     entry_without_value,
+    with_kernel_record,
     with_unknown_of_schemas,
 )
 from kdi_assets.messages.formats.errors import FormatMistake
@@ -43,7 +44,7 @@ from kdi_assets.runtime.spark_internals import kernel_call, kernel_object
 from kdi_assets.runtime.worker_code import send_by_value
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -95,7 +96,8 @@ class ProtobufDecoder(Decoder):
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         columns = [PAYLOAD] if self._writers is None else [PAYLOAD, f"{FRAME}.schema_id"]
         if self._described is not None:
-            return _with_kernel_record(messages, self._described, without_comments(record), *columns)
+            read = _read_by_kernel(messages.sparkSession, self._described, without_comments(record), *columns)
+            return with_kernel_record(messages, read)
         return _with_record(messages, self._reading.payloads, without_comments(record), *columns)
 
     def rules(self, record: StructType) -> list[Rule]:
@@ -166,21 +168,16 @@ def registered_reading(reader: Schema, by_id: Mapping[int, Schema], message: str
 _KERNEL_CLASS = "kdi.protobuf.ProtobufDecoder"
 
 
-def _with_kernel_record(messages: DataFrame, described: str, record: StructType, *columns: str) -> DataFrame:
-    from pyspark.sql import functions as F
+def _read_by_kernel(spark: SparkSession, described: str, record: StructType, *columns: str) -> Column:
     from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-    spark, text = messages.sparkSession, StringType()
+    text = StringType()
     reasons = [StructField("reason", text), StructField("field", text)]
     numbers = StructField(payloads.NUMBERS, ArrayType(text))
     document = StructType([StructField(payloads.RECORD, record), *reasons, numbers])
     decoder = kernel_object(spark, _KERNEL_CLASS, described)
     method = "decode" if columns == (PAYLOAD,) else "decodeIndexed"
-    return (
-        messages.withColumn(DOCUMENT, kernel_call(spark, _KERNEL_CLASS, method, document, *columns, decoder))
-        .withColumn(DECODED, F.expr(f"{DOCUMENT} IS NOT NULL AND {DOCUMENT}.reason IS NULL"))
-        .withColumn(RECORD, F.expr(f"{DOCUMENT}.{payloads.RECORD}"))
-    )
+    return kernel_call(spark, _KERNEL_CLASS, method, document, *columns, decoder)
 
 
 def _with_record(messages: DataFrame, of: Payloads, record: StructType, *columns: str) -> DataFrame:
