@@ -21,6 +21,7 @@ from kdi_assets.messages.formats.protobuf.decoder import ProtobufDecoder
 from kdi_assets.messages.formats.protobuf.payloads import Payloads, Reading
 from kdi_assets.messages.formats.rules import field_of, first_of, reason_of
 from tests.formats.avro_bytes import datum, fingerprint, long
+from tests.formats.damage import damaged
 from tests.formats.protobuf_messages import LEGACY, SHOP, descriptors, message_class, random_message
 from tests.formats.wire import of, varint
 
@@ -270,25 +271,6 @@ _PRIMITIVES: dict[str, Callable[[random.Random], Any]] = {
     "bytes": lambda chance: chance.choice([b"", b"name", chance.randbytes(3)]),
     "string": lambda chance: chance.choice(["", "city", "name", "Zürich 🚲", "x" * 70]),
 }
-
-
-def damaged(value: bytes, chance: random.Random) -> bytes:
-    """The bytes with a few changes; some may undo others."""
-    bytes_ = bytearray(value)
-    for _ in range(chance.randrange(1, 3)):
-        at = chance.randrange(len(bytes_) + 1)
-        match chance.randrange(5):
-            case 0:
-                bytes_[at : at + 1] = chance.randbytes(1)
-            case 1:
-                del bytes_[at : at + chance.randrange(1, 4)]
-            case 2:
-                bytes_[at:at] = chance.choice([chance.randbytes(2), b"\xff" * 9 + b"\x01"])
-            case 3:
-                bytes_ = bytes_[:at]
-            case 4:
-                bytes_ += bytes_[at : at + chance.randrange(40)]
-    return bytes(bytes_)
 
 
 def verdicts(spark: SparkSession, decoder: Decoder, messages: list[bytes]) -> dict[bytes, Verdict]:

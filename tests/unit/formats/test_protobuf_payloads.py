@@ -15,6 +15,7 @@ from kdi_assets.messages.formats import framing, protobuf
 from kdi_assets.messages.formats.protobuf.payloads import Payloads, Reading, decoding
 from kdi_assets.runtime.worker_code import send_by_value
 from tests.deployment.bare_worker import called_in_bare_worker
+from tests.formats.damage import damaged
 from tests.formats.protobuf_messages import (
     LEGACY,
     SHOP,
@@ -67,10 +68,10 @@ def test_a_record_is_what_protobuf_reads(decode: Callable[[Sequence[bytes]], lis
 
 def test_damaged_bytes_are_read_as_protobufs_own_library_reads_them_or_not_at_all() -> None:
     chance = random.Random(SEED)
-    damaged = [_damaged(random_message(ORDER, chance, share=0.1).SerializeToString(), chance) for _ in range(DAMAGED)]
+    broken = [damaged(random_message(ORDER, chance, share=0.1).SerializeToString(), chance) for _ in range(DAMAGED)]
     counts = {"row": 0, "malformed_protobuf": 0, "invalid_utf8": 0, "out_of_range": 0}
 
-    for value, found in zip(damaged, shop(damaged), strict=True):
+    for value, found in zip(broken, shop(broken), strict=True):
         expected = _reference(value)
         if isinstance(found, dict):
             counts["row"] += 1
@@ -81,24 +82,6 @@ def test_damaged_bytes_are_read_as_protobufs_own_library_reads_them_or_not_at_al
             assert bool(found[1]) or found[0] != "out_of_range", value.hex()
 
     assert min(counts.values()) > 0, counts
-
-
-def _damaged(value: bytes, chance: random.Random) -> bytes:
-    bytes_ = bytearray(value)
-    for _ in range(chance.randrange(1, 4)):
-        at = chance.randrange(len(bytes_) + 1)
-        match chance.randrange(5):
-            case 0:
-                bytes_[at : at + 1] = chance.randbytes(1)
-            case 1:
-                del bytes_[at : at + chance.randrange(1, 4)]
-            case 2:
-                bytes_[at:at] = chance.randbytes(chance.randrange(1, 4))
-            case 3:
-                bytes_ = bytes_[:at]
-            case 4:
-                bytes_ += bytes_[at : at + chance.randrange(40)]
-    return bytes(bytes_)
 
 
 def _reference(value: bytes) -> Row | str | None:
