@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from kdi_assets.runtime.processes import Child
 from kdi_assets.tools.local.broker import free_port
 from tests.conftest import CHECKOUT
 from tests.deployment.charts import (
+    CHART,
     NAMESPACE,
     RELEASE,
     REQUIRED,
@@ -227,6 +230,56 @@ def test_executors_find_the_driver_by_the_name_of_its_pod(clustered: list[dict[s
 def test_a_release_without_a_required_value_is_refused_with_its_name(missing: str) -> None:
     with pytest.raises(NotRendered, match=rf"{missing}[.:]"):
         render({name: value for name, value in REQUIRED.items() if name != missing})
+
+
+def sections(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The path of each mapping of the chart's values whose keys are the chart's, from the top."""
+    if path not in {("env",), ("serviceAccount", "annotations"), ("locations", "documents")}:
+        yield path
+        for name, value in values.items():
+            section = value[0] if name == "locations" else value
+            if isinstance(section, dict):
+                yield from sections(section, (*path, name))
+
+
+def with_value(path: tuple[str, ...], value: object) -> dict[str, Any]:
+    """The required values, and one more."""
+    values: dict[str, Any] = copy.deepcopy(REQUIRED)
+    section = values
+    for name in path[:-1]:
+        section = section.setdefault(name, [{"name": "web"}] if name == "locations" else {})
+        section = section[0] if name == "locations" else section
+    section[path[-1]] = value
+    return values
+
+
+CHART_VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+@pytest.mark.parametrize("section", list(sections(CHART_VALUES)), ids=lambda path: ".".join(path) or "top")
+def test_a_misspelt_value_is_refused_with_its_name(section: tuple[str, ...]) -> None:
+    with pytest.raises(NotRendered, match="misspelt"):
+        render(with_value((*section, "misspelt"), {}))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("automation",), "off"),
+        (("image", "tag"), 0.1),
+        (("postgres", "sslMode"), "on"),
+        (("locations",), []),
+        (("spark", "memory"), "2Gi"),
+        (("spark", "executors", "instances"), "three"),
+        (("spark", "executors", "cores"), 0),
+        (("resources", "code", "memory"), "2g"),
+        (("env", "AWS-REGION"), "eu-central-1"),
+        (("ui", "from"), [{"pods": {}}]),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_before_anything_is_installed(path: tuple[str, ...], value: object) -> None:
+    with pytest.raises(NotRendered, match=path[0]):
+        render(with_value(path, value))
 
 
 def test_mounted_documents_are_read_once_each(tmp_path: Path, clustered: list[dict[str, Any]]) -> None:
