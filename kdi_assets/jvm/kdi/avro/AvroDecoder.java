@@ -69,7 +69,7 @@ public final class AvroDecoder implements Serializable {
 
     private static ResolvingDecoder resolver(Schema written, Schema becomes) {
       try {
-        return DecoderFactory.get().resolvingDecoder(Schema.applyAliases(written, becomes), becomes, null);
+        return DecoderFactory.get().resolvingDecoder(written, becomes, null);
       } catch (IOException impossible) {
         throw new IllegalStateException("nothing is read yet", impossible);
       }
