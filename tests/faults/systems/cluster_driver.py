@@ -147,14 +147,14 @@ def _serve(
         stop_spark(spark)
 
 
-def drain_with_stopped_executor(
-    stream: Stream, *, lake: str, session: Callable[[], SparkSession], executor: int
+def drain_with_signal(
+    stream: Stream, *, lake: str, session: Callable[[], SparkSession], process: int, number: int
 ) -> DrainReport:
-    """Drain, and stop (SIGSTOP) an executor once the plan is made: its tasks begin and do not end."""
+    """Drain, and send a process a signal once the plan is made: an executor that gets SIGSTOP never ends its tasks."""
 
     def at(point: str) -> None:
         if point == "before reading":
-            os.kill(executor, signal.SIGSTOP)
+            os.kill(process, number)
 
     return drain(stream, lake=lake, session=session, at=at)
 

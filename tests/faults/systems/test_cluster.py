@@ -33,7 +33,7 @@ from tests.faults.systems.cluster_driver import (
     CONFIG,
     ClusterDriver,
     DrivenByCluster,
-    drain_with_stopped_executor,
+    drain_with_signal,
     judge_with_lost_executor,
     seen_by_executors,
 )
@@ -237,7 +237,7 @@ def test_a_drain_goes_on_when_a_worker_is_killed_in_its_middle(
     web.produce(800, bad=0.1, tombstones=0.02, seed=2)
     before = data_files(web, s3_server)
 
-    web.driver.start(drain_with_stopped_executor, web.stream, lake=web.lake, executor=victim.pid)
+    web.driver.start(drain_with_signal, web.stream, lake=web.lake, process=victim.pid, number=signal.SIGSTOP)
     wait_until(lambda: bool(data_files(web, s3_server) - before))
     busy = web.driver.is_busy()
     standalone.kill_worker("worker1")
