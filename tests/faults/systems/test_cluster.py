@@ -164,7 +164,7 @@ def test_a_cluster_drains_replays_and_audits_without_a_look_at_the_drivers_disk(
     assert web.compare().agrees
 
 
-SHOP = 'syntax = "proto3"; message Order { int64 id = 1; string note = 2; }'
+SHOP = 'edition = "2023"; message Order { int64 id = 1; string note = 2; }'
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "note": {"type": "string"}}, "required": ["id"]}
 AVRO = {
     "type": "record",
