@@ -89,6 +89,11 @@ class TableAt:
         """Delta's actions of the files."""
         return self._files(lambda add: True, "true")
 
+    def few_files(self) -> list[Any] | None:
+        """Delta's actions of the files, without a Spark job; ``None`` if that is impossible, or they are many."""
+        found = files_at(self.uri, version_of(self.snapshot))
+        return None if found is None or len(found) > MOST_FILES else self.from_log(found)
+
     def files_of_dates(self, dates: Collection[date]) -> tuple[Any, ...]:
         """The files of some dates, of a table that is partitioned by ``date``."""
         if not self.is_partitioned_by_date:  # no file would have any of the dates, and no row would be replaced

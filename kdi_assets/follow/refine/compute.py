@@ -13,7 +13,7 @@ from kdi_assets.follow.refine.deletes import record_deletes, recorded_deletes
 from kdi_assets.follow.refine.inputs import Inputs, in_dates
 from kdi_assets.follow.refine.modes.aggregate import aggregate_change
 from kdi_assets.follow.refine.modes.deduplicate import deduplicate_change
-from kdi_assets.follow.refine.modes.upsert import DELETES, deletes_of, upsert_change
+from kdi_assets.follow.refine.modes.upsert import DELETES, can_delete, deletes_of, has_null_key, upsert_change
 from kdi_assets.follow.refine.read import of_kept_dates
 from kdi_assets.follow.refine.row_errors import DatesMoved, NullKeys, SequenceOfTwoTopics
 from kdi_assets.follow.refine.table_change import NoRows, RowsOfDates, RowsOfKeys, TableChange, WholeTable
@@ -90,7 +90,7 @@ def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:
     version = record_deletes(
         uri,
         deletes_of(changes, mode),
-        count=_counted_deletes(inputs, mode, changes),
+        count=_counted_deletes(inputs, mode, changes, elsewhere=change.counted is not None),
         pinned=plan.deletes,
         attempt_id=plan.attempt_id,
         again=again,
@@ -107,18 +107,20 @@ def _refuse_two_topics(inputs: Inputs) -> None:
         raise SequenceOfTwoTopics(table=inputs.table.name, upstream=upstream.table)
 
 
-def _counted_deletes(inputs: Inputs, mode: Upsert, changes: DataFrame) -> int:
+def _counted_deletes(inputs: Inputs, mode: Upsert, changes: DataFrame, *, elsewhere: bool) -> int:
     """How many of the changes are deletes.
+
+    Args:
+        elsewhere: Null keys are counted while the rows are written, so only deletes need a job here.
 
     Raises:
         NullKeys: Changes have a null key or sequence.
     """
-    columns = {*mode.keys, SEQUENCE}
-    nullable = [f.name for f in changes.schema.fields if f.nullable and f.name in columns]
-    null = " OR ".join(f"`{column}` IS NULL" for column in nullable) or "false"
-    if not nullable and not mode.apply_as_deletes:
+    nullable = any(f.nullable for f in changes.schema.fields if f.name in {*mode.keys, SEQUENCE})
+    if not can_delete(mode) and (elsewhere or not nullable):
         return 0
-    (found,) = changes.selectExpr(f"count_if({null}) AS unknown", f"count_if({DELETES}) AS deletes").collect()
+    counts = f"count_if({has_null_key(mode)}) AS unknown", f"count_if({DELETES}) AS deletes"
+    (found,) = changes.selectExpr(*counts).collect()
     if found["unknown"]:
         raise NullKeys(table=inputs.table.name, rows=found["unknown"])
     return int(found["deletes"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.delta.files import TableAt, rows_at
+from kdi_assets.delta.files import FILE, TableAt, rows_at
 from kdi_assets.delta.internals import bytes_of
 from kdi_assets.documents.model.refined_modes import ReplaceDates
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
@@ -40,8 +40,9 @@ class Inputs:
     def rows_of(self, dates: Collection[date]) -> DataFrame:
         """The rows of some dates, of ``all_rows``."""
         if isinstance(self.table.mode, ReplaceDates):  # a row may come from rows of other dates
-            return self.all_rows().where(in_dates(dates))
-        frames = {u.view: self._upstream_rows_of(u, dates) for u in self.plan.upstreams}
+            frames = {u.view: self._upstream_rows(u) for u in self.plan.upstreams}
+        else:
+            frames = {u.view: self._upstream_rows_of(u, dates) for u in self.plan.upstreams}
         return transform(self.spark, self.table, frames).where(in_dates(dates))
 
     def rows_of_changed_dates(self) -> Iterator[DataFrame]:
@@ -116,6 +117,23 @@ class Inputs:
     def rows_in(self, files: Collection[Any]) -> DataFrame:
         """The rows of some files of the refined table."""
         return self._refined_table.rows_of(files)
+
+    def rows_on(self, dates: Collection[date]) -> DataFrame:
+        """The rows of the refined table on some dates, with the names of their files as ``_kdi_file``."""
+        from pyspark.sql import functions as F
+
+        table = self._refined_table
+        return table.rows_of(table.files_of_dates(dates)).select("*", F.col("_metadata.file_name").alias(FILE))
+
+    def files_named(self, names: Collection[str]) -> tuple[Any, ...]:
+        """Delta's actions of files of the refined table."""
+        return self._refined_table.files_named(names)
+
+    def _upstream_rows(self, upstream: UpstreamChanges) -> DataFrame:
+        """All rows; of few files, without the Spark jobs by which Delta finds those of the dates that are read."""
+        table = TableAt.open(self.spark, upstream.uri, upstream.version)
+        files = table.few_files() if table.is_partitioned_by_date else None
+        return rows_at(self.spark, upstream.uri, upstream.version) if files is None else table.rows_of(files)
 
     def _upstream_rows_of(self, upstream: UpstreamChanges, dates: Collection[date]) -> DataFrame:
         table = TableAt.open(self.spark, upstream.uri, upstream.version)

@@ -271,7 +271,9 @@ def _by_mode(table: RefinedTableSpec, fresh: Sequence[UpstreamChanges]) -> tuple
             changes = appended
         case Upsert() | Aggregate():
             changes = feed
-        case ReplaceDates() | Deduplicate():
+        case Deduplicate():
+            changes = appended and table.is_computed_by_date and all(c.dates is not None for c in fresh)
+        case ReplaceDates():
             changes = False
     if changes:
         return "changes", "", frozenset()

@@ -12,7 +12,6 @@ from kdi_assets.delta.files import CHANGE, TableAt, replace_files
 from kdi_assets.delta.internals import bytes_of
 from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_once
 from kdi_assets.delta.transaction import CHECKPOINT_INTERVAL, Staged, metadata_with_schema, start_table
-from kdi_assets.follow.refine.columns import comparable
 from kdi_assets.follow.refine.inputs import is_small
 from kdi_assets.follow.refine.read import with_keys
 from kdi_assets.follow.refine.spark_errors import OUT_OF_YEARS
@@ -25,6 +24,8 @@ from kdi_assets.follow.refine.table_change import (
     RowsOfKeys,
     TableChange,
     WholeTable,
+    differs,
+    paired,
 )
 from kdi_assets.messages.formats.rules import literal, name
 from kdi_assets.messages.formats.year_bounds import is_out_of_years
@@ -138,12 +139,7 @@ def _rows_of_keys(rows: DataFrame, replaces: RowsOfKeys, table: TableAt) -> Data
 
     by, held = tuple(replaces.keys.columns), table.rows_of(replaces.files)
     old, kept = with_keys(held, replaces.keys, by), with_keys(held, replaces.keys, by, others=True)
-    unique = list(enumerate(replaces.unique))
-    left, right = (
-        form.selectExpr(*(f"`{column}` AS {side}_{i}" for i, column in unique), f"struct(*) AS {side}")
-        for side, form in ((OLD, old), (NEW, rows.select(*table.schema.names)))
-    )
-    forms = left.join(right, F.expr(" AND ".join(f"{OLD}_{i} <=> {NEW}_{i}" for i, _ in unique)), "full_outer")
+    forms = paired(old, rows.select(*(f"`{column}`" for column in table.schema.names)), replaces.unique)
     return kept.withColumn(CHANGE, F.lit(None).cast("string")).unionByName(_with_feed(forms))
 
 
@@ -152,12 +148,11 @@ def _with_feed(forms: DataFrame) -> DataFrame:
 
     Rows that come out as they were stay out of the change feed: what reads it shall not compute their dates again.
     """
-    old, new = (comparable(form, forms.schema[form].dataType) for form in (OLD, NEW))
-    differs = f"NOT ({old} <=> {new})"
+    changed = differs(forms)
     kinds = {
         "CAST(NULL AS STRING)": NEW,
-        "'delete'": f"IF({differs}, {OLD}, NULL)",
-        "'insert'": f"IF({differs}, {NEW}, NULL)",
+        "'delete'": f"IF({changed}, {OLD}, NULL)",
+        "'insert'": f"IF({changed}, {NEW}, NULL)",
     }
     listed = ", ".join(f"struct({form} AS row, {kind} AS kind)" for kind, form in kinds.items())
     rows = forms.selectExpr(f"inline(array({listed}))").where("row IS NOT NULL")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
+
+from kdi_assets.follow.refine.columns import comparable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
@@ -87,3 +90,27 @@ class TableChange:
     small_enough: bool = False
     counted: Observation | None = None
     unknown: Observation | None = None
+
+
+def paired(old: DataFrame, new: DataFrame, unique: Sequence[str]) -> DataFrame:
+    """The old and the new form of each row as ``_kdi_old`` and ``_kdi_new``, structs of the columns of ``new``.
+
+    Args:
+        old: Its further columns stay beside the forms.
+        unique: Columns of which no two rows of one side have the same values; null equals null.
+    """
+    from pyspark.sql import functions as F
+
+    row, further = ", ".join(f"`{c}`" for c in new.columns), [f"`{c}`" for c in old.columns if c not in new.columns]
+    left, right = (
+        form.selectExpr(*(f"`{c}` AS {side}_{i}" for i, c in enumerate(unique)), f"struct({row}) AS {side}", *also)
+        for side, form, also in ((OLD, old, further), (NEW, new, []))
+    )
+    same = " AND ".join(f"{OLD}_{i} <=> {NEW}_{i}" for i in range(len(unique)))
+    return left.join(right, F.expr(same), "full_outer").selectExpr(OLD, NEW, *further)
+
+
+def differs(forms: DataFrame) -> str:
+    """Of pairs, in SQL: whether the forms are not the same."""
+    old, new = (comparable(form, forms.schema[form].dataType) for form in (OLD, NEW))
+    return f"NOT ({old} <=> {new})"

@@ -35,6 +35,7 @@ from kdi_assets.follow.refine.envelope import (
 )
 from kdi_assets.follow.refine.inputs import Inputs
 from kdi_assets.follow.refine.read import computed_once, with_keys
+from kdi_assets.follow.refine.row_errors import NullKeys
 from kdi_assets.follow.refine.spark_errors import ORDER_UNKNOWN
 from kdi_assets.follow.refine.table_change import ChangeCounts, RowsOfKeys, TableChange, WholeTable
 
@@ -79,7 +80,9 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
         changes = computed_once(changes_of(with_keys(inputs.all_rows(), touched, mode.keys), mode))
         replaces = RowsOfKeys(touched, unique, inputs.files_with(touched))
         return TableChange(_states_of_all(changes, mode), replaces), changes
-    new = computed_once(changes_of(inputs.new_rows(), mode))
+    new = changes_of(inputs.new_rows(), mode)
+    # To read few rows for each part of one query is cheaper than a job that keeps them.
+    new = new if inputs.small_enough and not can_delete(mode) else computed_once(new)
     keys = new.select(*mode.keys).distinct()
     files = inputs.files_with(keys)
     held = with_keys(inputs.rows_in(files), keys, mode.keys)
@@ -89,10 +92,21 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
     known = _known_changes(held, recorded, new, mode)
     both = known.withColumn(_NEW, F.lit(False)).unionByName(new.withColumn(_NEW, F.lit(True)))
     counted = Observation()
+    unnamed = F.expr(f"count_if({_NEW} AND ({has_null_key(mode)}))").alias("unnamed")
     late_and_new = F.count_if(_LATE).alias("late"), F.count_if(_NEW).alias("new")
-    ordered = _ordered(both, mode).observe(counted, *late_and_new)
+    ordered = _ordered(both, mode).observe(counted, *late_and_new, unnamed)
     states, unknown = _counting_unknown_values(_states(ordered, mode), mode)
     return TableChange(states, RowsOfKeys(keys, unique, files), counted=counted, unknown=unknown), new
+
+
+def can_delete(mode: Upsert) -> bool:
+    """Whether a change can be a delete."""
+    return bool(mode.apply_as_deletes or mode.envelope)
+
+
+def has_null_key(mode: Upsert) -> str:
+    """Of a change, in SQL: whether it is unknown what it changes."""
+    return " OR ".join(f"`{column}` IS NULL" for column in dict.fromkeys((*mode.keys, SEQUENCE)))
 
 
 def _counting_unknown_values(states: DataFrame, mode: Upsert) -> tuple[DataFrame, Observation | None]:
@@ -298,10 +312,16 @@ def _with_carried_values(ordered: DataFrame, mode: Upsert) -> DataFrame:
     return ordered.withColumns({**values, CARRIED: F.when(F.size(unknown) > 0, of_unknown)})
 
 
-def counts_of(change: TableChange) -> ChangeCounts:
-    """What was counted while the rows were computed."""
+def counts_of(change: TableChange, table: str) -> ChangeCounts:
+    """What was counted while the rows were computed.
+
+    Raises:
+        NullKeys: New changes have a null key or sequence.
+    """
     if change.counted is None:
         return ChangeCounts()
     found = change.counted.get
+    if found["unnamed"]:
+        raise NullKeys(table=table, rows=int(found["unnamed"]))
     unknown = int(change.unknown.get["rows"]) if change.unknown else 0
     return ChangeCounts(int(found["new"]), int(found["late"]), unknown)
