@@ -272,7 +272,7 @@ def _by_mode(table: RefinedTableSpec, fresh: Sequence[UpstreamChanges]) -> tuple
         case Upsert() | Aggregate():
             changes = feed
         case Deduplicate():
-            changes = appended and table.is_computed_by_date and all(c.dates is not None for c in fresh)
+            changes = appended and table.is_computed_by_date and all(c.dates for c in fresh)
         case ReplaceDates():
             changes = False
     if changes:

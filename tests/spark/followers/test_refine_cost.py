@@ -1,0 +1,57 @@
+"""Refining few new rows: how many Spark jobs it takes does not depend on what is there already."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdi_assets.runtime.spark_internals import jvm_context, jvm_session
+from tests.refined import Lakeside, refined_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MODES: dict[str, tuple[int, dict[str, Any]]] = {
+    "append": (1, {}),
+    "aggregate": (1, {"mode": {"aggregate": {"by": ["date", "host"], "measures": {"n": "count"}}}}),
+    "upsert": (2, {"mode": {"upsert": {"keys": ["id"], "sequence_by": "bytes"}}, "partition_by": None}),
+    "deduplicate": (3, {"mode": {"deduplicate": {"keys": ["id"], "order_by": "bytes"}}}),
+    "replace_dates": (3, {"mode": "replace_dates", "sql": "SELECT date, count(*) AS n FROM events GROUP BY date"}),
+}
+"""By mode, the most jobs: to find what changes, and to write it."""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_few_new_rows_take_few_spark_jobs(lakeside: Lakeside, mode: str) -> None:
+    """Purpose: each job costs more than few rows, and Delta runs some to list a table's files.
+    Procedure: refine rows of one date, then of five more; then new rows of one of them, twice.
+    Pass: each of the last two takes no more jobs than the mode needs.
+    """
+    most, fields = MODES[mode]
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events", **fields})
+    for day in range(1, 7):
+        lakeside.append([(day, "a", 10 * day, "i", date(2026, 1, day))])
+    lakeside.refine(table)
+
+    for n in (1, 2):
+        lakeside.append([(100 + n, "b", n, "i", date(2026, 1, 6))])
+        before = jobs(lakeside.spark)
+        lakeside.refine(table)
+        ran = jobs(lakeside.spark) - before
+        assert len(ran) <= most, [described(lakeside.spark, job) for job in sorted(ran)]
+
+    lakeside.assert_as_computed_at_once(table)
+
+
+def jobs(spark: SparkSession) -> set[int]:
+    """The ids of the session's jobs that Spark remembers."""
+    tracker = jvm_context(spark).statusTracker()
+    tag = str(jvm_session(spark).sessionJobTag())
+    return {*tracker.getJobIdsForGroup(None), *tracker.getJobIdsForTag(tag)}
+
+
+def described(spark: SparkSession, job: int) -> str:
+    """What a job is called."""
+    return str(jvm_context(spark).statusStore().job(job).name())
