@@ -12,23 +12,34 @@ from tests.formats.json_judge import DDL, Refused, judged, messages
 from tests.judged import stream_of
 
 SEED, COUNT = 20261123, 6_000
+ODD = [
+    *map(chr, range(0x23)),
+    "#",
+    "[",
+    "\\",
+    "]",
+    "\\\\",
+    '\\"',
+    "\\n",
+    "\\u00e9",
+    "\x7f",
+    "\x80",
+    "\xa2",
+    "é",
+    "日",
+    "😀",
+    "\\ud800",
+]
+"""Controls, their neighbours, what ends or escapes a text and its neighbours, and UTF-8 of two to four bytes."""
 
 
 def test_the_kernel_judges_as_python_does_whatever_the_message(spark: SparkSession) -> None:
-    decoder = stream_decoder(stream_of(DDL))
     texts = list(dict.fromkeys(messages(SEED, COUNT)))
-    rows = [(n, text.encode("utf-8", "surrogatepass")) for n, text in enumerate(texts)]
-    frame = spark.createDataFrame(rows, "n int, _kdi_value binary").repartition(4)
-    decoded = decoder.decode(frame).select("n", DECODED, RECORD, f"{DOCUMENT}.reason", f"{DOCUMENT}.field")
 
-    found = {
-        texts[n]: _plain(record) if is_record else [reason, field]
-        for n, is_record, record, reason, field in decoded.collect()
-    }
+    found = _found(spark, texts)
 
     expected = {text: _judged(text) for text in texts}
-    different = [(text, found[text], expected[text]) for text in texts if found[text] != expected[text]]
-    assert different[:3] == [], f"{len(different)} differ, seed {SEED}"
+    assert _different(found, expected) == [], f"seed {SEED}"
     reasons = {verdict[0] for verdict in expected.values() if isinstance(verdict, list)}
     assert reasons >= {
         "malformed_json",
@@ -40,6 +51,52 @@ def test_the_kernel_judges_as_python_does_whatever_the_message(spark: SparkSessi
         "missing_field",
     }
     assert 0.4 < sum(isinstance(verdict, dict) for verdict in expected.values()) / len(texts) < 0.9
+
+
+def test_a_text_ends_where_json_says_wherever_its_last_odd_character_is(spark: SparkSession) -> None:
+    """Purpose: the kernel reads texts and checks UTF-8 eight bytes at a time.
+    Procedure: put each odd character at each place of texts of 18 characters, at each distance from the message's end.
+    Pass: the same record, or the same reason, as by Python's parser, which reads one character at a time.
+    """
+    plain = "abcdefgh 12345678!"
+    placed = [plain[:at] + odd + plain[at + 1 :] for odd in ODD for at in range(len(plain))]
+    texts = [f'{{"s":"{text}"}}{" " * after}' for text in placed for after in range(8)]
+
+    found = _found(spark, texts)
+
+    expected = {text: _judged(text) for text in texts}
+    assert _different(found, expected) == []
+    assert {type(verdict) for verdict in expected.values()} == {dict, list}
+
+
+def test_a_byte_that_is_no_utf_8_is_found_at_every_place(spark: SparkSession) -> None:
+    valid = [b'{"s":"' + b"x" * length + b'"}' for length in range(1, 18)]
+    broken = [text[:at] + b"\xff" + text[at + 1 :] for text in valid for at in range(len(text))]
+
+    verdicts = _decoded(spark, broken)
+
+    assert [(broken[n], reason) for n, _, _, reason, _ in verdicts if reason != "invalid_utf8"] == []
+    assert len(verdicts) == len(broken)
+
+
+def _found(spark: SparkSession, texts: list[str]) -> dict[str, Any]:
+    """By message: the record as plain Python, or reason and field."""
+    decoded = _decoded(spark, [text.encode("utf-8", "surrogatepass") for text in texts])
+    return {
+        texts[n]: _plain(record) if is_record else [reason, field] for n, is_record, record, reason, field in decoded
+    }
+
+
+def _decoded(spark: SparkSession, values: list[bytes]) -> list[Row]:
+    """By its number, each message's verdict, record, reason and field."""
+    decoder = stream_decoder(stream_of(DDL))
+    frame = spark.createDataFrame(list(enumerate(values)), "n int, _kdi_value binary").repartition(4)
+    return decoder.decode(frame).select("n", DECODED, RECORD, f"{DOCUMENT}.reason", f"{DOCUMENT}.field").collect()
+
+
+def _different(found: dict[str, Any], expected: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Three at most: message, found and expected."""
+    return [(text, found[text], said) for text, said in expected.items() if found[text] != said][:3]
 
 
 def _judged(text: str) -> Any:

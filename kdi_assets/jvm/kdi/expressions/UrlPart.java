@@ -88,8 +88,8 @@ public final class UrlPart implements Serializable {
 
   /** Where the parts of a URL end, as distances from its first byte. */
   private static final class Ends {
-    private final Object base;
-    private final long at;
+    private final byte[] bytes;
+    private final int first;
     private final int length;
     private int scheme;
     private int host;
@@ -98,8 +98,9 @@ public final class UrlPart implements Serializable {
     private int query;
 
     Ends(UTF8String url) {
-      base = url.getBaseObject();
-      at = url.getBaseOffset();
+      boolean onHeap = url.getBaseObject() instanceof byte[];
+      bytes = onHeap ? (byte[]) url.getBaseObject() : url.getBytes();
+      first = onHeap ? (int) (url.getBaseOffset() - Platform.BYTE_ARRAY_OFFSET) : 0;
       length = url.numBytes();
     }
 
@@ -166,11 +167,11 @@ public final class UrlPart implements Serializable {
     }
 
     private int past(int kind, int from) {
-      int end = from;
-      while (is(kind, end)) {
+      int end = first + from;
+      while (end < first + length && (KINDS[bytes[end] & 0xFF] & kind) != 0) {
         end++;
       }
-      return end;
+      return end - first;
     }
 
     private int pastEscaped(int kind, int from) {
@@ -187,12 +188,12 @@ public final class UrlPart implements Serializable {
 
     /** The byte; 0 past the end, which no part may have. */
     private byte byteAt(int place) {
-      return place < length ? Platform.getByte(base, at + place) : 0;
+      return place < length ? bytes[first + place] : 0;
     }
 
     /** A text that refers to the URL's bytes. */
     private UTF8String text(int from, int to) {
-      return UTF8String.fromAddress(base, at + from, to - from);
+      return UTF8String.fromBytes(bytes, first + from, to - from);
     }
   }
 }

@@ -2,7 +2,8 @@ package kdi.json;
 
 import com.fasterxml.jackson.core.JsonParser;
 import java.io.IOException;
-import java.nio.ByteBuffer;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
 import java.nio.ByteOrder;
 import java.nio.CharBuffer;
 import java.nio.charset.CharacterCodingException;
@@ -11,22 +12,30 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** UTF-8 text of messages. */
 public final class Text {
+  /** Eight bytes, of which the first is the lowest. */
+  private static final VarHandle LONGS =
+      MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
+
+  private static final long EACH = 0x0101010101010101L;
+  private static final long HIGH_BITS = EACH * 0x80;
+
   private Text() {}
 
   /** Whether the bytes are UTF-8. Nearly all messages are ASCII, which is checked eight bytes at a time. */
   public static boolean isValid(byte[] bytes) {
-    return isAscii(ByteBuffer.wrap(bytes).order(ByteOrder.nativeOrder())) || UTF8String.fromBytes(bytes).isValid();
+    return isAscii(bytes) || UTF8String.fromBytes(bytes).isValid();
   }
 
-  private static boolean isAscii(ByteBuffer bytes) {
+  private static boolean isAscii(byte[] bytes) {
     long bits = 0;
-    while (bytes.remaining() >= Long.BYTES) {
-      bits |= bytes.getLong();
+    int at = 0;
+    for (; at <= bytes.length - Long.BYTES; at += Long.BYTES) {
+      bits |= (long) LONGS.get(bytes, at);
     }
-    while (bytes.hasRemaining()) {
-      bits |= bytes.get();
+    for (; at < bytes.length; at++) {
+      bits |= bytes[at];
     }
-    return (bits & 0x8080808080808080L) == 0;
+    return (bits & HIGH_BITS) == 0;
   }
 
   /**
@@ -36,12 +45,28 @@ public final class Text {
    */
   static UTF8String of(JsonParser parser, byte[] payload) throws IOException {
     int from = (int) parser.currentTokenLocation().getByteOffset() + 1;
-    int to = from;
-    while (to < payload.length && payload[to] >= ' ' && payload[to] != '"' && payload[to] != '\\') {
-      to++;
-    }
+    int to = pastPlain(payload, from);
     boolean plain = to < payload.length && payload[to] == '"';
     return plain ? UTF8String.fromBytes(payload, from, to - from) : decoded(parser);
+  }
+
+  /** Past the bytes that stand for themselves in a JSON text: ASCII without controls, quotes and backslashes. */
+  private static int pastPlain(byte[] payload, int from) {
+    int at = from;
+    for (; at <= payload.length - Long.BYTES; at += Long.BYTES) {
+      long bytes = (long) LONGS.get(payload, at);
+      // A subtraction sets the high bit of a byte that is smaller. It can disturb only bytes after such a one.
+      long quotes = (bytes ^ EACH * '"') - EACH;
+      long backslashes = (bytes ^ EACH * '\\') - EACH;
+      long others = (bytes | bytes - EACH * ' ' | quotes | backslashes) & HIGH_BITS;
+      if (others != 0) {
+        return at + Long.numberOfTrailingZeros(others) / Byte.SIZE;
+      }
+    }
+    while (at < payload.length && payload[at] >= ' ' && payload[at] != '"' && payload[at] != '\\') {
+      at++;
+    }
+    return at;
   }
 
   private static UTF8String decoded(JsonParser parser) throws IOException {
