@@ -64,7 +64,7 @@ def activate(session: SparkSession) -> None:
     SparkSession._activeSession = SparkSession._instantiatedSession = session
 
 
-def cache_jvm_names(session: SparkSession) -> None:
+def cache_jvm_names(gateway: JavaGateway) -> None:
     """Let the JVM answer once what a name is: a package, a class or a static method.
 
     Otherwise the JVM searches every package that PySpark imports and every jar, again for each part of each name.
@@ -73,7 +73,7 @@ def cache_jvm_names(session: SparkSession) -> None:
     """
     from kdi_assets.runtime.jvm_names import remembering
 
-    remembering(jvm_view(session))
+    remembering(gateway.jvm)
 
 
 def is_stopped(context: SparkContext) -> bool:
@@ -90,6 +90,7 @@ def shared_context(gateway: JavaGateway) -> tuple[Any, SparkConf]:
             found = cast(Any, self._jconf).getAllWithPrefix(EXECUTOR_ENV)
             return [(EXECUTOR_ENV + each._1(), each._2()) for each in found]
 
+    cache_jvm_names(gateway)  # PySpark's own context asks for many
     jvm = gateway.jvm
     shared = jvm.JavaSparkContext.fromSparkContext(jvm.org.apache.spark.SparkContext.getOrCreate())
     return shared, ConfOfAttached(_jconf=shared.getConf())

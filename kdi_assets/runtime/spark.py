@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from kdi_assets.runtime.driver.control import uses_warm_driver
 from kdi_assets.runtime.errors import DriverGone, OtherDriverOpen
-from kdi_assets.runtime.gateway import activate, cache_jvm_names, first_session, is_stopped
+from kdi_assets.runtime.gateway import activate, cache_jvm_names, first_session, gateway_of, is_stopped
 from kdi_assets.runtime.spark_config import RUNTIME_CONFIG, SESSION_CONFIG
 from kdi_assets.runtime.spark_jvm import jvm_of, start_spark
 from kdi_assets.settings import Settings
@@ -57,7 +57,7 @@ def open_session(
     else:
         session = (root or _attach(settings)).newSession()
         _configure(session, {**RUNTIME_CONFIG, **(config or {})})
-    cache_jvm_names(session)
+    cache_jvm_names(gateway_of(session))
     use_in_thread(session)
     return session
 

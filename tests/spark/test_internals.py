@@ -15,6 +15,7 @@ from kdi_assets.delta.internals import delta_version
 from kdi_assets.follow.refine.transform import ROW_BY_ROW
 from kdi_assets.operate.monitoring.refined_lineage import PASSING_ON
 from kdi_assets.runtime.gateway import gateway_of
+from kdi_assets.runtime.jvm_names import PACKAGES
 from tests.jvm_symbols import JVM, PYSPARK
 
 pytestmark = pytest.mark.core
@@ -41,6 +42,9 @@ class Names:
     def __init__(self, spark: SparkSession) -> None:
         self._spark, self._jvm = spark, cast("Any", spark._jvm)
         self._members = cache(self._asked)
+
+    def is_class(self, name: str) -> bool:
+        return self._members(name) is not None
 
     def gone(self, symbol: str, used_by: Sequence[str]) -> str:
         """What to say of a symbol that is not there; empty if it is."""
@@ -144,3 +148,8 @@ def gone_from_pyspark(spark: SparkSession, symbol: str, used_by: Sequence[str]) 
         else:
             found = getattr(found, step)
     return ""
+
+
+def test_no_name_that_is_taken_for_a_package_unasked_is_a_class(names: Names) -> None:
+    assert [package for package in sorted(PACKAGES) if names.is_class(package)] == []
+    assert names.is_class("io.delta.package"), "a class whose name looks like that of a package"
