@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 SPARK = "kdi_assets.runtime.spark_internals"
 GATEWAY = "kdi_assets.runtime.gateway"
+NAMES = "kdi_assets.runtime.jvm_names"
 DELTA = "kdi_assets.delta.internals"
 KAFKA = "kdi_assets.messages.kafka.reader"
 KINESIS = "kdi_assets.messages.kinesis.reader"
@@ -31,35 +32,12 @@ JVM: Mapping[str, Sequence[str]] = {
     f"{SPARK}:scala_seq": ["org.apache.spark.api.python.PythonUtils.toSeq/1"],
     f"{SPARK}:scala_map": ["org.apache.spark.api.python.PythonUtils.toScalaMap/1"],
     f"{SPARK}:listed": ["scala.collection.Seq.apply/1", "scala.collection.Seq.size/0"],
-    f"{SPARK}:jvm_cpu_seconds": [
-        "java.lang.ProcessHandle.current/0",
-        "java.lang.ProcessHandle.info/0",
-        "java.lang.ProcessHandle$Info.totalCpuDuration/0",
-        "java.util.Optional.isPresent/0",
-        "java.time.Duration.toMillis/0",
-    ],
-    f"{SPARK}:thread_cpu_seconds": [
-        "java.lang.Class.forName/1",
-        "java.lang.Class.getMethod/2",
-        "java.lang.management.ManagementFactory.getThreadMXBean/0",
-        "java.lang.management.ThreadMXBean.getCurrentThreadCpuTime/0",
-        "java.lang.reflect.Method.invoke/2",
-    ],
+    f"{SPARK}:jvm_cpu_seconds": ["kdi.runtime.CpuSeconds.ofJvm/0"],
+    f"{SPARK}:thread_cpu_seconds": ["kdi.runtime.CpuSeconds.ofThread/0"],
     f"{SPARK}:TaskSeconds": [
         f"{_SESSION}.sessionJobTag/0",
-        "org.apache.spark.SparkContext.statusStore/0",
-        "org.apache.spark.SparkContext.statusTracker/0",
-        "org.apache.spark.SparkJobInfo.stageIds/0",
-        "org.apache.spark.SparkJobInfo.status/0",
-        "org.apache.spark.SparkStatusTracker.getJobIdsForGroup/1",
-        "org.apache.spark.SparkStatusTracker.getJobIdsForTag/1",
-        "org.apache.spark.SparkStatusTracker.getJobInfo/1",
-        "org.apache.spark.status.AppStatusStore.lastStageAttempt/1",
-        "org.apache.spark.status.api.v1.StageData.executorCpuTime/0",
-        "org.apache.spark.status.api.v1.StageData.executorDeserializeCpuTime/0",
-        "java.lang.Enum.toString/0",
-        "scala.Option.get/0",
-        "scala.Option.isDefined/0",
+        "kdi.runtime.CpuSeconds.<init>/3",
+        "kdi.runtime.CpuSeconds.ofTasks/0",
     ],
     f"{SPARK}:resolved_by_ivy": [
         "org.apache.spark.util.DependencyUtils.getIvyProperties/0",
@@ -344,6 +322,9 @@ PYSPARK: Mapping[str, Sequence[str]] = {
         "gateway._gateway_client.is_connected",
         "py4j.clientserver.SHUTDOWN_FINALIZER_WORKER",
     ],
+    f"{NAMES}:_KnownView": ["gateway.jvm._id"],
+    f"{NAMES}:_KnownPackage": ["gateway.jvm.org._fqn", "gateway.jvm.org._jvm_id"],
+    f"{NAMES}:_package": ["gateway.jvm._gateway_client"],
     f"{GATEWAY}:ClientObjects": [
         "gateway._gateway_client",
         "frame._jdf._target_id",

@@ -14,7 +14,7 @@ PACKAGES = frozenset(
     package
     for path in (
         "io.delta",
-        "java.lang.management",
+        "java.lang",
         "java.util",
         "kdi.avro",
         "kdi.drain",
@@ -22,6 +22,7 @@ PACKAGES = frozenset(
         "kdi.formats",
         "kdi.json",
         "kdi.protobuf",
+        "kdi.runtime",
         "org.apache.hadoop.fs",
         "org.apache.kafka.common",
         "org.apache.spark.api.java",

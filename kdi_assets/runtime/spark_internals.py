@@ -76,16 +76,12 @@ def scala_map(spark: SparkSession, items: dict[str, str]) -> Any:
 
 def jvm_cpu_seconds(spark: SparkSession) -> float:
     """CPU seconds that the session's JVM has used since its start; 0 if the system does not tell."""
-    spent = jvm_view(spark).java.lang.ProcessHandle.current().info().totalCpuDuration()
-    return float(spent.get().toMillis()) / 1000 if spent.isPresent() else 0.0
+    return float(jvm_view(spark).kdi.runtime.CpuSeconds.ofJvm())
 
 
 def thread_cpu_seconds(spark: SparkSession) -> float:
     """CPU seconds of the JVM's thread that serves the calling thread, since its start."""
-    jvm = jvm_view(spark)
-    # By the interface: the class of the bean is in no package that py4j may look into.
-    method = jvm.java.lang.Class.forName("java.lang.management.ThreadMXBean").getMethod("getCurrentThreadCpuTime", None)
-    return float(method.invoke(jvm.java.lang.management.ManagementFactory.getThreadMXBean(), None)) / 1e9
+    return float(jvm_view(spark).kdi.runtime.CpuSeconds.ofThread())
 
 
 class TaskSeconds:
@@ -96,37 +92,12 @@ class TaskSeconds:
     """
 
     def __init__(self, spark: SparkSession, group: str | None) -> None:
-        self._spark, self._group, self._seconds = spark, group, 0.0
-        self._stages: set[int] = set()
-        self._counted = self._jobs()
+        tag = jvm_session(spark).sessionJobTag()
+        self._tasks = jvm_view(spark).kdi.runtime.CpuSeconds(jvm_context(spark), tag, group)
 
     def seconds(self) -> float:
         """The sum so far; Spark keeps the last 50 jobs and stages, older ones must have been asked for."""
-        tracker = jvm_context(self._spark).statusTracker()
-        for job in sorted(self._jobs() - self._counted):
-            info = tracker.getJobInfo(job)
-            if not info.isDefined() or str(info.get().status().toString()) == "RUNNING":
-                continue
-            self._counted.add(job)
-            # A job names again the stages of earlier jobs whose shuffle it reads.
-            new = set(info.get().stageIds()) - self._stages
-            self._stages |= new
-            self._seconds += sum(map(self._of_stage, new))
-        return self._seconds
-
-    def _jobs(self) -> set[int]:
-        tracker = jvm_context(self._spark).statusTracker()
-        tag = str(jvm_session(self._spark).sessionJobTag())
-        return {*tracker.getJobIdsForGroup(self._group), *tracker.getJobIdsForTag(tag)}
-
-    def _of_stage(self, stage: int) -> float:
-        from py4j.protocol import Py4JJavaError
-
-        try:
-            found = jvm_context(self._spark).statusStore().lastStageAttempt(stage)
-        except Py4JJavaError:  # it was skipped, or is forgotten
-            return 0.0
-        return float(found.executorCpuTime() + found.executorDeserializeCpuTime()) / 1e9
+        return float(self._tasks.ofTasks())
 
 
 def resolved_by_ivy(jvm: Any, coordinates: Collection[str]) -> list[str]:
