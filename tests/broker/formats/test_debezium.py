@@ -110,7 +110,14 @@ class World:
         self._marks, self._moves = 0, 0
 
     def await_sent(self) -> None:
-        """Wait until Kafka has all changes up to now: the connector sends them in the order of the log."""
+        """Wait until Kafka has all changes up to now.
+
+        Kafka has a mark perhaps before other changes of its batch, and all of the batch before a mark of a later one.
+        """
+        for _ in range(2):
+            self._await_mark()
+
+    def _await_mark(self) -> None:
         self._marks += 1
         self.database.execute("INSERT INTO marks VALUES (%s)", self._marks)
         until = time.monotonic() + SENT_SECONDS

@@ -18,6 +18,7 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from dagster import DagsterInstance
+from dagster_postgres import PostgresRunStorage
 
 from kdi_assets.components.names import table_key
 from kdi_assets.documents.loading.loader import load_streams
@@ -143,7 +144,7 @@ def test_the_units_drain_what_arrives_though_driver_and_code_server_are_killed_u
     assert killed.status is dg.DagsterRunStatus.FAILURE
     assert {run.status for run in later} == {dg.DagsterRunStatus.SUCCESS}
     assert (services["driver"].starts, services["code-server"].starts) == (2, 2)
-    assert type(site.instance.run_storage).__name__ == "PostgresRunStorage"
+    assert isinstance(site.instance.run_storage, PostgresRunStorage)
     assert site.shown_dates()
     with urlopen(f"http://127.0.0.1:{site.deployment.ports[METRICS]}/metrics", timeout=20) as answer:
         assert site.web.stream.name in answer.read().decode()
