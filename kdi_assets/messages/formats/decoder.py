@@ -43,21 +43,22 @@ KERNEL_RULE = Rule("", f"{DOCUMENT}.reason IS NOT NULL", reason_sql=f"{DOCUMENT}
 """The reason that the kernel (``kdi_assets/jvm``) gives in ``_kdi_document``."""
 
 
-def with_kernel_record(messages: DataFrame, document: Column, *, unless: str = "false") -> DataFrame:
+def with_kernel_record(
+    messages: DataFrame, document: Column, *, unless: str = "false", beside: Mapping[str, str] = MappingProxyType({})
+) -> DataFrame:
     """The messages with what the kernel made of them, and their records.
 
     Args:
         document: The kernel's ``struct<record, reason: string, …>``; null without a payload.
         unless: Spark SQL over it; where it is true, there is no record either.
+        beside: Further columns, Spark SQL over it.
     """
     from pyspark.sql import functions as F
 
     is_record = f"{DOCUMENT} IS NOT NULL AND {DOCUMENT}.reason IS NULL AND NOT ({unless})"
-    return (
-        messages.withColumn(DOCUMENT, document)
-        .withColumn(DECODED, F.expr(is_record))
-        .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {DOCUMENT}.record END"))
-    )
+    # The condition twice, and not another column that reads the first one: Spark analyses each frame as a whole.
+    columns = {DECODED: is_record, RECORD: f"CASE WHEN {is_record} THEN {DOCUMENT}.record END", **beside}
+    return messages.withColumn(DOCUMENT, document).withColumns({name: F.expr(sql) for name, sql in columns.items()})
 
 
 class Decoder(ABC):

@@ -55,14 +55,13 @@ class JsonDecoder(Decoder):
         return declared
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
-        from pyspark.sql import functions as F
         from pyspark.sql.types import StructField, StructType
 
         found = f"reason string, field string, paths array<string>, misfits {UNKNOWN_DDL}"
         fields = cast(StructType, StructType.fromDDL(found)).fields
         document = StructType([StructField("record", _nullable(record)), *fields])
         read = self._call(messages.sparkSession, "decode", document, record)
-        return with_kernel_record(messages, read, unless=self.unless).withColumn(MISFITS, F.expr(f"{DOCUMENT}.misfits"))
+        return with_kernel_record(messages, read, unless=self.unless, beside={MISFITS: f"{DOCUMENT}.misfits"})
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         from pyspark.sql import functions as F

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.documents.model import message_format as f
@@ -89,7 +90,7 @@ class StreamDecoder:
         from pyspark.sql import functions as F
 
         nothing = {VIOLATION: F.lit(None).cast("string"), MISFITS: F.lit(None).cast(UNKNOWN_DDL)}
-        decoded = self.payload_decoder.decode(self.with_payload(messages).withColumns(nothing), self.source)
+        decoded = self.payload_decoder.decode(self.with_payload(messages, beside=nothing), self.source)
         if self.named.simpleString() == self.source.simpleString():
             return decoded
         return decoded.withColumn(RECORD, F.col(RECORD).cast(self.named))  # by place, whatever the names
@@ -173,16 +174,16 @@ class StreamDecoder:
         more = self.known.and_of(ids)
         return None if more is None else _with_known(self.stream, self.stream.format, more)
 
-    def with_payload(self, messages: DataFrame) -> DataFrame:
-        """Add ``_kdi_payload`` and ``_kdi_frame`` to messages with ``_kdi_value``."""
+    def with_payload(self, messages: DataFrame, *, beside: Mapping[str, Column] = MappingProxyType({})) -> DataFrame:
+        """Add ``_kdi_payload`` and ``_kdi_frame`` to messages with ``_kdi_value``, and the columns ``beside``."""
         from pyspark.sql import functions as F
 
         codec = self.stream.compression
         payload = F.col(VALUE) if codec == "none" else _decompressed(messages.sparkSession, codec)
-        opened = messages.withColumn(PAYLOAD, payload)
         if self.known:
-            return with_frame(opened)
-        return opened.withColumn(FRAME, F.expr("CAST(NULL AS STRUCT<reason: STRING, schema_id: BIGINT>)"))
+            return with_frame(messages.withColumns({PAYLOAD: payload, **beside}))
+        no_frame = F.expr("CAST(NULL AS STRUCT<reason: STRING, schema_id: BIGINT>)")
+        return messages.withColumns({PAYLOAD: payload, FRAME: no_frame, **beside})
 
 
 def _decompressed(spark: SparkSession, codec: Literal["gzip", "zstd"]) -> Column:

@@ -52,12 +52,13 @@ def read_ranges(spark: SparkSession, cluster: Cluster, ranges: Sequence[OffsetRa
     properties = scala_map(spark, _with_open_key(jvm, java_client_config(cluster)))
     executors = kafka.KafkaSourceProvider.kafkaParamsForExecutors(properties, f"kdi-{uuid4()}")
     tasks = -(-sum(r.offset_count for r in ranges) // OFFSETS_PER_TASK)
+    at_once = min(tasks, spark.sparkContext.defaultParallelism)
     parts = [
         kafka.KafkaOffsetRange(
             topic_partition(part.topic_partition.topic, part.topic_partition.partition), part.start, part.end, none
         )
         for r in ranges
-        for part in _parts(r, ranges, min(tasks, spark.sparkContext.defaultParallelism))
+        for part in _parts(r, ranges, at_once)
     ]
     source = kafka.KafkaSourceRDD(jvm_context(spark), executors, scala_seq(spark, parts), MESSAGE_SECONDS * 1000, True)
     to_row = kafka.KafkaRecordToRowConverter().toInternalRowWithHeaders()

@@ -255,8 +255,6 @@ def explode_rows(
         messages: With the columns of ``row_structs``.
         beside: Further columns of the frame that every row keeps.
     """
-    from pyspark.sql import functions as F
-
     if elements is not None:
         return elements.explode_rows(messages, columns, beside=beside)
-    return messages.select(*(F.col(name(column)) for column in (*columns, *beside)))
+    return messages.selectExpr(*map(name, (*columns, *beside)))
