@@ -18,6 +18,11 @@ from kdi_assets.resources.dagster_internals import MODULES_OF_RUNS
 from kdi_assets.runtime.processes import killed_with_parent
 
 log = logging.getLogger(__name__)
+DECODERS = tuple(
+    f"kdi_assets.messages.formats.{module}"
+    for module in ("avro.decoder", "json", "json_schema.decoders", "protobuf.decoder", "registry.schemas")
+)
+"""Of formats that most streams have; a stream imports only its own, which here would be in each run."""
 
 
 @contextmanager
@@ -32,7 +37,7 @@ def _errors_logged() -> Iterator[None]:
 forking = os.getpid()
 # When this process dies, the code server counts its runs as dead, and Dagster retries them: so they must end.
 os.register_at_fork(after_in_child=lambda: killed_with_parent(forking))
-for module in (*MODULES_OF_RUNS, "pyspark.sql", os.environ["KDI_DEFINITIONS_MODULE"]):
+for module in (*MODULES_OF_RUNS, "pyspark.sql", *DECODERS, os.environ["KDI_DEFINITIONS_MODULE"]):
     with _errors_logged():
         import_module(module)
 with _errors_logged(), DagsterInstance.get():  # imports its storage

@@ -70,6 +70,8 @@ class Decoder(ABC):
     """Whether no date and timestamp of a record is outside of the years 1 to 9999."""
     reads_by_name: bool = False
     """Whether ``decode`` takes a record without some fields of ``record_type``, and passes over those in messages."""
+    decodes_bytes: bool = True
+    """Whether payloads are bytes; otherwise they are rows of files, as Spark has read them."""
     left_out: Mapping[str, str] = MappingProxyType({})
     """Path of a field that the schema has and no column can hold, to the reason; ``record_type`` is without it."""
     unknown_schema: str = "false"

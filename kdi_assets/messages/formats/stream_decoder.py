@@ -1,4 +1,7 @@
-"""The decoder of a stream: decompression and the registry's frame where the stream has them, then its format."""
+"""The decoder of a stream: decompression and the registry's frame where the stream has them, then its format.
+
+A stream loads the modules of its own format only: those of all formats take longer than a small drain's plan.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,6 @@ from kdi_assets.documents.model import message_format as f
 from kdi_assets.documents.model.message_format import Framed, Unframed
 from kdi_assets.documents.model.message_rules import path_of, steps_of
 from kdi_assets.documents.model.stream import Stream
-from kdi_assets.messages.formats.avro.container.decoder import AvroContainerDecoder
-from kdi_assets.messages.formats.avro.decoder import AvroDecoder
-from kdi_assets.messages.formats.csv import CsvDecoder
 from kdi_assets.messages.formats.decoder import (
     FRAME,
     MISFITS,
@@ -35,14 +35,8 @@ from kdi_assets.messages.formats.field_uses import (
     named_as_columns,
     read_struct,
 )
-from kdi_assets.messages.formats.files.decoder import ROW_COORDINATES, FilesDecoder, ParquetRowDecoder
 from kdi_assets.messages.formats.foreign import foreign_rules
 from kdi_assets.messages.formats.framing import frame_rules, with_frame
-from kdi_assets.messages.formats.json import JsonDecoder
-from kdi_assets.messages.formats.json_schema.decoders import JsonSchemaDecoder
-from kdi_assets.messages.formats.plain import EnvelopeDecoder, PlainDecoder
-from kdi_assets.messages.formats.protobuf.decoder import ProtobufDecoder
-from kdi_assets.messages.formats.registry.schemas import MOST_IDS, KnownSchemas, known_schemas
 from kdi_assets.messages.formats.rules import Rule, literal
 from kdi_assets.runtime.spark_internals import kernel_call
 
@@ -50,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from kdi_assets.messages.formats.registry.schemas import KnownSchemas
 
 LIMIT = 64 * 1024 * 1024
 """Bytes that a decompressed value may have. Gzip makes at most a thousand bytes of one; zstd has no such bound."""
@@ -101,8 +96,8 @@ class StreamDecoder:
         # With a registry, the payload of a message without a frame is null as well.
         not_decompressed = f"{FRAME if self.known else PAYLOAD} IS NULL"
         decompression = [] if codec == "none" else [Rule(f"not_{codec}", not_decompressed)]
-        has_bytes = not isinstance(self.payload_decoder, ParquetRowDecoder)
-        foreign = foreign_rules(VALUE if codec == "none" else PAYLOAD) if has_bytes else []
+        of_bytes = self.payload_decoder.decodes_bytes
+        foreign = foreign_rules(VALUE if codec == "none" else PAYLOAD) if of_bytes else []
         framing = [*frame_rules(), Rule("unknown_schema", self.known.unknown)] if self.known else []
         return [*decompression, *foreign, *framing, *self.payload_decoder.rules(self.source)]
 
@@ -160,6 +155,9 @@ class StreamDecoder:
             TooManySchemas: The messages have too many; most likely they have no frames.
             KdiError: The registry did not answer, so that no message can be judged.
         """
+        from kdi_assets.messages.formats.avro.container.decoder import AvroContainerDecoder
+        from kdi_assets.messages.formats.registry.schemas import MOST_IDS
+
         if isinstance(self.payload_decoder, AvroContainerDecoder):
             payloads = self.with_payload(messages)
             decoder = self.payload_decoder.with_writers_of(payloads, stream=self.stream.name)
@@ -201,11 +199,15 @@ def decoder_of(stream: Stream) -> StreamDecoder:
             may be masked by a tag of the latest version.
     """
     if isinstance(stream.format, Framed):
+        from kdi_assets.messages.formats.registry.schemas import known_schemas
+
         # The last known version may lack a tag that the latest has.
         known = known_schemas(stream.format.schemas, needs_latest=bool(stream.mask_tagged))
         return _with_known(stream, stream.format, known)
     uses = FieldUses.of(stream)
     if isinstance(stream.format, f.FileRows):
+        from kdi_assets.messages.formats.files.decoder import ROW_COORDINATES
+
         rows = _of_unframed(stream.format.of, uses, salvages=False)
         coordinates = {name: stream.source_struct.path(name) for name in ROW_COORDINATES}
         return replace(_stream_decoder(stream, rows, uses), row_coordinates=coordinates)
@@ -222,7 +224,7 @@ def _stream_decoder(stream: Stream, decoder: Decoder, uses: FieldUses) -> Stream
     source = decoder.record_type(stream.record_ddl)
     for path, reason in decoder.left_out.items():
         uses.refuse(steps_of(path), reason)
-    if not decoder.reads_by_name or isinstance(decoder, ParquetRowDecoder):
+    if not (decoder.reads_by_name and decoder.decodes_bytes):
         for steps in (steps for steps, use in uses.uses.items() if use.how == TEXT):
             raise FormatMistake(
                 f"fields.{path_of(steps)}", "only a field of JSON can become text; drop it, or rename it"
@@ -240,36 +242,58 @@ def _stream_decoder(stream: Stream, decoder: Decoder, uses: FieldUses) -> Stream
 def _of_framed(format_: Framed, known: KnownSchemas, uses: FieldUses, *, salvages: bool) -> Decoder:
     match format_:
         case f.AvroRegistry():
+            from kdi_assets.messages.formats.avro.decoder import AvroDecoder
+
             return AvroDecoder.of_registry(known, uses)
         case f.JsonRegistry():
+            from kdi_assets.messages.formats.json_schema.decoders import JsonSchemaDecoder
+
             return JsonSchemaDecoder.of_registry(known, validate=format_.validate, salvages=salvages)
         case f.ProtobufRegistry():
+            from kdi_assets.messages.formats.protobuf.decoder import ProtobufDecoder
+
             return ProtobufDecoder.of_registry(known, format_.message)
 
 
 def _of_unframed(format_: Unframed | f.Parquet, uses: FieldUses, *, salvages: bool) -> Decoder:
     match format_:
-        case f.Files():
-            return FilesDecoder(format_, uses.struct)
-        case f.Parquet():
-            return ParquetRowDecoder()
+        case f.Files() | f.Parquet():
+            from kdi_assets.messages.formats.files.decoder import FilesDecoder, ParquetRowDecoder
+
+            return FilesDecoder(format_, uses.struct) if isinstance(format_, f.Files) else ParquetRowDecoder()
         case f.Json(schema=None):
+            from kdi_assets.messages.formats.json import JsonDecoder
+
             return JsonDecoder(salvages=salvages)
         case f.Json():
+            from kdi_assets.messages.formats.json_schema.decoders import JsonSchemaDecoder
+
             return JsonSchemaDecoder.of_file(format_, salvages=salvages)
-        case f.Text():
-            return PlainDecoder("string")
-        case f.Bytes():
-            return PlainDecoder("binary")
-        case f.Envelope():
-            return EnvelopeDecoder(uses.struct)
+        case f.Text() | f.Bytes() | f.Envelope():
+            return _of_plain(format_, uses)
         case f.Csv():
+            from kdi_assets.messages.formats.csv import CsvDecoder
+
             return CsvDecoder(format_)
-        case f.Avro():
-            return AvroDecoder.of_file(format_, uses)
         case f.AvroContainer():
+            from kdi_assets.messages.formats.avro.container.decoder import AvroContainerDecoder
+
             return AvroContainerDecoder.of(format_, uses)
-        case f.AvroSingleObject():
+        case f.Avro() | f.AvroSingleObject():
+            from kdi_assets.messages.formats.avro.decoder import AvroDecoder
+
+            if isinstance(format_, f.Avro):
+                return AvroDecoder.of_file(format_, uses)
             return AvroDecoder.of_single_objects(format_, uses)
         case f.Protobuf():
+            from kdi_assets.messages.formats.protobuf.decoder import ProtobufDecoder
+
             return ProtobufDecoder.of_file(format_)
+
+
+def _of_plain(format_: f.Text | f.Bytes | f.Envelope, uses: FieldUses) -> Decoder:
+    from kdi_assets.messages.formats.plain import EnvelopeDecoder, PlainDecoder
+
+    if isinstance(format_, f.Envelope):
+        return EnvelopeDecoder(uses.struct)
+    return PlainDecoder("string" if isinstance(format_, f.Text) else "binary")

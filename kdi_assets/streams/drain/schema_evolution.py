@@ -21,7 +21,6 @@ from kdi_assets.messages.formats.comments import COMMENT, TAGS
 from kdi_assets.messages.formats.decoder import MISFITS, UNKNOWN
 from kdi_assets.messages.formats.errors import SubjectVersionUnknown
 from kdi_assets.messages.formats.field_uses import FORBIDDEN, OF_CHANGE_FEED, FieldUses, named_as_messages, read_struct
-from kdi_assets.messages.formats.registry.schemas import version_numbers
 from kdi_assets.messages.formats.stream_decoder import StreamDecoder
 from kdi_assets.runtime.spark_internals import ddl_of, kernel_call
 from kdi_assets.streams.rules.errors import SchemaDisagrees, ShapeMistake
@@ -80,6 +79,8 @@ def _of_newest_version(stream: Stream, log: TableLog, spark: SparkSession) -> St
     A version that lost a field, changed a type or is not a record does not stop the stream: the version before it reads
     its messages. Those that cannot become its record are dead letters, and new fields are counted as unknown.
     """
+    from kdi_assets.messages.formats.registry.schemas import version_numbers
+
     format_: Any = stream.format
     why: KdiError | None = None
     older = () if stream.mask_tagged else version_numbers(format_.schemas)[1:]  # they may lack a tag

@@ -22,7 +22,6 @@ from kdi_assets.messages.formats.decoder import (
 )
 from kdi_assets.messages.formats.errors import FormatMistake
 from kdi_assets.messages.formats.field_uses import ELEMENTS
-from kdi_assets.messages.formats.files.decoder import ROW_NAMES_DDL
 from kdi_assets.messages.formats.rules import Rule, literal, name
 from kdi_assets.messages.formats.stream_decoder import StreamDecoder, decoder_of
 from kdi_assets.messages.source import messages_ddl
@@ -49,6 +48,8 @@ def no_messages(spark: SparkSession, decoder: StreamDecoder) -> DataFrame:
     format_, messages = decoder.stream.format, messages_ddl(decoder.stream)
     if not isinstance(format_, FileRows):
         return empty_frame(spark, messages)
+    from kdi_assets.messages.formats.files.decoder import ROW_NAMES_DDL
+
     rows = empty_frame(spark, f"{messages}, {ROW_NAMES_DDL}")
     return rows.withColumn("value", F.lit(None).cast(decoder.source)) if isinstance(format_.of, Parquet) else rows
 

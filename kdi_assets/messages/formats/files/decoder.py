@@ -73,6 +73,7 @@ class ParquetRowDecoder(Decoder):
     """Rows of Parquet files: the payload is the record already, as a struct."""
 
     reads_by_name = True
+    decodes_bytes = False
 
     def record_type(self, ddl: str) -> StructType:
         from typing import cast
