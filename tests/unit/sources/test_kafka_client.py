@@ -30,6 +30,15 @@ def test_nobody_waits_behind_the_end_of_a_range_unless_the_document_says_so() ->
     assert patient["fetch.max.wait.ms"] == "250"
 
 
+def test_polls_are_few_unless_the_document_says_otherwise() -> None:
+    """After each poll, Spark waits for two answers of the broker."""
+    usual = java_client_config(Cluster("main", "nowhere:1"))
+    careful = java_client_config(Cluster("main", "nowhere:1", {"max.poll.records": "100"}))
+
+    assert int(usual["max.poll.records"]) >= 20_000
+    assert careful["max.poll.records"] == "100"
+
+
 def test_a_document_cannot_let_a_drain_read_what_was_never_committed() -> None:
     config = java_client_config(Cluster("main", "nowhere:1", {"isolation.level": "read_uncommitted"}))
 
