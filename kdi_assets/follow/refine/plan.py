@@ -271,9 +271,9 @@ def _by_mode(table: RefinedTableSpec, fresh: Sequence[UpstreamChanges]) -> tuple
             changes = appended
         case Upsert() | Aggregate():
             changes = feed
-        case Deduplicate():
+        case Deduplicate(window=1):  # in a wider window new rows can make kept rows of later dates duplicates
             changes = appended and table.is_computed_by_date and all(c.dates for c in fresh)
-        case ReplaceDates():
+        case ReplaceDates() | Deduplicate():
             changes = False
     if changes:
         return "changes", "", frozenset()

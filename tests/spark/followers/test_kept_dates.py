@@ -113,6 +113,25 @@ def test_dates_that_left_upstream_stay_as_they_were_and_the_others_are_as_comput
     assert audit.equal and audit.first == first
 
 
+def test_a_late_row_of_a_frozen_date_makes_a_kept_row_of_a_later_date_a_duplicate(lakeside: Lakeside) -> None:
+    """Purpose: within two days, a date that is frozen here may still be upstream, and decide what the next date has.
+    Pass: the row of the later date leaves, the late row is not added; the audit of all rows agrees.
+    """
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events", **MODES["deduplicate"]})
+    for rows in (FIRST, MORE):
+        lakeside.append(rows)
+    lakeside.refine(table)
+    lakeside.expire(D2)
+    lakeside.refine(table)
+
+    lakeside.append([(5, "late", 1, "i", D2)])
+    lakeside.refine(table)
+
+    assert not [row for row in lakeside.rows("silver/t") if dict(row)["id"] == 5]
+    audit = audit_refined(table, lake=lakeside.lake, session=lambda: lakeside.spark, everything=True)
+    assert audit.equal and audit.first == D3
+
+
 def made_now(lakeside: Lakeside, table: RefinedTableSpec) -> str:
     """The path of a table that is made at once of the rows that are upstream."""
     again = f"{table.table}_{lakeside.version(table.table)}_{lakeside.version('bronze/events')}"

@@ -31,12 +31,11 @@ def changed_rows(lakeside: Lakeside, version: int) -> list[tuple[str, int, int]]
     return sorted((row["_change_type"], row["id"], row["bytes"]) for row in feed.collect())
 
 
-@WINDOWS
-def test_new_rows_are_added_beside_those_of_their_date(lakeside: Lakeside, window: str) -> None:
+def test_new_rows_are_added_beside_those_of_their_date(lakeside: Lakeside) -> None:
     """Procedure: refine first rows, then rows of other keys, of dates that the table has, and a repetition of one.
     Pass: all files stay, and what reads the change feed hears of the added rows only.
     """
-    table = first_events(window)
+    table = first_events()
     lakeside.append(FIRST)
     lakeside.refine(table)
     before = lakeside.files("silver/first")
@@ -50,12 +49,11 @@ def test_new_rows_are_added_beside_those_of_their_date(lakeside: Lakeside, windo
     lakeside.assert_as_computed_at_once(table)
 
 
-@WINDOWS
-def test_a_row_that_comes_first_replaces_the_kept_one_in_its_file(lakeside: Lakeside, window: str) -> None:
+def test_a_row_that_comes_first_replaces_the_kept_one_in_its_file(lakeside: Lakeside) -> None:
     """Procedure: files of two dates, two of each; then a row that lies before the kept one of its key.
     Pass: only the file with that row is written again, and the change feed has this key alone.
     """
-    table = first_events(window)
+    table = first_events()
     for rows in (FIRST, OTHERS):
         lakeside.append(rows)
         lakeside.refine(table)
@@ -102,7 +100,7 @@ def test_rows_without_a_key_are_added_as_often_as_they_came(lakeside: Lakeside, 
 
 def test_many_new_rows_compute_their_dates_again(lakeside: Lakeside, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pass: the table is as computed at once, and the rows of the date were written again."""
-    table = first_events("2 days")
+    table = first_events()
     monkeypatch.setattr(inputs, "SMALL_BYTES", 0)
     for rows in (FIRST, OTHERS):
         lakeside.append(rows)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
-from kdi_assets.follow.refine.row_errors import OrderUnknown, QueryMistake
+from kdi_assets.follow.refine.row_errors import NullKeys, OrderUnknown, QueryMistake
 from tests.refined import Lakeside, refined_table
 
 DAY = date(2026, 1, 1)
@@ -19,10 +19,11 @@ Row = tuple[Any, ...]
 
 def upserted(**fields: Any) -> RefinedTableSpec:
     given = {"keys": ["id"], "apply_as_deletes": "op = 'd'", "column_list": ["id", "name"], **fields}
+    given = {name: value for name, value in given.items() if value is not None}
     return refined_table(**{"table": "silver/state", "from": CHANGES, "partition_by": None, "mode": {"upsert": given}})
 
 
-def change(name: str | None, *, at: int = 0, partition: int = 0, offset: int, op: str = "u", id: int = 1) -> Row:
+def change(name: str | None, *, at: int = 0, partition: int = 0, offset: int, op: str = "u", id: int | None = 1) -> Row:
     return (id, name, op, at, (partition, offset))
 
 
@@ -175,3 +176,20 @@ def test_a_key_is_spelled_as_its_column(lakeside: Lakeside) -> None:
 
     with pytest.raises(QueryMistake, match="no column is called ID; the column is called id"):
         lakeside.refine(upserted(keys=["ID"], column_list=[]))
+
+
+@pytest.mark.parametrize("sequence_by", ["at", "kafka.offset"])
+def test_changes_without_a_key_are_refused_as_such_whatever_their_order(lakeside: Lakeside, sequence_by: str) -> None:
+    """Procedure: changes of no key, of two topic partitions, which say different things at the same time.
+    Pass: the refusal says how many have no key, and nothing of an order; nothing is committed.
+    """
+    table = upserted(sequence_by=sequence_by, apply_as_deletes=None)
+    add(lakeside, change("a", at=1, offset=0))
+    lakeside.refine(table)
+    before = lakeside.version("silver/state")
+
+    add(lakeside, *(change(name, at=2, partition=n, offset=1, id=None) for n, name in enumerate("bc")))
+    with pytest.raises(NullKeys, match="2 new rows have a null key"):
+        lakeside.refine(table)
+
+    assert lakeside.version("silver/state") == before

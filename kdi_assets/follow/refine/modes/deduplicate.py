@@ -46,28 +46,28 @@ def deduplicate_change(inputs: Inputs, mode: Deduplicate) -> TableChange:
 
 
 def _change_of_keys(inputs: Inputs, mode: Deduplicate, dates: frozenset[date]) -> TableChange:
-    """What few new rows change: of their keys alone, and mostly by rows that are added.
+    """What few new rows change, if rows of other dates make no difference: mostly by rows that are added.
 
     Args:
-        dates: That new rows can change.
+        dates: Of the new rows.
     """
+    from pyspark.sql import functions as F
+
     new, unknown, unique = inputs.new_rows().where(in_dates(dates)), _has_null_key(mode), _unique(mode)
     named = new.where(f"NOT ({unknown})")
-    keys, held = named.select(*mode.keys).distinct(), inputs.rows_on(dates)
+    held = inputs.rows_on(dates)
     _refuse_other_columns(new, held)
-    held = with_keys(held, keys, mode.keys)
-    if mode.window == 1:  # the first row of each key and date so far is in the table
-        candidates = held.drop(FILE).unionByName(named)
-    else:
-        candidates = with_keys(inputs.rows_of(with_days_before(dates, mode.window - 1)), keys, mode.keys)
-    forms = paired(held, first_rows(candidates, mode).where(in_dates(dates)), unique)
+    held = with_keys(held, named.select(*mode.keys).distinct(), mode.keys)
+    # The table has the first row so far of each key and date.
+    forms = paired(held, first_rows(held.drop(FILE).unionByName(named), mode), unique)
     changed = computed_once(forms.where(differs(forms)))
     replaced = changed.where(f"{OLD} IS NOT NULL")
     files = [row[FILE] for row in replaced.select(FILE).distinct().collect()]
     rows = changed.where(f"{NEW} IS NOT NULL").selectExpr(f"{NEW}.*").unionByName(new.where(unknown))
     if not files:
         return TableChange(rows, NoRows())
-    old_keys = replaced.select(*(f"{OLD}.`{column}`" for column in unique))
+    # Spark takes the size of an outer join for the product of both sides, and would sort whole files to join them.
+    old_keys = F.broadcast(replaced.select(*(f"{OLD}.`{column}`" for column in unique)))
     return TableChange(rows, RowsOfKeys(old_keys, unique, inputs.files_named(files)))
 
 

@@ -245,7 +245,9 @@ def _ordered(changes: DataFrame, mode: Upsert) -> DataFrame:
     keys = ", ".join(f"`{key}`" for key in mode.keys)
     told = f"to_json(named_struct('keys', struct({keys}), 'at', {AT}, 'sequence', string({SEQUENCE})))"
     refused = F.expr(f"CAST(raise_error(concat('{ORDER_UNKNOWN}', {told})) AS BOOLEAN)")
-    return changes.withColumns(found).where(F.when(unordered, refused).otherwise(True))
+    # Changes without a key are no changes of one key: they are counted, and refused by their number.
+    of_one_key = ~F.expr(has_null_key(mode))
+    return changes.withColumns(found).where(F.when(of_one_key & unordered, refused).otherwise(True))
 
 
 def _unordered(mode: Upsert, values: Sequence[str]) -> Column:

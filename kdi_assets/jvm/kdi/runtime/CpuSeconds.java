@@ -24,7 +24,7 @@ public final class CpuSeconds {
   private double seconds;
 
   /**
-   * Counts the tasks of jobs that end from now on.
+   * Counts the tasks of jobs that begin from now on.
    *
    * @param tag the session's own
    * @param group of its jobs, beside the tag, which jobs in other threads have instead; null: jobs without a group
