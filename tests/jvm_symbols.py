@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 SPARK = "kdi_assets.runtime.spark_internals"
+YARN = "kdi_assets.runtime.yarn"
 GATEWAY = "kdi_assets.runtime.gateway"
 NAMES = "kdi_assets.runtime.jvm_names"
 DELTA = "kdi_assets.delta.internals"
 KAFKA = "kdi_assets.messages.kafka.reader"
 KINESIS = "kdi_assets.messages.kinesis.reader"
 
+_HADOOP = "org.apache.hadoop.yarn"
+_APPLICATION = f"{_HADOOP}.api.records.ApplicationReport"
+_YARN_CLIENT = f"{_HADOOP}.client.api.YarnClient"
 _SQL = "org.apache.spark.sql"
 _CATALYST = f"{_SQL}.catalyst"
 _NODES = f"{_CATALYST}.plans.logical"
@@ -26,6 +30,32 @@ _OPTION = "scala.Option.apply/1"
 
 JVM: Mapping[str, Sequence[str]] = {
     f"{SPARK}:jvm_context": ["org.apache.spark.api.java.JavaSparkContext.sc/0"],
+    f"{SPARK}:hadoop_setting": [
+        "org.apache.spark.SparkContext.hadoopConfiguration/0",
+        "org.apache.hadoop.conf.Configuration.get/1",
+    ],
+    f"{YARN}:_said": [
+        f"{_APPLICATION}.getApplicationId/0",
+        f"{_APPLICATION}.getYarnApplicationState/0",
+        f"{_APPLICATION}.getDiagnostics/0",
+        f"{_YARN_CLIENT}.stop/0",
+    ],
+    f"{YARN}:_kill": [
+        f"{_APPLICATION}.getApplicationId/0",
+        f"{_YARN_CLIENT}.killApplication/1",
+        f"{_YARN_CLIENT}.stop/0",
+    ],
+    f"{YARN}:_application": [
+        f"{_YARN_CLIENT}.createYarnClient/0",
+        f"{_YARN_CLIENT}.init/1",
+        f"{_YARN_CLIENT}.start/0",
+        f"{_YARN_CLIENT}.getApplications/1",
+        f"{_HADOOP}.api.protocolrecords.GetApplicationsRequest.newInstance/0",
+        f"{_HADOOP}.api.protocolrecords.GetApplicationsRequest.setApplicationTags/1",
+        f"{_HADOOP}.conf.YarnConfiguration.<init>/0",
+        "java.util.HashSet.<init>/0",
+        "java.util.HashSet.add/1",
+    ],
     f"{SPARK}:empty_frame": ["java.util.ArrayList.<init>/0", f"{_SESSION}.createDataFrame/2"],
     f"{SPARK}:frame_of_internal_rows": [f"{_SESSION}.internalCreateDataFrame/3"],
     f"{SPARK}:scala_option": [_OPTION],

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from kdi_assets.runtime.errors import LakeNotShared
+from kdi_assets.runtime.errors import LakeNotShared, LakeOfOtherFileSystem
 from kdi_assets.runtime.spark_failures import failure_of
+from kdi_assets.runtime.spark_internals import hadoop_setting
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -26,6 +27,17 @@ def runs_here(master: str | None) -> bool:
 def send_jars(conf: SparkConf, jars: Sequence[Path]) -> None:
     """Let executors fetch our jars from the driver, beside those that Spark's own configuration names."""
     conf.set(JARS, ",".join([*map(str, jars), *filter(None, [conf.get(JARS, "")])]))
+
+
+def refuse_path_of_other_file_system(spark: SparkSession, lake: str) -> None:
+    """Refuse a lake without a scheme where Spark would look for it elsewhere than Python does: on Hadoop's default.
+
+    Raises:
+        LakeOfOtherFileSystem: ``fs.defaultFS`` is not this machine's file system.
+    """
+    default = hadoop_setting(spark, "fs.defaultFS")
+    if not urlsplit(lake).scheme and urlsplit(default).scheme != "file":
+        raise LakeOfOtherFileSystem(lake=lake, default=default)
 
 
 def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:

@@ -132,6 +132,46 @@ class LakeNotShared(Terminal):
     )
 
 
+class LakeOfOtherFileSystem(Terminal):
+    """The lake is a path without a scheme, and Hadoop's configuration says that such paths are of another storage."""
+
+    lake: str
+    default: str
+
+    what_happened = "the lake is {lake}, a path, and fs.defaultFS of Hadoop's configuration is {default}."
+    what_is_safe = "nothing was read or written; Spark would write to {default}, and others would read this disk."
+    what_to_run = (
+        "the same command again   (with KDI_LAKE as a URI: file://{lake} for a folder that all machines mount, or "
+        "hdfs://HOST:PORT/path)"
+    )
+
+
+class YarnDidNotStart(Transient):
+    """YARN did not start the driver's application for minutes: its queue is full, or it does not answer."""
+
+    queue: str
+    seconds: float
+    said: str
+
+    what_happened = "YARN did not start Spark in the queue {queue} within {seconds:.0f} s: {said}"
+    what_is_safe = "nothing was read or written; the application was withdrawn."
+    what_to_run = "the same command again   (once the queue has room, or with spark.yarn.queue set to another one)"
+
+
+class YarnRefused(Terminal):
+    """YARN refuses the driver's application, or the container of its application master failed."""
+
+    queue: str
+    detail: str
+
+    what_happened = "YARN does not run Spark in the queue {queue}: {detail}"
+    what_is_safe = "nothing was read or written."
+    what_to_run = (
+        "the same command again   (first correct spark.yarn.queue, HADOOP_CONF_DIR, or what the application's log "
+        "names; yarn logs -applicationId shows it)"
+    )
+
+
 class DriverDiffers(Terminal):
     """The warm driver and this process have different versions of Spark."""
 

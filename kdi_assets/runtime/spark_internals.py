@@ -30,6 +30,11 @@ def jvm_context(spark: SparkSession) -> Any:
     return cast(Any, spark.sparkContext)._jsc.sc()
 
 
+def hadoop_setting(spark: SparkSession, name: str) -> str:
+    """A setting of Hadoop's configuration, as the files of ``HADOOP_CONF_DIR`` and Spark's settings make it."""
+    return str(jvm_context(spark).hadoopConfiguration().get(name))
+
+
 def jvm_frame(rows: DataFrame) -> Any:
     return rows._jdf
 

@@ -9,14 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
+from kdi_assets.errors import KdiError
 from kdi_assets.runtime.archive import archive_options
-from kdi_assets.runtime.cluster import refuse_unshared_lake, runs_here, send_jars
+from kdi_assets.runtime.cluster import refuse_path_of_other_file_system, refuse_unshared_lake, runs_here, send_jars
 from kdi_assets.runtime.environment import environment_set, interrupts_kept
-from kdi_assets.runtime.errors import LakeNotShared, SparkDidNotStart
+from kdi_assets.runtime.errors import SparkDidNotStart
 from kdi_assets.runtime.gateway import current_gateway, forget_jvm, gateway_of, use_gateway
 from kdi_assets.runtime.jars import spark_class_path
 from kdi_assets.runtime.java import find_java, proxy_options
 from kdi_assets.runtime.spark_config import configure_lake, lake_config
+from kdi_assets.runtime.yarn import open_on_yarn, runs_on_yarn
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -73,6 +75,8 @@ def start_spark(
         LakeNotSafe: Two drivers could commit the same version in the lake.
         OtherLock, OtherLogStore: Spark's own configuration names another log store for the lake.
         SparkDidNotStart: The JVM ended at once.
+        YarnDidNotStart, YarnRefused: The master is YARN, and it gives no container.
+        LakeOfOtherFileSystem: The lake is a path, and Hadoop's configuration says that paths are of HDFS, for example.
         LakeNotShared: The lake is a folder that executors do not see.
     """
     from pyspark import SparkContext
@@ -88,9 +92,9 @@ def start_spark(
         conf = _launch(jvm_config, java_home, output)
         _set_places(conf, jars, scratch)
         configure_lake(conf, settings)
-        session = SparkSession(SparkContext(conf=conf))
-    if not runs_here(session.sparkContext.master):
-        _refuse_unshared_lake(session, settings.lake)
+        on_yarn = runs_on_yarn(conf.get("spark.master", None))
+        session = SparkSession(open_on_yarn(conf) if on_yarn else SparkContext(conf=conf))
+    _refuse_lake(session, settings.lake)
     return session
 
 
@@ -105,10 +109,12 @@ def _set_places(conf: SparkConf, jars: Sequence[Path], scratch: Path | None) -> 
         conf.setIfMissing(key, value)
 
 
-def _refuse_unshared_lake(session: SparkSession, lake: str) -> None:
+def _refuse_lake(session: SparkSession, lake: str) -> None:
     try:
-        refuse_unshared_lake(session, lake)
-    except LakeNotShared:
+        refuse_path_of_other_file_system(session, lake)
+        if not runs_here(session.sparkContext.master):
+            refuse_unshared_lake(session, lake)
+    except KdiError:
         stop_spark(session)
         raise
 

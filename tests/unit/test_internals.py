@@ -19,6 +19,7 @@ SPARK = {
     "kdi_assets/runtime/gateway.py": "which JVM a process uses: class attributes of PySpark, and py4j's connection; "
     "they belong to no session, and a client of the warm driver must undo what PySpark does with them",
     "kdi_assets/runtime/jvm_names.py": "py4j's view, packages and classes of the JVM",
+    "kdi_assets/runtime/yarn.py": "YARN's client in a JVM whose Spark does not answer yet",
     "kdi_assets/messages/kafka/reader.py": "the classes below Spark's Kafka source",
     "kdi_assets/messages/kinesis/reader.py": "the reader of shards",
 }

@@ -206,12 +206,13 @@ def test_what_python_workers_decode_needs_nothing_of_this_package_on_the_executo
 
         stream.drain()
 
-        stream.assert_each_offset_once(produced, reading=_reading(rows))
+        stream.assert_each_offset_once(produced, reading=reading_of(rows))
         assert stream.letters("value") == [bad, bad], name
         assert stream.audit().complete, name
 
 
-def _reading(rows: Mapping[bytes, dict[str, Any]]) -> Reading:
+def reading_of(rows: Mapping[bytes, dict[str, Any]]) -> Reading:
+    """Messages that are exactly these bytes have these rows, and all others have none."""
     return Reading(
         lambda message: {**rows[message.value or b""], "date": message.timestamp.date()},
         lambda message: message.value in rows,
