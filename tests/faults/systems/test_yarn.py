@@ -37,7 +37,7 @@ from tests.faults.systems.cluster_driver import (
     CONFIG,
     ClusterDriver,
     DrivenByCluster,
-    drain_with_stopped_executor,
+    drain_with_signal,
 )
 from tests.faults.systems.test_cluster import IN_PYTHON, reading_of
 from tests.hadoop.mini_cluster import NARROW_QUEUE, MiniCluster
@@ -286,7 +286,7 @@ def test_a_drain_goes_on_when_a_container_is_killed_in_its_middle(
     web.produce(800, bad=0.1, tombstones=0.02, seed=2)
     before = data_files(web)
 
-    web.driver.start(drain_with_stopped_executor, web.stream, lake=web.lake, executor=victim.pid)
+    web.driver.start(drain_with_signal, web.stream, lake=web.lake, process=victim.pid, number=signal.SIGSTOP)
     wait_until(lambda: bool(data_files(web) - before), seconds=60)
     busy = web.driver.is_busy()
     victim.kill()
