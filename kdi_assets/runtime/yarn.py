@@ -42,7 +42,7 @@ def open_on_yarn(conf: SparkConf) -> SparkContext:
         YarnDidNotStart: It did not within ``PATIENCE_SECONDS``; the application was withdrawn.
         YarnRefused: It refuses the application, or its first container failed.
     """
-    from py4j.protocol import Py4JError, Py4JJavaError
+    from py4j.protocol import Py4JJavaError
     from pyspark import SparkContext
 
     tag, queue = f"kdi-{uuid4()}", str(conf.get(QUEUE, "default"))
@@ -51,7 +51,7 @@ def open_on_yarn(conf: SparkConf) -> SparkContext:
     waiting = start_in_thread(partial(_withdrawn, gateway, tag, ended), name="wait for YARN")
     try:
         return SparkContext(conf=conf)
-    except Py4JError as failed:
+    except Exception as failed:  # also the loss of the JVM that the wait has ended
         ended.set()
         if said := waiting.result():
             raise YarnDidNotStart(queue=queue, seconds=PATIENCE_SECONDS, said=said) from failed

@@ -95,7 +95,9 @@ def driver(
 ) -> Iterator[ClusterDriver]:
     """The driver of most tests; its executors have the Python of an archive on HDFS."""
     archive = hadoop.put(packed_python(tmp_path_factory.mktemp("python")))
-    found = make_driver(f"{hadoop.hdfs}/lake", {"spark.archives": f"{archive}#kdi"}, PYSPARK_PYTHON="./kdi/bin/python")
+    found = make_driver(
+        f"{hadoop.hdfs}/lake", {"spark.yarn.dist.archives": f"{archive}#kdi"}, PYSPARK_PYTHON="./kdi/bin/python"
+    )
     yield found
     found.stop()
 
@@ -205,7 +207,7 @@ def test_yarn_drains_refines_serves_replays_and_audits_tables_on_hdfs(
 def test_python_workers_run_the_environment_of_an_archive(
     on_yarn: Callable[..., DrivenByCluster], driver: ClusterDriver
 ) -> None:
-    """Purpose: machines of a YARN cluster have no packages of ours; ``spark.archives`` brings them.
+    """Purpose: machines of a YARN cluster have no packages of ours; ``spark.yarn.dist.archives`` brings them.
     Procedure: an environment packed on HDFS, and PYSPARK_PYTHON in it; drain Protobuf that Python workers decode.
     Pass: the workers' Python is that of the archive in each container; every message drains.
     """
