@@ -117,8 +117,6 @@ class Bench:
     def rounds(self, mode: str, new: int, count: int) -> Iterator[tuple[Cost, Cost]]:
         """The costs of refining new rows and of a rebuild; the first round warms up and does not count."""
         table = table_of(mode)
-        # Without the new rows of the mode before, which would make this one's date larger than it is said to be.
-        self.spark.sql(f"RESTORE delta.`{self.lake / BRONZE}` TO VERSION AS OF 0")
         self.refined(table)
         for number in range(count + 1):
             self.append(new)
