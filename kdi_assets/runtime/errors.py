@@ -159,12 +159,12 @@ class YarnDidNotStart(Transient):
 
 
 class YarnRefused(Terminal):
-    """YARN refuses the driver's application, or the container of its application master failed."""
+    """Spark did not start on YARN: it refuses the application, its first container failed, or a setting is wrong."""
 
     queue: str
     detail: str
 
-    what_happened = "YARN does not run Spark in the queue {queue}: {detail}"
+    what_happened = "Spark did not start on YARN, in the queue {queue}: {detail}"
     what_is_safe = "nothing was read or written."
     what_to_run = (
         "the same command again   (first correct spark.yarn.queue, HADOOP_CONF_DIR, or what the application's log "
