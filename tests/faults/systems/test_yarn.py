@@ -59,7 +59,7 @@ ON_YARN = {
     "spark.executor.instances": "2",
     "spark.default.parallelism": "4",
 }
-WORKER_PACKAGES = ("google", "numpy", "numpy.libs", "pyarrow")
+WORKER_PACKAGES = ("google", "numpy", "numpy.libs", "ptars", "pyarrow")
 """What Python workers import to decode Protobuf."""
 
 

@@ -21,7 +21,7 @@ from kdi_assets.documents.model.message_format import (
     SchemaFile,
     Text,
 )
-from kdi_assets.messages.formats import stream_decoder
+from kdi_assets.messages.formats.registry import schemas
 from kdi_assets.messages.formats.registry.schema import Schema, Version
 from kdi_assets.messages.formats.registry.schemas import KnownSchemas
 from tests.formats.avro_bytes import datum
@@ -82,7 +82,7 @@ def test_of_a_compressed_message_what_it_holds_is_named(spark: SparkSession, mon
 
     schema = Schema(1, "JSON", '{"type": "object", "properties": {"id": {"type": "integer"}}}')
     known = KnownSchemas(cast(Any, None), Version("t-value", 1, 1), {1: schema})
-    monkeypatch.setattr(stream_decoder, "known_schemas", lambda wanted, **how: known)
+    monkeypatch.setattr(schemas, "known_schemas", lambda wanted, **how: known)
     of_registry = JsonRegistry(RegistrySchemas(Registry("main", "http://nowhere:1"), "t-value"))
     good, bare = gzip.compress(framed(1, b'{"id": 1}')), gzip.compress(b'{"id": 1}')
     packed = verdicts_of(spark, of_registry, [good, bare, b"plain"], compression="gzip")
