@@ -118,8 +118,8 @@ def _name(command: CommandInfo) -> str | None:
 
 
 OBJECTS_BETWEEN_COLLECTIONS = 200_000
-"""So many new objects before Python looks for garbage, some 20 MB. By default 700: what a command imports is no
-garbage, and to look at it a few hundred times took a twentieth of the CPU of a small drain's process."""
+"""So many new objects before Python looks for garbage, some 20 MB, until there is a session. By default 700: what a
+command imports is no garbage, and to look at it hundreds of times took a twentieth of the CPU of a small drain."""
 
 
 def main() -> None:

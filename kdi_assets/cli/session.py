@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from kdi_assets.streams.spark_errors import StorageForbids
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+OBJECTS_BETWEEN_COLLECTIONS = 2_000
+"""So many new objects before Python looks for garbage: only then py4j tells the JVM of frames that nobody needs."""
 JVM_SECONDS = 5.0
 """How long an interrupted JVM may take to remove its temporary files."""
 NOTICES = ("WARNING: Using incubator modules", "Warning: Ignoring non-Spark config property")
@@ -74,7 +77,10 @@ class LazySession:
                     log.parent.mkdir(parents=True, exist_ok=True)
                     output, self._log = opened.enter_context(log.open("ab")), log
             settings = replace(self._settings, driver=driver)
-            return open_session(settings, app_name=f"kdi {self._command}", output=output)
+            session = open_session(settings, app_name=f"kdi {self._command}", output=output)
+        gc.freeze()  # what is there now stays, and is not looked at again
+        gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+        return session
 
     @contextmanager
     def watched(self) -> Iterator[None]:

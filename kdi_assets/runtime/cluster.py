@@ -37,7 +37,7 @@ def refuse_path_of_other_file_system(spark: SparkSession, lake: str) -> None:
     """
     default = hadoop_setting(spark, "fs.defaultFS")
     if not urlsplit(lake).scheme and urlsplit(default).scheme != "file":
-        raise LakeOfOtherFileSystem(lake=lake, default=default)
+        raise LakeOfOtherFileSystem(lake=lake, default=default, uri=Path(lake).absolute().as_uri())
 
 
 def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:

@@ -137,11 +137,12 @@ class LakeOfOtherFileSystem(Terminal):
 
     lake: str
     default: str
+    uri: str
 
     what_happened = "the lake is {lake}, a path, and fs.defaultFS of Hadoop's configuration is {default}."
     what_is_safe = "nothing was read or written; Spark would write to {default}, and others would read this disk."
     what_to_run = (
-        "the same command again   (with KDI_LAKE as a URI: file://{lake} for a folder that all machines mount, or "
+        "the same command again   (with KDI_LAKE as a URI: {uri} for a folder that all machines mount, or "
         "hdfs://HOST:PORT/path)"
     )
 
@@ -154,18 +155,18 @@ class YarnDidNotStart(Transient):
     said: str
 
     what_happened = "YARN did not start Spark in the queue {queue} within {seconds:.0f} s: {said}"
-    what_is_safe = "nothing was read or written; the application was withdrawn."
+    what_is_safe = "no table was read or written; the application was withdrawn, unless YARN does not answer."
     what_to_run = "the same command again   (once the queue has room, or with spark.yarn.queue set to another one)"
 
 
-class YarnRefused(Terminal):
+class YarnRefused(Transient):
     """Spark did not start on YARN: it refuses the application, its first container failed, or a setting is wrong."""
 
     queue: str
     detail: str
 
     what_happened = "Spark did not start on YARN, in the queue {queue}: {detail}"
-    what_is_safe = "nothing was read or written."
+    what_is_safe = "no table was read or written."
     what_to_run = (
         "the same command again   (first correct spark.yarn.queue, HADOOP_CONF_DIR, or what the application's log "
         "names; yarn logs -applicationId shows it)"

@@ -28,6 +28,9 @@ START_CONFIG: Mapping[str, str] = MappingProxyType(
         "spark.ui.retainedStages": "50",
         "spark.ui.retainedTasks": "1000",
         "spark.sql.ui.retainedExecutions": "20",
+        # By default Spark keeps the messages of a read's last poll for minutes, for reads of the same group: none come.
+        "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
+        "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "5s",
         # For each column that is named, PySpark would tell the JVM from which line of Python.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         # Without this prefix, Spark's launcher drops what is not its own.

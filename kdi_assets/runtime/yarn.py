@@ -1,4 +1,4 @@
-"""A driver that asks YARN for its application: Spark waits without an end and without a word, and here it does not."""
+"""Opens Spark's context on YARN within a bounded time, and logs what YARN says; Spark alone would wait for ever."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 300.0
 """How long a driver waits for YARN to start its application; a queue that is full now has room within minutes."""
-SAY_SECONDS = 30.0
+LOG_SECONDS = 30.0
 ANSWER_SECONDS = 20.0
 """By default Hadoop's client asks a ResourceManager that does not answer for a quarter of an hour."""
 TAGS, QUEUE = "spark.yarn.tags", "spark.yarn.queue"
@@ -48,11 +48,14 @@ def open_on_yarn(conf: SparkConf) -> SparkContext:
     tag, queue = f"kdi-{uuid4()}", str(conf.get(QUEUE, "default"))
     conf.set(TAGS, ",".join(filter(None, [conf.get(TAGS, ""), tag])))
     gateway, ended = cast("JavaGateway", current_gateway()), Event()
-    waiting = start_in_thread(partial(_withdrawn, gateway, tag, ended), name="wait for YARN")
+    waiting = start_in_thread(partial(_wait_or_withdraw, gateway, tag, ended), name="wait for YARN")
     try:
         return SparkContext(conf=conf)
-    except Exception as failed:  # also the loss of the JVM that the wait has ended
+    except BaseException as failed:  # also the loss of the JVM that the wait has ended
         ended.set()
+        if not isinstance(failed, Exception):  # interrupted: YARN would start the application later
+            _answer(partial(_kill, gateway.jvm, tag))
+            raise
         if said := waiting.result():
             raise YarnDidNotStart(queue=queue, seconds=PATIENCE_SECONDS, said=said) from failed
         if isinstance(failed, Py4JJavaError):
@@ -62,15 +65,15 @@ def open_on_yarn(conf: SparkConf) -> SparkContext:
         ended.set()
 
 
-def _withdrawn(gateway: JavaGateway, tag: str, ended: Event) -> str:
-    """Wait for the context; when patience ends, withdraw the application and end the JVM, which waits for YARN.
+def _wait_or_withdraw(gateway: JavaGateway, tag: str, ended: Event) -> str:
+    """Wait for the context; when patience ends, withdraw the application, and end a JVM that does not notice it.
 
     Returns:
         What YARN said last; empty if the wait ended before.
     """
     began = monotonic()
     while True:
-        if ended.wait(SAY_SECONDS):
+        if ended.wait(LOG_SECONDS):
             return ""
         said, waited = _answer(partial(_said, gateway.jvm, tag)), monotonic() - began
         log.warning("waiting for YARN since %.0f s: %s", waited, said)
@@ -79,7 +82,8 @@ def _withdrawn(gateway: JavaGateway, tag: str, ended: Event) -> str:
     if ended.is_set():
         return ""
     _answer(partial(_kill, gateway.jvm, tag))
-    gateway.proc.kill()
+    if not ended.wait(ANSWER_SECONDS):  # until then Spark deletes what it has uploaded
+        gateway.proc.kill()
     return said
 
 
@@ -89,7 +93,7 @@ def _answer(ask: Callable[[], str]) -> str:
     except TookTooLong:
         return "the ResourceManager does not answer"
     except Exception as failed:  # noqa: BLE001 - the wait goes on, and says it
-        return str(failed).partition("\n")[0]
+        return failure_of(failed).root
 
 
 def _said(jvm: Any, tag: str) -> str:

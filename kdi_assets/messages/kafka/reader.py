@@ -97,9 +97,10 @@ def java_client_config(cluster: Cluster) -> dict[str, str]:
         # connection where the next fetch waits for new messages: by default 0.5 s for each topic partition and read.
         "fetch.max.wait.ms": "10",
         # Fewer and larger fetches, by default of a megabyte for each topic partition. Fewer polls, by default of 500
-        # messages: after each, Spark waits for two answers about the bounds. A poll has no more than one fetch.
+        # messages: after each, Spark waits for two answers about the bounds. A poll has no more than one fetch,
+        # whose messages may be compressed.
         "max.partition.fetch.bytes": str(4 << 20),
-        "max.poll.records": "20000",
+        "max.poll.records": "5000",
         "request.timeout.ms": str(ANSWER_SECONDS * 1000),
         **java_properties(cluster),
         "bootstrap.servers": cluster.bootstrap_servers,

@@ -101,7 +101,7 @@ def places(settings: Settings, lakes: Sequence[str], environment: Mapping[str, s
 
 
 def _is_of_a_lake(purpose: str) -> bool:
-    return purpose == LAKE or purpose.startswith(f"{LAKE} /")
+    return purpose == LAKE or purpose.startswith(f"{LAKE} ")
 
 
 def local_path(uri: str) -> Path | None:

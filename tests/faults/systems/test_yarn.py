@@ -377,7 +377,7 @@ def test_a_queue_without_room_is_an_error_within_a_bound_and_leaves_no_applicati
 
 def drain_impatiently(stream: Any, *, lake: str, session: Callable[[], SparkSession]) -> DrainReport:
     """Drain; wait for YARN only some seconds."""
-    vars(yarn).update(PATIENCE_SECONDS=20.0, SAY_SECONDS=5.0)
+    vars(yarn).update(PATIENCE_SECONDS=20.0, LOG_SECONDS=5.0)
     return drain(stream, lake=lake, session=session)
 
 

@@ -159,6 +159,16 @@ def test_a_lake_too_small_for_what_waits_is_wrong_on_its_own_file_system(tmp_pat
     assert "the backlog is about 1,048,576.0 TiB" in str(finding.trouble)
 
 
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_further_root_too_small_for_what_waits_is_wrong_however_it_is_written(tmp_path: Path, scheme: str) -> None:
+    settings, further = Settings(home=tmp_path / "home", lake="s3://bucket/lake"), f"{scheme}{tmp_path}/more"
+    found = places(settings, [settings.lake, further], {})
+
+    (finding,) = disk({name: path for name, path in found.items() if path == tmp_path / "more"}, needed_bytes=1 << 60)
+
+    assert finding.verdict is Verdict.WRONG
+
+
 def test_the_places_are_the_lake_if_local_the_home_and_sparks_scratch(tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text(
         "# none\nspark.master local\nspark.local.dir  /scratch/a,/scratch/b\n"
