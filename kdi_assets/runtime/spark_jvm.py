@@ -70,14 +70,12 @@ def start_spark(
         scratch: For temporary files, unless Spark's own configuration names a folder; by default Java's choice.
 
     Raises:
-        JavaMissing: There is no Java that Spark runs on.
-        JarMissing: The locked jars are not there.
+        JavaMissing, JarMissing: There is no Java that Spark runs on, or a locked jar is not there.
         LakeNotSafe: Two drivers could commit the same version in the lake.
         OtherLock, OtherLogStore: Spark's own configuration names another log store for the lake.
         SparkDidNotStart: The JVM ended at once.
         YarnDidNotStart, YarnRefused: The master is YARN, and it gives no container.
-        LakeOfOtherFileSystem: The lake is a path, and Hadoop's configuration says that paths are of HDFS, for example.
-        LakeNotShared: The lake is a folder that executors do not see.
+        LakeOfOtherFileSystem, LakeNotShared: Spark, or an executor, would look for the lake's path elsewhere.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession

@@ -106,15 +106,14 @@ def select_messages(transaction: ReplayTransaction, first: date, last: date) -> 
     """
     from pyspark.sql import functions as F
 
-    stream, table, key = transaction.stream, _table(transaction), list(transaction.message_key)
-    placed = _placed(transaction)
+    stream, table, placed = transaction.stream, _table(transaction), _placed(transaction)
     of_dates = table.where(_between(first, last))
     rows = of_dates.select(*coordinates(of_dates, stream)).groupBy(*MESSAGE).agg(F.count("*").alias(_ROWS))
     with ExitStack() as until_done:
         torn = 0
         if explodes(table, stream):
             torn_ones = until_done.enter_context(cached(_torn(rows_of_messages(table, stream, rows), stream)))
-            rows = rows.join(torn_ones, key, "left_anti")
+            rows = rows.join(torn_ones, list(transaction.message_key), "left_anti")
             torn = torn_ones.count()
             rows = _without_older_rows(transaction, table, rows)
         letters = until_done.enter_context(open_letters(transaction, DeadLetterFilter(first=first, last=last)))

@@ -88,8 +88,7 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
     held = with_keys(inputs.rows_in(files), keys, mode.keys)
     if other := other_columns(new.drop(DELETES).schema, _without_ends(held, mode).schema):
         raise HasOtherColumns(", ".join(other))
-    recorded = with_keys(deletes, keys, mode.keys) if deletes is not None else None
-    known = _known_changes(held, recorded, new, mode)
+    known = _known_changes(held, deletes if deletes is None else with_keys(deletes, keys, mode.keys), new, mode)
     both = known.withColumn(_NEW, F.lit(False)).unionByName(new.withColumn(_NEW, F.lit(True)))
     counted = Observation()
     unnamed = F.expr(f"count_if({_NEW} AND ({has_null_key(mode)}))").alias("unnamed")
