@@ -84,6 +84,8 @@ def drain_once(deployment: Deployment) -> int:
         while not instance.get_runs(RunsFilter(statuses=[DagsterRunStatus.SUCCESS])) or instance.get_runs(
             RunsFilter(statuses=[DagsterRunStatus.QUEUED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED])
         ):
+            if instance.get_runs(RunsFilter(statuses=[DagsterRunStatus.FAILURE])):
+                raise SystemExit((deployment.folder / "driver.log").read_text()[-2000:] + "\na run has failed")
             if time.monotonic() > until:
                 raise SystemExit(f"not drained within {DRAIN_SECONDS} seconds")
             most = max(most, memory(code_server))

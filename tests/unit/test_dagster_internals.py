@@ -45,6 +45,7 @@ USED: Mapping[str, Sequence[str]] = {
         "dagster._grpc.server.DagsterApiServer._reload_lock",
         "dagster._grpc.server.DagsterApiServer._serializable_load_error",
         "dagster._grpc.server.DagsterApiServer._server_id",
+        "dagster._grpc.server.DagsterApiServer._get_serialized_external_repository_data",
         "dagster._grpc.server.LoadedRepositories",
         "dagster._grpc.server.DagsterApiServer.ReloadCode",
         "dagster._grpc.__generated__.dagster_api_pb2.ReloadCodeReply",
