@@ -1,17 +1,19 @@
-"""One million messages drained by two workers of a Spark cluster, beside `local[2]`, by turns.
+"""A million messages drained, and audited against their topic, by clusters of two executors and `local[2]`, by turns.
 
-Usage: ``python -m benchmarks.cluster [--write]``; with ``--write`` the figures go into docs/benchmarks.md. Each has two
-cores for tasks, on this machine. CPU is that of the driver and its JVM, with the cluster's also that of its workers and
-executors; the broker's is not counted.
+Usage: ``python -m benchmarks.cluster [--write]``; with ``--write`` the figures go into docs/benchmarks.md. The clusters
+are a standalone one, and a YARN; each has two cores for tasks, on this machine, and its tables in a folder. CPU is that
+of the driver and its JVM, and of the cluster's own processes and executors; the broker's is not counted.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
 import psutil
 
@@ -22,25 +24,39 @@ from benchmarks.topic import Topic
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.settings import Settings
 from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.audit.source_comparison import compare
 from kdi_assets.streams.drain.drain import drain
-from tests.deployment.standalone import Standalone
+from tests.deployment.standalone import SPARK_HOME, Standalone
 from tests.driven import web_requests
 from tests.faults.systems.cluster_driver import ClusterDriver
+from tests.hadoop.mini_cluster import MiniCluster
 
-LOCAL, CLUSTER = "local[2]", "two workers"
+LOCAL = "local[2]"
 BEGIN = "<!-- what `python -m benchmarks.cluster` measured -->"
 GOAL = 1.2
-"""The cluster in terms of ``local[2]``, which has as many cores, of wall seconds."""
+"""A cluster's drain in terms of that of ``local[2]``, which has as many cores, of wall seconds."""
 CONFIG = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.executor.memory": "1g"}
+ON_YARN = {"spark.yarn.jars": f"local:{SPARK_HOME}/jars/*", "spark.executor.instances": "2"}
 ENVIRONMENT = {"SPARK_SUBMIT_OPTS": "", "SPARK_DRIVER_MEMORY": "2g"}
 
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """A drain's cost."""
+    """The cost of a drain into a new table, and of its audit against the topic."""
 
-    wall_seconds: float
-    cpu_seconds: float
+    drain_wall: float
+    drain_cpu: float
+    audit_wall: float
+    audit_cpu: float
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A driver, where it makes tables, and the processes of its cluster."""
+
+    driver: ClusterDriver
+    lake: Path
+    pids: Sequence[int]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -49,67 +65,87 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--messages", type=int, default=1_000_000, help="default: %(default)s")
     options, begun = parser.parse_args(arguments), beginning()
     home = Settings.from_environment().home
-    with own_folder() as folder, own_broker(folder) as cluster:
+    with ExitStack() as stack:
+        folder = stack.enter_context(own_folder())
+        cluster = stack.enter_context(own_broker(folder))
         topic = Topic(cluster, "clean", CONTENTS["clean"])
         topic.publish(options.messages)
         stream = replace(web_requests(topic.name, cluster), max_records=options.messages)
-        standalone = Standalone(_empty(folder / "standalone"), home=home)
-        try:
-            found = measured(stream, standalone, home=home, rounds=options.rounds, messages=options.messages)
-        finally:
-            standalone.stop()
+        engines = started(stream, folder, stack, home=home)
+        found = measured(stream, engines, rounds=options.rounds, messages=options.messages)
     text = as_markdown(found, begun, messages=options.messages)
     show_section(text, BEGIN, PAGE, write=options.write)
 
 
-def measured(
-    stream: Stream, standalone: Standalone, *, home: Path, rounds: int, messages: int
-) -> dict[str, list[Took]]:
-    """Drain by turns into new tables, and audit the last ones."""
-    masters, lakes = {LOCAL: LOCAL, CLUSTER: standalone.master}, home / "benchmark" / "lake"
-    folders = {name: lakes / name.replace(" ", "_") for name in masters}
-    drivers: dict[str, ClusterDriver] = {}
-    took: dict[str, list[Took]] = {name: [] for name in masters}
-    try:
-        for name, master in masters.items():
-            drivers[name] = ClusterDriver(
-                Settings(home, str(lakes), stream.kafka.bootstrap_servers, master),
-                config={**CONFIG, "spark.local.dir": str(standalone.hidden)},
-                environment=ENVIRONMENT,
-                messages_per_task=None,
-            )
-        for number in range(rounds + 1):
-            for name, driver in drivers.items():
-                processes = [driver.pid, *(child.pid for child in standalone.workers.values() if name == CLUSTER)]
-                before, begun = _cpu_seconds(processes), time.monotonic()
-                report = driver.call(drain, stream, lake=str(_empty(folders[name])))
-                found = Took(time.monotonic() - begun, _cpu_seconds(processes) - before)
-                console.print(f"round {number}, {name}: {report.rows_added:,} rows, {found}")
-                took[name] += [found] if number else []
-        for name, driver in drivers.items():
-            audited = driver.call(audit, stream, lake=str(folders[name]))
+def started(stream: Stream, folder: Path, stack: ExitStack, *, home: Path) -> dict[str, Engine]:
+    """A driver for each engine, and its cluster; all end with the stack."""
+    standalone = Standalone(_empty(folder / "standalone"), home=home)
+    stack.callback(standalone.stop)
+    settings = Settings(home, str(folder), stream.kafka.bootstrap_servers, LOCAL)
+    yarn = MiniCluster(_empty(folder / "hadoop"), settings)
+    stack.callback(yarn.stop)
+
+    def engine(name: str, master: str, pids: Sequence[int], config: Mapping[str, str], **variables: str) -> Engine:
+        lake = folder / "lakes" / name
+        driver = ClusterDriver(
+            replace(settings, spark_master=master, lake=lake.as_uri()),
+            config={**CONFIG, **config, "spark.local.dir": str(standalone.hidden)},
+            environment={**ENVIRONMENT, **variables},
+            messages_per_task=None,
+        )
+        stack.callback(driver.stop)
+        return Engine(driver, lake, [driver.pid, *pids])
+
+    workers = [child.pid for child in standalone.workers.values()]
+    return {
+        LOCAL: engine("local", LOCAL, [], {}),
+        "standalone": engine("standalone", standalone.master, workers, {}),
+        "YARN": engine("yarn", "yarn", [yarn.pid], ON_YARN, HADOOP_CONF_DIR=str(yarn.configuration)),
+    }
+
+
+def measured(stream: Stream, engines: Mapping[str, Engine], *, rounds: int, messages: int) -> dict[str, list[Took]]:
+    """Drain by turns into new tables, and audit these against the topic; a round before the others does not count."""
+    took: dict[str, list[Took]] = {name: [] for name in engines}
+    for number in range(rounds + 1):
+        for name, engine in engines.items():
+            _empty(engine.lake)
+            report, *of_drain = _cost(engine, drain, stream)
+            audited = engine.driver.call(audit, stream, lake=engine.lake.as_uri())
+            compared, *of_audit = _cost(engine, compare, stream)
+            found = Took(*of_drain, *of_audit)
+            console.print(f"round {number}, {name}: {report.rows_added:,} rows, {found}")
             hold(audited.complete and audited.rows == messages, f"{name}: the audit found {audited}")
-            console.print(f"{name}: audit complete, {audited.rows:,} rows")
-    finally:
-        for driver in drivers.values():
-            driver.stop()
+            hold(
+                compared.agrees and compared.messages == messages,
+                f"{name}: the audit against the topic found {compared}",
+            )
+            took[name] += [found] if number else []
     return took
 
 
 def as_markdown(took: Mapping[str, Sequence[Took]], begun: Measured, *, messages: int) -> str:
-    """When and where it was measured, the medians, and the cluster in terms of ``local[2]``."""
-    middle = {name: medians(found, "wall_seconds", "cpu_seconds") for name, found in took.items()}
-    wall, cpu = (there / here for there, here in zip(middle[CLUSTER], middle[LOCAL], strict=True))
+    """When and where it was measured, the medians, and each cluster in terms of ``local[2]``."""
+    figures = ("drain_wall", "drain_cpu", "audit_wall", "audit_cpu")
+    middle = {name: medians(found, *figures) for name, found in took.items()}
     rows = [(name, *(f"{figure:.1f}" for figure in figures)) for name, figures in middle.items()]
-    rows.append((f"{CLUSTER} / {LOCAL}", with_goal(wall, GOAL), f"{cpu:.2f}"))
+    for name in [name for name in middle if name != LOCAL]:
+        wall, *others = (there / here for there, here in zip(middle[name], middle[LOCAL], strict=True))
+        rows.append((f"{name} / {LOCAL}", with_goal(wall, GOAL), *(f"{ratio:.2f}" for ratio in others)))
     return "\n".join(
         [
-            f"{begun.where()} {messages:,} messages, {len(took[LOCAL])} rounds, medians; the audit of both tables is "
-            "complete.",
+            f"{begun.where()} {messages:,} messages, {len(took[LOCAL])} rounds, medians; each audit is complete.",
             "",
-            *table_lines(("", "wall s", "CPU s"), rows),
+            *table_lines(("", "drain, wall s", "CPU s", "audit against the topic, wall s", "CPU s"), rows),
         ]
     )
+
+
+def _cost(engine: Engine, work: Callable[..., Any], stream: Stream) -> tuple[Any, float, float]:
+    """What it returns, its wall seconds, and the CPU seconds of driver and cluster."""
+    before, begun = _cpu_seconds(engine.pids), time.monotonic()
+    result = engine.driver.call(work, stream, lake=engine.lake.as_uri())
+    return result, time.monotonic() - begun, _cpu_seconds(engine.pids) - before
 
 
 def _cpu_seconds(pids: Sequence[int]) -> float:

@@ -57,6 +57,11 @@ class MiniCluster:
             self.stop()
             raise
 
+    @property
+    def pid(self) -> int:
+        """The process id of the servers; containers are its descendants."""
+        return self._child.pid
+
     def executors(self) -> list[psutil.Process]:
         """The JVMs of executors of all drivers, the oldest first."""
         found = psutil.Process(self._child.pid).children(recursive=True)
