@@ -4,6 +4,7 @@ data "aws_region" "here" {}
 data "aws_caller_identity" "here" {}
 
 locals {
+  emr  = "arn:aws:elasticmapreduce:${data.aws_region.here.region}:${data.aws_caller_identity.here.account_id}"
   glue = "arn:aws:glue:${data.aws_region.here.region}:${data.aws_caller_identity.here.account_id}"
 }
 
@@ -127,6 +128,70 @@ data "aws_iam_policy_document" "code" {
       ]
     }
   }
+}
+
+# For batches on EMR. Clusters without the tag of a batch, as those of other teams, can neither be looked at nor ended.
+data "aws_iam_policy_document" "emr" {
+  statement {
+    sid       = "NewClusters"
+    actions   = ["elasticmapreduce:RunJobFlow"]
+    resources = ["*"] # AWS knows no other resource for it
+
+    condition {
+      test     = "Null"
+      variable = "aws:RequestTag/kdi:batch"
+      values   = ["false"]
+    }
+  }
+
+  statement {
+    sid       = "Names"
+    actions   = ["elasticmapreduce:ListClusters"]
+    resources = ["*"] # AWS knows no other resource for it
+  }
+
+  statement {
+    sid       = "Tags"
+    actions   = ["elasticmapreduce:AddTags"]
+    resources = ["${local.emr}:cluster/*"]
+
+    condition {
+      test     = "Null"
+      variable = "aws:RequestTag/kdi:batch"
+      values   = ["false"]
+    }
+  }
+
+  statement {
+    sid       = "Clusters"
+    actions   = ["elasticmapreduce:DescribeCluster", "elasticmapreduce:ListSteps", "elasticmapreduce:TerminateJobFlows"]
+    resources = ["${local.emr}:cluster/*"]
+
+    condition {
+      test     = "Null"
+      variable = "elasticmapreduce:ResourceTag/kdi:batch"
+      values   = ["false"]
+    }
+  }
+
+  statement {
+    sid       = "Roles"
+    actions   = ["iam:PassRole"]
+    resources = var.emr_role_arns
+
+    condition {
+      test     = "StringEquals"
+      variable = "iam:PassedToService"
+      values   = ["elasticmapreduce.amazonaws.com", "ec2.amazonaws.com"]
+    }
+  }
+}
+
+resource "aws_iam_role_policy" "emr" {
+  count  = length(var.emr_role_arns) == 0 ? 0 : 1
+  name   = "emr"
+  role   = aws_iam_role.code.id
+  policy = data.aws_iam_policy_document.emr.json
 }
 
 resource "aws_iam_role_policy" "code" {

@@ -85,6 +85,12 @@ variable "glue_databases" {
   default     = []
 }
 
+variable "emr_role_arns" {
+  description = "ARNs of the roles of clusters of EMR that batches name: that of the service and that of the instances; the code may start such clusters."
+  type        = list(string)
+  default     = []
+}
+
 variable "kms_key_arn" {
   description = "Key of the bucket, the logs and the secrets; null: keys of AWS."
   type        = string

@@ -13,6 +13,7 @@ import pytest
 
 from kdi_assets.documents.model.connections.kinesis import FanOut
 from kdi_assets.messages.kinesis.rights import rights_of
+from kdi_assets.runtime.emr.batch import BATCH_TAG
 from tests.deployment.deployed import DEPLOY, Unit, example_environment, unit_names
 
 AWS = DEPLOY / "aws"
@@ -101,9 +102,11 @@ def test_no_role_may_delete_versions_or_do_everything(resources: dict[str, dict[
     ]
 
     assert allowed
-    assert not [action for _, action, _ in allowed if "*" in action or "Version" in action or action.startswith("iam:")]
+    assert not [action for _, action, _ in allowed if "*" in action or "Version" in action]
+    assert {(name, action) for name, action, _ in allowed if action.startswith("iam:")} == {("emr", "iam:PassRole")}
     everywhere = {a for _, a, s in allowed if [r.strip('"') for r in s.get("resources", ())] == ["*"]}
-    assert everywhere == {"ecr:GetAuthorizationToken"}, "AWS knows no other resource for this one"
+    of_emr = {"elasticmapreduce:RunJobFlow", "elasticmapreduce:ListClusters"}
+    assert everywhere == {"ecr:GetAuthorizationToken", *of_emr}, "AWS knows no other resource for these"
 
 
 def test_only_the_code_has_rights_on_the_bucket(resources: dict[str, dict[str, dict[str, Any]]]) -> None:
@@ -162,6 +165,24 @@ def test_the_code_may_do_on_named_streams_of_kinesis_what_the_doctor_tries_and_n
     assert both | fan_out == tried
     always = [s for document in resources["aws_iam_policy_document"].values() for s in document["statement"]]
     assert "kinesis:" not in str(always)
+
+
+def test_the_code_may_use_emr_only_where_a_variable_names_roles_and_only_clusters_of_batches(
+    resources: dict[str, dict[str, dict[str, Any]]],
+) -> None:
+    policy = resources["aws_iam_role_policy"]["emr"]
+
+    assert policy["count"] == "${length(var.emr_role_arns) == 0 ? 0 : 1}"
+    for statement in resources["aws_iam_policy_document"]["emr"]["statement"]:
+        condition = (statement.get("condition") or [{}])[0]
+        limits = {action.strip('"'): str(condition.get("variable", "")).strip('"') for action in statement["actions"]}
+        for action, variable in limits.items():
+            if action == "iam:PassRole":
+                assert variable == "iam:PassedToService"
+                assert statement["resources"] == "${var.emr_role_arns}"
+            elif action != "elasticmapreduce:ListClusters":
+                assert variable.endswith(f"Tag/{BATCH_TAG}")
+                assert (condition["test"].strip('"'), condition["values"]) == ("Null", ['"false"'])
 
 
 def test_one_task_of_each_service_runs_and_the_old_one_ends_first(

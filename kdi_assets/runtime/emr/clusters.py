@@ -1,0 +1,194 @@
+"""The calls of EMR: start the cluster of a run at most once, look at it until it ends, end one that was left behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from kdi_assets.aws import is_transient
+from kdi_assets.errors import Transient
+from kdi_assets.runtime.emr.batch import STEPS, EmrBatch
+from kdi_assets.runtime.emr.errors import BatchFailed, BatchTooLong, EmrRefused, EmrUnanswered
+
+LIVE = ("STARTING", "BOOTSTRAPPING", "RUNNING", "WAITING")
+"""States in which a cluster does not end yet."""
+ENDED = ("TERMINATED", "TERMINATED_WITH_ERRORS")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCluster:
+    """A cluster of a batch that does not end yet; ``run_id``: of the run that started it."""
+
+    id: str
+    run_id: str
+    created: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCluster:
+    """A cluster at one moment.
+
+    Attributes:
+        reason: Why it is in this state, as EMR says it.
+        steps: By name, the state of each.
+        logs: Where the logs of failed steps are.
+        instance_hours: Normalized, as EMR counts them.
+        page: In the console of AWS.
+    """
+
+    id: str
+    state: str
+    reason: str
+    created: datetime
+    minutes: float
+    steps: dict[str, str]
+    logs: tuple[str, ...]
+    instance_hours: int
+    page: str
+
+    def __str__(self) -> str:
+        steps = ", ".join(f"{name} {state}" for name, state in self.steps.items())
+        return f"{self.state}{f' ({self.reason})' if self.reason else ''}; steps: {steps or 'none'}"
+
+
+def run_to_its_end(
+    batch: EmrBatch,
+    run_id: str,
+    *,
+    attempts: Collection[str],
+    lake: str,
+    report: Callable[[str], None],
+    poll_seconds: float = 30.0,
+) -> SeenCluster:
+    """Start a cluster for a run, or take over that of an earlier attempt, and wait until it has ended.
+
+    Args:
+        attempts: The ids of all runs of which one is a retry of the other, this one's too.
+        report: Takes a line whenever something changed.
+
+    Returns:
+        The ended cluster, with all steps completed.
+
+    Raises:
+        BatchFailed: It ended otherwise.
+        BatchTooLong: It works for longer than it may.
+        EmrUnanswered, EmrRefused: It was not started.
+        LakeOnThisMachine: A cluster cannot see the lake.
+    """
+    request, client = batch.request(run_id, lake=lake), _client()
+    if cluster := _live_cluster_of(client, batch, attempts):
+        report(f"took over cluster {cluster}")
+    else:
+        cluster = _start(client, batch, run_id, request)
+        report(f"started cluster {cluster}")
+    seen = _watch(client, batch, cluster, report, poll_seconds)
+    if seen.state != "TERMINATED" or seen.steps != dict.fromkeys(STEPS, "COMPLETED"):
+        said = "; ".join([str(seen), *(f"log: {log}" for log in seen.logs)])
+        raise BatchFailed(batch=batch.name, cluster=cluster, said=said, minutes=seen.minutes)
+    return seen
+
+
+def live_clusters(batch: EmrBatch) -> list[LiveCluster]:
+    """The clusters of a batch that do not end yet, whoever started them.
+
+    Raises:
+        EmrUnanswered, EmrRefused: EMR does not list them.
+    """
+    return _live_clusters(_client(), batch)
+
+
+def end_cluster(cluster: str) -> None:
+    """End a cluster; its steps end as if they were killed. Raises as ``live_clusters``."""
+    with _translated("TerminateJobFlows"):
+        _client().terminate_job_flows(JobFlowIds=[cluster])
+
+
+def _live_clusters(client: Any, batch: EmrBatch) -> list[LiveCluster]:
+    with _translated("ListClusters"):
+        pages = client.get_paginator("list_clusters").paginate(ClusterStates=list(LIVE))
+        listed = [(batch.run_id(c["Name"]), c) for page in pages for c in page["Clusters"]]
+    return [LiveCluster(c["Id"], run, _created(c)) for run, c in listed if run]
+
+
+def _live_cluster_of(client: Any, batch: EmrBatch, runs: Collection[str]) -> str | None:
+    return next((cluster.id for cluster in _live_clusters(client, batch) if cluster.run_id in runs), None)
+
+
+def _start(client: Any, batch: EmrBatch, run_id: str, request: dict[str, Any]) -> str:
+    # RunJobFlow has no token that makes a second call harmless, so nothing repeats it: neither botocore nor we.
+    try:
+        with _translated("RunJobFlow"):
+            return str(_client(attempts=1).run_job_flow(**request)["JobFlowId"])
+    except EmrUnanswered:
+        if cluster := _live_cluster_of(client, batch, (run_id,)):  # only the answer was lost
+            return cluster
+        raise
+
+
+def _watch(
+    client: Any, batch: EmrBatch, cluster: str, report: Callable[[str], None], poll_seconds: float
+) -> SeenCluster:
+    """Look at it until it has ended. That EMR does not answer for a while changes nothing about the cluster."""
+    until, shown = time.monotonic() + 60 * batch.most_minutes, ""
+    while True:
+        seen: SeenCluster | None = None
+        try:
+            line = str(seen := _look(client, cluster))
+        except Transient as unanswered:
+            line = unanswered.message_parts()[0]
+        if line != shown:
+            report(line)
+            shown = line
+        if seen and seen.state in ENDED:
+            return seen
+        if time.monotonic() > until or (seen and seen.minutes > batch.most_minutes):
+            raise BatchTooLong(batch=batch.name, cluster=cluster, most_minutes=batch.most_minutes)
+        time.sleep(poll_seconds)
+
+
+def _look(client: Any, cluster: str) -> SeenCluster:
+    with _translated("DescribeCluster"):
+        found = client.describe_cluster(ClusterId=cluster)["Cluster"]
+    with _translated("ListSteps"):
+        steps = client.list_steps(ClusterId=cluster)["Steps"]
+    status, created, region = found["Status"], _created(found), client.meta.region_name
+    ended = status["Timeline"].get("EndDateTime") or datetime.now(UTC)
+    return SeenCluster(
+        id=cluster,
+        state=status["State"],
+        reason=status.get("StateChangeReason", {}).get("Message", ""),
+        created=created,
+        minutes=(ended - created).total_seconds() / 60,
+        steps={name: s["Status"]["State"] for name in STEPS for s in steps if s["Name"] == name},
+        logs=tuple(log for s in steps if (log := s["Status"].get("FailureDetails", {}).get("LogFile"))),
+        instance_hours=found.get("NormalizedInstanceHours", 0),
+        page=f"https://{region}.console.aws.amazon.com/emr/home?region={region}#/clusterDetails/{cluster}",
+    )
+
+
+def _created(cluster: dict[str, Any]) -> datetime:
+    created: datetime = cluster["Status"]["Timeline"]["CreationDateTime"]
+    return created
+
+
+def _client(*, attempts: int = 4) -> Any:
+    import boto3
+    from botocore.config import Config
+
+    retries = {"total_max_attempts": attempts, "mode": "standard"}
+    with _translated("the look for credentials and a region"):
+        return boto3.Session().client("emr", config=Config(connect_timeout=5, read_timeout=30, retries=retries))
+
+
+@contextmanager
+def _translated(call: str) -> Iterator[None]:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except (ClientError, BotoCoreError) as failed:
+        raise (EmrUnanswered if is_transient(failed) else EmrRefused)(call=call, detail=str(failed)) from failed

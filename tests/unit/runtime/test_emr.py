@@ -1,0 +1,207 @@
+"""What a batch asks EMR for, and how a cluster is followed to its end: boto3 over HTTP, and a server of the tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from kdi_assets.runtime.emr.batch import EmrBatch
+from kdi_assets.runtime.emr.clusters import SeenCluster, end_cluster, live_clusters, run_to_its_end
+from kdi_assets.runtime.emr.errors import BatchFailed, BatchTooLong, EmrRefused, EmrUnanswered, LakeOnThisMachine
+from tests.emr.control_plane import ControlPlane, Poll, serving
+from tests.emr.declared import BATCH, batch, environment
+
+LAKE = "s3://bucket/lake"
+
+
+@pytest.fixture
+def plane(monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlPlane]:
+    with serving(ControlPlane()) as plane:
+        for name, value in environment(plane.endpoint).items():
+            monkeypatch.setenv(name, value)
+        yield plane
+
+
+def run(
+    of: EmrBatch = BATCH, *, run_id: str = "", attempts: tuple[str, ...] = (), said: list[str] | None = None
+) -> SeenCluster:
+    run_id = run_id or str(uuid4())
+    report = (said if said is not None else []).append
+    return run_to_its_end(of, run_id, attempts={run_id, *attempts}, lake=LAKE, report=report, poll_seconds=0.0)
+
+
+def test_a_batch_is_one_cluster_which_does_all_steps_and_ends(plane: ControlPlane) -> None:
+    said: list[str] = []
+
+    ended = run(said=said)
+
+    assert (ended.state, ended.steps) == ("TERMINATED", {"drain": "COMPLETED", "refine": "COMPLETED"})
+    assert plane.actions().count("RunJobFlow") == 1
+    assert "TerminateJobFlows" not in plane.actions()
+    assert said[0] == f"started cluster {ended.id}"
+    assert said[-1] == "TERMINATED (Steps completed); steps: drain COMPLETED, refine COMPLETED"
+    assert len(said) == len(set(said)), "a line only when something changed"
+
+
+def test_a_cluster_is_the_declared_one_and_cannot_outlive_its_steps(plane: ControlPlane) -> None:
+    run_id = str(uuid4())
+
+    run(run_id=run_id)
+
+    ((_, asked),) = [call for call in plane.calls if call[0] == "RunJobFlow"]
+    instances, steps = asked["Instances"], asked["Steps"]
+    assert {name: asked[name] for name in BATCH.cluster if name not in ("Instances", "Tags")} == {
+        name: value for name, value in BATCH.cluster.items() if name not in ("Instances", "Tags")
+    }
+    assert instances == {
+        **BATCH.cluster["Instances"],
+        "KeepJobFlowAliveWhenNoSteps": False,
+        "TerminationProtected": False,
+    }
+    assert {step["ActionOnFailure"] for step in steps} == {"CONTINUE"}, "a refused stream stops no other table"
+    assert asked["Name"] == f"kdi-nightly-{run_id}"
+    assert asked["Tags"] == [
+        {"Key": "team", "Value": "data"},
+        {"Key": "kdi:batch", "Value": "nightly"},
+        {"Key": "kdi:run", "Value": run_id},
+    ]
+
+
+def test_a_step_is_the_command_on_yarn_with_a_limit_of_its_own(plane: ControlPlane) -> None:
+    run()
+
+    ((_, asked),) = [call for call in plane.calls if call[0] == "RunJobFlow"]
+    drain, refine = (" ".join(step["HadoopJarStep"]["Args"]) for step in asked["Steps"])
+    variables = f"env HADOOP_CONF_DIR=/etc/hadoop/conf KDI_DRIVER=own KDI_LAKE={LAKE} KDI_SPARK_MASTER=yarn"
+    assert drain == f"{variables} timeout --kill-after=60 90m /opt/kdi/kdi drain --all"
+    assert refine == f"{variables} timeout --kill-after=60 90m /opt/kdi/kdi refine --all"
+
+
+def test_no_secret_of_the_environment_reaches_a_request(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KDI_ALERT_WEBHOOK", "https://hooks.example/secret-of-alerts")
+    monkeypatch.setenv("KAFKA_PASSWORD", "secret-of-kafka")
+    monkeypatch.setenv("PGPASSWORD", "secret-of-postgres")
+
+    run()
+
+    sent = json.dumps(plane.calls)
+    assert "secret" not in sent
+    assert "nightly" in sent
+
+
+@pytest.mark.parametrize("fails", ["drain", "refine"])
+def test_a_step_that_fails_fails_the_batch_and_names_its_log_and_the_other_step_runs(
+    plane: ControlPlane, fails: str
+) -> None:
+    ran: list[str] = []
+
+    def start(args: Any) -> Poll:
+        ran.append(args[-2])
+        return lambda: 1 if args[-2] == fails else 0
+
+    plane.run_step = start
+
+    with pytest.raises(BatchFailed, match=f"{fails} FAILED.*; log: s3://logs/j-0000000000001/steps/.*/stderr.gz"):
+        run()
+
+    assert ran == ["drain", "refine"]
+    assert plane.states() == ["TERMINATED"]
+
+
+def test_a_cluster_that_somebody_ends_fails_the_batch(plane: ControlPlane) -> None:
+    plane.run_step = lambda args: lambda: end_cluster("j-0000000000001")
+
+    with pytest.raises(BatchFailed, match="Terminated by user request.*refine CANCELLED"):
+        run()
+
+
+def test_a_retry_takes_over_the_cluster_of_the_first_attempt(plane: ControlPlane) -> None:
+    first, said = str(uuid4()), list[str]()
+    plane.answer("RunJobFlow", BATCH.request(first, lake=LAKE))
+
+    ended = run(attempts=(first,), said=said)
+
+    assert said[0] == f"took over cluster {ended.id}"
+    assert plane.actions().count("RunJobFlow") == 1
+
+
+def test_a_run_does_not_take_over_the_cluster_of_another_run_or_batch(plane: ControlPlane) -> None:
+    first = str(uuid4())
+    plane.answer("RunJobFlow", BATCH.request(first, lake=LAKE))
+    plane.answer("RunJobFlow", batch(name="hourly").request(first, lake=LAKE))
+
+    run()
+    run(batch(name="nightl"), attempts=(first,))
+
+    assert plane.states() == ["STARTING", "STARTING", "TERMINATED", "TERMINATED"]
+
+
+def test_the_live_clusters_are_those_of_the_batch_on_all_pages(plane: ControlPlane) -> None:
+    runs = [str(uuid4()) for _ in range(3)]
+    for name, run_id in zip(("nightly", "hourly", "nightly"), runs, strict=True):
+        plane.answer("RunJobFlow", batch(name=name).request(run_id, lake=LAKE))
+    plane.answer("RunJobFlow", {**BATCH.request(runs[0], lake=LAKE), "Name": "kdi-nightly-by-hand"})
+
+    found = live_clusters(BATCH)
+
+    assert {cluster.run_id for cluster in found} == {runs[0], runs[2]}
+
+
+def test_a_lost_answer_starts_no_second_cluster(plane: ControlPlane) -> None:
+    """RunJobFlow has no token: a client that repeats it by itself pays for two clusters."""
+    plane.fail("RunJobFlow", "broken after")
+
+    ended = run()
+
+    assert (len(plane.clusters), ended.state) == (1, "TERMINATED")
+    assert plane.actions().count("RunJobFlow") == 1
+
+
+@pytest.mark.parametrize("fault", ["throttled", "broken before"])
+def test_a_start_that_does_not_arrive_is_not_repeated_and_a_retry_can_help(plane: ControlPlane, fault: Any) -> None:
+    plane.fail("RunJobFlow", fault)
+
+    with pytest.raises(EmrUnanswered, match="RunJobFlow"):
+        run()
+
+    assert plane.actions().count("RunJobFlow") == 1
+    assert plane.clusters == {}
+
+
+def test_a_cluster_that_works_for_too_long_fails_the_batch(plane: ControlPlane) -> None:
+    plane.run_step = lambda args: lambda: plane.age(minutes=60)
+
+    with pytest.raises(BatchTooLong, match="j-0000000000001 works for more than 90 minutes"):
+        run()
+
+
+def test_a_folder_of_this_machine_is_refused_before_any_call(plane: ControlPlane) -> None:
+    with pytest.raises(LakeOnThisMachine):
+        run_to_its_end(BATCH, str(uuid4()), attempts=(), lake="/var/lake", report=print, poll_seconds=0.0)
+
+    assert plane.calls == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": "Nightly run"}, "name is 'Nightly run'"),
+        ({"most_minutes": 0}, "most_minutes is 0"),
+        ({"cluster": {"Steps": []}}, "cluster has Steps"),
+        ({"cluster": {"Instances": {"KeepJobFlowAliveWhenNoSteps": True}}}, "cluster has KeepJobFlowAliveWhenNoSteps"),
+    ],
+)
+def test_a_batch_whose_cluster_might_not_end_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        batch(**changes)
+
+
+def test_what_the_model_of_the_service_does_not_know_is_refused_without_a_cluster(plane: ControlPlane) -> None:
+    with pytest.raises(EmrRefused, match="Intances"):
+        run(batch(cluster={**BATCH.cluster, "Intances": {}}))
+
+    assert plane.clusters == {}
