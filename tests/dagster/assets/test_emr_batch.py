@@ -36,7 +36,9 @@ class Site:
 
     def __init__(self, instance: DagsterInstance, plane: ControlPlane) -> None:
         self.instance, self.plane = instance, plane
-        self.repository = emr_batch(BATCH, poll_seconds=0.0).get_repository_def()
+        in_process = dg.Definitions(executor=dg.in_process_executor)  # as in `definitions_for`
+        location = dg.Definitions.merge(emr_batch(BATCH, poll_seconds=0.0), in_process)
+        self.repository = location.get_repository_def()
 
     def run(self) -> dg.ExecuteInProcessResult:
         """Materialize the asset, as the schedule's run does."""
