@@ -61,4 +61,4 @@ class LakeOnThisMachine(Terminal):
 
     what_happened = "KDI_LAKE is {lake}, a folder of this machine; a cluster of EMR would write to its own disk."
     what_is_safe = "no cluster was started."
-    what_to_run = "export KDI_LAKE=s3://BUCKET/lake   (where Dagster runs; then run the batch again)"
+    what_to_run = f"{AGAIN}   (with KDI_LAKE on s3:// in the environment of Dagster)"
