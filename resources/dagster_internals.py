@@ -74,7 +74,7 @@ def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[],
 
         def _get_serialized_external_repository_data(self, request: Any) -> str:
             """The definitions as text, 11 kB a stream, written once a load: the daemon asks for them every minute."""
-            asked = (self._server_id, request.SerializeToString())  # the id first: an answer of older definitions stays theirs
+            asked = (self._server_id, request.SerializeToString())  # the id first: older definitions stay under theirs
             if asked not in self._snapshots:
                 self._snapshots[asked] = super()._get_serialized_external_repository_data(request)
             return self._snapshots[asked]
