@@ -15,6 +15,7 @@ from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.operate.monitoring.backlog import Backlog
 from kdi_assets.operate.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by_cluster
+from kdi_assets.runtime.driver.drivers import running_drivers
 from kdi_assets.sensors import other_deployments
 from kdi_assets.sensors.alerts import Alerts
 from kdi_assets.sensors.default_status import described, sensor_status
@@ -120,7 +121,7 @@ class _LagTick:
         while not missing and self._run_ended(evaluation, context.instance, deadline):
             evaluation = self._evaluate(settings.lake, context.instance, memories)
         now, decision = evaluation.now, evaluation.decision
-        requests = self._requests(evaluation, memories, context.instance)
+        requests = self._requests(evaluation, memories, context.instance, drivers=len(running_drivers(settings.home)))
         incidents, alerts = self._incidents(evaluation, memories, cursor.incidents, settings)
 
         late = [f"logged {len(missing)} events of commits that no run logged"] if missing else []
@@ -168,7 +169,7 @@ class _LagTick:
         return _Evaluation(now, backlogs, in_flight, decision)
 
     def _requests(
-        self, evaluation: _Evaluation, memories: Mapping[str, Memory], instance: dg.DagsterInstance
+        self, evaluation: _Evaluation, memories: Mapping[str, Memory], instance: dg.DagsterInstance, *, drivers: int
     ) -> list[dg.RunRequest]:
         due = evaluation.decision.due
         # An old table may be large: if Dagster does not know its audit, as after the loss of its database, the daily
@@ -176,7 +177,7 @@ class _LagTick:
         names = [d.backlog.stream for d in due]
         new = [self._by_name[name] for name in names if memories[name].reconciled < COMMITS_OF_NEW_TABLE]
         first_checks = checks_of_first_drain(instance, new)
-        return run_requests(due, self._by_name, now=evaluation.now, first_checks=first_checks)
+        return run_requests(due, self._by_name, now=evaluation.now, first_checks=first_checks, drivers=max(1, drivers))
 
     def _incidents(
         self,

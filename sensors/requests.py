@@ -16,7 +16,8 @@ from kdi_assets.sensors.policy import Due
 
 PARTITION_TAG = "dagster/partition"
 LANES = 2
-"""Runs that a tick requests at once; Dagster runs two more beside them, for checks, replays and downstream assets."""
+"""Runs that a tick requests at once for each driver; Dagster runs two more beside them, for checks, replays and
+downstream assets."""
 ONE_RUN_SECONDS = 5.0
 """Streams that are expected to take no longer share one run: a second one would cost more to start than it saves."""
 TAG_CHARACTERS = 1000
@@ -28,6 +29,7 @@ def run_requests(
     *,
     now: datetime,
     first_checks: Mapping[str, Sequence[dg.AssetCheckKey]] = MappingProxyType({}),
+    drivers: int = 1,
 ) -> list[dg.RunRequest]:
     """Pack the due streams into few runs.
 
@@ -35,10 +37,11 @@ def run_requests(
 
     Args:
         first_checks: By stream, checks that its run makes besides those of each drain (``checks_of_first_drain``).
+        drivers: Warm drivers that share the work.
     """
     today = now.date().isoformat()
     begun = [one for one in due if dates(streams[one.backlog.stream]).has_partition_key(today)]
-    return [_request(pack, streams, first_checks, now=now) for pack in packs(begun)]
+    return [_request(pack, streams, first_checks, now=now) for pack in packs(begun, drivers=drivers)]
 
 
 def requested_assets(requests: Iterable[dg.RunRequest]) -> set[dg.AssetKey]:
@@ -46,19 +49,19 @@ def requested_assets(requests: Iterable[dg.RunRequest]) -> set[dg.AssetKey]:
     return {key for request in requests for key in request.asset_selection or ()}
 
 
-def packs(due: Sequence[Due]) -> list[list[Due]]:
+def packs(due: Sequence[Due], *, drivers: int = 1) -> list[list[Due]]:
     """Which streams share a run: all, or as many per lane as makes the lanes end at the same time.
 
     Streams whose last run moved no position have a run of their own: a failing or slow one must not delay the others.
     """
     healthy, suspects = [d for d in due if not d.suspect], [d for d in due if d.suspect]
-    lanes = [healthy] if _expected_seconds(healthy) <= ONE_RUN_SECONDS else _lanes(healthy)
+    lanes = [healthy] if _expected_seconds(healthy) <= ONE_RUN_SECONDS else _lanes(healthy, LANES * drivers)
     return [pack for pack in (*lanes, suspects) if pack]
 
 
-def _lanes(due: Sequence[Due]) -> list[list[Due]]:
+def _lanes(due: Sequence[Due], number: int) -> list[list[Due]]:
     """The longest first, each to the lane with the least work; streams of a route group share a lane."""
-    lanes: list[list[Due]] = [[] for _ in range(LANES)]
+    lanes: list[list[Due]] = [[] for _ in range(number)]
     groups: dict[object, list[Due]] = {}
     for one in due:
         groups.setdefault(one.group or one.backlog.stream, []).append(one)

@@ -6,12 +6,12 @@ locals {
   runs     = local.settings.concurrency.runs
   dagster = yamlencode(merge(local.settings, {
     concurrency = merge(local.settings.concurrency, {
-      runs = { # each location takes as many runs as one machine, also while others have none
-        max_concurrent_runs = local.runs.max_concurrent_runs * length(var.locations)
-        tag_concurrency_limits = concat(local.runs.tag_concurrency_limits, [{
+      runs = { # each location takes as many runs for each driver as one machine, also while others have none
+        max_concurrent_runs = local.runs.max_concurrent_runs * sum([for location in var.locations : location.drivers])
+        tag_concurrency_limits = concat(local.runs.tag_concurrency_limits, [for name, location in var.locations : {
           key   = "dagster/code_location"
-          value = { applyLimitPerUniqueValue = true }
-          limit = local.runs.max_concurrent_runs
+          value = name
+          limit = local.runs.max_concurrent_runs * location.drivers
         }])
       }
     })
@@ -65,6 +65,32 @@ locals {
     ln -sfn /opt/kdi/home/jars ${local.home}/jars && mkdir -p ${local.home}/dagster
     printf %s "$DAGSTER" > ${local.home}/dagster/dagster.yaml && printf %s "$WORKSPACE" > ${local.home}/workspace.yaml
   EOT
+  # The first warm driver of a task. If a task has several and one ends, ECS restarts it alone, and runs use the others.
+  driver = merge(local.code_container, {
+    name      = "driver"
+    command   = ["/opt/kdi/venv/bin/kdi", "driver", "run", "--idle-exit", "0"]
+    dependsOn = [{ containerName = "migrate", condition = "SUCCESS" }]
+    healthCheck = { # the driver writes this file once runs can attach
+      command     = ["CMD", "test", "-f", "${local.home}/driver.json"]
+      interval    = 15
+      timeout     = 5
+      retries     = 8 # it is away for some seconds whenever the driver replaces its JVM
+      startPeriod = 120
+    }
+    stopTimeout = 30
+  })
+  drivers = { for name, location in var.locations : name => [for number in range(1, location.drivers + 1) : merge(
+    local.driver,
+    { for key, value in {
+      name        = "driver-${number}"
+      command     = concat(local.driver.command, ["--number", tostring(number)])
+      healthCheck = merge(local.driver.healthCheck, { command = ["CMD", "test", "-f", "${local.home}/drivers/${number}/driver.json"] })
+    } : key => value if number > 1 },
+    { for key, value in {
+      essential     = false
+      restartPolicy = { enabled = true, restartAttemptPeriod = 60 }
+    } : key => value if location.drivers > 1 },
+  )] }
   prepare = merge(local.container, {
     name      = "home"
     essential = false
@@ -143,7 +169,7 @@ resource "aws_ecs_task_definition" "code" {
   }
 
   container_definitions = jsonencode([
-    for container in [
+    for container in concat([
       local.prepare,
       merge(local.container, {
         name      = "migrate" # creates or migrates Dagster's tables
@@ -151,19 +177,7 @@ resource "aws_ecs_task_definition" "code" {
         command   = ["/opt/kdi/venv/bin/dagster", "instance", "migrate"]
         dependsOn = local.after_home
       }),
-      merge(local.code_container, {
-        name      = "driver"
-        command   = ["/opt/kdi/venv/bin/kdi", "driver", "run", "--idle-exit", "0"]
-        dependsOn = [{ containerName = "migrate", condition = "SUCCESS" }]
-        healthCheck = { # the driver writes this file once runs can attach
-          command     = ["CMD", "test", "-f", "${local.home}/driver.json"]
-          interval    = 15
-          timeout     = 5
-          retries     = 8 # it is away for some seconds whenever the driver replaces its JVM
-          startPeriod = 120
-        }
-        stopTimeout = 30
-      }),
+      ], local.drivers[each.key], [
       merge(local.code_container, {
         name = "code-server"
         command = [
@@ -186,11 +200,11 @@ resource "aws_ecs_task_definition" "code" {
         portMappings = [{ containerPort = 9464, protocol = "tcp" }]
         stopTimeout  = 30
       }),
-      ] : merge({
-        environment = [for name, value in merge(local.environment, {
-          KDI_DEFS            = each.value.documents
-          SPARK_DRIVER_MEMORY = each.value.driver_memory
-        }, var.env) : { name = name, value = value }]
+      ]) : merge({
+      environment = [for name, value in merge(local.environment, {
+        KDI_DEFS            = each.value.documents
+        SPARK_DRIVER_MEMORY = each.value.driver_memory
+      }, var.env) : { name = name, value = value }]
     }, container)
   ])
 }

@@ -98,12 +98,13 @@ variable "kms_key_arn" {
 }
 
 variable "locations" {
-  description = "A task for each: code server with its runs, warm driver, metrics. Sizes are those of Fargate."
+  description = "A task for each: code server with its runs, warm drivers, metrics. Sizes are those of Fargate."
   type = map(object({
     documents     = optional(string, "/etc/kdi/streams") # folder in the image
     cpu           = optional(number, 4096)
     memory        = optional(number, 8192) # MiB; of this, the code server takes 2, metrics 1, and Spark the rest
-    driver_memory = optional(string, "2g") # heap
+    drivers       = optional(number, 1)    # warm drivers, which share the runs (docs/many-streams.md)
+    driver_memory = optional(string, "2g") # heap of each driver
     scratch_gib   = optional(number, 40)   # disk for shuffles and for cached messages
   }))
   default = { kdi_assets = {} }

@@ -117,14 +117,14 @@ def _name(command: CommandInfo) -> str | None:
     return command.name or (command.callback.__name__ if command.callback else None)
 
 
-OBJECTS_BETWEEN_COLLECTIONS = 200_000
+OBJECTS_WITHOUT_SESSION = 200_000
 """So many new objects before Python looks for garbage, some 20 MB, until there is a session. By default 700: what a
 command imports is no garbage, and to look at it hundreds of times took a twentieth of the CPU of a small drain."""
 
 
 def main() -> None:
     """Run the command line; print a refusal on stderr and exit with its code."""
-    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+    gc.set_threshold(OBJECTS_WITHOUT_SESSION)
     try:
         app_for(sys.argv[1:])(prog_name="kdi")
     except KdiError as refusal:

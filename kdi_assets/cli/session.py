@@ -24,7 +24,7 @@ from kdi_assets.streams.spark_errors import StorageForbids
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OBJECTS_BETWEEN_COLLECTIONS = 2_000
+OBJECTS_WITH_SESSION = 2_000
 """So many new objects before Python looks for garbage: only then py4j tells the JVM of frames that nobody needs."""
 JVM_SECONDS = 5.0
 """How long an interrupted JVM may take to remove its temporary files."""
@@ -48,7 +48,7 @@ class LazySession:
         Raises:
             DriverGone, JavaMissing, JarMissing, SparkDidNotStart: No session can be opened.
         """
-        from kdi_assets.runtime.driver.control import uses_warm_driver
+        from kdi_assets.runtime.driver.drivers import uses_warm_driver
         from kdi_assets.runtime.spark import is_open
 
         if self._session is None or not is_open(self._session):
@@ -79,7 +79,7 @@ class LazySession:
             settings = replace(self._settings, driver=driver)
             session = open_session(settings, app_name=f"kdi {self._command}", output=output)
         gc.freeze()  # what is there now stays, and is not looked at again
-        gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+        gc.set_threshold(OBJECTS_WITH_SESSION)
         return session
 
     @contextmanager

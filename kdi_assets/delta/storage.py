@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from kdi_assets.delta.errors import CommitUnreadable, StorageFailed, TableUnreadable
 from kdi_assets.runtime.s3_access import delta_rs_options
@@ -25,6 +26,14 @@ Actions = Sequence[Mapping[str, Any]]
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
+
+
+def local_path(uri: str) -> str | None:
+    """The path of a table or lake on this machine, as it is or of ``file://``; otherwise ``None``."""
+    if "://" not in uri:
+        return uri
+    parts = urlsplit(uri)
+    return unquote(parts.path) if parts.scheme == "file" else None
 
 
 def storage_uri(uri: str) -> str:
@@ -70,7 +79,7 @@ class TableFolder:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        self._is_local = "://" not in uri
+        self._local = local_path(uri)
 
     def read(self, path: str) -> bytes:
         """A file's content.
@@ -79,8 +88,8 @@ class TableFolder:
             FileNotFoundError: There is no such file.
             OSError: The storage does not answer.
         """
-        if self._is_local:
-            with open(f"{self.uri}/{path}", "rb") as file:
+        if self._local is not None:
+            with open(f"{self._local}/{path}", "rb") as file:
                 return file.read()
         with self._remote.open_input_stream(path) as stream:
             content: bytes = stream.read()
@@ -88,8 +97,8 @@ class TableFolder:
 
     def log_files(self) -> list[LogFile]:
         """What is in ``_delta_log``, in no order; empty without a log. Raises ``OSError`` if the storage fails."""
-        if self._is_local:
-            return _local_files(f"{self.uri}/_delta_log")
+        if self._local is not None:
+            return _local_files(f"{self._local}/_delta_log")
         from pyarrow.fs import FileSelector
 
         found = self._remote.get_file_info(FileSelector("_delta_log", recursive=False))
@@ -97,8 +106,8 @@ class TableFolder:
 
     def sizes(self, paths: Sequence[str]) -> list[int | None]:
         """The size in bytes of each file; ``None`` where there is none. Raises ``OSError`` if the storage fails."""
-        if self._is_local:
-            return [_local_size(f"{self.uri}/{path}") for path in paths]
+        if self._local is not None:
+            return [_local_size(f"{self._local}/{path}") for path in paths]
         return [info.size if info.is_file else None for info in self._remote.get_file_info(list(paths))]
 
     @cached_property

@@ -227,13 +227,16 @@ class DriverJvmEnded(Transient):
 
 
 class DriverRuns(Terminal):
-    """The home already has a warm driver."""
+    """The home already has a warm driver of this number."""
 
     home: Path
 
     what_happened = "a warm driver of {home} runs already, or is about to start or end."
     what_is_safe = "that driver was not changed."
-    what_to_run = "kdi driver status    (or kdi driver stop, then the same command again)"
+    what_to_run = (
+        "kdi driver status    (or kdi driver stop, then the same command again; one more beside it: kdi driver run "
+        "--number 2)"
+    )
 
 
 class LakeNotSafe(Terminal):

@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
-from kdi_assets.runtime.driver.control import uses_warm_driver
+from kdi_assets.runtime.driver.drivers import uses_warm_driver
 from kdi_assets.runtime.errors import DriverGone, OtherDriverOpen
 from kdi_assets.runtime.gateway import activate, cache_jvm_names, first_session, gateway_of, is_stopped
 from kdi_assets.runtime.spark_config import RUNTIME_CONFIG, SESSION_CONFIG
@@ -117,7 +117,7 @@ def driver_loss_named(session: SparkSession) -> Iterator[None]:
     except Exception as failure:
         connection = getattr(session.sparkContext, "connection", None)
         if connection is not None and connection.driver_ended():
-            raise DriverGone(home=connection.home, reason="it ended while this process was attached") from failure
+            raise DriverGone(home=connection.folder, reason="it ended while this process was attached") from failure
         raise
 
 

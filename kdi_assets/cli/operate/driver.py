@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +13,8 @@ from kdi_assets.cli.output import print_result
 from kdi_assets.settings import Settings
 
 app = typer.Typer(help="The warm driver: a JVM with Spark to which runs attach in half a second.", no_args_is_help=True)
+
+Number = Annotated[int, typer.Option(metavar="N", min=1, help="Which driver of several.")]
 
 
 @app.command()
@@ -21,14 +25,16 @@ def run(
     recycle_after: Annotated[
         int, typer.Option(metavar="N", min=0, help="After N clients, start a new JVM once none is attached; 0: never.")
     ] = 1000,
+    number: Number = 1,
 ) -> None:
-    """Run a warm driver in the foreground until Ctrl-C."""
+    """Run a warm driver in the foreground until Ctrl-C; several share the clients, each with its number."""
     from kdi_assets.runtime.driver.driver import Ending, run_driver
 
     ending = Ending.RECYCLED
     while ending is Ending.RECYCLED:
         ending = run_driver(
             Settings.from_environment(),
+            number=number,
             idle_exit_seconds=idle_exit or None,
             recycle_after=recycle_after or None,
             report=typer.echo,
@@ -36,23 +42,43 @@ def run(
 
 
 @app.command()
-def status(as_json: AsJson = False) -> None:
-    """Show the clients and jobs of the warm driver."""
+def status(
+    as_json: AsJson = False,
+    number: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only this driver; default: all.")] = None,
+) -> None:
+    """Show the clients and jobs of the warm driver, or of each of several."""
     from kdi_assets.runtime.driver.control import driver_status
+    from kdi_assets.runtime.driver.drivers import driver_folder
 
-    fields = driver_status(Settings.from_environment().home)
+    home = Settings.from_environment().home
+    folders = _running(home) if number is None else {number: driver_folder(home, number)}
+    for which, folder in folders.items():
+        fields = {"number": which, **driver_status(folder)}
+        print_result(_line(fields), fields, as_json=as_json)
+
+
+def _line(fields: Mapping[str, Any]) -> str:
+    name = "driver" if fields["number"] == 1 else f"driver {fields['number']}"
     idle = "" if fields["idle_seconds"] is None else f", idle for {fields['idle_seconds']:.0f} s"
     clients = f"{len(fields['clients'])} attached, {fields['jobs']} jobs running, {fields['served']} served"
-    print_result(f"driver: process {fields['pid']}, {clients}{idle}", fields, as_json=as_json)
+    return f"{name}: process {fields['pid']}, {clients}{idle}"
 
 
 @app.command()
 def stop() -> None:
-    """Stop the warm driver and the jobs of attached clients; if none runs, say so."""
+    """Stop the warm drivers and the jobs of attached clients; if none runs, say so."""
     from kdi_assets.runtime.driver.driver import stop_driver
     from kdi_assets.runtime.errors import DriverGone
 
-    try:
-        stop_driver(Settings.from_environment().home)
-    except DriverGone as gone:
-        typer.echo(f"no warm driver runs for {gone.home}: {gone.reason}")
+    for folder in _running(Settings.from_environment().home).values():
+        try:
+            stop_driver(folder)
+        except DriverGone as gone:
+            typer.echo(f"no warm driver runs for {gone.home}: {gone.reason}")
+
+
+def _running(home: Path) -> dict[int, Path]:
+    """Folders of the drivers by number; if none runs, that of the first, which answers why."""
+    from kdi_assets.runtime.driver.drivers import running_drivers
+
+    return running_drivers(home) or {1: home}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,10 +11,8 @@ import typer
 from kdi_assets.cli.options import Defs
 from kdi_assets.cli.output import print_progress
 from kdi_assets.settings import Settings
-from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
     from prometheus_client.registry import Collector
 
     from kdi_assets.documents.loading.loader import LoadedFolder
@@ -43,53 +42,46 @@ def serve(
     """Serve metrics at /metrics until Ctrl-C. They are computed at each scrape, without Spark.
 
     docs/metrics.md lists them. Everyone who reaches the port can read the names
-    and figures of the streams. New or changed documents need a restart. With
-    --statsd they are also sent every ten seconds, by UDP.
+    and figures of the streams. New and changed documents are read at the next
+    scrape. With --statsd they are also sent every ten seconds, by UDP.
 
     Exit codes: 1 the documents are wrong; 2 the address cannot be used; 130
     after Ctrl-C.
     """
-    from prometheus_client import start_http_server
+    from prometheus_client import CollectorRegistry, start_http_server
 
-    from kdi_assets.documents.loading.loader import load_folder
+    from kdi_assets.documents.loading.loader import defs_folder
+    from kdi_assets.operate.monitoring.metrics.reloading import reloading_collector
 
-    endpoint, documents = _host_and_port(statsd) if statsd else None, load_folder(defs)
-    collector = _collector_of(documents, Settings.from_environment())
+    endpoint, settings = _host_and_port(statsd) if statsd else None, Settings.from_environment()
+    collector = reloading_collector(
+        defs or defs_folder(), partial(_collectors, settings=settings), report=print_progress
+    )
+    registry = CollectorRegistry()
+    registry.register(collector)
     try:
-        server, thread = start_http_server(port, host, _registry(documents, collector))
+        server, thread = start_http_server(port, host, registry)
     except OSError as refused:
         raise typer.BadParameter(f"cannot listen on {host}:{port}: {refused.strerror or refused}") from refused
-    print_progress(
-        f"metrics of {counted(len(documents.streams), 'stream')}: http://{host}:{server.server_port}/metrics"
-    )
+    print_progress(f"metrics: http://{host}:{server.server_port}/metrics")
     if endpoint:
         _send_to_statsd(endpoint, collector, names=statsd_names, prefix=statsd_prefix, while_alive=thread)
     thread.join()
 
 
-def _collector_of(documents: LoadedFolder, settings: Settings) -> Collector:
-    """Collects from every stream, and every table that follows others."""
+def _collectors(documents: LoadedFolder, settings: Settings) -> list[Collector]:
+    """What a scrape collects from: every stream and follower, and the clusters whose new topics a pattern may match."""
     from kdi_assets.operate.monitoring.follower_rows import watched_tables
     from kdi_assets.operate.monitoring.metrics.collector import stream_collector
     from kdi_assets.operate.monitoring.metrics.downstream import DownstreamReader
+    from kdi_assets.operate.monitoring.metrics.new_topics import new_topics_collector
 
     streams = list(documents.streams.values())
     tables = watched_tables(documents.refined.values(), documents.served.values(), streams)
     downstream = DownstreamReader(tables, settings.lake, settings.home)
-    return stream_collector(streams, settings.lake, downstream=downstream, prices=settings.prices)
-
-
-def _registry(documents: LoadedFolder, of_tables: Collector) -> CollectorRegistry:
-    """What a scrape collects from: the tables, and the clusters whose new topics a pattern may match."""
-    from prometheus_client import CollectorRegistry
-
-    from kdi_assets.operate.monitoring.metrics.new_topics import new_topics_collector
-
-    registry = CollectorRegistry()
-    registry.register(of_tables)
-    if any(document.pins for document in documents.topic_tables.values()):
-        registry.register(new_topics_collector(documents))
-    return registry
+    of_tables = stream_collector(streams, settings.lake, downstream=downstream, prices=settings.prices)
+    has_patterns = any(document.pins for document in documents.topic_tables.values())
+    return [of_tables, *([new_topics_collector(documents)] if has_patterns else [])]
 
 
 def _host_and_port(text: str) -> tuple[str, int]:

@@ -40,6 +40,19 @@ def lakes_without_client(
             yield documents[name].mistake("lake", said, f"KDI_S3_BUCKETS={root.netloc} in the environment")
 
 
+def paths_beside_hdfs(
+    tables: Mapping[str, Stream | RefinedTableSpec], documents: Mapping[str, YamlDocument], settings: Settings
+) -> Iterator[DocumentMistake]:
+    """Roots without a scheme beside a lake on HDFS: Spark may look for them there, and everything else on this disk."""
+    if urlsplit(settings.lake).scheme != "hdfs":
+        return
+    for name, table in tables.items():
+        if table.lake and not urlsplit(table.lake).scheme:
+            said = f"{table.lake} has no scheme, and with KDI_LAKE={settings.lake} Spark may look for it on HDFS"
+            right = f"file://{table.lake} for a folder that all machines mount, or hdfs://HOST:PORT{table.lake}"
+            yield documents[name].mistake("lake", said, right)
+
+
 def with_other_lakes(tables: Mapping[str, MadeTable], lakes: Mapping[str, str]) -> dict[str, MadeTable]:
     """The tables; each knows all roots that documents name, because it may have been below one of them before.
 

@@ -18,7 +18,13 @@ from kdi_assets.documents.loading.errors import (
 )
 from kdi_assets.documents.loading.folder import read_folder
 from kdi_assets.documents.loading.format_files import read_format
-from kdi_assets.documents.loading.lakes import lakes_without_client, own_lakes, with_other_lakes, with_upstream_lakes
+from kdi_assets.documents.loading.lakes import (
+    lakes_without_client,
+    own_lakes,
+    paths_beside_hdfs,
+    with_other_lakes,
+    with_upstream_lakes,
+)
 from kdi_assets.documents.loading.refined_documents import cycle_mistakes, keep_mistakes, read_refined_table
 from kdi_assets.documents.loading.route_groups import link_routes, route_groups, route_mistakes
 from kdi_assets.documents.loading.table_paths import BESIDE_REFINED_TABLE, BESIDE_STREAM, TablePaths
@@ -210,8 +216,9 @@ def _link_lakes(loaded: LoadedFolder) -> None:
     if not (lakes := own_lakes(loaded.streams, loaded.refined)):
         return
     settings = Settings.from_environment()
-    loaded.mistakes += lakes_without_client(loaded.streams, loaded.documents, settings)
-    loaded.mistakes += lakes_without_client(loaded.refined, loaded.refined_documents, settings)
+    for refused in (lakes_without_client, paths_beside_hdfs):
+        loaded.mistakes += refused(loaded.streams, loaded.documents, settings)
+        loaded.mistakes += refused(loaded.refined, loaded.refined_documents, settings)
     loaded.streams = with_other_lakes(loaded.streams, lakes)
     loaded.refined = with_upstream_lakes(with_other_lakes(loaded.refined, lakes), lakes)
     loaded.served = {name: replace(table, lake=lakes.get(table.table, "")) for name, table in loaded.served.items()}

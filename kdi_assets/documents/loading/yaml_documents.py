@@ -108,7 +108,7 @@ def _parsed(text: str, file: str, read: Callable[[_DocumentReader, yaml.Node], N
             problem.problem or problem.context,
             "quote the value, or indent the line as its neighbours",
         )
-        if mark and text.split("\n")[mark.line][mark.column : mark.column + 1] == "\t":
+        if mark and text[mark.index : mark.index + 1] == "\t":
             detail, right = "a tab stands where YAML takes spaces only", "indent by spaces"
         parsed.mistakes.append(
             file_mistake(file, mark.line + 1 if mark else 1, "document", f"is not YAML: {detail}", right)

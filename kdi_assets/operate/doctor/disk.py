@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
+from kdi_assets.delta.storage import local_path
 from kdi_assets.operate.doctor.finding import Finding, Trouble, fine, warning, wrong
-from kdi_assets.runtime.driver.control import uses_warm_driver
 from kdi_assets.runtime.driver.driver import driver_scratch
+from kdi_assets.runtime.driver.drivers import uses_warm_driver
 from kdi_assets.settings import Settings
 from kdi_assets.wording import byte_size
 
@@ -93,7 +93,7 @@ def places(settings: Settings, lakes: Sequence[str], environment: Mapping[str, s
         lakes: Roots of tables, that of the settings first.
     """
     names = {root: f"{LAKE} {root}" if number else LAKE for number, root in enumerate(lakes)}
-    folders = {name: path for root, name in names.items() if (path := local_path(root))}
+    folders = {name: Path(path) for root, name in names.items() if (path := local_path(root))}
     default = driver_scratch(settings.home) if uses_warm_driver(settings) else JAVAS_TEMPORARY
     scratch = spark_local_dirs(environment) or [default]
     named = {f"spark {n}" if len(scratch) > 1 else "spark": path for n, path in enumerate(scratch, 1)}
@@ -102,14 +102,6 @@ def places(settings: Settings, lakes: Sequence[str], environment: Mapping[str, s
 
 def _is_of_a_lake(purpose: str) -> bool:
     return purpose == LAKE or purpose.startswith(f"{LAKE} ")
-
-
-def local_path(uri: str) -> Path | None:
-    """The path of a lake on this machine, otherwise ``None``."""
-    parts = urlsplit(uri)
-    if not parts.scheme:
-        return Path(uri)
-    return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
 def nearest_existing(path: Path) -> Path:
@@ -122,11 +114,12 @@ def spark_local_dirs(environment: Mapping[str, str] = os.environ) -> list[Path]:
 
     Source: Spark's docs, "Configuration": ``SPARK_LOCAL_DIRS`` overrides ``spark.local.dir``.
     """
-    folders = environment.get("SPARK_LOCAL_DIRS") or _spark_default("spark.local.dir", environment)
+    folders = environment.get("SPARK_LOCAL_DIRS") or spark_default("spark.local.dir", environment)
     return [Path(path) for path in folders.split(",")] if folders else []
 
 
-def _spark_default(key: str, environment: Mapping[str, str]) -> str:
+def spark_default(key: str, environment: Mapping[str, str]) -> str:
+    """A setting of ``spark-defaults.conf``; empty if it is not there."""
     folder = environment.get("SPARK_CONF_DIR") or (f"{home}/conf" if (home := environment.get("SPARK_HOME")) else "")
     file = Path(folder, "spark-defaults.conf")
     if not folder or not file.is_file():

@@ -27,12 +27,14 @@ from kdi_assets.messages.formats.registry.client import RegistryClient
 from kdi_assets.operate.doctor import kafka, kinesis, machine
 from kdi_assets.operate.doctor.catalog import catalog
 from kdi_assets.operate.doctor.disk import disk, places
+from kdi_assets.operate.doctor.engine import engine, master_of
 from kdi_assets.operate.doctor.finding import Finding, Trouble, Unanswered, Verdict, fine, warning, wrong
 from kdi_assets.operate.doctor.followers import followers
 from kdi_assets.operate.doctor.instance import dagster
 from kdi_assets.operate.doctor.storage import storage
 from kdi_assets.operate.monitoring.follower_rows import FollowedTable, announced_streams, kind_of
-from kdi_assets.runtime.driver.control import uses_warm_driver
+from kdi_assets.runtime.cluster import runs_here
+from kdi_assets.runtime.driver.drivers import running_drivers, uses_warm_driver
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.settings import Settings
 from kdi_assets.streams.announce.status import announcing_cluster
@@ -113,7 +115,10 @@ def _of_machine(settings: Settings, lakes: Iterable[str]) -> Iterator[Examinatio
     yield Examination("java", "Java", partial(machine.java, settings.home))
     yield Examination("jars", "spark", partial(machine.jars, settings))
     if uses_warm_driver(settings):
-        yield Examination("driver", "shared", partial(machine.driver, settings))
+        for number in running_drivers(settings.home) or (1,):
+            yield Examination("driver", "shared", partial(machine.driver, settings, number))
+    if (master := master_of(settings)) and not runs_here(master):
+        yield Examination("engine", master, partial(engine, master))
     yield from (Examination("storage", lake, partial(storage, lake)) for lake in lakes)
     if home := os.environ.get("DAGSTER_HOME"):
         yield Examination("dagster", home, partial(dagster, home))

@@ -10,6 +10,7 @@ from pathlib import Path
 from kdi_assets.messages.kinesis.errors import KinesisReaderMissing
 from kdi_assets.operate.doctor.finding import Finding, Trouble, fine, warning, wrong
 from kdi_assets.runtime.driver.control import DriverAddress, driver_status
+from kdi_assets.runtime.driver.drivers import driver_folder
 from kdi_assets.runtime.errors import JarMissing
 from kdi_assets.runtime.jars import JARS_LOCK, locked_jars, refuse_unlocked, spark_groups
 from kdi_assets.runtime.java import OLDEST_JAVA, find_java, java_version
@@ -121,14 +122,15 @@ def kinesis_jars(settings: Settings, stream: str) -> Iterator[Finding]:
     return iter(())
 
 
-def driver(settings: Settings) -> Iterator[Finding]:
-    """Whether the warm driver answers, and is one for this installation.
+def driver(settings: Settings, number: int = 1) -> Iterator[Finding]:
+    """Whether a warm driver answers, and is one for this installation.
 
     Raises:
         DriverGone: It does not answer.
         DriverOfOtherS3: Its lake is on another S3.
     """
-    status, address = driver_status(settings.home), DriverAddress.read(settings.home)
+    folder, of = driver_folder(settings.home, number), "shared" if number == 1 else f"shared {number}"
+    status, address = driver_status(folder), DriverAddress.read(folder)
     ours = _installed("pyspark") or "none"
     if (theirs := address.spark_version) != ours:
         outdated = Trouble(
@@ -137,9 +139,9 @@ def driver(settings: Settings) -> Iterator[Finding]:
             safe="nothing was read or written; runs that attach are refused.",
             run="kdi driver stop && kdi driver run",
         )
-        yield wrong("driver", "shared", outdated)
+        yield wrong("driver", of, outdated)
         return
     address.refuse_other_s3(settings)
     attached, jobs = len(status["clients"]), status["jobs"]
     found = f"process {status['pid']}, {attached} attached, {counted(jobs, 'job')} running"
-    yield fine("driver", "shared", found, pid=status["pid"], attached=attached, jobs=jobs)
+    yield fine("driver", of, found, pid=status["pid"], attached=attached, jobs=jobs)

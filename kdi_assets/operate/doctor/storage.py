@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from time import time
+from urllib.parse import urlsplit
 
-from kdi_assets.delta.errors import PutIfAbsentMissing
+from kdi_assets.delta.errors import PutIfAbsentMissing, StorageRefused
 from kdi_assets.delta.object_storage import ObjectStorage, object_storage, race
+from kdi_assets.delta.storage import local_path, table_file_system
 from kdi_assets.errors import KdiError
-from kdi_assets.operate.doctor.disk import local_path
 from kdi_assets.operate.doctor.finding import Finding, Trouble, fine, warning, wrong
 from kdi_assets.operate.doctor.probe import LocalStorage
 from kdi_assets.wording import duration
@@ -29,8 +31,11 @@ def storage(lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding
         Trouble: The bucket is in another region.
         OtherLock: The environment asks for a lock beside conditional put.
     """
+    if urlsplit(lake).scheme == "hdfs":
+        yield _on_hdfs(lake)
+        return
     path = local_path(lake)
-    tried = LocalStorage(path) if path else object_storage(lake)
+    tried = LocalStorage(Path(path)) if path else object_storage(lake)
     if tried is None:
         unknown = Trouble(
             kind="storage unknown",
@@ -43,6 +48,23 @@ def storage(lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding
     if isinstance(tried, ObjectStorage):
         yield from _region(tried)
     yield from examined(tried, lake, clock=clock)
+
+
+def _on_hdfs(lake: str) -> Finding:
+    """Whether a file can be written, read and removed, by the client of HDFS that needs no JVM."""
+    name, content = f"kdi-doctor-{uuid.uuid4().hex}", b"Can this be read?"
+    files = table_file_system(lake)
+    try:
+        with files.open_output_stream(name) as out:
+            out.write(content)
+        with files.open_input_stream(name) as probe:
+            same = probe.read() == content
+        files.delete_file(name)
+    except OSError as refused:
+        raise StorageRefused(lake=lake, action="write, read or remove", detail=str(refused)) from refused
+    if not same:
+        raise StorageRefused(lake=lake, action="read", detail="another content than was written")
+    return fine("storage", lake, "a file was written, read and removed; HDFS itself renames without overwriting")
 
 
 def examined(tried: Storage, lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding]:

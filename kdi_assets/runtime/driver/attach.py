@@ -15,7 +15,8 @@ from pyspark import SparkContext, __version__  # noqa: TID253
 from pyspark.java_gateway import launch_gateway  # noqa: TID253
 from pyspark.sql import SparkSession  # noqa: TID253
 
-from kdi_assets.runtime.driver.control import ControlConnection, connect_to_driver
+from kdi_assets.runtime.driver.control import ControlConnection
+from kdi_assets.runtime.driver.drivers import connect_to_driver
 from kdi_assets.runtime.environment import environment_set, interrupts_kept
 from kdi_assets.runtime.errors import DriverDiffers, DriverGone
 from kdi_assets.runtime.gateway import job_tag, leave_context, shared_context
@@ -66,7 +67,7 @@ class AttachedSession(SparkSession):
 
 
 def attach(settings: Settings) -> AttachedSession:
-    """Attach this process to the warm driver of its home; returns the driver's default session, to make others from.
+    """Attach this process to a warm driver of its home; returns the driver's default session, to make others from.
 
     Raises:
         DriverGone: It does not run, and does not start.
@@ -74,9 +75,8 @@ def attach(settings: Settings) -> AttachedSession:
         DriverOfOtherS3: Its lake and this process's are on S3, with another endpoint or region.
         CredentialsMissing, CredentialsRefused: The profile of AWS cannot be read.
     """
-    home = settings.home
     group = f"kdi-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    connection = connect_to_driver(home, ask="attach", pid=os.getpid(), group=group)
+    connection = connect_to_driver(settings.home, ask="attach", pid=os.getpid(), group=group)
     try:
         if connection.address.spark_version != __version__:
             raise DriverDiffers(theirs=connection.address.spark_version, ours=__version__)
@@ -86,7 +86,7 @@ def attach(settings: Settings) -> AttachedSession:
             return AttachedSession(AttachedContext(gateway, connection, group))
     except OSError as refused:
         connection.close()
-        raise DriverGone(home=home, reason="its JVM does not answer") from refused
+        raise DriverGone(home=connection.folder, reason="its JVM does not answer") from refused
     except BaseException:
         connection.close()
         raise

@@ -17,19 +17,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from kdi_assets.errors import KdiError
 from kdi_assets.runtime.errors import DriverGone, DriverOfOtherS3, DriverRuns
 from kdi_assets.runtime.s3_access import s3_location
 from kdi_assets.runtime.whole_files import replace_file
 from kdi_assets.settings import Settings
 
 ANSWER_SECONDS = 10.0  # the driver answers in milliseconds; a silent listener is another program
-START_SECONDS = 60.0  # on an idle machine a JVM takes seven seconds
-GAP_SECONDS = 5.0  # a supervisor waits for one, and Python starts in another one or two
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +46,22 @@ class DriverAddress:
     lake: str = ""
 
     @classmethod
-    def read(cls, home: Path) -> DriverAddress:
-        """The address in the file of ``home``; the driver may have died since.
+    def read(cls, folder: Path) -> DriverAddress:
+        """The address in the file of ``folder``; the driver may have died since.
 
         Raises:
             DriverGone: There is no such file, or it is not a driver's.
         """
         try:
-            return cls(**json.loads(address_file(home).read_text()))
+            return cls(**json.loads(address_file(folder).read_text()))
         except FileNotFoundError as missing:
-            raise DriverGone(home=home, reason="none has been started there, or it has ended") from missing
+            raise DriverGone(home=folder, reason="none has been started there, or it has ended") from missing
         except (ValueError, TypeError) as broken:
-            raise DriverGone(home=home, reason=f"{address_file(home)} is not a driver's file") from broken
+            raise DriverGone(home=folder, reason=f"{address_file(folder)} is not a driver's file") from broken
 
-    def publish(self, home: Path) -> None:
+    def publish(self, folder: Path) -> None:
         """Let processes of the same user attach."""
-        replace_file(address_file(home), json.dumps(asdict(self)).encode(), mode=0o600)
+        replace_file(address_file(folder), json.dumps(asdict(self)).encode(), mode=0o600)
 
     def refuse_other_s3(self, settings: Settings) -> None:
         """Refuse a driver that writes to another S3 than the one from which this process reads its lake.
@@ -83,26 +79,26 @@ class DriverAddress:
                 raise DriverOfOtherS3(setting=setting, theirs=there, ours=here)
 
 
-def address_file(home: Path) -> Path:
-    """The file with the address of the warm driver of ``home``; it has the secret, so only its owner can read it."""
-    return home / "driver.json"
+def address_file(folder: Path) -> Path:
+    """The file with the address of the warm driver of ``folder``; it has the secret, so only its owner can read it."""
+    return folder / "driver.json"
 
 
 class ControlConnection:
     """A process's end of the connection; when it closes, the driver takes the process for dead."""
 
-    def __init__(self, home: Path, **hello: object) -> None:
-        """Connect to the driver of ``home`` and send the first message.
+    def __init__(self, folder: Path, **hello: object) -> None:
+        """Connect to the driver of ``folder`` and send the first message.
 
         Raises:
             DriverGone: It does not run, does not answer, or is about to end.
         """
-        self.address = DriverAddress.read(home)
-        self.home = home
+        self.address = DriverAddress.read(folder)
+        self.folder = folder
         try:
             self._socket = socket.create_connection(("127.0.0.1", self.address.control_port), ANSWER_SECONDS)
         except OSError as refused:
-            raise DriverGone(home=home, reason=f"process {self.address.pid} does not answer") from refused
+            raise DriverGone(home=folder, reason=f"process {self.address.pid} does not answer") from refused
         self._lines = self._socket.makefile("rb")
         self.answer = self._greet(hello)
 
@@ -111,7 +107,7 @@ class ControlConnection:
         try:
             self._socket.sendall(_line({"secret": self.address.secret, **message}))
         except OSError as ended:
-            raise DriverGone(home=self.home, reason="it ended while this process was attached") from ended
+            raise DriverGone(home=self.folder, reason="it ended while this process was attached") from ended
 
     def is_closed(self) -> bool:
         """Whether the driver has closed the connection."""
@@ -140,40 +136,18 @@ class ControlConnection:
         except (OSError, ValueError) as silent:
             self.close()
             reason = f"process {self.address.pid} is not the driver any more, or is about to end"
-            raise DriverGone(home=self.home, reason=reason) from silent
+            raise DriverGone(home=self.folder, reason=reason) from silent
         self._socket.settimeout(None)
         return answer
 
 
-def connect_to_driver(home: Path, *, within_seconds: float = START_SECONDS, **hello: object) -> ControlConnection:
-    """Connect to the driver of ``home``, and wait for one that is about to start.
-
-    A supervisor replaces a driver that died, or that ended because it had served enough clients; a client that comes
-    in between must not fail.
-
-    Raises:
-        DriverGone: None runs and none starts, or none was ready in time.
-    """
-    began = seen = time.monotonic()
-    while True:
-        try:
-            return ControlConnection(home, **hello)
-        except DriverGone:
-            now = time.monotonic()
-            if driver_is_there(home):
-                seen = now
-            if now - seen > GAP_SECONDS or now - began > within_seconds:  # between two drivers nobody holds the lock
-                raise
-        time.sleep(0.1)
-
-
-def driver_status(home: Path) -> dict[str, Any]:
-    """Process ids, clients, jobs and idle time of the driver of ``home``.
+def driver_status(folder: Path) -> dict[str, Any]:
+    """Process ids, clients, jobs and idle time of the driver of ``folder``.
 
     Raises:
         DriverGone: It does not run or does not answer.
     """
-    with closing(ControlConnection(home, ask="status")) as connection:
+    with closing(ControlConnection(folder, ask="status")) as connection:
         return connection.answer
 
 
@@ -269,55 +243,42 @@ CHECK_SECONDS = 0.5  # a check for a driver holds the lock for a moment
 
 
 @contextmanager
-def only_driver(home: Path) -> Iterator[None]:
-    """Hold the lock of ``home``; the kernel releases it when this process ends in any way.
+def only_driver(folder: Path) -> Iterator[None]:
+    """Hold the lock of ``folder``; the kernel releases it when this process ends in any way.
 
     Raises:
         DriverRuns: Another process holds it.
     """
-    home.mkdir(parents=True, exist_ok=True)
-    with _lock_file(home) as lock:
+    folder.mkdir(parents=True, exist_ok=True)
+    with _lock_file(folder) as lock:
         until = time.monotonic() + CHECK_SECONDS
         while not _take(lock, fcntl.LOCK_EX):
             if time.monotonic() > until:
-                raise DriverRuns(home=home)
+                raise DriverRuns(home=folder)
             time.sleep(0.01)
         yield
 
 
-def driver_is_there(home: Path) -> bool:
-    """Whether a driver of ``home`` runs, starts or ends."""
+def driver_is_there(folder: Path) -> bool:
+    """Whether a driver of ``folder`` runs, starts or ends."""
     try:
-        with _lock_file(home) as lock:
+        with _lock_file(folder) as lock:
             return not _take(lock, fcntl.LOCK_SH)  # released with the file
-    except OSError:  # there is no home, or it belongs to another user
+    except OSError:  # there is no folder, or it belongs to another user
         return False
-
-
-def uses_warm_driver(settings: Settings) -> bool:
-    """Whether sessions go to the warm driver; with ``auto``, if one runs for this lake and can serve this process."""
-    if settings.driver != "auto":
-        return settings.driver == "shared"
-    try:
-        with closing(ControlConnection(settings.home, ask="status")) as connection:
-            address = connection.address
-            address.refuse_other_s3(settings)
-    except KdiError:
-        return False
-    return address.lake == settings.lake and address.spark_version == version("pyspark")
 
 
 @contextmanager
-def until_driver_ended(home: Path) -> Iterator[None]:
-    """After the body, wait until ``home`` has no driver."""
-    with _lock_file(home) as lock:
+def until_driver_ended(folder: Path) -> Iterator[None]:
+    """After the body, wait until ``folder`` has no driver."""
+    with _lock_file(folder) as lock:
         yield
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 @contextmanager
-def _lock_file(home: Path) -> Iterator[int]:
-    lock = os.open(home / "driver.lock", os.O_RDWR | os.O_CREAT, 0o600)
+def _lock_file(folder: Path) -> Iterator[int]:
+    lock = os.open(folder / "driver.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield lock
     finally:

@@ -22,6 +22,7 @@ from kdi_assets.runtime.driver.control import (
     only_driver,
     until_driver_ended,
 )
+from kdi_assets.runtime.driver.drivers import driver_folder
 from kdi_assets.runtime.errors import DriverJvmEnded
 from kdi_assets.runtime.gateway import gateway_of
 from kdi_assets.runtime.processes import stop_signals
@@ -53,6 +54,7 @@ Wakes = SimpleQueue[Ending | None]
 def run_driver(
     settings: Settings,
     *,
+    number: int = 1,
     idle_exit_seconds: float | None = None,
     recycle_after: int | None = None,
     report: Callable[[str], None],
@@ -60,12 +62,13 @@ def run_driver(
     """Run the driver in the foreground until it is stopped (SIGTERM, SIGINT), idle or recycled; main thread only.
 
     Args:
+        number: Which driver of the home it is, from 1 on.
         idle_exit_seconds: End after so long without a client; ``None``: never.
         recycle_after: End after so many clients, because each leaves some memory behind.
         report: Called with a line when the driver is ready, and with a line when it has ended.
 
     Raises:
-        DriverRuns: The home has a driver.
+        DriverRuns: The home has a driver of this number.
         DriverJvmEnded: The JVM ended by itself.
         KdiError: As ``start_spark``.
     """
@@ -75,8 +78,9 @@ def run_driver(
     def left(served: int) -> None:
         wakes.put(Ending.RECYCLED if recycle_after and served >= recycle_after else None)
 
-    home, log, scratch = settings.home, settings.home / "driver.log", driver_scratch(settings.home)
-    with only_driver(home), stop_signals(stop), open(log, "wb", opener=_private) as output:
+    folder = driver_folder(settings.home, number)
+    log, scratch = folder / "driver.log", driver_scratch(folder)
+    with only_driver(folder), stop_signals(stop), open(log, "wb", opener=_private) as output:
         rmtree(scratch, ignore_errors=True)  # a JVM that was killed leaves its files there
         scratch.mkdir(mode=0o700)  # Spark's files in it hold messages, and other users may read the files themselves
         session = start_spark(settings, config=DRIVER_CONFIG, app_name="kdi driver", output=output, scratch=scratch)
@@ -84,7 +88,7 @@ def run_driver(
         start_in_thread(jvm.wait, name="jvm").add_done_callback(lambda _: wakes.put(Ending.JVM_ENDED))
         try:
             clients = Clients(session, stop=stop, left=left, recycle_after=recycle_after)
-            with _accept_clients(settings, session, clients):
+            with _accept_clients(folder, settings, session, clients):
                 report(f"driver ready: process {os.getpid()}, Spark {session.version}, log {log}")
                 ending = _ending(wakes, clients, idle_exit_seconds)
         finally:
@@ -106,22 +110,22 @@ def _private(path: str, flags: int) -> int:
     return opened
 
 
-def driver_scratch(home: Path) -> Path:
+def driver_scratch(folder: Path) -> Path:
     """The driver's folder of temporary files, unless Spark's own configuration names another one.
 
     Not below ``/tmp``: clients pass data in files there, and a process of another unit or container may have another
     ``/tmp``, but the same home.
     """
-    return home / "spark"
+    return folder / "spark"
 
 
-def stop_driver(home: Path) -> None:
-    """Ask the driver of ``home`` to stop, and wait for its end.
+def stop_driver(folder: Path) -> None:
+    """Ask the driver of ``folder`` to stop, and wait for its end.
 
     Raises:
         DriverGone: It does not run or does not answer.
     """
-    with closing(ControlConnection(home, ask="stop")) as connection, until_driver_ended(home):
+    with closing(ControlConnection(folder, ask="stop")) as connection, until_driver_ended(folder):
         connection.send(stop=True)
 
 
@@ -137,10 +141,9 @@ def _ending(wakes: Wakes, clients: Clients, idle_exit_seconds: float | None) -> 
 
 
 @contextmanager
-def _accept_clients(settings: Settings, session: SparkSession, clients: Clients) -> Iterator[None]:
+def _accept_clients(folder: Path, settings: Settings, session: SparkSession, clients: Clients) -> Iterator[None]:
     """Let clients attach during the body."""
-    home, gateway = settings.home, gateway_of(session)
-    parameters = gateway.gateway_parameters
+    parameters = gateway_of(session).gateway_parameters
     with ControlServer(clients, secret=parameters.auth_token) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         DriverAddress(
@@ -151,12 +154,12 @@ def _accept_clients(settings: Settings, session: SparkSession, clients: Clients)
             spark_version=session.version,
             s3=s3_location(settings),
             lake=settings.lake,
-        ).publish(home)
+        ).publish(folder)
         try:
             yield
         finally:
             # In this order: a client that looks for the file finds no driver, one that has read it is refused, and an
             # attached one learns that the driver ends before its jobs fail.
-            address_file(home).unlink(missing_ok=True)
+            address_file(folder).unlink(missing_ok=True)
             clients.close()
             server.close_all()

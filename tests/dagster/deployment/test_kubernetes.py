@@ -18,6 +18,8 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from kdi_assets.documents.loading.loader import load_streams
+from kdi_assets.runtime.driver.control import address_file
+from kdi_assets.runtime.driver.drivers import driver_folder
 from kdi_assets.runtime.processes import Child
 from kdi_assets.tools.local.broker import free_port
 from tests.conftest import CHECKOUT
@@ -99,6 +101,30 @@ def test_the_driver_starts_before_the_code_server_and_both_have_time_to_stop_one
     assert prepared == ["home", "prepare", "driver"]
     seconds = Unit.read("code-server").stop_seconds + Unit.read("driver").stop_seconds
     assert pod["terminationGracePeriodSeconds"] == seconds
+
+
+def test_each_of_several_drivers_has_its_number_its_checks_and_runs_of_its_own() -> None:
+    one, three = render(REQUIRED), render({**REQUIRED, "spark": {"drivers": 3}})
+    pod = pods(three)[f"{RELEASE}-kdi-assets"]
+    drivers = [c for c in long_running(pod) if c["name"].startswith("driver")]
+
+    unit = Unit.read("driver")
+    assert [d["name"] for d in drivers] == ["driver", "driver-2", "driver-3"]
+    assert [d["command"] for d in drivers] == [unit.command, *([*unit.command, "--number", n] for n in "23")]
+    assert [d["startupProbe"]["exec"]["command"][-1] for d in drivers] == [
+        str(address_file(driver_folder(Path("/var/lib/kdi"), number))) for number in (1, 2, 3)
+    ]
+    assert [d["livenessProbe"]["exec"]["command"][-2:] for d in drivers] == [["--number", n] for n in "123"]
+    assert pod["terminationGracePeriodSeconds"] == Unit.read("code-server").stop_seconds + 3 * unit.stop_seconds
+    limits = [yaml.safe_load(of_kind(m, "ConfigMap")[RELEASE]["data"]["dagster.yaml"]) for m in (one, three)]
+    runs, of_three = (dagster["concurrency"]["runs"] for dagster in limits)
+    assert of_three["max_concurrent_runs"] == 3 * runs["max_concurrent_runs"]
+    assert of_three["tag_concurrency_limits"][-1]["limit"] == 3 * runs["tag_concurrency_limits"][-1]["limit"]
+
+
+def test_several_drivers_with_executors_are_refused_because_their_ports_would_be_the_same() -> None:
+    with pytest.raises(NotRendered, match=r"spark\.drivers is 1 with spark\.executors"):
+        render({**REQUIRED, "spark": {"drivers": 2, "executors": {"instances": 1}}})
 
 
 @every_release
@@ -208,6 +234,28 @@ def test_each_location_has_as_many_runs_as_one_machine_and_takes_none_of_the_oth
     assert own == usual
 
 
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_executors_are_a_fixed_number_or_as_many_as_a_backlog_needs_up_to_it(dynamic: bool) -> None:
+    """A drain must be split for the executors that may come: none is there when it begins."""
+    executors = {"instances": 3, "dynamic": dynamic, "cores": 2}
+    rendered = render({**REQUIRED, "spark": {"executors": executors}})
+
+    text = of_kind(rendered, "ConfigMap")[f"{RELEASE}-kdi-assets-spark"]["data"]["spark-defaults.conf"]
+
+    words = ("spark.executor.instances", "spark.dynamicAllocation", "spark.default.parallelism")
+    assert [line for line in text.splitlines() if line.startswith(words)] == (
+        [
+            "spark.dynamicAllocation.enabled true",
+            "spark.dynamicAllocation.maxExecutors 3",
+            "spark.dynamicAllocation.executorIdleTimeout 60s",
+            "spark.dynamicAllocation.shuffleTracking.timeout 600s",
+            "spark.default.parallelism 6",
+        ]
+        if dynamic
+        else ["spark.executor.instances 3"]
+    )
+
+
 def test_an_executor_works_in_a_folder_that_it_can_write_to(clustered: list[dict[str, Any]]) -> None:
     """It keeps the jars there that it fetches from the driver."""
     (executor,) = pods(clustered)[f"{RELEASE}-web-spark"]["containers"]
@@ -270,6 +318,7 @@ def test_a_misspelt_value_is_refused_with_its_name(section: tuple[str, ...]) -> 
         (("postgres", "sslMode"), "on"),
         (("locations",), []),
         (("spark", "memory"), "2Gi"),
+        (("spark", "drivers"), 0),
         (("spark", "executors", "instances"), "three"),
         (("spark", "executors", "cores"), 0),
         (("resources", "code", "memory"), "2g"),

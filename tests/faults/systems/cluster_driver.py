@@ -25,7 +25,8 @@ from kdi_assets.streams.rules.records import stream_decoder
 from kdi_assets.streams.rules.tally import Counts, PassTally
 from kdi_assets.tools.local.broker import QUICK_START
 from tests.driven import DrivenStream
-from tests.faults.doomed_drain import processes
+from tests.faults.conftest import DoomedFactory
+from tests.faults.doomed_drain import COMMIT_LANDED, processes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -220,3 +221,34 @@ class DrivenByCluster(DrivenStream):
     def compare(self) -> Comparison:
         found: Comparison = self.there(compare)
         return found
+
+
+def assert_killed_drivers_leave_nothing_half_done(
+    web: DrivenByCluster,
+    doomed: DoomedFactory,
+    points: Sequence[str],
+    options: Mapping[str, Any],
+    *,
+    next_driver: Callable[[], ClusterDriver] | None = None,
+) -> None:
+    """Kill (SIGKILL) a drain's process at each point in turn, and the JVM of one just after the commit; drain on.
+
+    Args:
+        options: Of the drains that are killed.
+        next_driver: Starts the driver of the last drain, if the stream's own has ended.
+    """
+    begun = web.version()
+
+    for point in points:
+        assert doomed(web, point, signal.SIGKILL, **options).exit_code() == -signal.SIGKILL, point
+        assert web.version() == begun, point
+    last = doomed(web, COMMIT_LANDED, signal.SIGKILL, to_jvm=True, **options).outcome()
+    landed = web.version()
+    if next_driver:
+        web.driver = next_driver()
+    produced = web.produce(100, bad=0.1, seed=3)
+    web.drain()
+
+    assert isinstance(last, DrainReport) and landed == begun + 1
+    web.assert_each_offset_once(produced)
+    assert web.audit().complete

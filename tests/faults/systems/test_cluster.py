@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kdi_assets.documents.model.message_format import AvroContainer, Format, Json, Protobuf, SchemaFile
 from kdi_assets.documents.model.message_rules import DeadLetterLimit
 from kdi_assets.documents.model.stream import Cluster, OffsetRange
 from kdi_assets.errors import Transient
@@ -28,19 +26,18 @@ from tests.conftest import CHECKOUT, TopicFactory, also_on_s3
 from tests.deployment.standalone import Standalone
 from tests.driven import AS_DECODED, web_requests
 from tests.faults.conftest import DoomedFactory
-from tests.faults.doomed_drain import COMMIT_LANDED, MID_READ
+from tests.faults.doomed_drain import MID_READ
 from tests.faults.systems.cluster_driver import (
     CONFIG,
     ClusterDriver,
     DrivenByCluster,
+    assert_killed_drivers_leave_nothing_half_done,
     drain_with_signal,
     judge_with_lost_executor,
     seen_by_executors,
 )
-from tests.formats.avro_bytes import container
-from tests.formats.protobuf_messages import descriptors, message_class
+from tests.faults.systems.in_python import IN_PYTHON, reading_of
 from tests.kafka_log import Publisher
-from tests.oracle import Reading
 from tests.tables.dead_letters import RIGHT, WRONG
 from tests.waiting import wait_until
 
@@ -164,32 +161,6 @@ def test_a_cluster_drains_replays_and_audits_without_a_look_at_the_drivers_disk(
     assert web.compare().agrees
 
 
-SHOP = 'edition = "2023"; message Order { int64 id = 1; string note = 2; }'
-SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "note": {"type": "string"}}, "required": ["id"]}
-AVRO = {
-    "type": "record",
-    "name": "Order",
-    "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": "string"}],
-}
-
-
-def _protobuf(row: dict[str, Any]) -> bytes:
-    message: bytes = message_class(SHOP, "Order")(**row).SerializeToString()
-    return message
-
-
-IN_PYTHON: dict[str, tuple[Format, Callable[[dict[str, Any]], bytes], bytes]] = {
-    "protobuf": (Protobuf("shop.proto", descriptors(SHOP), "Order"), _protobuf, b"\x08"),
-    "json": (
-        Json(SchemaFile("order.json", json.dumps(SCHEMA)), validate=True),
-        lambda row: json.dumps(row).encode(),
-        b'{"note": "without id"}',
-    ),
-    "avro": (AvroContainer(SchemaFile("order.avsc", json.dumps(AVRO))), lambda row: container(AVRO, [row]), b"Obj"),
-}
-"""Formats that Python workers decode or validate: the format, a row to a message, and a message that has no row."""
-
-
 def test_what_python_workers_decode_needs_nothing_of_this_package_on_the_executors(
     by_cluster: Callable[..., DrivenByCluster],
 ) -> None:
@@ -209,14 +180,6 @@ def test_what_python_workers_decode_needs_nothing_of_this_package_on_the_executo
         stream.assert_each_offset_once(produced, reading=reading_of(rows))
         assert stream.letters("value") == [bad, bad], name
         assert stream.audit().complete, name
-
-
-def reading_of(rows: Mapping[bytes, dict[str, Any]]) -> Reading:
-    """Messages that are exactly these bytes have these rows, and all others have none."""
-    return Reading(
-        lambda message: {**rows[message.value or b""], "date": message.timestamp.date()},
-        lambda message: message.value in rows,
-    )
 
 
 @also_on_s3
@@ -296,25 +259,14 @@ def test_a_driver_of_a_cluster_that_is_killed_leaves_nothing_half_done(
     web = by_cluster()
     web.produce(100, bad=0.3)
     web.drain()
-    begun = web.version()
     web.produce(3000, bad=0.1, tombstones=0.02, seed=2)
     assert web.driver
     web.driver.stop()
     options = {"driver": "own", "home": CHECKOUT / ".kdi", "master": standalone.master, "config": config}
     options |= {"environment": storage}
 
-    for point in ("files written" if "://" in web.lake else MID_READ, "dead letters written"):
-        assert doomed(web, point, signal.SIGKILL, **options).exit_code() == -signal.SIGKILL, point
-        assert web.version() == begun, point
-    last = doomed(web, COMMIT_LANDED, signal.SIGKILL, to_jvm=True, **options).outcome()
-    landed = web.version()
-    web.driver = start_driver()
-    produced = web.produce(100, bad=0.1, seed=3)
-    web.drain()
-
-    assert isinstance(last, DrainReport) and landed == begun + 1
-    web.assert_each_offset_once(produced)
-    assert web.audit().complete
+    points = ("files written" if "://" in web.lake else MID_READ, "dead letters written")
+    assert_killed_drivers_leave_nothing_half_done(web, doomed, points, options, next_driver=start_driver)
 
 
 def test_a_lake_that_executors_do_not_see_is_refused_before_anything_is_written(

@@ -31,15 +31,15 @@ from tests.conftest import CHECKOUT, TopicFactory
 from tests.deployment.standalone import SPARK_HOME
 from tests.driven import AS_DECODED, web_requests
 from tests.faults.conftest import DoomedFactory
-from tests.faults.doomed_drain import COMMIT_LANDED
 from tests.faults.race import drain_at_once
 from tests.faults.systems.cluster_driver import (
     CONFIG,
     ClusterDriver,
     DrivenByCluster,
+    assert_killed_drivers_leave_nothing_half_done,
     drain_with_signal,
 )
-from tests.faults.systems.test_cluster import IN_PYTHON, reading_of
+from tests.faults.systems.in_python import IN_PYTHON, reading_of
 from tests.hadoop.mini_cluster import NARROW_QUEUE, MiniCluster
 from tests.kafka_log import Publisher
 from tests.refined import refined_table
@@ -325,7 +325,6 @@ def test_a_driver_on_yarn_that_is_killed_leaves_nothing_half_done(
     web = on_yarn()
     web.produce(100, bad=0.3)
     web.drain()
-    begun = web.version()
     web.produce(400, bad=0.1, tombstones=0.02, seed=2)
     options = {
         "driver": "own",
@@ -335,16 +334,7 @@ def test_a_driver_on_yarn_that_is_killed_leaves_nothing_half_done(
     }
     options |= {"environment": {"HADOOP_CONF_DIR": str(hadoop.configuration)}}
 
-    assert doomed(web, "dead letters written", signal.SIGKILL, **options).exit_code() == -signal.SIGKILL
-    assert web.version() == begun
-    last = doomed(web, COMMIT_LANDED, signal.SIGKILL, to_jvm=True, **options).outcome()
-    landed = web.version()
-    produced = web.produce(100, bad=0.1, seed=3)
-    web.drain()
-
-    assert isinstance(last, DrainReport) and landed == begun + 1
-    web.assert_each_offset_once(produced)
-    assert web.audit().complete
+    assert_killed_drivers_leave_nothing_half_done(web, doomed, ["dead letters written"], options)
 
 
 def test_a_queue_without_room_is_an_error_within_a_bound_and_leaves_no_application(

@@ -148,6 +148,7 @@ def test_the_search_goes_on_below_a_folder_component(tmp_path: Path) -> None:
         ("type: x\nattributes:\n\ttopic: x\n", "3 document: is not YAML: a tab stands where YAML takes spaces only"),
         ("type: x\nattributes:\ntopic: x\n", "2 attributes: has nothing below it, and topic beside it; indent"),
         (CLUSTER + "x\tx\x01: y\n", "1 document: is not YAML: "),
+        ("type: [", "2 document: is not YAML: "),
         (CLUSTER.replace("{name: main", "{name: main, {{ x }}: 1"), "2 attributes: has a key that is not text"),
     ],
 )

@@ -156,6 +156,23 @@ def test_a_root_on_s3_is_a_mistake_where_spark_starts_without_its_client(
     assert load_folder(far).streams
 
 
+def test_a_root_without_a_scheme_is_a_mistake_beside_a_lake_on_hdfs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Purpose: there Spark may take it for a path of HDFS, and everything else takes it for one of this disk."""
+    monkeypatch.setenv("KDI_LAKE", "hdfs://name:8020/lake")
+    beside = [
+        written(tmp_path / str(n), a=CLUSTER + "---\n" + stream("a", more=f', lake: "{root}"'))
+        for n, root in enumerate(("/mnt/lake", "file:///mnt/lake"))
+    ]
+
+    (mistake,) = mistakes_of(beside[0])
+
+    assert mistake.startswith("a/defs.yaml:5 lake: /mnt/lake has no scheme, and with KDI_LAKE=hdfs://name:8020/lake")
+    assert "file:///mnt/lake for a folder" in mistake and "hdfs://HOST:PORT/mnt/lake" in mistake
+    assert load_folder(beside[1]).streams
+
+
 def a_table(place: Path, *transactions: str) -> None:
     """A Delta table with a row, and with these transaction ids in its log."""
     marks = CommitProperties(app_transactions=[Transaction(name, 0) for name in transactions])

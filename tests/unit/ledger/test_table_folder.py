@@ -37,7 +37,9 @@ def table(lake: str) -> Path:
 @pytest.fixture
 def both(table: Path) -> tuple[TableFolder, TableFolder]:
     """The folder as this machine has it, and as delta-rs reads it from a storage with a scheme."""
-    return TableFolder(str(table)), TableFolder(f"file://{table}")
+    remote = TableFolder(f"file://{table}")
+    remote._local = None  # otherwise it would be read like the other one
+    return TableFolder(str(table)), remote
 
 
 def test_the_files_of_a_log_have_the_same_names_and_times(both: tuple[TableFolder, TableFolder]) -> None:
@@ -67,8 +69,17 @@ def test_a_file_is_read_and_a_missing_one_is_an_error(both: tuple[TableFolder, T
             folder.read("_delta_log/00000000000000000009.json")
 
 
-def test_a_folder_without_a_log_has_no_log_files(tmp_path: Path) -> None:
-    assert TableFolder(str(tmp_path)).log_files() == []
+@pytest.mark.parametrize("folder", ["empty", "gone", "a b"])
+def test_a_folder_without_a_log_has_no_log_files_and_one_by_its_uri_is_the_same_folder(
+    tmp_path: Path, folder: str
+) -> None:
+    if folder != "gone":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "probe").write_bytes(b"read")
+
+    for uri in (str(tmp_path / folder), (tmp_path / folder).as_uri()):
+        assert TableFolder(uri).log_files() == []
+        assert TableFolder(uri).sizes(["probe"]) == [None if folder == "gone" else 4]
 
 
 def test_what_a_drain_asks_of_a_log_on_this_machine_loads_no_pyarrow(table: Path) -> None:

@@ -273,6 +273,12 @@ def test_what_takes_a_moment_is_one_run() -> None:
     assert len(packs([*few, due("one more")])) == LANES
 
 
+def test_with_several_drivers_there_are_as_many_lanes_for_each() -> None:
+    many = [due(str(number)) for number in range(30)]
+
+    assert [len(pack) for pack in packs(many, drivers=3)] == [5] * (3 * LANES)
+
+
 def test_many_are_spread_over_the_lanes_so_that_these_end_together() -> None:
     found = packs([due("long", 29_000), *(due(f"short {number}") for number in range(30))])
 

@@ -18,18 +18,17 @@ from typing import Any
 import pyspark
 import pytest
 
-from kdi_assets.runtime.driver import control
+from kdi_assets.runtime.driver import control, drivers
 from kdi_assets.runtime.driver.control import (
     LONGEST_LINE,
     ControlConnection,
     ControlServer,
     DriverAddress,
     address_file,
-    connect_to_driver,
     driver_is_there,
     only_driver,
-    uses_warm_driver,
 )
+from kdi_assets.runtime.driver.drivers import connect_to_driver, uses_warm_driver
 from kdi_assets.runtime.errors import DriverGone, DriverOfOtherS3
 from kdi_assets.runtime.s3_access import s3_location
 from kdi_assets.settings import Settings
@@ -204,7 +203,7 @@ def test_a_process_waits_for_a_driver_that_starts_or_follows(owner: Listener, tm
 
 def test_a_killed_driver_that_none_follows_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_dead(tmp_path)
-    monkeypatch.setattr(control, "GAP_SECONDS", 0.2)
+    monkeypatch.setattr(drivers, "GAP_SECONDS", 0.2)
 
     with pytest.raises(DriverGone, match="does not answer"):
         connect_to_driver(tmp_path, within_seconds=600, ask="attach")

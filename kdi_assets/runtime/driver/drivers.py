@@ -1,0 +1,107 @@
+"""The warm drivers of a home: which there are, and to which of them a process attaches."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+
+from kdi_assets.errors import KdiError
+from kdi_assets.runtime.driver.control import (
+    ControlConnection,
+    DriverAddress,
+    driver_is_there,
+    driver_status,
+)
+from kdi_assets.runtime.errors import DriverGone
+from kdi_assets.settings import Settings
+
+START_SECONDS = 60.0  # on an idle machine a JVM takes seven seconds
+GAP_SECONDS = 5.0  # a supervisor waits for one, and Python starts in another one or two
+
+
+def driver_folder(home: Path, number: int) -> Path:
+    """The folder with address, lock, log and temporary files of a driver; that of the first one is the home."""
+    return home if number == 1 else home / "drivers" / str(number)
+
+
+def running_drivers(home: Path) -> dict[int, Path]:
+    """Folders of the drivers of ``home`` that run, start or end, by number."""
+    numbers = sorted(int(folder.name) for folder in home.glob("drivers/*") if folder.name.isdecimal())
+    folders = {number: driver_folder(home, number) for number in (1, *numbers)}
+    return {number: folder for number, folder in folders.items() if driver_is_there(folder)}
+
+
+def connect_to_driver(home: Path, *, within_seconds: float = START_SECONDS, **hello: object) -> ControlConnection:
+    """Connect to the driver of ``home`` with the fewest clients, and wait for one that is about to start.
+
+    A supervisor replaces a driver that died, or that ended because it had served enough clients; a client that comes
+    in between must not fail.
+
+    Raises:
+        DriverGone: None runs and none starts, or none was ready in time.
+    """
+    began = seen = time.monotonic()
+    while True:
+        running = running_drivers(home)
+        try:
+            return _connect(home, [*running.values()] or [home], hello)
+        except DriverGone:
+            now = time.monotonic()
+            if running:
+                seen = now
+            if now - seen > GAP_SECONDS or now - began > within_seconds:  # between two drivers nobody holds the lock
+                raise
+        time.sleep(0.1)
+
+
+def _connect(home: Path, folders: Sequence[Path], hello: dict[str, object]) -> ControlConnection:
+    """Raises ``DriverGone`` if no driver takes this process."""
+    if len(folders) == 1:
+        return ControlConnection(folders[0], **hello)
+    # One after the other: processes that start together would all find the same driver without clients.
+    with _turn_to_choose(home):
+        for _, folder in sorted(_clients(folders)):
+            with suppress(DriverGone):  # it is about to end
+                return ControlConnection(folder, **hello)
+    raise DriverGone(home=home, reason="none of its drivers takes another client")
+
+
+def _clients(folders: Sequence[Path]) -> Iterator[tuple[int, Path]]:
+    """The number of clients of each driver that answers."""
+    for folder in folders:
+        with suppress(DriverGone):
+            yield len(driver_status(folder)["clients"]), folder
+
+
+@contextmanager
+def _turn_to_choose(home: Path) -> Iterator[None]:
+    choosing = os.open(home / "driver.choice", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(choosing, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(choosing)
+
+
+def uses_warm_driver(settings: Settings) -> bool:
+    """Whether sessions go to a warm driver; with ``auto``, if those that answer are for this lake and this process."""
+    if settings.driver != "auto":
+        return settings.driver == "shared"
+    try:
+        addresses = list(_answering(settings.home))
+        for address in addresses:
+            address.refuse_other_s3(settings)
+    except KdiError:
+        return False
+    return bool(addresses) and all(a.lake == settings.lake and a.spark_version == version("pyspark") for a in addresses)
+
+
+def _answering(home: Path) -> Iterator[DriverAddress]:
+    for folder in [*running_drivers(home).values()] or [home]:
+        with suppress(DriverGone), closing(ControlConnection(folder, ask="status")) as connection:
+            yield connection.address

@@ -1,0 +1,187 @@
+"""`kdi doctor` on a cluster's master, YARN and Kubernetes, played by small servers."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kdi_assets.errors import Transient
+from kdi_assets.operate.doctor.engine import engine, kubernetes, master_of
+from kdi_assets.operate.doctor.finding import Finding, Verdict
+from kdi_assets.settings import Settings
+from kdi_assets.tools.local.broker import free_port
+
+CAPACITY = {
+    "type": "capacityScheduler",
+    "queueName": "root",
+    "queues": {
+        "queue": [{"queueName": "default"}, {"queueName": "teams", "queues": {"queue": [{"queueName": "web"}]}}]
+    },
+}
+Serve = Callable[..., str]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Starts a server that answers every request with this; ``asked`` gets requests. Returns host:port."""
+    servers: list[ThreadingHTTPServer] = []
+
+    def start(answer: object, status: int = 200, asked: list[tuple[str, str, Any]] | None = None) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                if asked is not None:
+                    asked.append((self.path, self.headers.get("Authorization", ""), json.loads(body or b"null")))
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(json.dumps(answer).encode())
+
+            do_POST = do_GET
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+        threading.Thread(target=servers[-1].serve_forever, args=(0.01,), daemon=True).start()
+        return f"127.0.0.1:{servers[-1].server_port}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def of(master: str, **environment: str) -> Finding:
+    (finding,) = engine(master, environment)
+    return finding
+
+
+@pytest.mark.parametrize("master", ["local[2]", "local", ""])
+def test_a_spark_of_this_machine_has_no_engine_to_examine(master: str) -> None:
+    assert not list(engine(master, {}))
+
+
+def test_the_master_is_that_of_the_settings_or_of_sparks_own_file(tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text("spark.master  yarn\n")
+    conf = {"SPARK_CONF_DIR": str(tmp_path)}
+
+    assert master_of(Settings(tmp_path, ""), conf) == "yarn"
+    assert master_of(Settings(tmp_path, "", spark_master="spark://a:1"), conf) == "spark://a:1"
+
+
+def test_one_of_several_masters_must_accept_connections() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as standby:
+        here = f"127.0.0.1:{standby.getsockname()[1]}"
+
+        assert of(f"spark://127.0.0.1:{free_port()},{here}").found == f"{here} accepts connections"
+    silent = of(f"spark://{here}")
+
+    assert silent.verdict is Verdict.WRONG and isinstance(silent.trouble, Transient)
+    assert f"no Spark master answers: {here}: " in str(silent.trouble)
+
+
+def configured(folder: Path, **properties: str) -> dict[str, str]:
+    """The variables of a machine whose ``yarn-site.xml`` has these properties, with dots for underscores."""
+    lines = [
+        f"<property><name>{n.replace('_', '.')}</name><value>{v}</value></property>" for n, v in properties.items()
+    ]
+    (folder / "yarn-site.xml").write_text(f"<configuration>{''.join(lines)}</configuration>")
+    return {"HADOOP_CONF_DIR": str(folder), "SPARK_CONF_DIR": str(folder)}
+
+
+@pytest.mark.parametrize(("queue", "verdict"), [("", "ok"), ("web", "ok"), ("root.teams.web", "ok"), ("wep", "wrong")])
+def test_yarn_must_answer_and_have_the_queue(tmp_path: Path, serve: Serve, queue: str, verdict: str) -> None:
+    host, _, port = serve({"scheduler": {"schedulerInfo": CAPACITY}}).partition(":")
+    address = f"${{yarn.resourcemanager.hostname}}:{port}"
+    environment = configured(tmp_path, yarn_resourcemanager_hostname=host, yarn_resourcemanager_webapp_address=address)
+    (tmp_path / "spark-defaults.conf").write_text(f"spark.yarn.queue {queue}\n" if queue else "")
+
+    found = of("yarn", **environment)
+
+    assert found.verdict == verdict
+    if found.trouble:
+        assert "YARN has no queue wep; it has default, web." in str(found.trouble)
+    else:
+        assert found.found == f"http://{host}:{port}, queue {queue or 'default'}"
+
+
+def test_a_queue_is_not_missed_where_the_scheduler_makes_queues(tmp_path: Path, serve: Serve) -> None:
+    fair = {"type": "fairScheduler", "rootQueue": {"queueName": "root", "childQueues": {"queue": []}}}
+    address = serve({"scheduler": {"schedulerInfo": fair}})
+
+    found = of("yarn", **configured(tmp_path, yarn_resourcemanager_webapp_address=address))
+
+    assert found.verdict is Verdict.OK
+
+
+def test_the_resource_manager_that_answers_is_asked_and_one_that_wants_a_login_is_a_warning(
+    tmp_path: Path, serve: Serve
+) -> None:
+    for status, verdict in ((200, Verdict.OK), (401, Verdict.WARNING)):
+        properties = {
+            "yarn_resourcemanager_ha_enabled": "true",
+            "yarn_resourcemanager_ha_rm-ids": "rm1, rm2",
+            "yarn_resourcemanager_webapp_address_rm1": f"127.0.0.1:{free_port()}",
+            "yarn_resourcemanager_webapp_address_rm2": serve({"scheduler": {"schedulerInfo": CAPACITY}}, status),
+        }
+
+        assert of("yarn", **configured(tmp_path, **properties)).verdict is verdict
+
+
+@pytest.mark.parametrize("lacks", ["variable", "folder", "files", "sense", "server"])
+def test_a_yarn_that_cannot_be_found_is_said_with_its_reason(tmp_path: Path, lacks: str) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    environment = configured(tmp_path, yarn_resourcemanager_webapp_address=address)
+    if lacks == "variable":
+        del environment["HADOOP_CONF_DIR"]
+    elif lacks == "folder":
+        environment["HADOOP_CONF_DIR"] = str(tmp_path / "gone")
+    elif lacks == "files":
+        (tmp_path / "yarn-site.xml").unlink()
+    elif lacks == "sense":
+        (tmp_path / "yarn-site.xml").write_text("<configuration>")
+
+    found = of("yarn", **environment)
+
+    assert found.verdict is Verdict.WRONG
+    assert isinstance(found.trouble, Transient) == (lacks == "server")
+    said = {
+        "variable": "HADOOP_CONF_DIR is not set",
+        "folder": "has neither core-site.xml nor yarn-site.xml",
+        "files": "has neither core-site.xml nor yarn-site.xml",
+        "sense": "cannot be read: no element found",
+        "server": f"no ResourceManager of {tmp_path} answers: http://{address}: ",
+    }
+    assert said[lacks] in str(found.trouble)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_kubernetes_is_asked_whether_this_account_may_create_pods(tmp_path: Path, serve: Serve, allowed: bool) -> None:
+    asked: list[tuple[str, str, Any]] = []
+    (tmp_path / "token").write_text("of the account\n")
+    master = f"k8s://http://{serve({'status': {'allowed': allowed}}, 201, asked)}"
+
+    found = kubernetes(master, "lake", account=tmp_path)
+
+    ((path, token, review),) = asked
+    assert path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    assert token == "Bearer of the account"
+    assert review["spec"]["resourceAttributes"] == {"namespace": "lake", "verb": "create", "resource": "pods"}
+    assert found.verdict is (Verdict.OK if allowed else Verdict.WRONG)
+    assert allowed or "kubectl auth can-i create pods --namespace lake" in str(found.trouble)
+
+
+def test_a_kubernetes_that_does_not_know_us_is_a_warning_and_a_silent_one_wrong(tmp_path: Path, serve: Serve) -> None:
+    stranger = kubernetes(f"k8s://http://{serve({}, 401)}", "lake", account=tmp_path)
+    silent = kubernetes(f"k8s://127.0.0.1:{free_port()}", "lake", account=tmp_path)
+
+    assert stranger.verdict is Verdict.WARNING and "answers, and not to us: 401" in str(stranger.trouble)
+    assert silent.verdict is Verdict.WRONG and isinstance(silent.trouble, Transient)

@@ -1,0 +1,137 @@
+"""Several warm drivers of one home, without a JVM: which of them a process attaches to."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from kdi_assets.runtime.driver.control import ControlConnection, ControlServer, DriverAddress, only_driver
+from kdi_assets.runtime.driver.drivers import connect_to_driver, driver_folder, running_drivers, uses_warm_driver
+from kdi_assets.runtime.errors import DriverGone, DriverRuns
+from kdi_assets.settings import Settings
+
+SECRET = "only those who may read the file know"
+
+
+class Owner:
+    """Counts its clients like a driver; ``refuses``: it is about to be recycled."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.refuses, self.clients = number, False, 0
+        self._lock = threading.Lock()
+
+    def on_connect(self, hello: dict[str, Any]) -> dict[str, Any] | None:
+        if hello["ask"] == "status":
+            return {"clients": list(range(self.clients))}
+        if self.refuses:
+            return None
+        with self._lock:
+            self.clients += 1
+        return {"number": self.number}
+
+    def on_message(self, hello: dict[str, Any], message: dict[str, Any]) -> None:
+        raise AssertionError
+
+    def on_disconnect(self, hello: dict[str, Any]) -> None:
+        if hello["ask"] == "attach":
+            with self._lock:
+                self.clients -= 1
+
+
+@contextmanager
+def running(home: Path, number: int, *, lake: str = "/lake") -> Iterator[Owner]:
+    """A driver that answers during the body; afterwards its file stays, as after a kill."""
+    folder, owner = driver_folder(home, number), Owner(number)
+    with only_driver(folder), ControlServer(owner, secret=SECRET) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        DriverAddress(os.getpid(), server.port, server.port, SECRET, pyspark.__version__, lake=lake).publish(folder)
+        yield owner
+        server.close_all()
+
+
+@pytest.fixture
+def attach(tmp_path: Path) -> Iterator[Callable[[], int]]:
+    """Attaches one more client; returns the number of its driver."""
+    with ExitStack() as attached:
+
+        def connect() -> int:
+            connection = attached.enter_context(closing(connect_to_driver(tmp_path, ask="attach")))
+            number = connection.answer["number"]
+            assert isinstance(number, int)
+            return number
+
+        yield connect
+
+
+def test_each_number_is_one_driver_and_the_first_is_that_of_the_home(tmp_path: Path) -> None:
+    with running(tmp_path, 1), running(tmp_path, 12), running(tmp_path, 2):
+        assert [*running_drivers(tmp_path)] == [1, 2, 12]
+        assert running_drivers(tmp_path)[1] == tmp_path
+        with pytest.raises(DriverRuns), running(tmp_path, 2):
+            pass
+    assert not running_drivers(tmp_path)
+
+
+def test_clients_are_spread_over_the_drivers(tmp_path: Path, attach: Callable[[], int]) -> None:
+    with running(tmp_path, 1), running(tmp_path, 2), running(tmp_path, 3):
+        assert Counter(attach() for _ in range(9)) == {1: 3, 2: 3, 3: 3}
+
+
+def test_clients_that_start_together_do_not_choose_the_same_driver(tmp_path: Path) -> None:
+    with running(tmp_path, 1) as one, running(tmp_path, 2) as other, ExitStack() as attached:
+        together = threading.Barrier(8)
+
+        def connect() -> None:
+            together.wait()
+            attached.enter_context(closing(connect_to_driver(tmp_path, ask="attach")))
+
+        threads = [threading.Thread(target=connect) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+
+        assert (one.clients, other.clients) == (4, 4)
+
+
+def test_a_driver_that_was_killed_or_takes_no_client_is_passed_over(tmp_path: Path, attach: Callable[[], int]) -> None:
+    with running(tmp_path, 1):
+        pass
+    with running(tmp_path, 2) as about_to_end, running(tmp_path, 3):
+        about_to_end.refuses = True
+
+        assert [attach() for _ in range(3)] == [3, 3, 3]
+
+
+def test_if_no_driver_takes_a_client_the_error_says_so(tmp_path: Path) -> None:
+    with running(tmp_path, 1) as one, running(tmp_path, 2) as other:
+        one.refuses = other.refuses = True
+
+        with pytest.raises(DriverGone, match="none of its drivers takes another client"):
+            connect_to_driver(tmp_path, within_seconds=0.2, ask="attach")
+
+
+def test_without_a_choice_drivers_are_used_if_all_are_for_the_lake(tmp_path: Path) -> None:
+    here = Settings(tmp_path, "/lake")
+
+    with running(tmp_path, 2):
+        assert uses_warm_driver(here), "the first one need not run"
+        with running(tmp_path, 1, lake="/other"):
+            assert not uses_warm_driver(here), "a process would attach to either"
+    assert not uses_warm_driver(here)
+
+
+def test_a_connection_says_which_driver_is_gone(tmp_path: Path) -> None:
+    with running(tmp_path, 2):
+        pass
+
+    with pytest.raises(DriverGone, match="drivers/2 is gone"):
+        ControlConnection(driver_folder(tmp_path, 2), ask="attach")
