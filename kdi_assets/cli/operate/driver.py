@@ -14,8 +14,6 @@ from kdi_assets.settings import Settings
 
 app = typer.Typer(help="The warm driver: a JVM with Spark to which runs attach in half a second.", no_args_is_help=True)
 
-Number = Annotated[int, typer.Option(metavar="N", min=1, help="Which driver of several.")]
-
 
 @app.command()
 def run(
@@ -25,7 +23,7 @@ def run(
     recycle_after: Annotated[
         int, typer.Option(metavar="N", min=0, help="After N clients, start a new JVM once none is attached; 0: never.")
     ] = 1000,
-    number: Number = 1,
+    number: Annotated[int, typer.Option(metavar="N", min=1, help="Which driver of several.")] = 1,
 ) -> None:
     """Run a warm driver in the foreground until Ctrl-C; several share the clients, each with its number."""
     from kdi_assets.runtime.driver.driver import Ending, run_driver

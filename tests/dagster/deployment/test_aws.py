@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kdi_assets.documents.model.connections.kinesis import FanOut
 from kdi_assets.messages.kinesis.rights import rights_of
+from kdi_assets.runtime.driver.control import address_file
+from kdi_assets.runtime.driver.drivers import driver_folder
 from kdi_assets.runtime.emr.batch import BATCH_TAG
 from tests.deployment.deployed import DEPLOY, Unit, example_environment, unit_names
 
@@ -58,6 +61,14 @@ def test_a_container_runs_the_command_of_its_unit(name: str) -> None:
         "${local.home}/workspace.yaml": "/etc/kdi/workspace.yaml",
     }
     assert unit.command in [[usual.get(word, word) for word in command] for command in commands]
+
+
+def test_each_further_driver_has_its_number_and_its_file_and_is_restarted_alone() -> None:
+    (further,) = re.findall(r"^  drivers = .*?^  \)\] \}$", text(), re.DOTALL | re.MULTILINE)
+
+    assert 'concat(local.driver.command, ["--number", tostring(number)])' in further
+    assert str(address_file(driver_folder(Path("${local.home}"), 7))).replace("7", "${number}") in further
+    assert re.search(r"essential\s+= false\s+restartPolicy = \{ enabled = true", further)
 
 
 def test_the_bucket_keeps_what_was_deleted_and_never_expires_what_a_table_names(
@@ -199,8 +210,8 @@ def test_every_container_that_stays_is_checked_and_runs_as_nobody_special() -> N
 
     assert re.search(r'user\s*= "990:990"', source)
     assert re.search(r"readonlyRootFilesystem = true", source)
-    # One for each unit: daemon and webserver share a definition, each with its own check.
-    assert len(re.findall(r"^\s*healthCheck\s+=", source, re.MULTILINE)) == len(unit_names()) - 1
+    # One for each unit, where daemon and webserver share a definition, each with its own check; one for further drivers.
+    assert len(re.findall(r"^\s*healthCheck\s+=", source, re.MULTILINE)) == len(unit_names())
     assert len(re.findall(r"^\s*check\s+=", source, re.MULTILINE)) == 2
 
 

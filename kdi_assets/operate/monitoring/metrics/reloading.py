@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
     from prometheus_client.registry import Collector
 
-Files = dict[Path, tuple[int, int]]
+FilesSeen = dict[Path, tuple[int, int]]
 """The files of a folder, each with the time of its last change in nanoseconds and its size in bytes."""
 
 
@@ -61,8 +61,8 @@ def reloading_collector(
     return Reloading()
 
 
-def _files(folder: Path) -> Files:
-    found: Files = {}
+def _files(folder: Path) -> FilesSeen:
+    found: FilesSeen = {}
     for path in folder.rglob("*"):
         try:
             status = path.stat()
