@@ -40,7 +40,15 @@ class WarmDriver:
         if not (home / "jars").exists():
             (home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
         self.environment = {"KDI_HOME": str(home), "KDI_SPARK_MASTER": "local[2]", **JVM_OPTIONS, **(variables or {})}
-        command = [Path(sys.executable).with_name("kdi"), "driver", "run", "--idle-exit", "0", "--number", str(number)]
+        command: list[str | Path] = [
+            Path(sys.executable).with_name("kdi"),
+            "driver",
+            "run",
+            "--idle-exit",
+            "0",
+            "--number",
+            str(number),
+        ]
         self._child = Child(command, environment=self.environment, log=self._log)
         wait_until(self._answers, seconds=180)
 

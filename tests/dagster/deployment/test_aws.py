@@ -210,7 +210,7 @@ def test_every_container_that_stays_is_checked_and_runs_as_nobody_special() -> N
 
     assert re.search(r'user\s*= "990:990"', source)
     assert re.search(r"readonlyRootFilesystem = true", source)
-    # One for each unit, where daemon and webserver share a definition, each with its own check; one for further drivers.
+    # One for each unit, where daemon and webserver share a definition with a check for each; one for further drivers.
     assert len(re.findall(r"^\s*healthCheck\s+=", source, re.MULTILINE)) == len(unit_names())
     assert len(re.findall(r"^\s*check\s+=", source, re.MULTILINE)) == 2
 

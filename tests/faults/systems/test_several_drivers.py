@@ -72,6 +72,7 @@ def test_drains_are_shared_by_two_drivers_and_when_one_is_killed_the_other_drain
         drain.send(signal.SIGCONT)
     outcomes = [drain.outcome() for drain in held]
     again = [web for web, outcome in zip(streams, outcomes, strict=True) if isinstance(outcome, DriverGone)]
+    living.wait_until_nobody_is_attached()
     served = living.status()["served"]
     tries = [drain.outcome() for drain in drain_all(again, doomed, dying.home, AT_THE_END)]
     living.wait_until_nobody_is_attached()

@@ -118,6 +118,13 @@ def test_a_listed_version_is_found_a_withdrawn_advisory_is_not_and_two_publisher
     assert [(f.advisory, f.certain) for f in found] == [("GHSA-x", True), ("GHSA-z", False)]
 
 
+def test_the_clients_of_yarn_hdfs_and_kubernetes_are_named_which_are_in_pysparks_wheel() -> None:
+    """No engine has a group of jars of its own in the lock."""
+    inside = {c.name.rpartition(":")[2] for c in with_bundled(locked_components()) if c.inside}
+
+    assert {"spark-yarn_2.13", "hadoop-client-api", "spark-kubernetes_2.13", "kubernetes-client"} <= inside
+
+
 def test_the_check_prints_a_table_of_what_is_planted_and_nothing_once_it_is_fixed(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
