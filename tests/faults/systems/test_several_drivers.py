@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kdi_assets.documents.model.stream import Cluster
 from kdi_assets.runtime.errors import DriverGone
 from kdi_assets.streams.drain.report import DrainReport
 from tests.conftest import DrivenFactory
@@ -15,6 +17,7 @@ from tests.driven import DrivenStream
 from tests.faults.conftest import DoomedFactory
 from tests.faults.doomed_drain import Doomed
 from tests.faults.warm_driver import WarmDriver
+from tests.kafka_log import Publisher
 
 STREAMS = 4
 AT_THE_END = "the drain has ended"
@@ -48,7 +51,11 @@ def drain_all(streams: list[DrivenStream], doomed: DoomedFactory, home: Path, po
 
 @pytest.mark.parametrize("killed", [0, 1], ids=["the first is killed", "the second is killed"])
 def test_drains_are_shared_by_two_drivers_and_when_one_is_killed_the_other_drains_every_stream(
-    driven: DrivenFactory, doomed: DoomedFactory, drivers: tuple[WarmDriver, WarmDriver], killed: int
+    driven: DrivenFactory,
+    cluster: Cluster,
+    doomed: DoomedFactory,
+    drivers: tuple[WarmDriver, WarmDriver],
+    killed: int,
 ) -> None:
     """Purpose: several drivers share the runs of a lake; what dies with one of them is drained by another, once.
     Procedure: a drain of each of four streams, in its process, is stopped (SIGSTOP) between dead letters and commit;
@@ -56,7 +63,7 @@ def test_drains_are_shared_by_two_drivers_and_when_one_is_killed_the_other_drain
     Pass: two drains were attached to each driver; exactly those of the killed one ended, by an error that a retry can
     help; the tries after it are attached to the other one; each table has one more version; every offset exactly once.
     """
-    streams = [driven(partitions=2) for _ in range(STREAMS)]
+    streams = [replace(driven(), publisher=Publisher(cluster.bootstrap_servers)) for _ in range(STREAMS)]
     for web in streams:
         web.drain_rounds(1, 40)
     begun = [web.version() for web in streams]
