@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from kdi_assets.delta.errors import PutIfAbsentMissing, StorageRefused
 from kdi_assets.delta.object_storage import ObjectStorage, object_storage, race
-from kdi_assets.delta.storage import local_path, table_file_system
+from kdi_assets.delta.storage import error_line, local_path, table_file_system
 from kdi_assets.errors import KdiError
 from kdi_assets.operate.doctor.finding import Finding, Trouble, fine, warning, wrong
 from kdi_assets.operate.doctor.probe import LocalStorage
@@ -52,13 +52,14 @@ def storage(lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding
 
 def _on_hdfs(lake: str) -> Finding:
     """Whether a file can be created and removed, by the client of HDFS that needs no JVM; it can write empty ones."""
-    name, files = f"kdi-doctor-{uuid.uuid4().hex}", table_file_system(lake)
+    name = f"kdi-doctor-{uuid.uuid4().hex}"
     try:
+        files = table_file_system(lake)
         files.open_output_stream(name).close()
         created = files.get_file_info(name).is_file
         files.delete_file(name)
     except OSError as refused:
-        raise StorageRefused(lake=lake, action="create or remove", detail=str(refused)) from refused
+        raise StorageRefused(lake=lake, action="create or remove", detail=error_line(refused)) from refused
     if not created:
         raise StorageRefused(lake=lake, action="show", detail="a file that was just created is not there")
     return fine("storage", lake, "a file was created and removed; HDFS itself renames without overwriting")

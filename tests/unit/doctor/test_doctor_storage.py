@@ -100,10 +100,15 @@ def test_a_storage_whose_clock_is_off_is_a_warning(tmp_path: Path, ours_seconds:
 
 
 def test_a_kind_of_storage_without_a_probe_is_said_to_be_not_examined() -> None:
-    (finding,) = storage("hdfs://namenode/lake")
+    (finding,) = storage("gs://bucket/lake")
 
     assert finding.verdict is Verdict.WARNING
     assert finding.found == "storage unknown"
+
+
+def test_an_hdfs_that_cannot_be_reached_is_a_refusal_with_its_reason() -> None:
+    with pytest.raises(StorageRefused, match="hdfs://namenode/lake: .*create or remove an object: .*No NameNode hosts"):
+        list(storage("hdfs://namenode/lake"))
 
 
 def test_a_bucket_that_honours_the_condition_is_fine_and_left_empty(store: ObjectStore) -> None:
