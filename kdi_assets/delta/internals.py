@@ -44,6 +44,11 @@ def log_of(spark: SparkSession, uri: str) -> Any:
     return jvm_view(spark).org.apache.spark.sql.delta.DeltaLog.forTable(jvm_session(spark), uri)
 
 
+def log_with_own_writer(spark: SparkSession, log: Any) -> Any:
+    """The log for transactions whose data files the kernel writes: the same bytes as Delta's, for less CPU."""
+    return jvm_view(spark).kdi.parquet.TableLog(log)
+
+
 def latest_snapshot(spark: SparkSession, log: Any) -> Any:
     """The table's newest snapshot."""
     nothing = scala_option(spark)

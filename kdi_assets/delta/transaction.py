@@ -22,7 +22,9 @@ from kdi_assets.delta.internals import (
     commit_actions,
     delta_version,
     id_of,
+    latest_snapshot,
     log_of,
+    log_with_own_writer,
     metadata_like,
     metadata_of,
     new_metadata,
@@ -109,8 +111,9 @@ def stage_rows(
         widening: Whether ``rows`` may have columns and struct fields that the table does not have yet; the commit of
             the files adds them.
     """
-    table = delta_log(spark, uri)
-    transaction = start_transaction(spark, table)
+    newest = latest_snapshot(spark, log := delta_log(spark, uri))
+    table = log_with_own_writer(spark, log)
+    transaction = start_transaction(spark, table, newest)
     before = metadata_of(transaction)
     options = {} if files.shuffled_bytes is None else {"optimizeWrite": "true"}
     options |= {"mergeSchema": "true"} if widening else {}

@@ -21,6 +21,7 @@ PACKAGES = frozenset(
         "kdi.expressions",
         "kdi.formats",
         "kdi.json",
+        "kdi.parquet",
         "kdi.protobuf",
         "kdi.runtime",
         "org.apache.hadoop.fs",
