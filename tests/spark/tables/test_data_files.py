@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from kdi_assets.delta import transaction
-from kdi_assets.delta.internals import as_json, log_with_own_writer
-from kdi_assets.delta.transaction import Staged, delta_log, send_commit, stage_rows, start_transaction
+from kdi_assets.delta.internals import as_json, log_with_own_writer, start_transaction
+from kdi_assets.delta.transaction import Staged, delta_log, send_commit, stage_rows
 from kdi_assets.runtime.spark import changed_settings
 from kdi_assets.runtime.spark_internals import jvm_session, jvm_view, listed, scala_map
 from tests.readers import assert_others_read_tables_of
