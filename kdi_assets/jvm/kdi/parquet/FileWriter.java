@@ -41,10 +41,12 @@ final class FileWriter extends OutputWriter {
   private static final String SETTINGS = "parquet.";
   private static final String OF_COLUMN = ENABLE_DICTIONARY + "#";
   private static final Set<String> KNOWN = Set.of(
-      BLOCK_SIZE, COMPRESSION, DICTIONARY_PAGE_SIZE, ENABLE_DICTIONARY, JOB_SUMMARY_LEVEL, PAGE_ROW_COUNT_LIMIT, PAGE_SIZE,
-      WRITER_VERSION, WRITE_SUPPORT_CLASS, SETTINGS + "compression.codec.zstd.level");
+      BLOCK_SIZE, COMPRESSION, DICTIONARY_PAGE_SIZE, ENABLE_DICTIONARY, JOB_SUMMARY_LEVEL, PAGE_ROW_COUNT_LIMIT,
+      PAGE_SIZE, WRITER_VERSION, WRITE_SUPPORT_CLASS, SETTINGS + "compression.codec.zstd.level");
   private static final MethodHandle NEW_WRITER = newWriter();
-  private static final MemoryManager MEMORY = new MemoryManager(0.95f, 1 << 20); // as Parquet's own
+
+  /** Makes row groups smaller if many files are written at once; as Parquet's own, which its first writer makes. */
+  private static final MemoryManager MEMORY = new MemoryManager(0.95f, 1 << 20);
 
   private final String path;
   private final TaskAttemptContext context;
@@ -80,8 +82,8 @@ final class FileWriter extends OutputWriter {
     ParquetProperties properties = properties(settings);
     long rowGroup = ParquetOutputFormat.getLongBlockSize(settings);
     ParquetFileWriter file = new ParquetFileWriter(
-        HadoopOutputFile.fromPath(new Path(path), settings), written.getSchema(), ParquetFileWriter.Mode.CREATE, rowGroup,
-        ParquetWriter.MAX_PADDING_SIZE_DEFAULT, null, properties);
+        HadoopOutputFile.fromPath(new Path(path), settings), written.getSchema(), ParquetFileWriter.Mode.CREATE,
+        rowGroup, ParquetWriter.MAX_PADDING_SIZE_DEFAULT, null, properties);
     file.start();
     CompressionCodecName codec = CodecConfig.from(context).getCodec();
     Map<String, String> footer = written.getExtraMetaData();

@@ -14,8 +14,8 @@ import org.apache.parquet.column.values.plain.PlainValuesWriter;
 import org.apache.parquet.io.api.Binary;
 
 /**
- * The dictionary of a column of texts or bytes. It writes the same bytes as Parquet's own, whose map hashes and compares
- * byte by byte: that took a fifth of the CPU of a drain.
+ * The dictionary of a column of texts or bytes. It writes the same bytes as Parquet's own, whose map hashes and
+ * compares byte by byte: that took a fifth of the CPU of a drain.
  */
 final class TextDictionary extends DictionaryValuesWriter {
   private static final VarHandle LONG = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.nativeOrder());
