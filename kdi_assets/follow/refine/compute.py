@@ -13,7 +13,8 @@ from kdi_assets.follow.refine.deletes import record_deletes, recorded_deletes
 from kdi_assets.follow.refine.inputs import Inputs, in_dates
 from kdi_assets.follow.refine.modes.aggregate import aggregate_change
 from kdi_assets.follow.refine.modes.deduplicate import deduplicate_change
-from kdi_assets.follow.refine.modes.upsert import DELETES, can_delete, deletes_of, has_null_key, upsert_change
+from kdi_assets.follow.refine.modes.states import DELETES, has_null_key
+from kdi_assets.follow.refine.modes.upsert import can_delete, deletes_of, upsert_change
 from kdi_assets.follow.refine.read import of_kept_dates
 from kdi_assets.follow.refine.row_errors import DatesMoved, NullKeys, SequenceOfTwoTopics
 from kdi_assets.follow.refine.table_change import NoRows, RowsOfDates, RowsOfKeys, TableChange, WholeTable
@@ -90,7 +91,7 @@ def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:
     version = record_deletes(
         uri,
         deletes_of(changes, mode),
-        count=_counted_deletes(inputs, mode, changes, elsewhere=change.counted is not None),
+        count=_counted_deletes(inputs, mode, changes, keys_counted=change.counted is not None),
         pinned=plan.deletes,
         attempt_id=plan.attempt_id,
         again=again,
@@ -107,17 +108,17 @@ def _refuse_two_topics(inputs: Inputs) -> None:
         raise SequenceOfTwoTopics(table=inputs.table.name, upstream=upstream.table)
 
 
-def _counted_deletes(inputs: Inputs, mode: Upsert, changes: DataFrame, *, elsewhere: bool) -> int:
+def _counted_deletes(inputs: Inputs, mode: Upsert, changes: DataFrame, *, keys_counted: bool) -> int:
     """How many of the changes are deletes.
 
     Args:
-        elsewhere: Null keys are counted while the rows are written, so only deletes need a job here.
+        keys_counted: Null keys are counted while the rows are written, so only deletes need a job here.
 
     Raises:
         NullKeys: Changes have a null key or sequence.
     """
     nullable = any(f.nullable for f in changes.schema.fields if f.name in {*mode.keys, SEQUENCE})
-    if not can_delete(mode) and (elsewhere or not nullable):
+    if not can_delete(mode) and (keys_counted or not nullable):
         return 0
     counts = f"count_if({has_null_key(mode)}) AS unknown", f"count_if({DELETES}) AS deletes"
     (found,) = changes.selectExpr(*counts).collect()

@@ -12,6 +12,7 @@ from kdi_assets.follow.refine import envelope as opening
 from kdi_assets.follow.refine import plan as planning
 from kdi_assets.follow.refine import refine as refining
 from kdi_assets.follow.refine import upstream_bookmarks
+from kdi_assets.follow.refine.modes import states
 from kdi_assets.follow.refine.modes import upsert as ordering
 from kdi_assets.follow.upstream import OpenedUpstream
 from tests.refined import Lakeside
@@ -39,7 +40,7 @@ def _ties_the_other_way(patch: MonkeyPatch) -> None:
 
 
 def _offsets_across_partitions(patch: MonkeyPatch) -> None:
-    patch.setattr(ordering, "OFFSETS", ())
+    patch.setattr(states, "OFFSETS", ())
 
 
 def _key_change_ignored(patch: MonkeyPatch) -> None:

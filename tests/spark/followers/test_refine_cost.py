@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MODES: dict[str, tuple[int, dict[str, Any]]] = {
     "append": (1, {}),
     "aggregate": (1, {"mode": {"aggregate": {"by": ["date", "host"], "measures": {"n": "count"}}}}),
-    "upsert": (2, {"mode": {"upsert": {"keys": ["id"], "sequence_by": "bytes"}}, "partition_by": None}),
+    "upsert": (1, {"mode": {"upsert": {"keys": ["id"], "sequence_by": "bytes"}}, "partition_by": None}),
     "deduplicate": (3, {"mode": {"deduplicate": {"keys": ["id"], "order_by": "bytes"}}}),
     "replace_dates": (3, {"mode": "replace_dates", "sql": "SELECT date, count(*) AS n FROM events GROUP BY date"}),
 }
