@@ -20,6 +20,8 @@ REQUIRED = {
     "postgres": {"host": "db.example"},
     "secret": "kdi-secrets",
 }
+BYTES: tuple[str | float, ...] = ("1.5Gi", "2G", "2147483648", 2147483648, "2e9", 2e9)
+"""Ways to write a size."""
 # In a process of its own: the library is Helm itself, and brings Go's threads and signal handlers.
 PROGRAM = """
 import json, sys

@@ -24,6 +24,7 @@ from kdi_assets.runtime.processes import Child
 from kdi_assets.tools.local.broker import free_port
 from tests.conftest import CHECKOUT
 from tests.deployment.charts import (
+    BYTES,
     CHART,
     NAMESPACE,
     RELEASE,
@@ -322,6 +323,8 @@ def test_a_misspelt_value_is_refused_with_its_name(section: tuple[str, ...]) -> 
         (("spark", "executors", "instances"), "three"),
         (("spark", "executors", "cores"), 0),
         (("resources", "code", "memory"), "2g"),
+        (("resources", "code", "memory"), "512m"),
+        (("spark", "scratch"), "2e"),
         (("env", "AWS-REGION"), "eu-central-1"),
         (("ui", "from"), [{"pods": {}}]),
     ],
@@ -329,6 +332,22 @@ def test_a_misspelt_value_is_refused_with_its_name(section: tuple[str, ...]) -> 
 def test_a_value_that_cannot_work_is_refused_before_anything_is_installed(path: tuple[str, ...], value: object) -> None:
     with pytest.raises(NotRendered, match=path[0]):
         render(with_value(path, value))
+
+
+@pytest.mark.parametrize("quantity", BYTES)
+def test_memory_may_be_written_in_every_way_that_kubernetes_reads(quantity: str | float) -> None:
+    resources = {"code": {"cpu": 1, "memory": quantity}}
+
+    manifests = render({**REQUIRED, "resources": resources, "spark": {"scratch": quantity}})
+
+    (server,) = (c for c in containers(pods(manifests)[f"{RELEASE}-kdi-assets"]) if c["name"] == "code-server")
+    assert _bytes(server["resources"]["limits"]["memory"]) == _bytes(quantity)
+
+
+def _bytes(quantity: str | float) -> float:
+    units = {"Gi": 2.0**30, "G": 1e9}
+    number, unit = next(((str(quantity)[: -len(u)], u) for u in units if str(quantity).endswith(u)), (quantity, ""))
+    return float(number) * units.get(unit, 1)
 
 
 def test_mounted_documents_are_read_once_each(tmp_path: Path, clustered: list[dict[str, Any]]) -> None:
