@@ -8,6 +8,7 @@
 # make lint          ruff, import-linter and mypy: seconds for every commit, half a minute the first time
 # make test          lint, all unit tests, and the core tests with a real broker, Spark and Dagster: 10 minutes
 # make proof         all other tests: an hour and more                         [SLICE=1/4 … 4/4: a quarter of them]
+# make proof-kubernetes  the chart and drains on Kubernetes' own servers, which Go compiles first: 10 minutes once
 # make check-assets  drain and check tables as a CI pipeline does: of a new broker, or of KDI_KAFKA
 # make faults        run the fault matrix, write it into docs/reliability.md                              [SEED=…]
 # make chaos         random faults and decisions, of Kafka and Kinesis, walks of followers, 30 seconds each
@@ -37,7 +38,7 @@ SEED ?= 1
 SECONDS ?= 30
 LAKE ?= local
 
-.PHONY: setup help demo demo-s3 demo-kinesis customers impressions dev lint test proof check-assets faults chaos soak tour capabilities errors fields bench lock sbom audit-lock clean-demo
+.PHONY: setup help demo demo-s3 demo-kinesis customers impressions dev lint test proof proof-kubernetes check-assets faults chaos soak tour capabilities errors fields bench lock sbom audit-lock clean-demo
 
 # -j2: fetches the jars while most packages are installed.
 setup:
@@ -78,7 +79,10 @@ test: lint
 	@$(BIN)/python -m benchmarks.old_figures
 
 proof: setup .venv/.checks
-	$(PYTEST) --durations=12 -m "not unit and not core" $(if $(SLICE),--slice=$(SLICE))
+	$(PYTEST) --durations=12 -m "not unit and not core and not kubernetes" $(if $(SLICE),--slice=$(SLICE))
+
+proof-kubernetes: setup .venv/.checks
+	$(BIN)/python -m pytest --durations=12 -m kubernetes tests/faults/systems/test_kubernetes.py
 
 check-assets: setup
 	@$(BIN)/python -m demo.check_assets

@@ -44,6 +44,7 @@ ON_ONE_SYSTEM = (
     "faults/systems/test_cluster.py",
     "faults/systems/test_elastic_cluster.py",
     "faults/systems/test_deployment.py",
+    "faults/systems/test_kubernetes.py",
     "faults/systems/test_yarn.py",
     "faults/test_soak.py",
 )

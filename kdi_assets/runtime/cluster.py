@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from kdi_assets.runtime.errors import LakeNotShared, LakeOfOtherFileSystem
+from kdi_assets.runtime.kubernetes import await_executor
 from kdi_assets.runtime.spark_failures import failure_of
 from kdi_assets.runtime.spark_internals import hadoop_setting
 
@@ -47,6 +48,7 @@ def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:
 
     Raises:
         LakeNotShared: The executor does not find it.
+        NoExecutorPod: There is none, on Kubernetes.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -57,6 +59,7 @@ def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:
     folder = Path(unquote(parts.path) if parts.scheme else lake).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     probe = folder / f"kdi-probe-{uuid4()}"
+    await_executor(spark)
     probe.write_text("Is this folder shared with the executors?\n")
     try:
         spark.read.text(probe.as_uri()).count()

@@ -173,6 +173,24 @@ class YarnRefused(Transient):
     )
 
 
+class NoExecutorPod(Transient):
+    """Spark's driver has had no executor for minutes: Kubernetes refuses the pods, or does not start them."""
+
+    namespace: str
+    application: str
+    seconds: float
+
+    what_happened = (
+        "Kubernetes gave Spark no executor within {seconds:.0f} s: a quota of the namespace {namespace} refuses the "
+        "pods, no node has room for them, or they do not start."
+    )
+    what_is_safe = "no table was read or written; the driver asks for executors again."
+    what_to_run = (
+        "kubectl --namespace {namespace} get pods,events   (pods of the driver have the label "
+        "spark-app-selector={application}; its log has what Kubernetes refused)"
+    )
+
+
 class DriverDiffers(Terminal):
     """The warm driver and this process have different versions of Spark."""
 

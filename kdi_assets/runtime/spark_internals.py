@@ -35,6 +35,11 @@ def hadoop_setting(spark: SparkSession, name: str) -> str:
     return str(jvm_context(spark).hadoopConfiguration().get(name))
 
 
+def has_executor(spark: SparkSession) -> bool:
+    """Whether an executor other than the driver has registered."""
+    return int(jvm_context(spark).getExecutorMemoryStatus().size()) > 1
+
+
 def jvm_frame(rows: DataFrame) -> Any:
     return rows._jdf
 
