@@ -29,7 +29,6 @@ Pod = dict[str, Any]
 class _Run:
     """The processes of a pod's containers, by name; a container that the test plays itself has none."""
 
-    folder: Path
     processes: dict[str, Child] = field(default_factory=dict)
     killed_at: float | None = None
     """When what has not ended by itself is killed."""
@@ -59,11 +58,6 @@ class Kubelet:
         """The process id of the pod's only container that runs here."""
         (process,) = self._runs[pod["metadata"]["uid"]].processes.values()
         return process.pid
-
-    def output_of(self, pod: Pod) -> str:
-        """What the containers of the pod have written."""
-        folder = self._folder / pod["metadata"]["uid"]
-        return "\n".join(log.read_text(errors="replace") for log in folder.glob("*.log"))
 
     def running(self) -> int:
         """The number of processes that have not ended."""
@@ -109,9 +103,10 @@ class Kubelet:
 
     def _start(self, pod: Pod) -> None:
         folder = self._folder / pod["metadata"]["uid"]
-        folder.mkdir()
-        run = self._runs[pod["metadata"]["uid"]] = _Run(folder)
+        folder.mkdir(exist_ok=True)
+        # Spark makes the ConfigMap after the pod: until it is there, each look tries again.
         volumes = {volume["name"]: self._volume(pod, volume, folder) for volume in pod["spec"].get("volumes", ())}
+        run = self._runs[pod["metadata"]["uid"]] = _Run()
         for container in pod["spec"]["containers"]:
             if program := self._programs.get((container.get("command") or [""])[0]):
                 run.processes[container["name"]] = self._process(pod, container, program, volumes)
@@ -132,7 +127,7 @@ class Kubelet:
     def _volume(self, pod: Pod, volume: Mapping[str, Any], folder: Path) -> Path:
         """The folder of a volume; empty for kinds that only containers without a process mount."""
         found: Path = folder / "volumes" / volume["name"]
-        found.mkdir(parents=True)
+        found.mkdir(parents=True, exist_ok=True)
         if source := volume.get("configMap"):
             path = f"{place('ConfigMap', pod['metadata']['namespace'])}/{source['name']}"
             data: dict[str, str] = self._api.call("GET", path).get("data", {})
