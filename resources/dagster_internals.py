@@ -60,7 +60,7 @@ def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[],
             super().__init__(*args, **kwargs)
             self._mp_ctx = processes()  # type: ignore[assignment]
             self._location_name = kwargs.get("location_name")
-            self._snapshots: dict[tuple[str, bytes], str] = {}
+            self._snapshots: dict[bytes, str] = {}
             set_reload(self._load_again)
 
         def ReloadCode(self, request: Any, context: Any) -> Any:
@@ -74,10 +74,10 @@ def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[],
 
         def _get_serialized_external_repository_data(self, request: Any) -> str:
             """The definitions as text, 11 kB a stream, written once a load: the daemon asks for them every minute."""
-            asked = (self._server_id, request.SerializeToString())  # the id first: older definitions stay under theirs
-            if asked not in self._snapshots:
-                self._snapshots[asked] = super()._get_serialized_external_repository_data(request)
-            return self._snapshots[asked]
+            snapshots, asked = self._snapshots, request.SerializeToString()  # a reload begins others
+            if asked not in snapshots:
+                snapshots[asked] = super()._get_serialized_external_repository_data(request)
+            return snapshots[asked]
 
         def _load_again(self) -> None:
             with self._reload_lock:
@@ -89,8 +89,8 @@ def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[],
                 except dg.DagsterError as failed:
                     raise ReloadFailed(first_line(failed.__cause__ or failed)) from failed
                 self._serializable_load_error = None
+                self._snapshots = {}  # before the id: who sees the new id gets the new definitions
                 self._server_id = str(uuid4())  # daemon and webserver look at it every second
-                self._snapshots = {}
 
         def _loaded(self) -> server.LoadedRepositories:
             return server.LoadedRepositories(

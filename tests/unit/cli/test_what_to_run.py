@@ -19,7 +19,20 @@ from tests.pages.error_page import errors
 
 SAME = AGAIN
 OTHERS = ("ALTER", "DELETE", "DROP", "RESTORE", "SELECT", "UPDATE")
-PROGRAMS = ("KDI_LAKE=", "aws", "dagster", "df", "kafka-configs", "kafka-topics", "mv", "ls", "openssl", "pip", "rm")
+PROGRAMS = (
+    "KDI_LAKE=",
+    "aws",
+    "dagster",
+    "df",
+    "kafka-configs",
+    "kafka-topics",
+    "kubectl",
+    "mv",
+    "ls",
+    "openssl",
+    "pip",
+    "rm",
+)
 GIVEN = {
     "command": "kdi drain bronze/orders",
     "file": "orders/defs.yaml",
