@@ -204,7 +204,7 @@ JVM: Mapping[str, Sequence[str]] = {
     ],
     f"{DELTA}:delta_version": ["io.delta.package.VERSION/0"],
     f"{DELTA}:log_of": [f"{_SQL}.SparkSession.setActiveSession/1", f"{_LOG}.forTable/2"],
-    f"{DELTA}:log_with_own_writer": ["kdi.parquet.TableLog.<init>/1"],
+    f"{DELTA}:log_with_own_writer": ["kdi.parquet.WritingLog.<init>/1"],
     f"{DELTA}:latest_snapshot": [f"{_LOG}.update/3"],
     f"{DELTA}:snapshot_at": [f"{_LOG}.getSnapshotAt/4"],
     f"{DELTA}:snapshot_with_metadata": [

@@ -46,7 +46,7 @@ def log_of(spark: SparkSession, uri: str) -> Any:
 
 def log_with_own_writer(spark: SparkSession, log: Any) -> Any:
     """The log for transactions whose data files the kernel writes: the same bytes as Delta's, for less CPU."""
-    return jvm_view(spark).kdi.parquet.TableLog(log)
+    return jvm_view(spark).kdi.parquet.WritingLog(log)
 
 
 def latest_snapshot(spark: SparkSession, log: Any) -> Any:

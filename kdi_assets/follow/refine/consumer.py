@@ -154,7 +154,7 @@ class NewRows:
             change = replace(change, rows=change.rows.select(*(f"`{name}`" for name in table.schema.names)))
         if dates is not None and not table.is_partitioned_by_date:
             raise NotPartitionedByDate(table=self.consumer, uri=self.output)
-        staged = stage_change(change, table)
+        staged = stage_change(change, table, name=self.consumer)
         # By the files that no version names yet: a row without one of the dates would be added by each repetition.
         on_dates = sum(rows for day, rows in staged.rows_by_date.items() if dates and day in dates)
         if dates is not None and staged.rows_added > on_dates:

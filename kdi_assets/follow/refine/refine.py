@@ -140,7 +140,7 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, inputs: Inputs) -
     _refuse_other_columns(plan, table, computed.change.rows, at_plan)
     unmet = _unmet(table, computed.change.rows)
     with spark_failures(table.name, "writing rows"):
-        staged = stage_change(computed.change, at_plan, by_date=table.by_date)
+        staged = stage_change(computed.change, at_plan, name=table.name, by_date=table.by_date)
     context.at("files written")
     entry = replace(_entry(plan, context), unmet=unmet, **asdict(counts_of(computed.change, table.name)))
     return _committed(replace(plan, deletes=computed.deletes), context, spark, staged, entry)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdi_assets.errors import Terminal
+from kdi_assets.errors import Terminal, Transient
 
 
 class RowsNotOneByOne(Terminal):
@@ -199,3 +199,18 @@ class NameOfOurColumn(Terminal):
     what_happened = "{table}: the rows have a column {column}, and mode upsert makes a column of this name."
     what_is_safe = "nothing was written."
     what_to_run = "kdi check   (with another name for it in sql, or with `column_list` without it in the document)"
+
+
+class RowsMiscounted(Transient):
+    """Files of a table were written again, and have other rows than the old ones and the changes make."""
+
+    table: str
+    expected: int
+    found: int
+
+    what_happened = "{table}: files that were written again have {found:,} rows, and the old ones with the changes make {expected:,}."
+    what_is_safe = "nothing was committed; rows and bookmarks are as before."
+    what_to_run = (
+        "kdi refine {table}   (a task that Spark ran twice can be the cause); or kdi refine {table} --rebuild   (if it "
+        "happens again: the table has two rows of one key)"
+    )

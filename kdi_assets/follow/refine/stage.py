@@ -14,6 +14,7 @@ from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_o
 from kdi_assets.delta.transaction import CHECKPOINT_INTERVAL, Staged, metadata_with_schema, start_table
 from kdi_assets.follow.refine.inputs import is_small
 from kdi_assets.follow.refine.read import with_keys
+from kdi_assets.follow.refine.row_errors import RowsMiscounted
 from kdi_assets.follow.refine.spark_errors import OUT_OF_YEARS
 from kdi_assets.follow.refine.table_change import (
     NEW,
@@ -89,13 +90,17 @@ def create_table(
     return table_id
 
 
-def stage_change(change: TableChange, table: TableAt, *, by_date: bool | None = None) -> StagedChange:
+def stage_change(change: TableChange, table: TableAt, *, name: str, by_date: bool | None = None) -> StagedChange:
     """Write a change's rows.
 
     Args:
         change: Its rows have the table's columns, unless it replaces everything.
         table: At the version of the plan.
+        name: Of the table or the consumer, for errors.
         by_date: Whether the table is partitioned by date once everything is replaced; ``None``: as before.
+
+    Raises:
+        RowsMiscounted: Files that were written again have lost rows, or got some twice.
     """
     match change.replaces:
         case NoRows():
@@ -106,11 +111,10 @@ def stage_change(change: TableChange, table: TableAt, *, by_date: bool | None = 
         case WholeTable():
             return _whole_files(change, table, table.files(), metadata=_other_metadata(change.rows, table, by_date))
         case RowsOfKeys(files=files):
-            return _counted_files(
-                _rows_of_keys(change.rows, change.replaces, table), files, table, one_task=change.small_enough
-            )
+            rows = _rows_of_keys(change.rows, change.replaces, table)
+            return _counted_files(rows, files, table, name, one_task=change.small_enough)
         case RowsOfFiles(forms, files):
-            return _counted_files(_with_feed(forms), files, table, one_task=change.small_enough)
+            return _counted_files(_with_feed(forms), files, table, name, one_task=change.small_enough)
 
 
 def _other_metadata(rows: DataFrame, table: TableAt, by_date: bool | None) -> Any:
@@ -159,15 +163,22 @@ def _with_feed(forms: DataFrame) -> DataFrame:
     return rows.selectExpr("row.*", f"kind AS {CHANGE}")
 
 
-def _counted_files(rows: DataFrame, files: tuple[Any, ...], table: TableAt, *, one_task: bool) -> StagedChange:
-    """Write files again, and count the rows of the change feed meanwhile."""
+def _counted_files(
+    rows: DataFrame, files: tuple[Any, ...], table: TableAt, name: str, *, one_task: bool
+) -> StagedChange:
+    """Write files again, and count the rows of the change feed meanwhile: they must be the difference."""
     from pyspark.sql import Observation
 
     counted = Observation()
     one_task = one_task and is_small(map(bytes_of, files))
     rows = _within_years(rows).observe(counted, *_counts(table))
-    staged, _ = replace_files(table, rows, removed=files, one_task=one_task)
-    return _staged_rows(staged, counted.get)
+    staged, written = replace_files(table, rows, removed=files, one_task=one_task)
+    before, change = table.counted(files).rows, counted.get
+    if before is not None and written.rows is not None:
+        expected = before + (change["insert"] or 0) - (change["delete"] or 0)
+        if written.rows != expected:
+            raise RowsMiscounted(table=name, expected=expected, found=written.rows)
+    return _staged_rows(staged, change)
 
 
 def _within_years(rows: DataFrame) -> DataFrame:

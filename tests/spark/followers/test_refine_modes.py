@@ -6,15 +6,20 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kdi_assets.documents.model.refined_modes import Upsert
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.errors import Terminal
 from kdi_assets.follow.refine import inputs
-from kdi_assets.follow.refine.row_errors import DatesMoved
+from kdi_assets.follow.refine.modes.states import states_of
+from kdi_assets.follow.refine.row_errors import DatesMoved, RowsMiscounted
 from tests.refined import Lakeside, refined_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 D1, D2, D3 = date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3)
 FIRST = [(1, "a", 10, "i", D1), (2, "b", 20, "i", D1), (3, "a", 30, "i", D2), (1, "a", 10, "i", D2)]
@@ -237,3 +242,28 @@ def test_files_without_a_touched_row_stay_if_there_are_many_bytes(
 
     assert before & after
     assert before - after
+
+
+def test_a_row_that_no_change_touches_and_that_gets_lost_is_noticed_before_the_commit(
+    lakeside: Lakeside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: an upsert whose window loses the rows of a key that did not change; then one that does not.
+    Pass: it is refused by the number of rows, with the table as before; the next one has every row.
+    """
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events", **MODES["upsert"]})
+    lakeside.append(FIRST)
+    lakeside.refine(table)
+    version = lakeside.version("silver/t")
+    lakeside.append([(1, "a", 99, "u", D3)])
+
+    def lossy(ordered: DataFrame, mode: Upsert) -> DataFrame:
+        return states_of(ordered, mode).where("id <> 3")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kdi_assets.follow.refine.modes.upsert.states_of", lossy)
+        with pytest.raises(RowsMiscounted, match="have 2 rows, and the old ones with the changes make 3"):
+            lakeside.refine(table)
+    assert lakeside.version("silver/t") == version
+
+    lakeside.refine(table)
+    lakeside.assert_as_computed_at_once(table)

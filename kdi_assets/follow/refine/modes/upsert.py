@@ -191,7 +191,7 @@ def _proven_deletes(rows: DataFrame, mode: Upsert) -> DataFrame:
     """Keys and ``sequence`` of the deletes that ended spans: no span begins there. They may be forgotten otherwise.
 
     Args:
-        rows: All rows of their keys.
+        rows: All rows of the keys that change. Of others perhaps only some: what is found of these is not used.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F

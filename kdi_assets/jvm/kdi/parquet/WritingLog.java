@@ -9,9 +9,9 @@ import org.apache.spark.sql.execution.datasources.FileFormat;
 import scala.Option;
 
 /** A table's log for a transaction whose data files are written by {@link FileWriter}; all else is Delta's. */
-public final class TableLog extends DeltaLog {
+public final class WritingLog extends DeltaLog {
   /** @param log Delta's own, of which it takes over the newest snapshot */
-  public TableLog(DeltaLog log) {
+  public WritingLog(DeltaLog log) {
     super(log.logPath(), log.dataPath(), log.options(), log.allOptions(), log.clock(), log.initialCatalogTable());
     currentSnapshot_$eq(log.getCapturedSnapshot());
   }
