@@ -87,8 +87,11 @@ def address_file(folder: Path) -> Path:
 class ControlConnection:
     """A process's end of the connection; when it closes, the driver takes the process for dead."""
 
-    def __init__(self, folder: Path, **hello: object) -> None:
+    def __init__(self, folder: Path, *, within_seconds: float = ANSWER_SECONDS, **hello: object) -> None:
         """Connect to the driver of ``folder`` and send the first message.
+
+        Args:
+            within_seconds: For the connection, and again for the answer.
 
         Raises:
             DriverGone: It does not run, does not answer, or is about to end.
@@ -96,7 +99,7 @@ class ControlConnection:
         self.address = DriverAddress.read(folder)
         self.folder = folder
         try:
-            self._socket = socket.create_connection(("127.0.0.1", self.address.control_port), ANSWER_SECONDS)
+            self._socket = socket.create_connection(("127.0.0.1", self.address.control_port), within_seconds)
         except OSError as refused:
             raise DriverGone(home=folder, reason=f"process {self.address.pid} does not answer") from refused
         self._lines = self._socket.makefile("rb")
@@ -141,13 +144,13 @@ class ControlConnection:
         return answer
 
 
-def driver_status(folder: Path) -> dict[str, Any]:
+def driver_status(folder: Path, *, within_seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
     """Process ids, clients, jobs and idle time of the driver of ``folder``.
 
     Raises:
         DriverGone: It does not run or does not answer.
     """
-    with closing(ControlConnection(folder, ask="status")) as connection:
+    with closing(ControlConnection(folder, within_seconds=within_seconds, ask="status")) as connection:
         return connection.answer
 
 
@@ -251,11 +254,8 @@ def only_driver(folder: Path) -> Iterator[None]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _lock_file(folder) as lock:
-        until = time.monotonic() + CHECK_SECONDS
-        while not _take(lock, fcntl.LOCK_EX):
-            if time.monotonic() > until:
-                raise DriverRuns(home=folder)
-            time.sleep(0.01)
+        if not lock_within(lock, CHECK_SECONDS):
+            raise DriverRuns(home=folder)
         yield
 
 
@@ -283,6 +283,16 @@ def _lock_file(folder: Path) -> Iterator[int]:
         yield lock
     finally:
         os.close(lock)
+
+
+def lock_within(lock: int, seconds: float) -> bool:
+    """Whether this process got the open file ``lock`` for itself in that time; it holds it until it closes the file."""
+    until = time.monotonic() + seconds
+    while not _take(lock, fcntl.LOCK_EX):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def _take(lock: int, kind: int) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -16,12 +17,15 @@ from kdi_assets.runtime.driver.control import (
     DriverAddress,
     driver_is_there,
     driver_status,
+    lock_within,
 )
 from kdi_assets.runtime.errors import DriverGone
 from kdi_assets.settings import Settings
 
 START_SECONDS = 60.0  # on an idle machine a JVM takes seven seconds
 GAP_SECONDS = 5.0  # a supervisor waits for one, and Python starts in another one or two
+CLIENTS_SECONDS = 1.0  # a driver counts its clients in milliseconds
+TURN_SECONDS = 3.0  # a process chooses in milliseconds, or in CLIENTS_SECONDS beside a driver that hangs
 
 
 def driver_folder(home: Path, number: int) -> Path:
@@ -64,25 +68,27 @@ def _connect(home: Path, folders: Sequence[Path], hello: dict[str, object]) -> C
     if len(folders) == 1:
         return ControlConnection(folders[0], **hello)
     # One after the other: processes that start together would all find the same driver without clients.
-    with _turn_to_choose(home):
-        for _, folder in sorted(_clients(folders)):
-            with suppress(DriverGone):  # it is about to end
+    with _turn_to_choose(home), ThreadPoolExecutor(len(folders)) as threads:
+        for _, folder in sorted(zip(threads.map(_clients, folders), folders, strict=True)):
+            with suppress(DriverGone):  # it is about to end, or hangs
                 return ControlConnection(folder, **hello)
     raise DriverGone(home=home, reason="none of its drivers takes another client")
 
 
-def _clients(folders: Sequence[Path]) -> Iterator[tuple[int, Path]]:
-    """The number of clients of each driver that answers."""
-    for folder in folders:
-        with suppress(DriverGone):
-            yield len(driver_status(folder)["clients"]), folder
+def _clients(folder: Path) -> float:
+    """The number of clients of a driver; of one that does not answer soon, more than any other has."""
+    try:
+        return len(driver_status(folder, within_seconds=CLIENTS_SECONDS)["clients"])
+    except DriverGone:
+        return math.inf
 
 
 @contextmanager
 def _turn_to_choose(home: Path) -> Iterator[None]:
+    """Wait for the turn of this process, but not for long: it is only about balance, and who has it may hang."""
     choosing = os.open(home / "driver.choice", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(choosing, fcntl.LOCK_EX)
+        lock_within(choosing, TURN_SECONDS)
         yield
     finally:
         os.close(choosing)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,26 +18,41 @@ from typing import Any
 import pyspark
 import pytest
 
-from kdi_assets.runtime.driver.control import ControlConnection, ControlServer, DriverAddress, only_driver
+from kdi_assets.runtime.driver.control import (
+    ANSWER_SECONDS,
+    ControlConnection,
+    ControlServer,
+    DriverAddress,
+    only_driver,
+)
 from kdi_assets.runtime.driver.drivers import connect_to_driver, driver_folder, running_drivers, uses_warm_driver
 from kdi_assets.runtime.errors import DriverGone, DriverRuns
+from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.settings import Settings
 
 SECRET = "only those who may read the file know"
 
 
 class Owner:
-    """Counts its clients like a driver; ``refuses``: it is about to be recycled."""
+    """Counts its clients like a driver.
+
+    ``refuses``: it is about to be recycled; without ``answers`` it hangs; ``stops_clients``: those that it takes hang.
+    """
 
     def __init__(self, number: int) -> None:
         self.number, self.refuses, self.clients = number, False, 0
+        self.stops_clients, self.answers = False, threading.Event()
+        self.answers.set()
         self._lock = threading.Lock()
 
     def on_connect(self, hello: dict[str, Any]) -> dict[str, Any] | None:
+        self.answers.wait()
         if hello["ask"] == "status":
             return {"clients": list(range(self.clients))}
         if self.refuses:
             return None
+        if self.stops_clients:
+            os.kill(hello["pid"], signal.SIGSTOP)
         with self._lock:
             self.clients += 1
         return {"number": self.number}
@@ -100,6 +120,37 @@ def test_clients_that_start_together_do_not_choose_the_same_driver(tmp_path: Pat
             thread.join(30)
 
         assert (one.clients, other.clients) == (4, 4)
+
+
+def test_beside_a_driver_that_hangs_clients_that_start_together_attach_in_seconds(tmp_path: Path) -> None:
+    with running(tmp_path, 1) as hangs, running(tmp_path, 2) as other, ExitStack() as attached:
+        hangs.answers.clear()
+        began = time.monotonic()
+
+        with ThreadPoolExecutor(6) as together:
+            for found in [together.submit(connect_to_driver, tmp_path, ask="attach") for _ in range(6)]:
+                attached.enter_context(closing(found.result()))
+
+        assert other.clients == 6 and time.monotonic() - began < ANSWER_SECONDS
+        hangs.answers.set()
+
+
+def test_a_client_that_was_stopped_while_it_chose_does_not_keep_others_from_attaching(tmp_path: Path) -> None:
+    program = "import os, sys, pathlib; from kdi_assets.runtime.driver.drivers import connect_to_driver as connect; "
+    program += "connect(pathlib.Path(sys.argv[1]), ask='attach', pid=os.getpid())"
+    with running(tmp_path, 1) as one, running(tmp_path, 2):
+        one.stops_clients = True
+        stopped = subprocess.Popen([sys.executable, "-c", program, tmp_path])
+        try:
+            os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
+            one.stops_clients = False
+            found = start_in_thread(lambda: connect_to_driver(tmp_path, ask="attach"), name="client")
+
+            with closing(found.result(timeout=ANSWER_SECONDS)) as connection:
+                assert connection.answer == {"number": 2}, "the other one has a client"
+        finally:
+            stopped.kill()
+            stopped.wait()
 
 
 def test_a_driver_that_was_killed_or_takes_no_client_is_passed_over(tmp_path: Path, attach: Callable[[], int]) -> None:
