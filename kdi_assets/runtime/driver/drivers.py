@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from kdi_assets.errors import KdiError
 from kdi_assets.runtime.driver.control import (
@@ -63,7 +64,7 @@ def connect_to_driver(home: Path, *, within_seconds: float = START_SECONDS, **he
         time.sleep(0.1)
 
 
-def _connect(home: Path, folders: Sequence[Path], hello: dict[str, object]) -> ControlConnection:
+def _connect(home: Path, folders: Sequence[Path], hello: dict[str, Any]) -> ControlConnection:
     """Raises ``DriverGone`` if no driver takes this process."""
     if len(folders) == 1:
         return ControlConnection(folders[0], **hello)
