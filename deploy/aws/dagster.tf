@@ -65,7 +65,8 @@ locals {
     ln -sfn /opt/kdi/home/jars ${local.home}/jars && mkdir -p ${local.home}/dagster
     printf %s "$DAGSTER" > ${local.home}/dagster/dagster.yaml && printf %s "$WORKSPACE" > ${local.home}/workspace.yaml
   EOT
-  # The first warm driver of a task. If a task has several and one ends, ECS restarts it alone, and runs use the others.
+  # The first warm driver of a task: if it ends, ECS replaces the task. It restarts a further one alone, and runs use the others
+  # meanwhile; but not one that ended within restartAttemptPeriod (60 s is the least): then the first one serves all runs.
   driver = merge(local.code_container, {
     name      = "driver"
     command   = ["/opt/kdi/venv/bin/kdi", "driver", "run", "--idle-exit", "0"]
@@ -82,14 +83,12 @@ locals {
   drivers = { for name, location in var.locations : name => [for number in range(1, location.drivers + 1) : merge(
     local.driver,
     { for key, value in {
-      name        = "driver-${number}"
-      command     = concat(local.driver.command, ["--number", tostring(number)])
-      healthCheck = merge(local.driver.healthCheck, { command = ["CMD", "test", "-f", "${local.home}/drivers/${number}/driver.json"] })
-    } : key => value if number > 1 },
-    { for key, value in {
+      name          = "driver-${number}"
+      command       = concat(local.driver.command, ["--number", tostring(number)])
+      healthCheck   = merge(local.driver.healthCheck, { command = ["CMD", "test", "-f", "${local.home}/drivers/${number}/driver.json"] })
       essential     = false
       restartPolicy = { enabled = true, restartAttemptPeriod = 60 }
-    } : key => value if location.drivers > 1 },
+    } : key => value if number > 1 },
   )] }
   prepare = merge(local.container, {
     name      = "home"

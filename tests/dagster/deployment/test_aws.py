@@ -64,11 +64,18 @@ def test_a_container_runs_the_command_of_its_unit(name: str) -> None:
 
 
 def test_each_further_driver_has_its_number_and_its_file_and_is_restarted_alone() -> None:
+    """Not the first one: ECS never restarts a container that ended soon after its start, and replaces the task instead."""
     (further,) = re.findall(r"^  drivers = .*?^  \)\] \}$", text(), re.DOTALL | re.MULTILINE)
 
     assert 'concat(local.driver.command, ["--number", tostring(number)])' in further
     assert str(address_file(driver_folder(Path("${local.home}"), 7))).replace("7", "${number}") in further
-    assert re.search(r"essential\s+= false\s+restartPolicy = \{ enabled = true", further)
+    assert re.search(
+        r"essential\s+= false\s+restartPolicy = \{ enabled = true.*\s+\} : key => value if number > 1 \}", further
+    )
+    assert further.count("key => value if") == 1, "nothing else differs"
+    (first,) = re.findall(r"^  driver = .*?^  \}\)$", text(), re.DOTALL | re.MULTILINE)
+    assert "essential" not in first
+    assert re.search(r"^    essential\s+= true$", text(), re.MULTILINE), "what containers have in common"
 
 
 def test_the_bucket_keeps_what_was_deleted_and_never_expires_what_a_table_names(
