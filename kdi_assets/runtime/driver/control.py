@@ -262,9 +262,10 @@ def only_driver(folder: Path) -> Iterator[None]:
 def driver_is_there(folder: Path) -> bool:
     """Whether a driver of ``folder`` runs, starts or ends."""
     try:
-        with _lock_file(folder) as lock:
+        # Not made here: the first one who looks may be root, and then no driver of another user could open the file.
+        with _lock_file(folder, os.O_RDONLY) as lock:
             return not _take(lock, fcntl.LOCK_SH)  # released with the file
-    except OSError:  # there is no folder, or it belongs to another user
+    except OSError:  # there was no driver yet, or the folder belongs to another user
         return False
 
 
@@ -277,8 +278,8 @@ def until_driver_ended(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _lock_file(folder: Path) -> Iterator[int]:
-    lock = os.open(folder / "driver.lock", os.O_RDWR | os.O_CREAT, 0o600)
+def _lock_file(folder: Path, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[int]:
+    lock = os.open(folder / "driver.lock", flags, 0o600)
     try:
         yield lock
     finally:

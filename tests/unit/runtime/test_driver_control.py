@@ -264,7 +264,8 @@ def test_without_a_choice_the_warm_driver_of_the_lake_is_used(
 
 
 def test_to_look_for_a_driver_does_not_keep_one_from_starting(tmp_path: Path) -> None:
-    assert not driver_is_there(tmp_path / "no such home")
+    assert not driver_is_there(tmp_path / "no such home") and not driver_is_there(tmp_path)
+    assert not [*tmp_path.iterdir()], "a file of root would keep a driver of another user from starting"
     with only_driver(tmp_path):
         assert driver_is_there(tmp_path)
     assert not driver_is_there(tmp_path)
