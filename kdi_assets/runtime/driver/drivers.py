@@ -87,12 +87,13 @@ def _clients(folder: Path) -> float:
 @contextmanager
 def _turn_to_choose(home: Path) -> Iterator[None]:
     """Wait for the turn of this process, but not for long: it is only about balance, and who has it may hang."""
-    choosing = os.open(home / "driver.choice", os.O_RDWR | os.O_CREAT, 0o600)
+    folder = os.open(home, os.O_RDONLY)  # the home itself: a file could belong to another user
     try:
-        lock_within(choosing, TURN_SECONDS)
+        with suppress(OSError):  # NFS has no such locks of a folder
+            lock_within(folder, TURN_SECONDS)
         yield
     finally:
-        os.close(choosing)
+        os.close(folder)
 
 
 def uses_warm_driver(settings: Settings) -> bool:

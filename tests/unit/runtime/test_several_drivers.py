@@ -102,7 +102,10 @@ def test_each_number_is_one_driver_and_the_first_is_that_of_the_home(tmp_path: P
 
 def test_clients_are_spread_over_the_drivers(tmp_path: Path, attach: Callable[[], int]) -> None:
     with running(tmp_path, 1), running(tmp_path, 2), running(tmp_path, 3):
+        before = {*tmp_path.iterdir()}
+
         assert Counter(attach() for _ in range(9)) == {1: 3, 2: 3, 3: 3}
+        assert {*tmp_path.iterdir()} == before, "a file of root would keep others from attaching"
 
 
 def test_clients_that_start_together_do_not_choose_the_same_driver(tmp_path: Path) -> None:
