@@ -64,7 +64,7 @@ def test_a_container_runs_the_command_of_its_unit(name: str) -> None:
 
 
 def test_each_further_driver_has_its_number_and_its_file_and_is_restarted_alone() -> None:
-    """Not the first one: ECS never restarts a container that ended soon after its start, and replaces the task instead."""
+    """Not the first one: ECS never restarts a container that ended soon after its start; then the task is replaced."""
     (further,) = re.findall(r"^  drivers = .*?^  \)\] \}$", text(), re.DOTALL | re.MULTILINE)
 
     assert 'concat(local.driver.command, ["--number", tostring(number)])' in further
