@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kdi_assets.cli.options import AsJson
-from kdi_assets.cli.output import print_result
+from kdi_assets.cli.output import exit_if_refused, print_result
 from kdi_assets.settings import Settings
 
 app = typer.Typer(help="The warm driver: a JVM with Spark to which runs attach in half a second.", no_args_is_help=True)
@@ -47,19 +47,32 @@ def status(
     """Show the clients and jobs of the warm driver, or of each of several."""
     from kdi_assets.runtime.driver.control import driver_status
     from kdi_assets.runtime.driver.drivers import driver_folder
+    from kdi_assets.runtime.errors import DriverGone
 
     home = Settings.from_environment().home
     folders = _running(home) if number is None else {number: driver_folder(home, number)}
+    refused = []
     for which, folder in folders.items():
-        fields = {"number": which, **driver_status(folder)}
-        print_result(_line(fields), fields, as_json=as_json)
+        try:
+            fields = {"number": which, **driver_status(folder)}
+            print_result(_line(fields), fields, as_json=as_json)
+        except DriverGone as gone:
+            if len(folders) == 1:
+                raise
+            refused.append(gone)
+            line = f"{_name(which)}: does not answer: {gone.reason}"
+            print_result(line, {"number": which}, as_json=as_json, error=gone)
+    exit_if_refused(refused)
+
+
+def _name(number: int) -> str:
+    return "driver" if number == 1 else f"driver {number}"
 
 
 def _line(fields: Mapping[str, Any]) -> str:
-    name = "driver" if fields["number"] == 1 else f"driver {fields['number']}"
     idle = "" if fields["idle_seconds"] is None else f", idle for {fields['idle_seconds']:.0f} s"
     clients = f"{len(fields['clients'])} attached, {fields['jobs']} jobs running, {fields['served']} served"
-    return f"{name}: process {fields['pid']}, {clients}{idle}"
+    return f"{_name(fields['number'])}: process {fields['pid']}, {clients}{idle}"
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,10 @@ from typing import Any
 
 import pyspark
 import pytest
+from typer.testing import CliRunner
 
+from kdi_assets.cli.main import app
+from kdi_assets.cli.output import EXIT_RETRY
 from kdi_assets.runtime.driver.control import (
     ANSWER_SECONDS,
     ControlConnection,
@@ -48,7 +52,7 @@ class Owner:
     def on_connect(self, hello: dict[str, Any]) -> dict[str, Any] | None:
         self.answers.wait()
         if hello["ask"] == "status":
-            return {"clients": list(range(self.clients))}
+            return {"pid": 7, "clients": [*range(self.clients)], "jobs": 0, "served": 3, "idle_seconds": None}
         if self.refuses:
             return None
         if self.stops_clients:
@@ -181,6 +185,24 @@ def test_without_a_choice_drivers_are_used_if_all_are_for_the_lake(tmp_path: Pat
         with running(tmp_path, 1, lake="/other"):
             assert not uses_warm_driver(here), "a process would attach to either"
     assert not uses_warm_driver(here)
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]], ids=["text", "JSON"])
+def test_status_shows_all_drivers_also_behind_one_that_starts(
+    tmp_path: Path, more: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KDI_HOME", str(tmp_path))
+    with only_driver(tmp_path), running(tmp_path, 2):
+        every, one, starts = (
+            CliRunner().invoke(app, ["driver", "status", *more, *number])
+            for number in ([], ["--number", "2"], ["--number", "1"])
+        )
+
+    starting, answers = every.stdout.splitlines()
+    assert "none has been started there, or it has ended" in starting and every.exit_code == EXIT_RETRY
+    assert "driver 2: process 7, 0 attached, 0 jobs running, 3 served" == answers or json.loads(answers)["served"] == 3
+    assert (one.stdout.splitlines(), one.exit_code) == ([answers], 0)
+    assert isinstance(starts.exception, DriverGone) and not starts.stdout
 
 
 def test_a_connection_says_which_driver_is_gone(tmp_path: Path) -> None:
