@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import sys
 import uuid
+from functools import partial
 
 from py4j.java_gateway import JavaGateway
 from pyspark import SparkContext, __version__  # noqa: TID253
 from pyspark.java_gateway import launch_gateway  # noqa: TID253
 from pyspark.sql import SparkSession  # noqa: TID253
 
-from kdi_assets.runtime.driver.control import ControlConnection
+from kdi_assets.runtime.driver.control import ControlConnection, DriverAddress
 from kdi_assets.runtime.driver.drivers import connect_to_driver
 from kdi_assets.runtime.environment import environment_set, interrupts_kept
 from kdi_assets.runtime.errors import DriverDiffers, DriverGone
@@ -76,11 +77,10 @@ def attach(settings: Settings) -> AttachedSession:
         CredentialsMissing, CredentialsRefused: The profile of AWS cannot be read.
     """
     group = f"kdi-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    connection = connect_to_driver(settings.home, ask="attach", pid=os.getpid(), group=group)
+    refuse = partial(_refuse_other, settings)
+    connection = connect_to_driver(settings.home, refuse=refuse, ask="attach", pid=os.getpid(), group=group)
     try:
-        if connection.address.spark_version != __version__:
-            raise DriverDiffers(theirs=connection.address.spark_version, ours=__version__)
-        connection.address.refuse_other_s3(settings)
+        refuse(connection.address)
         with environment_set(_environment(connection)), interrupts_kept():
             gateway = launch_gateway()  # type: ignore[no-untyped-call]
             return AttachedSession(AttachedContext(gateway, connection, group))
@@ -90,6 +90,12 @@ def attach(settings: Settings) -> AttachedSession:
     except BaseException:
         connection.close()
         raise
+
+
+def _refuse_other(settings: Settings, driver: DriverAddress) -> None:
+    if driver.spark_version != __version__:
+        raise DriverDiffers(theirs=driver.spark_version, ours=__version__)
+    driver.refuse_other_s3(settings)
 
 
 def _environment(connection: ControlConnection) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from importlib.metadata import version
@@ -25,6 +25,8 @@ from kdi_assets.settings import Settings
 
 START_SECONDS = 60.0  # on an idle machine a JVM takes seven seconds
 GAP_SECONDS = 5.0  # a supervisor waits for one, and Python starts in another one or two
+Refuse = Callable[[DriverAddress], None]
+
 CLIENTS_SECONDS = 1.0  # a driver counts its clients in milliseconds
 TURN_SECONDS = 3.0  # a process chooses in milliseconds, or in CLIENTS_SECONDS beside a driver that hangs
 
@@ -41,11 +43,16 @@ def running_drivers(home: Path) -> dict[int, Path]:
     return {number: folder for number, folder in folders.items() if driver_is_there(folder)}
 
 
-def connect_to_driver(home: Path, *, within_seconds: float = START_SECONDS, **hello: object) -> ControlConnection:
+def connect_to_driver(
+    home: Path, *, within_seconds: float = START_SECONDS, refuse: Refuse = lambda _: None, **hello: object
+) -> ControlConnection:
     """Connect to the driver of ``home`` with the fewest clients, and wait for one that is about to start.
 
     A supervisor replaces a driver that died, or that ended because it had served enough clients; a client that comes
     in between must not fail.
+
+    Args:
+        refuse: Raises for a driver that is not for this process; such a one is taken only if all are.
 
     Raises:
         DriverGone: None runs and none starts, or none was ready in time.
@@ -54,7 +61,7 @@ def connect_to_driver(home: Path, *, within_seconds: float = START_SECONDS, **he
     while True:
         running = running_drivers(home)
         try:
-            return _connect(home, [*running.values()] or [home], hello)
+            return _connect(home, _usable([*running.values()] or [home], refuse), hello)
         except DriverGone:
             now = time.monotonic()
             if running:
@@ -62,6 +69,21 @@ def connect_to_driver(home: Path, *, within_seconds: float = START_SECONDS, **he
             if now - seen > GAP_SECONDS or now - began > within_seconds:  # between two drivers nobody holds the lock
                 raise
         time.sleep(0.1)
+
+
+def _usable(folders: list[Path], refuse: Refuse) -> list[Path]:
+    """Of several drivers, those that are for this process and those that start; all, if there are none."""
+
+    def usable(folder: Path) -> bool:
+        try:
+            refuse(DriverAddress.read(folder))
+        except DriverGone:
+            return True
+        except KdiError:
+            return False
+        return True
+
+    return folders if len(folders) == 1 else [*filter(usable, folders)] or folders
 
 
 def _connect(home: Path, folders: Sequence[Path], hello: dict[str, Any]) -> ControlConnection:

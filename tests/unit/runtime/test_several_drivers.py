@@ -30,7 +30,7 @@ from kdi_assets.runtime.driver.control import (
     only_driver,
 )
 from kdi_assets.runtime.driver.drivers import connect_to_driver, driver_folder, running_drivers, uses_warm_driver
-from kdi_assets.runtime.errors import DriverGone, DriverRuns
+from kdi_assets.runtime.errors import DriverDiffers, DriverGone, DriverRuns
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.settings import Settings
 
@@ -71,12 +71,15 @@ class Owner:
 
 
 @contextmanager
-def running(home: Path, number: int, *, lake: str = "/lake") -> Iterator[Owner]:
+def running(
+    home: Path, number: int, *, lake: str = "/lake", spark_version: str = pyspark.__version__
+) -> Iterator[Owner]:
     """A driver that answers during the body; afterwards its file stays, as after a kill."""
     folder, owner = driver_folder(home, number), Owner(number)
     with only_driver(folder), ControlServer(owner, secret=SECRET) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        DriverAddress(os.getpid(), server.port, server.port, SECRET, pyspark.__version__, lake=lake).publish(folder)
+        no_jvm = 1  # nothing listens on this port
+        DriverAddress(os.getpid(), no_jvm, server.port, SECRET, spark_version, lake=lake).publish(folder)
         yield owner
         server.close_all()
 
@@ -167,6 +170,17 @@ def test_a_driver_that_was_killed_or_takes_no_client_is_passed_over(tmp_path: Pa
         about_to_end.refuses = True
 
         assert [attach() for _ in range(3)] == [3, 3, 3]
+
+
+def test_a_driver_of_another_version_is_passed_over_if_there_is_one_of_ours(tmp_path: Path) -> None:
+    from kdi_assets.runtime.driver.attach import attach
+
+    here = Settings(tmp_path, "/lake")
+    with running(tmp_path, 1, spark_version="3.5.0"):
+        with running(tmp_path, 2), pytest.raises(DriverGone, match="drivers/2 is gone: its JVM does not answer"):
+            attach(here)
+        with running(tmp_path, 2, spark_version="3.5.1"), pytest.raises(DriverDiffers, match="Spark 3.5.0"):
+            attach(here)
 
 
 def test_if_no_driver_takes_a_client_the_error_says_so(tmp_path: Path) -> None:
