@@ -121,7 +121,8 @@ class _LagTick:
         while not missing and self._run_ended(evaluation, context.instance, deadline):
             evaluation = self._evaluate(settings.lake, context.instance, memories)
         now, decision = evaluation.now, evaluation.decision
-        requests = self._requests(evaluation, memories, context.instance, drivers=len(running_drivers(settings.home)))
+        drivers = 0 if settings.driver == "own" else len(running_drivers(settings.home))
+        requests = self._requests(evaluation, memories, context.instance, drivers=drivers)
         incidents, alerts = self._incidents(evaluation, memories, cursor.incidents, settings)
 
         late = [f"logged {len(missing)} events of commits that no run logged"] if missing else []

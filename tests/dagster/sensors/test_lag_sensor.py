@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from threading import Timer
 from typing import Any
 
@@ -15,7 +16,10 @@ from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.documents.model.stream import DateWindow
 from kdi_assets.errors import KdiError
 from kdi_assets.messages.kafka.errors import TopicMissing
+from kdi_assets.runtime.driver.control import only_driver
+from kdi_assets.runtime.driver.drivers import driver_folder
 from kdi_assets.sensors.observe import OBSERVE_SECONDS, Observations
+from kdi_assets.sensors.requests import LANES
 from tests.dagster.fakes import UNREACHABLE, a_stream, range_tags, today, unfinished_run
 from tests.dagster.sensors.scripted_cluster import ORDERS, PAYMENTS, Cluster
 
@@ -46,6 +50,22 @@ def test_a_tick_requests_exactly_the_lagging_streams_in_one_run_and_an_idle_one_
     assert request.tags["kdi/streams"] == "bronze/payments,bronze/orders"
     assert request.tags["kdi/backlog"] == "14000"
     assert datetime.fromisoformat(request.tags[REQUESTED_TAG]).date().isoformat() == request.partition_key
+
+
+def test_a_tick_requests_as_many_runs_as_drivers_can_take_if_runs_use_them(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KDI_HOME", str(tmp_path))
+    cluster.waiting = dict.fromkeys(("bronze/orders", "bronze/clicks", "bronze/payments"), 1_000_000)
+
+    with only_driver(driver_folder(tmp_path, 1)), only_driver(driver_folder(tmp_path, 2)):
+        monkeypatch.setenv("KDI_DRIVER", "own")
+        own = cluster.tick()
+        cluster.cursor = None
+        monkeypatch.setenv("KDI_DRIVER", "shared")
+        shared = cluster.tick()
+
+    assert [len(requested(own)), len(requested(shared))] == [LANES, 3]
 
 
 @pytest.mark.parametrize(
