@@ -105,7 +105,7 @@ variable "locations" {
     memory        = optional(number, 8192) # MiB; of this, the code server takes 2, metrics 1, and Spark the rest
     drivers       = optional(number, 1)    # warm drivers, which share the runs (docs/many-streams.md)
     driver_memory = optional(string, "2g") # heap of each driver
-    scratch_gib   = optional(number, 40)   # disk for shuffles and for cached messages
+    scratch_gib   = optional(number, 40)   # disk of the task, for shuffles and cached messages
   }))
   default = { kdi_assets = {} }
 }

@@ -117,6 +117,10 @@ def test_each_of_several_drivers_has_its_number_its_checks_and_runs_of_its_own()
     ]
     assert [d["livenessProbe"]["exec"]["command"][-2:] for d in drivers] == [["--number", n] for n in "123"]
     assert pod["terminationGracePeriodSeconds"] == Unit.read("code-server").stop_seconds + 3 * unit.stop_seconds
+    disks = {v["name"]: v["emptyDir"]["sizeLimit"] for v in pod["volumes"] if "emptyDir" in v}
+    assert disks["home"] == CHART_VALUES["spark"]["scratch"], (
+        "of the pod, as values.yaml says, however many drivers it has"
+    )
     limits = [yaml.safe_load(of_kind(m, "ConfigMap")[RELEASE]["data"]["dagster.yaml"]) for m in (one, three)]
     runs, of_three = (dagster["concurrency"]["runs"] for dagster in limits)
     assert of_three["max_concurrent_runs"] == 3 * runs["max_concurrent_runs"]
