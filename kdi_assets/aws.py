@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 TRANSIENT_CODES = frozenset(
-    {"RequestTimeout", "OperationAborted", "SlowDown", "RequestLimitExceeded", "TooManyRequestsException"}
+    {
+        "RequestTimeout",
+        "OperationAborted",
+        "SlowDown",
+        "RequestLimitExceeded",
+        "TooManyRequestsException",
+        "InternalServerException",
+        "InternalServerError",
+    }
 )
-"""Error codes after which the same request may succeed. Source: Amazon S3 API Reference, "Error responses"."""
+"""Error codes after which the same request may succeed, whatever status they come with.
+
+Source: Amazon S3 API Reference, "Error responses"; Amazon EMR API Reference, "Errors" of each action.
+"""
 
 
 def is_transient(failed: Exception) -> bool:

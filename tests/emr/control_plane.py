@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
 
-Fault = Literal["throttled", "denied", "broken before", "broken after"]
+Fault = Literal["throttled", "internal error", "denied", "broken before", "broken after"]
 """``broken``: the connection is closed without an answer, before the call had its effect, or after."""
 RIGHTS: Mapping[str, frozenset[str]] = {
     # With tags and roles, as AWS's guide says of RunJobFlow.
@@ -90,6 +90,8 @@ class ControlPlane:
         fault = waiting.pop(0) if waiting else None
         if fault == "throttled":
             return 400, {"__type": "ThrottlingException", "message": "Rate exceeded"}
+        if fault == "internal error":  # in the model of the service it has no status of its own
+            return 400, {"__type": "InternalServerException", "message": "An internal error occurred"}
         missing = RIGHTS[action] - self.rights if self.rights is not None else frozenset()
         if fault == "denied" or missing:
             right = min(missing, default=f"elasticmapreduce:{action}")
