@@ -65,9 +65,9 @@ class EmrBatch:
         """What RunJobFlow gets.
 
         Raises:
-            LakeOnThisMachine: The lake is a path.
+            LakeOnThisMachine: The lake is a folder, as a path or of ``file:``.
         """
-        if not urlsplit(lake).scheme:
+        if urlsplit(lake).scheme in ("", "file"):
             raise LakeOnThisMachine(lake=lake)
         tags = [{"Key": BATCH_TAG, "Value": self.name}, {"Key": RUN_TAG, "Value": run_id}]
         return {

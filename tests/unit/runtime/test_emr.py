@@ -179,9 +179,10 @@ def test_a_cluster_that_works_for_too_long_fails_the_batch(plane: ControlPlane) 
         run()
 
 
-def test_a_folder_of_this_machine_is_refused_before_any_call(plane: ControlPlane) -> None:
+@pytest.mark.parametrize("lake", ["/var/lake", "file:///var/lake", "file:/var/lake"])
+def test_a_folder_of_this_machine_is_refused_before_any_call(plane: ControlPlane, lake: str) -> None:
     with pytest.raises(LakeOnThisMachine):
-        run_to_its_end(BATCH, str(uuid4()), attempts=(), lake="/var/lake", report=print, poll_seconds=0.0)
+        run_to_its_end(BATCH, str(uuid4()), attempts=(), lake=lake, report=print, poll_seconds=0.0)
 
     assert plane.calls == []
 
