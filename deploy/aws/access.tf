@@ -130,7 +130,8 @@ data "aws_iam_policy_document" "code" {
   }
 }
 
-# For batches on EMR. Clusters without the tag of a batch, as those of other teams, can neither be looked at nor ended.
+# For batches on EMR. Only clusters with the tag of a batch can be looked at and ended. That keeps mistakes away from the
+# clusters of others, and no more: RunJobFlow with tags needs AddTags, and who may add tags may tag any cluster.
 data "aws_iam_policy_document" "emr" {
   statement {
     sid       = "NewClusters"
