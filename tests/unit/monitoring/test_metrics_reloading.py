@@ -54,6 +54,25 @@ def test_a_scrape_has_the_streams_of_documents_that_came_or_went_since_the_last(
     assert read == [f"documents of {count} were read" for count in ("1 stream", "2 streams", "1 stream")]
 
 
+def test_a_failure_that_nobody_expected_is_said_and_the_documents_of_before_go_on(tmp_path: Path) -> None:
+    folder = written(tmp_path, kafka=CLUSTER, a=stream("bronze/a"))
+    read: list[str] = []
+
+    def collectors(loaded: LoadedFolder) -> list[Collector]:
+        if len(loaded.streams) == 2:
+            raise OSError("no space left")
+        return [Names(loaded)]
+
+    collector = reloading_collector(folder, collectors, report=read.append)
+    written(tmp_path, b=stream("bronze/b"))
+    failed = names(collector), names(collector)
+    written(tmp_path, c=stream("bronze/c"))
+
+    assert failed == (["bronze/a"], ["bronze/a"])
+    assert read[1:] == ["the changed documents are not used: OSError: no space left"]
+    assert names(collector) == ["bronze/a", "bronze/b", "bronze/c"]
+
+
 def test_documents_with_a_mistake_are_said_once_and_those_of_before_go_on(tmp_path: Path) -> None:
     folder = written(tmp_path, kafka=CLUSTER, a=stream("bronze/a"))
     read: list[str] = []

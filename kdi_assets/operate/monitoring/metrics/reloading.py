@@ -52,6 +52,8 @@ def reloading_collector(
                 self._read()
             except KdiError as wrong:
                 report(f"the changed documents are not used: {wrong}")
+            except Exception as unexpected:  # noqa: BLE001 - said here; scrapes go on, and alerts with them
+                report(f"the changed documents are not used: {type(unexpected).__name__}: {unexpected}")
 
         def _read(self) -> None:
             loaded = load_folder(folder)
