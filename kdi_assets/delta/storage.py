@@ -29,10 +29,10 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
 
 
 def local_path(uri: str) -> str | None:
-    """The path of a table or lake on this machine, as it is or of ``file://``; otherwise ``None``."""
-    if "://" not in uri:
-        return uri
+    """The path of a table or lake on this machine, as it is or of ``file:``; otherwise ``None``."""
     parts = urlsplit(uri)
+    if not parts.scheme:
+        return uri
     return unquote(parts.path) if parts.scheme == "file" else None
 
 
@@ -207,8 +207,8 @@ def names_in(uri: str) -> list[str]:
     Raises:
         OSError: The storage does not answer.
     """
-    if "://" not in uri:  # pyarrow would cost a code location 0.3 s
-        return [entry.name for entry in os.scandir(uri)] if os.path.isdir(uri) else []
+    if (path := local_path(uri)) is not None:  # pyarrow would cost a code location 0.3 s
+        return os.listdir(path) if os.path.isdir(path) else []
     from deltalake.exceptions import TableNotFoundError
     from pyarrow.fs import FileSelector
 

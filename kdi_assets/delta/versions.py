@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kdi_assets.delta.object_storage import RETRIES, ObjectStorage
-from kdi_assets.delta.storage import commit_path, table_file_system
+from kdi_assets.delta.storage import commit_path, local_path, table_file_system
 from kdi_assets.errors import KdiError
 from kdi_assets.runtime.s3_access import lies_on_s3, s3_client
 
@@ -72,8 +72,8 @@ class LatestVersions:
         return seen if seen and seen.version >= since and self._clock() < until else None
 
     def _look(self, uri: str, version: int) -> LatestVersion | None:
-        if "://" not in uri:
-            return _local(uri, version)
+        if (path := local_path(uri)) is not None:
+            return _local(path, version)
         from deltalake.exceptions import DeltaError
 
         try:
@@ -98,9 +98,9 @@ class LatestVersions:
         return (info.size, info.mtime_ns / 1e9) if info.type is FileType.File else None
 
 
-def _local(uri: str, version: int) -> LatestVersion | None:
+def _local(path: str, version: int) -> LatestVersion | None:
     try:
-        seen = os.stat(f"{uri}/{commit_path(version)}")  # delta-rs's file system is a hundred times slower
+        seen = os.stat(f"{path}/{commit_path(version)}")  # delta-rs's file system is a hundred times slower
     except OSError:
         return None
     return LatestVersion(version, seen.st_size, seen.st_mtime)

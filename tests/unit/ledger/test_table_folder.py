@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.delta.storage import TableFolder
+from kdi_assets.delta.storage import TableFolder, names_in
+from kdi_assets.delta.versions import LatestVersions
 from tests.table_by_hand import TableByHand, data_file
 
 LOOKS = """
@@ -40,6 +41,17 @@ def both(table: Path) -> tuple[TableFolder, TableFolder]:
     remote = TableFolder(f"file://{table}")
     remote._local = None  # otherwise it would be read like the other one
     return TableFolder(str(table)), remote
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_a_folder_of_this_machine_is_found_however_its_address_is_written(table: Path, scheme: str) -> None:
+    uri = f"{scheme}{table}"
+
+    newest = LatestVersions().of(uri, since=0)
+
+    assert len(TableFolder(uri).log_files()) == 4
+    assert sorted(names_in(uri)) == ["_delta_log", "part-0.parquet", "part-1.parquet"]
+    assert newest and newest.version == 2
 
 
 def test_the_files_of_a_log_have_the_same_names_and_times(both: tuple[TableFolder, TableFolder]) -> None:
