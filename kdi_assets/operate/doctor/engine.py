@@ -7,10 +7,10 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 from xml.etree import ElementTree
 
@@ -18,8 +18,8 @@ from kdi_assets.operate.doctor.disk import spark_default
 from kdi_assets.operate.doctor.finding import Finding, Trouble, Unanswered, fine, warning, wrong
 from kdi_assets.settings import Settings
 
-ANSWER_SECONDS = 4.0
-"""Of each server that is asked; an examination may take ten."""
+ANSWER_SECONDS, ALL_SECONDS = 4.0, 8.0
+"""Of each server that is asked, and of all together; an examination may take ten."""
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 NOTHING_STARTED = "nothing was started; tables and positions stay as they are."
 
@@ -42,10 +42,11 @@ def engine(master: str, environment: Mapping[str, str] = os.environ) -> Iterator
 def standalone(master: str) -> Finding:
     """Whether one of the masters accepts connections."""
     silent: list[str] = []
-    for address in master.removeprefix("spark://").split(","):
+    addresses = master.removeprefix("spark://").split(",")
+    for address in addresses:
         host, _, port = address.rpartition(":")
         try:
-            socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
+            socket.create_connection((host, int(port)), _answer_seconds(addresses)).close()
         except (OSError, ValueError) as refused:
             silent.append(f"{address}: {refused}")
         else:
@@ -64,17 +65,23 @@ def yarn(environment: Mapping[str, str] = os.environ) -> Finding:
         said = f"{folder} has neither core-site.xml nor yarn-site.xml" if folder else "HADOOP_CONF_DIR is not set"
         return wrong("engine", "yarn", _no_configuration(said))
     silent: list[str] = []
-    for address in _resource_managers(properties):
+    addresses = _resource_managers(properties)
+    for address in addresses:
         try:
-            scheduler = _json_of(f"{address}/ws/v1/cluster/scheduler")
-        except HTTPError as refused:
-            return warning("engine", "yarn", _not_for_us(f"the ResourceManager {address}", refused))
+            scheduler = _json_of(f"{address}/ws/v1/cluster/scheduler", seconds=_answer_seconds(addresses))
         except (OSError, ValueError) as refused:
+            if unexamined := _not_for_us(f"the ResourceManager {address}", refused):
+                return warning("engine", "yarn", unexamined)
             silent.append(f"{address}: {refused}")
         else:
             return _queue(spark_default("spark.yarn.queue", environment) or "default", scheduler, address)
     said = f"no ResourceManager of {folder} answers: {'; '.join(silent)}."
     return wrong("engine", "yarn", _unanswered("YARN silent", said))
+
+
+def _answer_seconds(addresses: Sequence[str]) -> float:
+    """How long each of them may take, so that the error names them and is not that of the examination's time limit."""
+    return min(ANSWER_SECONDS, ALL_SECONDS / len(addresses))
 
 
 def _queue(queue: str, scheduler: Mapping[str, Any], address: str) -> Finding:
@@ -89,7 +96,22 @@ def _queue(queue: str, scheduler: Mapping[str, Any], address: str) -> Finding:
         safe=NOTHING_STARTED,
         run="kdi doctor    (first set spark.yarn.queue in spark-defaults.conf to one of them)",
     )
-    return wrong("engine", "yarn", trouble, queue=queue, queues=names)
+    # Whether a queue that a mapping names would be made, only the ResourceManager's configuration says.
+    verdict = warning if _makes_queues(info) else wrong
+    return verdict("engine", "yarn", trouble, queue=queue, queues=names)
+
+
+def _makes_queues(info: Any) -> bool:
+    """Whether a queue of the CapacityScheduler makes queues below it when an application comes.
+
+    Source: Hadoop, ``CapacitySchedulerQueueInfo``.
+    """
+    if isinstance(info, list):
+        return any(map(_makes_queues, info))
+    if not isinstance(info, dict):
+        return False
+    legacy = info.get("autoCreateChildQueueEnabled") in (True, "true")
+    return legacy or info.get("autoCreationEligibility", "off") != "off" or any(map(_makes_queues, info.values()))
 
 
 def _queues(info: Any) -> Iterator[str]:
@@ -133,20 +155,19 @@ def kubernetes(master: str, namespace: str, *, account: Path = SERVICE_ACCOUNT) 
     """Whether the API answers, and lets this process's service account make pods in the namespace of executors."""
     address = master.removeprefix("k8s://")
     address = address if "://" in address else f"https://{address}"
-    token, authority = account / "token", account / "ca.crt"
-    headers = {"Content-Type": "application/json"}
-    if token.is_file():
-        headers["Authorization"] = f"Bearer {token.read_text().strip()}"
+    try:
+        headers, trusted = _login(account)
+    except (OSError, ValueError) as unread:
+        return wrong("engine", master, _no_account(account, str(unread)))
     asked = {"namespace": namespace, "verb": "create", "resource": "pods"}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
     body = json.dumps({**review, "spec": {"resourceAttributes": asked}}).encode()
     url = f"{address}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     try:
-        trusted = ssl.create_default_context(cafile=str(authority)) if authority.is_file() else None
-        answer = _json_of(url, body, headers, trusted)
-    except HTTPError as refused:
-        return warning("engine", master, _not_for_us(f"the Kubernetes API {address}", refused))
+        answer = _json_of(url, body, headers, trusted, seconds=ANSWER_SECONDS)
     except (OSError, ValueError) as refused:
+        if unexamined := _not_for_us(f"the Kubernetes API {address}", refused):
+            return warning("engine", master, unexamined)
         return wrong("engine", master, _unanswered("Kubernetes silent", f"{address} does not answer: {refused}."))
     if answer["status"].get("allowed"):
         return fine("engine", master, f"may create pods in {namespace}", namespace=namespace)
@@ -160,12 +181,25 @@ def kubernetes(master: str, namespace: str, *, account: Path = SERVICE_ACCOUNT) 
     return wrong("engine", master, trouble, namespace=namespace)
 
 
+def _login(account: Path) -> tuple[dict[str, str], ssl.SSLContext | None]:
+    """The headers of a service account, and the authority of its cluster; without a file of it, none."""
+    token, authority = account / "token", account / "ca.crt"
+    login = {"Authorization": f"Bearer {token.read_text().strip()}"} if token.is_file() else {}
+    trusted = ssl.create_default_context(cafile=str(authority)) if authority.is_file() else None
+    return {"Content-Type": "application/json", **login}, trusted
+
+
 def _json_of(
-    url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, trusted: ssl.SSLContext | None = None
+    url: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    trusted: ssl.SSLContext | None = None,
+    *,
+    seconds: float,
 ) -> dict[str, Any]:
     # Without the environment's proxies, as Spark asks.
     opener = build_opener(ProxyHandler({}), HTTPSHandler(context=trusted))
-    with opener.open(Request(url, body, dict(headers or {})), timeout=ANSWER_SECONDS) as answer:  # noqa: S310 - http(s)
+    with opener.open(Request(url, body, dict(headers or {})), timeout=seconds) as answer:  # noqa: S310 - http(s)
         found: dict[str, Any] = json.load(answer)
         return found
 
@@ -188,10 +222,26 @@ def _no_configuration(happened: str) -> Trouble:
     )
 
 
-def _not_for_us(what: str, refused: HTTPError) -> Trouble:
+def _no_account(account: Path, detail: str) -> Trouble:
+    return Trouble(
+        kind="no service account",
+        happened=f"the service account of this pod cannot be read: {detail}.",
+        safe=NOTHING_STARTED,
+        run=f"ls -l {account}    (Spark reads token and ca.crt there, to start executors)",
+    )
+
+
+def _not_for_us(what: str, refused: Exception) -> Trouble | None:
+    """That a server answers which wants a login, or whose certificate Python does not trust; ``None``: it is silent."""
+    if isinstance(refused, HTTPError):
+        said = f"{what} answers, and not to us: {refused.code} {refused.reason}."
+    elif isinstance(refused, URLError) and isinstance(refused.reason, ssl.SSLError):
+        said = f"{what} answers with a certificate that this program does not trust: {refused.reason}."
+    else:
+        return None
     return Trouble(
         kind="not examined",
-        happened=f"{what} answers, and not to us: {refused.code} {refused.reason}.",
-        safe="drains log in by themselves; what they would get was not examined.",
+        happened=said,
+        safe="drains log in and trust certificates as Spark is configured; what they would get was not examined.",
         run="kdi drain    (its error says what the cluster refuses)",
     )

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from kdi_assets.errors import Transient
+from kdi_assets.operate.doctor import engine as module
 from kdi_assets.operate.doctor.engine import engine, kubernetes, master_of
 from kdi_assets.operate.doctor.finding import Finding, Verdict
 from kdi_assets.settings import Settings
 from kdi_assets.tools.local.broker import free_port
+from tests.kafka.certificates import make_certificates
 
 CAPACITY = {
     "type": "capacityScheduler",
@@ -30,11 +34,23 @@ Serve = Callable[..., str]
 
 
 @pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that accepts connections and never answers."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.fixture
 def serve() -> Iterator[Serve]:
     """Starts a server that answers every request with this; ``asked`` gets requests. Returns host:port."""
     servers: list[ThreadingHTTPServer] = []
 
-    def start(answer: object, status: int = 200, asked: list[tuple[str, str, Any]] | None = None) -> str:
+    def start(
+        answer: object,
+        status: int = 200,
+        asked: list[tuple[str, str, Any]] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> str:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -50,6 +66,8 @@ def serve() -> Iterator[Serve]:
                 pass
 
         servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+        if tls:
+            servers[-1].socket = tls.wrap_socket(servers[-1].socket, server_side=True)
         threading.Thread(target=servers[-1].serve_forever, args=(0.01,), daemon=True).start()
         return f"127.0.0.1:{servers[-1].server_port}"
 
@@ -122,6 +140,45 @@ def test_a_queue_is_not_missed_where_the_scheduler_makes_queues(tmp_path: Path, 
     assert found.verdict is Verdict.OK
 
 
+@pytest.mark.parametrize(
+    "makes",
+    [{"autoCreateChildQueueEnabled": True}, {"autoCreationEligibility": "flexible"}],
+    ids=["legacy", "flexible"],
+)
+def test_a_queue_that_the_capacity_scheduler_may_make_is_a_warning(
+    tmp_path: Path, serve: Serve, makes: dict[str, object]
+) -> None:
+    usual = {"autoCreateChildQueueEnabled": False, "autoCreationEligibility": "off"}
+    for extra, verdict in ((usual, Verdict.WRONG), (makes, Verdict.WARNING)):
+        teams = {"queueName": "teams", **extra}
+        info = {"type": "capacityScheduler", "queueName": "root", "queues": {"queue": [{"queueName": "x"}, teams]}}
+        address = serve({"scheduler": {"schedulerInfo": info}})
+
+        found = of("yarn", **configured(tmp_path, yarn_resourcemanager_webapp_address=address))
+
+        assert found.verdict is verdict
+        assert "YARN has no queue default; it has teams, x." in str(found.trouble)
+
+
+def test_many_silent_servers_are_named_before_the_examination_ends(
+    tmp_path: Path, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.4)
+    monkeypatch.setattr(module, "ALL_SECONDS", 0.8)
+    ids = [f"rm{number}" for number in range(8)]
+    properties = {
+        "yarn_resourcemanager_ha_enabled": "true",
+        "yarn_resourcemanager_ha_rm-ids": ",".join(ids),
+        **{f"yarn_resourcemanager_webapp_address_{name}": silent for name in ids},
+    }
+
+    began = monotonic()
+    found = of("yarn", **configured(tmp_path, **properties))
+
+    assert monotonic() - began < 8 * 0.4, "that is what they take if each has its own time limit"
+    assert str(found.trouble).count(f"http://{silent}: ") == 8
+
+
 def test_the_resource_manager_that_answers_is_asked_and_one_that_wants_a_login_is_a_warning(
     tmp_path: Path, serve: Serve
 ) -> None:
@@ -185,3 +242,29 @@ def test_a_kubernetes_that_does_not_know_us_is_a_warning_and_a_silent_one_wrong(
 
     assert stranger.verdict is Verdict.WARNING and "answers, and not to us: 401" in str(stranger.trouble)
     assert silent.verdict is Verdict.WRONG and isinstance(silent.trouble, Transient)
+
+
+def test_a_certificate_of_an_authority_that_is_not_known_here_is_a_warning(tmp_path: Path, serve: Serve) -> None:
+    certificates = make_certificates(tmp_path)
+    port = serve({"status": {"allowed": True}}, tls=certificates.server_context()).partition(":")[2]
+    https = {"yarn_http_policy": "HTTPS_ONLY", "yarn_resourcemanager_webapp_https_address": f"localhost:{port}"}
+
+    outside = kubernetes(f"k8s://localhost:{port}", "lake", account=tmp_path / "none")
+    on_yarn = of("yarn", **configured(tmp_path, **https))
+    (tmp_path / "ca.crt").write_bytes(certificates.ca.read_bytes())
+    in_a_pod = kubernetes(f"k8s://localhost:{port}", "lake", account=tmp_path)
+
+    for found in (outside, on_yarn):
+        assert (found.verdict, found.found) == (Verdict.WARNING, "not examined")
+        assert "certificate that this program does not trust" in str(found.trouble)
+    assert in_a_pod.verdict is Verdict.OK
+
+
+@pytest.mark.parametrize("file", ["token", "ca.crt"])
+def test_a_service_account_that_cannot_be_read_is_wrong(tmp_path: Path, serve: Serve, file: str) -> None:
+    (tmp_path / file).write_bytes(b"\xff\xfe")
+
+    found = kubernetes(f"k8s://http://{serve({})}", "lake", account=tmp_path)
+
+    assert (found.verdict, found.found) == (Verdict.WRONG, "no service account")
+    assert f"ls -l {tmp_path}" in str(found.trouble)
