@@ -17,8 +17,8 @@ from kdi_assets.wording import BROKER
 
 DriverMode = Literal["auto", "own", "shared"]
 SAFE_SCHEMES = frozenset({"", "file", "hdfs", "s3", "s3a", "abfs", "abfss", "gs"})
-"""Where only one of two drivers can write a version: S3 by our log store, the others by Delta's (Delta's documentation,
-"Storage configuration")."""
+"""Where only one of two drivers can write a version: a folder and S3 by our log stores, the others by Delta's (Delta's
+documentation, "Storage configuration")."""
 ON_S3 = ("s3", "s3a")
 SWITCH = {"on": True, "off": False, "": False}
 

@@ -35,8 +35,7 @@ from kdi_assets.delta.internals import (
 )
 from kdi_assets.delta.log import physical_name_in
 from kdi_assets.runtime.errors import SessionOfOtherLake
-from kdi_assets.runtime.s3_access import lies_on_s3
-from kdi_assets.runtime.spark_config import refuse_other_log_store
+from kdi_assets.runtime.spark_config import LOG_STORES, log_store_setting, refuse_other_log_store
 from kdi_assets.runtime.spark_internals import listed
 
 if TYPE_CHECKING:
@@ -194,20 +193,20 @@ def delta_log(spark: SparkSession, uri: str) -> Any:
 
     Raises:
         UnknownDelta: The session has another version of Delta.
-        OtherLock, OtherLogStore: On S3, the session commits by another log store than ours.
+        OtherLock, OtherLogStore: On S3 or in a folder, the session commits by another log store than ours.
         SessionOfOtherLake: It was not started for S3.
     """
     found = delta_version(spark)
     if found not in KNOWN_DELTA:
         raise UnknownDelta(found=found)
-    if lies_on_s3(uri):
-        _check_log_store(spark, uri)
+    if (scheme := urlsplit(uri).scheme or "file") in LOG_STORES:
+        _check_log_store(spark, uri, scheme)
     return log_of(spark, uri)
 
 
-def _check_log_store(spark: SparkSession, uri: str) -> None:
-    setting = f"spark.delta.logStore.{urlsplit(uri).scheme}.impl"
+def _check_log_store(spark: SparkSession, uri: str, scheme: str) -> None:
+    setting = log_store_setting(scheme)
     store = str(spark.conf.get(setting, ""))
-    if not store:
+    if not store and scheme != "file":
         raise SessionOfOtherLake(uri=uri)
-    refuse_other_log_store(uri, setting, store)
+    refuse_other_log_store(uri, setting, store or "not set", ours=LOG_STORES[scheme])

@@ -313,13 +313,13 @@ class OtherLock(Terminal):
 
 
 class OtherLogStore(Terminal):
-    """A setting of Spark names another log store for S3, with which two drivers overwrite each other's commits."""
+    """A setting of Spark names another log store than ours, with which drivers may overwrite each other's commits."""
 
     uri: str
     setting: str
     value: str
 
-    what_happened = "{uri}: {setting} is {value}, which does not commit by conditional put."
+    what_happened = "{uri}: {setting} is {value}, with which two drivers may commit the same version."
     what_is_safe = f"{_UNCOMMITTED[:-1]}; other drivers with the setting overwrite commits."
     what_to_run = "the same command again   (first remove the setting {setting} wherever a driver of this lake has it)"
 

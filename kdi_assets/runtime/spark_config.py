@@ -15,7 +15,11 @@ from kdi_assets.settings import SAFE_SCHEMES, Settings
 if TYPE_CHECKING:
     from pyspark import SparkConf
 
-LOG_STORE = "kdi.storage.ConditionalPutLogStore"
+_BY_PUT = "kdi.storage.ConditionalPutLogStore"
+LOG_STORES: Mapping[str, str] = MappingProxyType(
+    {"file": "kdi.storage.LinkLogStore", "s3": _BY_PUT, "s3a": _BY_PUT},
+)
+"""Our log stores by the scheme of a table; Delta's for these schemes let two drivers overwrite each other's commits."""
 
 START_CONFIG: Mapping[str, str] = MappingProxyType(
     {
@@ -80,7 +84,7 @@ def lake_config(settings: Settings) -> dict[str, str]:
     if (scheme := urlsplit(settings.lake).scheme) not in SAFE_SCHEMES:
         raise LakeNotSafe(lake=settings.lake, scheme=scheme)
     if not settings.uses_s3:
-        return {}
+        return {log_store_setting("file"): LOG_STORES["file"]}
     endpoint, region = s3_endpoint(), s3_region()
     # Servers other than Amazon's mostly have no host name for each bucket.
     own_server = {"fs.s3a.endpoint": endpoint, "fs.s3a.path.style.access": "true"} if endpoint else {}
@@ -105,7 +109,7 @@ def lake_config(settings: Settings) -> dict[str, str]:
     }
     for bucket, profile in settings.s3_buckets.items():
         hadoop |= _of_bucket(bucket, profile) if profile else {}
-    stores = {f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in ("s3", "s3a")}
+    stores = {log_store_setting(scheme): store for scheme, store in LOG_STORES.items()}
     return {**stores, **{f"spark.hadoop.{name}": value for name, value in hadoop.items()}}
 
 
@@ -122,6 +126,11 @@ def _of_bucket(bucket: str, profile: str) -> dict[str, str]:
     return {f"fs.s3a.bucket.{bucket}.{name}": value for name, value in own.items()}
 
 
+def log_store_setting(scheme: str) -> str:
+    """Delta's setting for the log store of a scheme; it gives a path without one the scheme of its file system."""
+    return f"spark.delta.logStore.{scheme}.impl"
+
+
 def configure_lake(conf: SparkConf, settings: Settings) -> None:
     """Add ``lake_config`` to what Spark's own configuration sets.
 
@@ -130,18 +139,18 @@ def configure_lake(conf: SparkConf, settings: Settings) -> None:
         OtherLock, OtherLogStore: Spark's own configuration names another log store.
     """
     for name, value in lake_config(settings).items():
-        if value == LOG_STORE:
+        if value in LOG_STORES.values():
             for setting in (name, "spark.delta.logStore.class"):
-                refuse_other_log_store(settings.lake, setting, str(conf.get(setting, LOG_STORE)))
+                refuse_other_log_store(settings.lake, setting, str(conf.get(setting, value)), ours=value)
         conf.setIfMissing(name, value)
 
 
-def refuse_other_log_store(uri: str, setting: str, store: str) -> None:
-    """Refuse a log store that does not commit by conditional put.
+def refuse_other_log_store(uri: str, setting: str, store: str, *, ours: str) -> None:
+    """Refuse a log store other than ours.
 
     Raises:
         OtherLock: It locks through DynamoDB.
         OtherLogStore: It is another one.
     """
-    if store != LOG_STORE:
+    if store != ours:
         raise (OtherLock if "DynamoDB" in store else OtherLogStore)(uri=uri, setting=setting, value=store)

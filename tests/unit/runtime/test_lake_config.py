@@ -34,10 +34,17 @@ def _of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
+    "lake", ["/var/lib/kdi/lake", "file:/lake", "hdfs://n/lake", "abfss://c@a/lake", "gs://b/lake", "s3://bucket/lake"]
+)
+def test_tables_in_a_folder_commit_by_our_log_store_wherever_the_lake_is(lake: str) -> None:
+    assert lake_config(at(lake))["spark.delta.logStore.file.impl"] == "kdi.storage.LinkLogStore"
+
+
+@pytest.mark.parametrize(
     "lake", ["/var/lib/kdi/lake", "file:/lake", "hdfs://n/lake", "abfss://c@a/lake", "gs://b/lake"]
 )
-def test_a_lake_elsewhere_needs_no_settings(lake: str) -> None:
-    assert lake_config(at(lake)) == {}
+def test_a_lake_elsewhere_has_no_settings_of_s3(lake: str) -> None:
+    assert list(lake_config(at(lake))) == ["spark.delta.logStore.file.impl"]
 
 
 @pytest.mark.parametrize("lake", ["s3://bucket/lake", "s3a://bucket/lake"])
@@ -134,19 +141,21 @@ def test_sparks_own_configuration_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "store", "error"),
+    ("lake", "setting", "store", "error"),
     [
-        ("spark.delta.logStore.s3a.impl", "io.delta.storage.S3DynamoDBLogStore", OtherLock),
-        ("spark.delta.logStore.s3a.impl", "io.delta.storage.S3SingleDriverLogStore", OtherLogStore),
-        ("spark.delta.logStore.class", "io.delta.storage.S3SingleDriverLogStore", OtherLogStore),
+        ("s3://bucket/lake", "spark.delta.logStore.s3a.impl", "io.delta.storage.S3DynamoDBLogStore", OtherLock),
+        ("s3://bucket/lake", "spark.delta.logStore.s3a.impl", "io.delta.storage.S3SingleDriverLogStore", OtherLogStore),
+        ("s3://bucket/lake", "spark.delta.logStore.class", "io.delta.storage.S3SingleDriverLogStore", OtherLogStore),
+        ("/srv/lake", "spark.delta.logStore.file.impl", "io.delta.storage.HDFSLogStore", OtherLogStore),
+        ("/srv/lake", "spark.delta.logStore.class", "io.delta.storage.HDFSLogStore", OtherLogStore),
     ],
 )
 def test_another_log_store_of_sparks_own_configuration_is_refused(
-    setting: str, store: str, error: type[Exception]
+    lake: str, setting: str, store: str, error: type[Exception]
 ) -> None:
     from pyspark import SparkConf
 
     conf = SparkConf(loadDefaults=False).set(setting, store)
 
     with pytest.raises(error, match=f"{setting} is {store}"):
-        configure_lake(conf, at("s3://bucket/lake"))
+        configure_lake(conf, at(lake))
