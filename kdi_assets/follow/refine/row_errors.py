@@ -208,7 +208,7 @@ class RowsMiscounted(Transient):
     expected: int
     found: int
 
-    what_happened = "{table}: files that were written again have {found:,} rows, and the old ones with the changes make {expected:,}."
+    what_happened = "{table}: rewritten files have {found:,} rows; the old ones with the changes make {expected:,}."
     what_is_safe = "nothing was committed; rows and bookmarks are as before."
     what_to_run = (
         "kdi refine {table}   (a task that Spark ran twice can be the cause); or kdi refine {table} --rebuild   (if it "

@@ -261,7 +261,7 @@ def test_a_row_that_no_change_touches_and_that_gets_lost_is_noticed_before_the_c
 
     with monkeypatch.context() as patch:
         patch.setattr("kdi_assets.follow.refine.modes.upsert.states_of", lossy)
-        with pytest.raises(RowsMiscounted, match="have 2 rows, and the old ones with the changes make 3"):
+        with pytest.raises(RowsMiscounted, match="have 2 rows; the old ones with the changes make 3"):
             lakeside.refine(table)
     assert lakeside.version("silver/t") == version
 
