@@ -6,22 +6,28 @@ events of the tables by the sensors that log commits made without Dagster (``rec
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import dagster as dg
 from dagster import DagsterInstance
 
 from kdi_assets.components.run_failures import refusals_as_failures
+from kdi_assets.documents.loading.loader import defs_folder, load_folder
 from kdi_assets.errors import KdiError
+from kdi_assets.operate.monitoring.backlog_reader import read_backlogs
+from kdi_assets.operate.monitoring.follower_rows import read_follower_rows
 from kdi_assets.runtime.emr.batch import EmrBatch
 from kdi_assets.runtime.emr.clusters import LiveCluster, end_cluster, live_clusters, run_to_its_end
+from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.sensors.default_status import described, schedule_status, sensor_status
 from kdi_assets.sensors.in_flight import UNFINISHED, assets_in_flight
 from kdi_assets.settings import Settings
 from kdi_assets.wording import counted
 
 TICK_SECONDS = 60
+LOOK_SECONDS = 30.0
+"""How long the schedule looks at what is due, before a batch begins in any case."""
 GRACE_SECONDS = 120.0
 """So long after the end of a run its cluster is left: a retry of the run, which comes within seconds, takes it over."""
 ROOT_TAG = "dagster/root_run_id"
@@ -73,14 +79,39 @@ def _schedule(batch: EmrBatch, asset: dg.AssetsDefinition) -> dg.ScheduleDefinit
         cron_schedule=batch.cron,
         execution_timezone="UTC",
         default_status=schedule_status(),
-        description=described(f"Runs the batch {batch.name}, unless one runs already."),
+        description=described(f"Runs the batch {batch.name}, unless one runs already or nothing is due."),
     )
     def begin(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         if running := assets_in_flight(context.instance).get(asset.key):
             return dg.SkipReason(f"run {running.dagster_run.run_id[:8]} of the batch has not ended")
+        if nothing_is_due(context.log.warning):
+            return dg.SkipReason("nothing is due: no stream has a backlog, and no refined table is behind")
         return dg.RunRequest()
 
     return begin
+
+
+def nothing_is_due(report: Callable[[str], None]) -> bool:
+    """Whether a batch would find nothing to do, by the documents of this location; false if that cannot be seen."""
+    try:
+        # With a time limit: Dagster ends a tick after a minute, and then no batch would begin.
+        return start_in_thread(_nothing_waits, name="due for EMR").result(LOOK_SECONDS)
+    except Exception as unseen:  # noqa: BLE001 - said; a batch for nothing costs less than one that never begins
+        report(f"what is due was not seen, so the batch begins: {type(unseen).__name__}: {unseen}")
+        return False
+
+
+def _nothing_waits() -> bool:
+    settings, documents = Settings.from_environment(), load_folder(defs_folder())
+    lake, home, refined = settings.lake, settings.home, list(documents.refined.values())
+    streams = [stream for stream in documents.streams.values() if stream.status != "retired"]
+    if not (streams or refined):
+        return False
+    for backlog in read_backlogs(streams, lake=lake):
+        if backlog.offsets or backlog.refusal or backlog.needs_position_commit or not backlog.known:
+            return False
+    rows = read_follower_rows(refined, lake=lake, home=home, now=datetime.now(UTC))
+    return all(row.state in ("OK", "not begun") for row in rows)
 
 
 def _sensor(batch: EmrBatch) -> dg.SensorDefinition:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,20 @@ from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run
 
 from kdi_assets.definitions import definitions_for
+from kdi_assets.documents.model.capabilities import TableKind
+from kdi_assets.documents.model.stream import Stream
+from kdi_assets.operate.monitoring.backlog import Backlog
+from kdi_assets.operate.monitoring.follower_rows import FollowerRow
 from kdi_assets.runtime.emr.batch import EmrBatch
+from kdi_assets.runtime.emr.errors import EmrUnanswered
 from kdi_assets.sensors import emr_batch as module
 from kdi_assets.sensors.emr_batch import emr_batch
 from kdi_assets.tools.local.s3_server import start_s3_server
 from tests.conftest import CHECKOUT
+from tests.documents import CLUSTER, refined, stream, written
 from tests.emr.control_plane import RIGHTS, ControlPlane, Fault, serving
 from tests.emr.declared import BATCH, environment
+from tests.unit.monitoring.backlogs import waits
 
 LAKE = "s3://bucket/lake"
 KEY = dg.AssetKey(["emr", "nightly"])
@@ -131,13 +140,81 @@ def test_a_batch_in_a_python_file_beside_the_documents_is_loaded(
     assert KEY in repository.assets_defs_by_key
 
 
-def test_the_schedule_begins_no_batch_while_one_runs(site: Site) -> None:
+def test_the_schedule_begins_no_batch_while_one_runs(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KDI_DEFS", str(tmp_path))  # a location without tables cannot see what is due
     free = site.begin()
     run_id = site.lost_process(noticed=False)
 
     assert isinstance(free, dg.RunRequest)
     assert isinstance(busy := site.begin(), dg.SkipReason)
     assert run_id[:8] in str(busy.skip_message)
+
+
+@pytest.fixture
+def documents(plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream and a refined table, whose tables do not exist."""
+    written(tmp_path / "defs", kafka=CLUSTER, a=stream("bronze/a"), b=refined("silver/b", upstream="bronze/a"))
+    monkeypatch.setenv("KDI_DEFS", str(tmp_path / "defs"))
+    monkeypatch.setenv("KDI_LAKE", str(tmp_path / "lake"))
+
+
+IDLE = waits(stream="bronze/a")
+DUE: dict[str, tuple[Backlog, str]] = {
+    "a backlog": (waits(1, stream="bronze/a"), ""),
+    "a refusal": (replace(IDLE, refusal=EmrUnanswered(call="any", detail="silent")), ""),
+    "positions": (replace(IDLE, needs_position_commit=True), ""),
+    "unknown": (replace(IDLE, topic_partitions={}), ""),
+    "a refined table": (IDLE, "rows"),
+}
+
+
+@pytest.mark.usefixtures("documents")
+def test_the_schedule_starts_no_cluster_if_nothing_is_due(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def idle(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
+        looked.extend(stream.name for stream in streams)
+        return [IDLE]
+
+    monkeypatch.setattr(module, "read_backlogs", idle)
+
+    skipped = site.begin()
+
+    assert isinstance(skipped, dg.SkipReason) and "nothing is due" in str(skipped.skip_message)
+    assert looked == ["bronze/a"]
+
+
+@pytest.mark.usefixtures("documents")
+@pytest.mark.parametrize("due", DUE)
+def test_whatever_is_due_begins_a_batch(site: Site, monkeypatch: pytest.MonkeyPatch, due: str) -> None:
+    seen, new = DUE[due]
+    monkeypatch.setattr(module, "read_backlogs", lambda streams, *, lake: [seen])
+    if new:
+        row = FollowerRow("silver/b", TableKind.REFINED, new=new)
+        monkeypatch.setattr(module, "read_follower_rows", lambda tables, **_: [row])
+
+    assert isinstance(site.begin(), dg.RunRequest)
+
+
+@pytest.mark.usefixtures("documents")
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_batch_begins_if_what_is_due_cannot_be_seen(site: Site, monkeypatch: pytest.MonkeyPatch, hangs: bool) -> None:
+    ended = threading.Event()
+
+    def look(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
+        if hangs:
+            ended.wait()
+        raise OSError("the storage is silent")
+
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(module, "read_backlogs", look)
+
+    begun = site.begin()
+    ended.set()
+
+    assert isinstance(begun, dg.RunRequest)
 
 
 FAULTS: list[tuple[dict[str, tuple[Fault, ...]], bool, int]] = [
