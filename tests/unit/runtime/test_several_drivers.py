@@ -172,10 +172,16 @@ def test_a_driver_that_was_killed_or_takes_no_client_is_passed_over(tmp_path: Pa
         assert [attach() for _ in range(3)] == [3, 3, 3]
 
 
-def test_a_driver_of_another_version_is_passed_over_if_there_is_one_of_ours(tmp_path: Path) -> None:
-    from kdi_assets.runtime.driver.attach import attach
+def test_a_driver_of_another_version_is_passed_over_if_there_is_one_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kdi_assets.runtime.driver import attach as attaching
 
-    here = Settings(tmp_path, "/lake")
+    def no_jvm() -> None:  # a real gateway leaves a thread, which other tests' clocks would count
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(attaching, "launch_gateway", no_jvm)
+    attach, here = attaching.attach, Settings(tmp_path, "/lake")
     with running(tmp_path, 1, spark_version="3.5.0"):
         with running(tmp_path, 2), pytest.raises(DriverGone, match="drivers/2 is gone: its JVM does not answer"):
             attach(here)
