@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pytest
@@ -124,6 +126,39 @@ def test_names_that_messages_make_up_are_cut_and_said_to_be_more(spark: SparkSes
     assert unknown.others == 300 + 1 + 30 - NAMED + 1
     assert max(map(len, unknown.named)) == 120
     assert unknown.listed(1) == f"often (300) and at least {99 + unknown.others} more"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_fields_of_a_message_do_not_depend_on_those_of_messages_before(spark: SparkSession, seed: int) -> None:
+    """Messages repeat the unknown fields of the last one, lack some, have more, in another order, twice, or null."""
+    rng = Random(seed)
+    texts = _messages_with_unknown_fields(rng, 600)
+    expected = Counter(path for text in texts for path in _unknown_paths(json.loads(text)))
+
+    unknown = judged(spark, stream_of("id bigint, who struct<name: string>"), texts).counts.unknown.fields
+
+    assert (dict(unknown.named), unknown.others) == (dict(expected), 0)
+    assert unknown.messages == sum(1 for text in texts if _unknown_paths(json.loads(text)))
+
+
+def _messages_with_unknown_fields(rng: Random, count: int) -> list[str]:
+    usual = [("plan", 1), ("who", {"mail": "x", "name": "n"}), ("region", "eu")]
+    texts = []
+    for number in range(count):
+        fields: list[tuple[str, Any]] = [*usual] if rng.random() < 0.7 else []
+        if rng.random() < 0.3:
+            names = rng.choices(["plan", "region", "who", *(f"f{n}" for n in range(20))], k=rng.choice([1, 3, 45]))
+            fields += [(name, {"mail": 1} if name == "who" else rng.choice([None, 1])) for name in names]
+        if rng.random() < 0.1:
+            rng.shuffle(fields)
+        pairs = ",".join(f"{json.dumps(name)}:{json.dumps(value)}" for name, value in [("id", number), *fields])
+        texts.append(f"{{{pairs}}}")
+    return texts
+
+
+def _unknown_paths(message: dict[str, Any]) -> list[str]:
+    own = [name for name, value in message.items() if name not in ("id", "who") and value is not None]
+    return own + (["who.mail"] if "mail" in (message.get("who") or {}) else [])
 
 
 def test_of_csv_and_text_no_field_is_unknown(spark: SparkSession) -> None:

@@ -1,10 +1,13 @@
 package kdi.drain;
 
 import java.io.Serializable;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.catalyst.util.GenericArrayData;
 
 /** Counts messages by names in them, with limits, because any names of messages must not fill memory or log. */
 final class Names implements Serializable {
@@ -15,6 +18,9 @@ final class Names implements Serializable {
   private final Map<String, Seen> byName = new HashMap<>();
   private final Seen any = new Seen();
   private boolean others;
+  /** The last message's names and their counts; decoders give messages with the same names the same array. */
+  private transient ArrayData last;
+  private transient List<Seen> ofLast;
 
   /** @param names of a message, without duplicates */
   void add(ArrayData names, int partition, long offset) {
@@ -25,8 +31,17 @@ final class Names implements Serializable {
     others |= named < names.numElements();
     Seen message = new Seen(partition, offset);
     any.add(message);
+    if (names == last) {
+      ofLast.forEach(seen -> seen.add(message));
+      return;
+    }
+    last = names instanceof GenericArrayData ? names : null; // others may be filled again
+    ofLast = new ArrayList<>(named);
     for (int at = 0; at < named; at++) {
-      add(cut(names.getUTF8String(at).toString()), message);
+      Seen seen = add(cut(names.getUTF8String(at).toString()), message);
+      if (seen != null) {
+        ofLast.add(seen);
+      }
     }
   }
 
@@ -43,15 +58,18 @@ final class Names implements Serializable {
     return Map.of("any", any.asArray(), "named", named, "others", others);
   }
 
-  private void add(String name, Seen more) {
+  /** Returns the counts of the name; null if there are too many names. */
+  private Seen add(String name, Seen more) {
     Seen seen = byName.get(name);
     if (seen != null) {
       seen.add(more);
     } else if (byName.size() < COUNTED) {
-      byName.put(name, new Seen(more));
+      seen = new Seen(more);
+      byName.put(name, seen);
     } else {
       others = true;
     }
+    return seen;
   }
 
   /** The name in one line, cut off, and never empty. */

@@ -46,6 +46,7 @@ public final class JsonDecoder implements Serializable {
 
   private final StructField root;
   private final boolean salvages;
+  private final UsualPaths usual = new UsualPaths();
 
   /**
    * @param record the type of the records
@@ -69,10 +70,10 @@ public final class JsonDecoder implements Serializable {
       return null;
     }
     try {
-      Pass pass = new Pass(payload, false);
+      Pass pass = new Pass(payload, false, decoder.usual);
       InternalRow record = decoder.read(pass);
       if (record == null && decoder.salvages && pass.problem.isOfField()) {
-        Pass again = new Pass(payload, true);
+        Pass again = new Pass(payload, true, decoder.usual);
         InternalRow salvaged = decoder.read(again);
         if (salvaged != null && !again.unsalvageable) {
           return document(salvaged, null, again.paths(decoder.root), entries(again.misfits));

@@ -12,6 +12,8 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** The state of one pass over a message, and what it found beside the record. */
 final class Pass {
+  private static final int FEW = 30;
+
   final byte[] payload;
 
   /** Whether a field that does not fit its type becomes null, and its value a misfit. */
@@ -28,11 +30,18 @@ final class Pass {
   /** Whether an object may repeat a name, so that {@code paths} may have too many. */
   boolean repeats;
 
-  private TreeSet<UTF8String> paths;
+  private final UsualPaths usual;
 
-  Pass(byte[] payload, boolean salvaging) {
+  /** How many unknown fields were the usual ones, from the first on. */
+  private int asUsual;
+
+  /** The paths of all unknown fields in the order of the message; null as long as they are the usual ones. */
+  private List<UTF8String> paths;
+
+  Pass(byte[] payload, boolean salvaging, UsualPaths usual) {
     this.payload = payload;
     this.salvaging = salvaging;
+    this.usual = usual;
   }
 
   Object misfit(Problem found) {
@@ -45,15 +54,22 @@ final class Pass {
    *
    * @param isNull whether it is null, which counts as absent; if the name is repeated, the last value counts
    */
-  void unknown(String path, boolean isNull) {
+  void unknown(UTF8String path, boolean isNull) {
     if (isNull) {
-      repeats |= paths != null && paths.contains(UTF8String.fromString(path));
-      return;
+      List<UTF8String> before = paths == null ? usual.first(asUsual) : paths;
+      repeats |= before.size() > FEW || before.contains(path);
+    } else if (paths == null && usual.isNext(asUsual, path)) {
+      asUsual++;
+    } else {
+      ordered().add(path);
     }
+  }
+
+  private List<UTF8String> ordered() {
     if (paths == null) {
-      paths = new TreeSet<>();
+      paths = new ArrayList<>(usual.first(asUsual));
     }
-    paths.add(UTF8String.fromString(path));
+    return paths;
   }
 
   /** Note a value that is left out: the bytes {@code [from, to)} of the payload. */
@@ -70,13 +86,24 @@ final class Pass {
    * @param root the decoder's
    */
   ArrayData paths(StructField root) throws IOException {
-    if (paths != null && repeats) {
-      paths.clear();
+    if (paths == null && asUsual == 0) {
+      return null;
+    }
+    if (paths == null && asUsual == usual.size() && !repeats) {
+      return usual.sorted;
+    }
+    List<UTF8String> ordered = ordered();
+    if (repeats) {
+      ordered.clear();
       try (JsonParser parser = JsonDecoder.parser(payload, 0, payload.length)) {
         parser.nextToken();
-        Unknown.of(parser, root).forEach(entry -> paths.add(entry.getUTF8String(0)));
+        Unknown.of(parser, root).forEach(entry -> ordered.add(entry.getUTF8String(0)));
       }
     }
-    return paths == null || paths.isEmpty() ? null : new GenericArrayData(paths.toArray());
+    GenericArrayData sorted = ordered.isEmpty() ? null : new GenericArrayData(new TreeSet<>(ordered).toArray());
+    if (sorted != null && !repeats) {
+      usual.set(ordered, sorted);
+    }
+    return sorted;
   }
 }

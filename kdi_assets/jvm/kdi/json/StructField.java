@@ -10,9 +10,14 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** An object with declared fields; of a repeated name the last value counts. */
 final class StructField extends Field {
+  private static final int REMEMBERED = 256;
+  private static final int MOST_CHARACTERS = 120;
+
   final String[] names;
   final Field[] fields;
   private final Map<String, Integer> numbers = new HashMap<>();
+  /** Paths of unknown fields by name, which nearly all messages repeat; a decoder belongs to one task. */
+  private final Map<String, UTF8String> unknown = new HashMap<>();
   private final Problem noObject;
   private final boolean salvageable;
 
@@ -45,7 +50,7 @@ final class StructField extends Field {
       int number = numberOf(name, next);
       JsonToken token = parser.nextToken();
       if (number < 0) {
-        pass.unknown(below(path, name), token == JsonToken.VALUE_NULL);
+        pass.unknown(unknown(name), token == JsonToken.VALUE_NULL);
         parser.skipChildren();
         continue;
       }
@@ -98,6 +103,17 @@ final class StructField extends Field {
     }
     Integer number = numbers.get(name);
     return number == null ? -1 : number;
+  }
+
+  private UTF8String unknown(String name) {
+    UTF8String found = unknown.get(name);
+    if (found == null) {
+      found = UTF8String.fromString(below(path, name));
+      if (unknown.size() < REMEMBERED && name.length() <= MOST_CHARACTERS) {
+        unknown.put(name, found);
+      }
+    }
+    return found;
   }
 
   static String below(String path, String name) {
