@@ -101,7 +101,7 @@ final class Pass {
       }
     }
     GenericArrayData sorted = ordered.isEmpty() ? null : new GenericArrayData(new TreeSet<>(ordered).toArray());
-    if (sorted != null && !repeats) {
+    if (sorted != null) {
       usual.set(ordered, sorted);
     }
     return sorted;
