@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -100,6 +101,7 @@ def race(create: Callable[[str, bytes], bool], name: str) -> list[bytes]:
         return create(name, content)
 
     created = {c: start_in_thread(partial(at_once, c), name=f"create {name}") for c in (b"one", b"other")}
+    wait(created.values())  # also if one fails: what the other one writes is then gone
     return [content for content, done in created.items() if done.result()]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,13 @@ from pathlib import Path
 
 from kdi_assets.delta.errors import StorageRefused
 from kdi_assets.operate.doctor.disk import nearest_existing
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What a file system without hard links answers; the same as in ``kdi.storage.LinkLogStore``."""
+
+
+class NoHardLinks(Exception):
+    """The file system of the folder has none; a file can be written there."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +28,9 @@ class LocalStorage:
     def create(self, name: str, content: bytes) -> bool:
         """Create it if it is absent, in one step, by a hard link to a complete file, as commits are written.
 
+        Raises:
+            NoHardLinks: The folder has none.
+
         Source: Rust's ``object_store``, ``LocalFileSystem::put_opts`` with ``PutMode::Create``.
         """
         target = self._path(name)
@@ -27,7 +38,7 @@ class LocalStorage:
         with self._refusals("write"):
             try:
                 whole.write_bytes(content)
-                target.hardlink_to(whole)
+                _link(target, whole)
             except FileExistsError:
                 return False
             finally:
@@ -58,3 +69,12 @@ class LocalStorage:
             yield
         except OSError as refused:
             raise StorageRefused(lake=str(self.lake), action=action, detail=str(refused)) from refused
+
+
+def _link(target: Path, whole: Path) -> None:
+    try:
+        target.hardlink_to(whole)
+    except OSError as refused:
+        if refused.errno in _NO_LINKS:
+            raise NoHardLinks from refused
+        raise

@@ -13,7 +13,7 @@ from kdi_assets.delta.object_storage import ObjectStorage, object_storage, race
 from kdi_assets.delta.storage import error_line, local_path, table_file_system
 from kdi_assets.errors import KdiError
 from kdi_assets.operate.doctor.finding import Finding, Trouble, fine, warning, wrong
-from kdi_assets.operate.doctor.probe import LocalStorage
+from kdi_assets.operate.doctor.probe import LocalStorage, NoHardLinks
 from kdi_assets.wording import duration
 
 LARGEST_SKEW_SECONDS = 60.0
@@ -72,6 +72,8 @@ def examined(tried: Storage, lake: str, *, clock: Callable[[], float] = time) ->
         before, created, after = clock(), race(tried.create, name), clock()
         yield _put_if_absent(lake, created, held=tried.read(name))
         yield _clock(lake, before, after, written=tried.written_at(name))
+    except NoHardLinks:
+        yield _no_hard_links(lake)
     finally:
         removal = _removed(tried, lake, name)
     if removal:
@@ -95,6 +97,16 @@ def _put_if_absent(lake: str, created: Sequence[bytes], *, held: bytes) -> Findi
     if list(created) != [held]:
         return wrong("storage", lake, PutIfAbsentMissing(lake=lake, created=len(created)))
     return fine("storage", lake, "put-if-absent: of two writers at once, one created the object")
+
+
+def _no_hard_links(lake: str) -> Finding:
+    trouble = Trouble(
+        kind="no hard links",
+        happened=f"{lake}: the file system has no hard links, by which the drains of two drivers exclude each other.",
+        safe="drains of one driver are safe; of two drivers at once, one could overwrite a commit of the other.",
+        run="kdi doctor    (first set KDI_LAKE to a folder with hard links or on S3; or run only one driver at a time)",
+    )
+    return warning("storage", lake, trouble)
 
 
 def _clock(lake: str, before: float, after: float, *, written: float) -> Finding:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pytest
-from py4j.protocol import Py4JJavaError
 
 from kdi_assets.delta.transaction import delta_log
+from tests.faults.storage.log_writer import LogWriter
+from tests.storage.small_disk import small_disk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,32 +19,16 @@ STORE = "kdi.storage.LinkLogStore"
 COMMIT = "00000000000000000001.json"
 
 
-class Log:
-    """Writes and reads the commits of a log by our log store, as Delta does."""
+class Log(LogWriter):
+    """A log in a folder, and what Delta reads of it."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self._jvm = cast("Any", spark._jvm)
-        self._configuration = spark.sparkContext._jsc.hadoopConfiguration()
-        self._store = getattr(self._jvm, STORE)(self._configuration)
-        self._path = self._jvm.org.apache.hadoop.fs.Path(f"file:{folder}/{COMMIT}")
+        super().__init__(spark, STORE, f"file:{folder}/{COMMIT}")
         self.folder = folder
-
-    def write(self, *lines: str, overwrite: bool = False) -> None:
-        """Write the commit; raises the store's error."""
-        actions = self._jvm.java.util.ArrayList()
-        for line in lines:
-            actions.add(line)
-        self._store.write(self._path, actions.iterator(), overwrite, self._configuration)
-
-    def refusal(self, *lines: str) -> str:
-        """The error of a write that must fail."""
-        with pytest.raises(Py4JJavaError) as refused:
-            self.write(*lines)
-        return str(refused.value.java_exception.toString())
 
     def read(self) -> list[str]:
         """The commit's lines, as Delta reads them."""
-        lines = self._store.read(self._path, self._configuration)
+        lines = self.store.read(self.path, self.configuration)
         try:
             return [str(lines.next()) for _ in iter(lines.hasNext, False)]
         finally:
@@ -78,25 +62,15 @@ def test_a_version_is_written_once_and_its_content_stays(log: Log) -> None:
 
 
 def test_of_threads_that_write_one_version_at_once_one_wins(log: Log) -> None:
-    def write(number: int) -> bool:
-        try:
-            log.write(f"of {number}")
-        except Py4JJavaError as refused:
-            assert "FileAlreadyExistsException" in str(refused.java_exception.toString())
-            return False
-        return True
+    (winner,) = log.winners()
 
-    with ThreadPoolExecutor(8) as threads:
-        winners = [number for number, won in enumerate(threads.map(write, range(8))) if won]
-
-    assert len(winners) == 1
-    assert log.read() == [f"of {winners[0]}"]
+    assert log.read() == [winner]
     assert log.files() == [COMMIT]
 
 
 def test_the_checksum_of_an_earlier_file_does_not_make_the_commit_unreadable(spark: SparkSession, log: Log) -> None:
-    files = cast("Any", spark._jvm).org.apache.hadoop.fs.FileSystem.getLocal(log._configuration)
-    with_checksum = files.create(log._path)
+    files = log.jvm.org.apache.hadoop.fs.FileSystem.getLocal(log.configuration)
+    with_checksum = files.create(log.path)
     with_checksum.writeBytes("of a log that was here before\n")
     with_checksum.close()
     assert f".{COMMIT}.crc" in log.files()
@@ -113,8 +87,8 @@ def test_what_a_killed_driver_left_is_no_commit_and_in_nobodys_way(spark: SparkS
 
     log.write("mine")
 
-    first = cast("Any", spark._jvm).org.apache.hadoop.fs.Path(f"file:{log.folder}/{0:020}.json")
-    listed = log._store.listFrom(first, log._configuration)
+    first = log.jvm.org.apache.hadoop.fs.Path(f"file:{log.folder}/{0:020}.json")
+    listed = log.store.listFrom(first, log.configuration)
     assert [listed.next().getPath().getName() for _ in iter(listed.hasNext, False)] == [COMMIT]
     assert log.read() == ["mine"]
 
@@ -131,3 +105,34 @@ def test_without_the_logs_folder_nothing_is_made(spark: SparkSession, tmp_path: 
 
     assert "FileNotFoundException" in log.refusal("mine")
     assert not log.folder.exists()
+
+
+def test_a_disk_without_room_for_the_link_is_an_error_and_not_taken_for_one_without_links(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Purpose: Delta's way, for disks without links, does not exclude a second driver.
+    Procedure: a disk with inodes for two files (a link takes one on a tmpfs) and another file on it; commit; once
+    more without that file.
+    Pass: the first is an error that says it, and leaves neither the version nor any other file.
+    """
+    with small_disk(tmp_path, "nr_inodes=3") as disk:
+        log, other = Log(spark, disk), disk / "other"
+        other.write_text("")
+
+        refused, left = log.refusal("mine"), log.files()
+        other.unlink()
+        log.write("mine")
+
+        assert "No space left on device" in refused
+        assert left == ["other"]
+        assert (log.read(), log.files()) == (["mine"], [COMMIT])
+
+
+def test_a_full_disk_leaves_neither_the_version_nor_half_a_file(spark: SparkSession, tmp_path: Path) -> None:
+    with small_disk(tmp_path, "size=64k") as disk:
+        log = Log(spark, disk)
+
+        assert "No space left on device" in log.refusal("much " * 20_000)
+        assert log.files() == []
+        log.write("little")
+        assert log.files() == [COMMIT]

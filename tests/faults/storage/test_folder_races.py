@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from kdi_assets.runtime.jars import jar_paths
 from kdi_assets.runtime.java import OLDEST_JAVA, find_java
 from kdi_assets.runtime.kernel import pyspark_jars
 from kdi_assets.settings import Settings
+from tests.storage.refused_links import links_refused
 
 STORE = "kdi.storage.LinkLogStore"
 DELTAS_STORE = "io.delta.storage.HDFSLogStore"
@@ -32,19 +34,27 @@ class Racers:
     java: Path
     class_path: str
 
-    def race(self, store: str, log: Path, versions: int) -> list[set[int]]:
-        """Write the versions from 1 on in both JVMs; which of them each JVM was told to have won."""
+    def race(self, store: str, log: Path, versions: int, *, links: int = 0, ends: int = 0) -> list[set[int]]:
+        """Write the versions from 1 on in both JVMs; which of them each JVM was told to have won.
+
+        Args:
+            links: The error by which the system answers every hard link; 0: it makes them.
+            ends: The exit code of both JVMs.
+        """
         log.mkdir(parents=True)
         flags = ["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", self.class_path]
         told = [[store, str(log), str(log.parent / "reached"), str(number), str(versions)] for number in range(2)]
         command = [str(self.java), *flags, "kdi.tests.LogRacer"]
-        children = [subprocess.Popen([*command, *args], stdout=subprocess.PIPE, text=True) for args in told]
+        refuse = links_refused(links) if links else None
+        children = [
+            subprocess.Popen([*command, *args], stdout=subprocess.PIPE, text=True, preexec_fn=refuse) for args in told
+        ]
         try:
             outputs = [child.communicate(timeout=SECONDS)[0] for child in children]
         finally:
             for child in children:
                 child.kill()
-        assert [child.returncode for child in children] == [0, 0], outputs
+        assert [child.returncode for child in children] == [ends, ends], outputs
         return [set(map(int, output.split())) for output in outputs]
 
 
@@ -98,3 +108,28 @@ def test_deltas_own_store_lets_a_jvm_replace_the_commit_of_another(racers: Racer
     won = racers.race(DELTAS_STORE, log, versions)
 
     assert not_as_announced(log, won, versions) == list(range(1, versions + 1))
+
+
+@pytest.mark.parametrize("answer", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EXDEV], ids=errno.errorcode.get)
+def test_a_link_that_fails_on_a_disk_with_links_is_an_error_in_both_jvms(
+    racers: Racers, tmp_path: Path, answer: int
+) -> None:
+    """Purpose: taken for a disk without links, the commit would go Delta's way, and one JVM replace that of the other.
+    Pass: both JVMs end with an error; the log has no version, and no other file.
+    """
+    log = tmp_path / "table/_delta_log"
+
+    assert racers.race(STORE, log, 10, links=answer, ends=1) == [set(), set()]
+
+    assert list(log.iterdir()) == []
+
+
+@pytest.mark.parametrize("answer", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS], ids=errno.errorcode.get)
+def test_on_a_disk_without_links_commits_go_deltas_way(racers: Racers, tmp_path: Path, answer: int) -> None:
+    """So both JVMs are told to have won every version: only one driver at a time may commit there."""
+    log, versions = tmp_path / "table/_delta_log", 10
+
+    won = racers.race(STORE, log, versions, links=answer)
+
+    assert not_as_announced(log, won, versions) == list(range(1, versions + 1))
+    assert len(list(log.iterdir())) == versions

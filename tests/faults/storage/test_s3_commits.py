@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from py4j.protocol import Py4JJavaError
 
 from kdi_assets.tools.local.s3_server import S3Server
 from tests.faults.s3_proxy import Fault, Request, S3Proxy
+from tests.faults.storage.log_writer import LogWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,28 +19,12 @@ DELTAS_STORE = "io.delta.storage.S3SingleDriverLogStore"
 COMMIT = "table/_delta_log/00000000000000000001.json"
 
 
-class Log:
-    """Writes commits by a log store, as Delta does."""
+class Log(LogWriter):
+    """A log in a bucket, and what another client sees of it."""
 
     def __init__(self, spark: SparkSession, lake: str, server: S3Server, store: str = STORE) -> None:
-        self._jvm = cast("Any", spark._jvm)
-        self._configuration = spark.sparkContext._jsc.hadoopConfiguration()
-        self._store = getattr(self._jvm, store)(self._configuration)
-        self._path = self._jvm.org.apache.hadoop.fs.Path(f"{lake}/{COMMIT}")
+        super().__init__(spark, store, f"{lake}/{COMMIT}")
         self._client, self._bucket = server.client(), urlsplit(lake).netloc
-
-    def write(self, *lines: str, overwrite: bool = False) -> None:
-        """Write the commit; raises the store's error."""
-        actions = self._jvm.java.util.ArrayList()
-        for line in lines:
-            actions.add(line)
-        self._store.write(self._path, actions.iterator(), overwrite, self._configuration)
-
-    def refusal(self, *lines: str) -> str:
-        """The error of a write that must fail."""
-        with pytest.raises(Py4JJavaError) as refused:
-            self.write(*lines)
-        return str(refused.value.java_exception.toString())
 
     def stored(self) -> str:
         """The commit's content, read by another client."""
@@ -79,19 +62,9 @@ def test_a_version_is_written_once_and_its_content_stays(log: Log, proxy: S3Prox
 
 
 def test_of_drivers_that_write_one_version_at_once_one_wins(log: Log) -> None:
-    def write(number: int) -> bool:
-        try:
-            log.write(f"of {number}")
-        except Py4JJavaError as refused:
-            assert "FileAlreadyExistsException" in str(refused.java_exception.toString())
-            return False
-        return True
+    (winner,) = log.winners()
 
-    with ThreadPoolExecutor(8) as threads:
-        winners = [number for number, won in enumerate(threads.map(write, range(8))) if won]
-
-    assert len(winners) == 1
-    assert log.stored() == f"of {winners[0]}\n"
+    assert log.stored() == f"{winner}\n"
 
 
 @pytest.mark.scenario("storage fails, throttles, is slow")

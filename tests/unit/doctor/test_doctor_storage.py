@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -86,6 +87,40 @@ def test_a_mount_on_which_both_creators_win_is_wrong_and_the_probe_goes(tmp_path
     assert verdicts(findings) == {"storage": Verdict.WRONG, "clock": Verdict.OK}
     assert "2 succeeded" in str(findings[0].trouble)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("answer", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_folder_without_hard_links_is_a_warning_that_says_one_driver_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int
+) -> None:
+    monkeypatch.setattr(os, "link", refusing(answer))
+
+    (finding,) = storage(str(tmp_path))
+
+    assert (finding.verdict, finding.found) == (Verdict.WARNING, "no hard links")
+    assert "only one driver at a time" in str(finding.trouble)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("answer", [errno.EIO, errno.ENOSPC, errno.EACCES])
+def test_a_folder_whose_disk_refuses_a_link_is_not_taken_for_one_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int
+) -> None:
+    monkeypatch.setattr(os, "link", refusing(answer))
+
+    with pytest.raises(StorageRefused, match=os.strerror(answer)):
+        list(storage(str(tmp_path)))
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def refusing(answer: int) -> Callable[..., None]:
+    """A call of the system that fails so."""
+
+    def call(*_: object, **__: object) -> None:
+        raise OSError(answer, os.strerror(answer))
+
+    return call
 
 
 @pytest.mark.parametrize(("ours_seconds", "said"), [(-90, "1 min 30 s ahead of"), (90, "1 min 30 s behind")])

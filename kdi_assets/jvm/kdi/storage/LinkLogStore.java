@@ -12,6 +12,7 @@ import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
@@ -34,6 +35,9 @@ import org.slf4j.LoggerFactory;
 public final class LinkLogStore extends HDFSLogStore {
     private static final Logger LOG = LoggerFactory.getLogger(LinkLogStore.class);
     private static final AtomicBoolean WARNED = new AtomicBoolean();
+    /** What Linux and macOS say where there are no links: EPERM, ENOTSUP, and ENOSYS of FUSE. */
+    private static final Set<String> NO_LINKS =
+            Set.of("Operation not permitted", "Operation not supported", "Function not implemented");
 
     public LinkLogStore(Configuration configuration) {
         super(configuration);
@@ -81,8 +85,8 @@ public final class LinkLogStore extends HDFSLogStore {
         } catch (UnsupportedOperationException none) {
             return false;
         } catch (FileSystemException refused) {
-            if (refused.getClass() != FileSystemException.class) {
-                throw refused; // no access, no folder
+            if (!NO_LINKS.contains(String.valueOf(refused.getReason()))) {
+                throw refused; // e.g. of a full or broken disk: Delta's way does not exclude another driver
             }
             return false;
         }
