@@ -16,6 +16,7 @@ import java.io.IOException;
 import java.lang.invoke.MethodHandle;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.MethodType;
+import java.lang.invoke.VarHandle;
 import java.util.Map;
 import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
@@ -35,6 +36,8 @@ import org.apache.parquet.hadoop.util.HadoopOutputFile;
 import org.apache.parquet.schema.MessageType;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.datasources.OutputWriter;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** Writes a data file as Spark's writer does, byte for byte, with a faster dictionary of texts. */
 final class FileWriter extends OutputWriter {
@@ -43,10 +46,26 @@ final class FileWriter extends OutputWriter {
   private static final Set<String> KNOWN = Set.of(
       BLOCK_SIZE, COMPRESSION, DICTIONARY_PAGE_SIZE, ENABLE_DICTIONARY, JOB_SUMMARY_LEVEL, PAGE_ROW_COUNT_LIMIT,
       PAGE_SIZE, WRITER_VERSION, WRITE_SUPPORT_CLASS, SETTINGS + "compression.codec.zstd.level");
-  private static final MethodHandle NEW_WRITER = newWriter();
+  private static final Logger LOG = LoggerFactory.getLogger(FileWriter.class);
 
-  /** Makes row groups smaller if many files are written at once; as Parquet's own, which its first writer makes. */
-  private static final MemoryManager MEMORY = new MemoryManager(0.95f, 1 << 20);
+  /** The constructor that takes encodings, and the field with what shares the memory among all writers of a JVM. */
+  private static final MethodHandle NEW_WRITER;
+  private static final VarHandle MEMORY;
+
+  static {
+    MethodHandle newWriter = null;
+    VarHandle memory = null;
+    try {
+      newWriter = newWriter();
+      memory = MethodHandles.privateLookupIn(ParquetOutputFormat.class, MethodHandles.lookup())
+          .findStaticVarHandle(ParquetOutputFormat.class, "memoryManager", MemoryManager.class);
+    } catch (ReflectiveOperationException other) {
+      newWriter = null; // Parquet keeps both to itself, and another version may have neither
+      LOG.warn("Spark's writer writes the data files, for more CPU: this is another Parquet: {}", other.toString());
+    }
+    NEW_WRITER = newWriter;
+    MEMORY = memory;
+  }
 
   private final String path;
   private final TaskAttemptContext context;
@@ -88,7 +107,17 @@ final class FileWriter extends OutputWriter {
     CompressionCodecName codec = CodecConfig.from(context).getCodec();
     Map<String, String> footer = written.getExtraMetaData();
     return (ParquetRecordWriter<InternalRow>) NEW_WRITER.invoke(
-        file, support, written.getSchema(), footer, rowGroup, codec, false, properties, MEMORY, settings);
+        file, support, written.getSchema(), footer, rowGroup, codec, false, properties, memory(), settings);
+  }
+
+  /** Makes row groups smaller if many files are written at once, by Parquet's own writers too. */
+  private static MemoryManager memory() {
+    synchronized (ParquetOutputFormat.class) { // as Parquet does
+      if (MEMORY.get() == null) {
+        MEMORY.set(new MemoryManager(0.95f, 1L << 20)); // Parquet's defaults
+      }
+      return (MemoryManager) MEMORY.get();
+    }
   }
 
   private static ParquetProperties properties(Configuration settings) {
@@ -104,17 +133,12 @@ final class FileWriter extends OutputWriter {
     return properties.build();
   }
 
-  /** The constructor that takes encodings, which Parquet keeps to itself; null if this version of Parquet has none. */
-  private static MethodHandle newWriter() {
+  private static MethodHandle newWriter() throws ReflectiveOperationException {
     MethodType type = MethodType.methodType(
         void.class, ParquetFileWriter.class, WriteSupport.class, MessageType.class, Map.class, long.class,
         CompressionCodecName.class, boolean.class, ParquetProperties.class, MemoryManager.class, Configuration.class);
-    try {
-      return MethodHandles.privateLookupIn(ParquetRecordWriter.class, MethodHandles.lookup())
-          .findConstructor(ParquetRecordWriter.class, type);
-    } catch (ReflectiveOperationException other) {
-      return null;
-    }
+    return MethodHandles.privateLookupIn(ParquetRecordWriter.class, MethodHandles.lookup())
+        .findConstructor(ParquetRecordWriter.class, type);
   }
 
   @Override
