@@ -7,10 +7,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, ClassVar, dataclass_transform
+from threading import RLock
+from typing import Any, ClassVar, Self, dataclass_transform
 
 AGAIN = "the same command again"
 """What to run where the error does not know the command that met it."""
+
+
+_making = RLock()
+
+
+class _FieldsAtFirstUse:
+    """Stands for the fields of an error class until somebody asks for them, which makes the class a dataclass.
+
+    Python compiles five methods for each dataclass. For all errors at their import, that would be a twentieth of the
+    CPU of a small drain, which raises none of them.
+    """
+
+    def __get__(self, error: KdiError | None, of: type[KdiError]) -> Any:
+        with _making:  # two threads may raise the first error of a class
+            if vars(of)["__dataclass_fields__"] is self:
+                dataclass(eq=False, kw_only=True)(of)  # which asks the base classes for theirs
+        return vars(of)["__dataclass_fields__"]
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True)
@@ -18,7 +36,7 @@ AGAIN = "the same command again"
 class KdiError(Exception):
     """Root of our errors; the fields of a subclass are what logs, run metadata and ``--json`` show.
 
-    Every subclass becomes a dataclass with keyword-only fields. It sets the three texts, with its fields in braces, or
+    Every subclass is a dataclass with keyword-only fields. It sets the three texts, with its fields in braces, or
     overrides ``message_parts`` if the texts need code.
     """
 
@@ -28,7 +46,11 @@ class KdiError(Exception):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        dataclass(eq=False, kw_only=True)(cls)
+        cls.__dataclass_fields__ = _FieldsAtFirstUse()  # type: ignore[assignment]
+
+    def __new__(cls, *_: Any, **values: Any) -> Self:
+        fields(cls)  # before ``__init__`` is looked up
+        return super().__new__(cls)
 
     def message_parts(self) -> tuple[str, str, str]:
         """What happened, what is safe, which command to run next."""

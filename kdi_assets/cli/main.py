@@ -1,6 +1,7 @@
 """The `kdi` command: its subcommands, and the exit code of refusals.
 
-The modules of commands import nothing heavier than Typer at their top, so that `kdi --help` answers at once.
+A command line imports the module of its own command only. The modules import nothing heavier than Typer and the
+documents' models at their top, so that `kdi --help` answers at once.
 """
 
 from __future__ import annotations
@@ -8,57 +9,53 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Sequence
-from copy import copy
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
-from typer.models import CommandInfo
 
-from kdi_assets.cli.documents import check, check_assets, import_kdi, new
-from kdi_assets.cli.followers import psql, refine, serve
-from kdi_assets.cli.local import broker, generate, kinesis
-from kdi_assets.cli.operate import cost, doctor, driver, erase, freshness, jars, metrics, sql, status, upkeep
 from kdi_assets.cli.options import AsJson, Defs
 from kdi_assets.cli.output import exit_code, print_refusal
 from kdi_assets.cli.place import refuse_missing_home
-from kdi_assets.cli.streams import audit, dead_letters, drain, history, peek, plan, replay, resolve
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,  # an unexpected exception is a bug: show its plain traceback, no local values
+COMMANDS: Mapping[str, str] = MappingProxyType(
+    {
+        "doctor": "operate.doctor",
+        "new": "documents.new",
+        "import-kdi": "documents.import_kdi",
+        "status": "operate.status",
+        "freshness": "operate.freshness",
+        "cost": "operate.cost",
+        "plan": "streams.plan",
+        "drain": "streams.drain",
+        "refine": "followers.refine",
+        "serve": "followers.serve",
+        "audit": "streams.audit",
+        "peek": "streams.peek",
+        "history": "streams.history",
+        "dead-letters": "streams.dead_letters",
+        "replay": "streams.replay",
+        "resolve": "streams.resolve",
+        "upkeep": "operate.upkeep",
+        "erase": "operate.erase",
+        "check": "documents.check",
+        "check-assets": "documents.check_assets",
+        "jars": "operate.jars",
+        "broker": "local.broker",
+        "kinesis": "local.kinesis",
+        "driver": "operate.driver",
+        "metrics": "operate.metrics",
+        "generate": "local.generate",
+        "psql": "followers.psql",
+        "sql": "operate.sql",
+    }
 )
-app.command()(doctor.doctor)
-app.command()(new.new)
-app.command("import-kdi")(import_kdi.import_kdi)
-app.command(help=status.HELP)(status.status)
-app.command()(freshness.freshness)
-app.command()(cost.cost)
-app.command()(plan.plan)
-app.command()(drain.drain)
-app.command()(refine.refine)
-app.command()(serve.serve)
-app.command()(audit.audit)
-app.command()(peek.peek)
-app.command()(history.history)
-app.add_typer(dead_letters.app, name="dead-letters")
-app.command()(replay.replay)
-app.command(help=resolve.HELP)(resolve.resolve)
-app.command()(upkeep.upkeep)
-app.command()(erase.erase)
-app.command()(check.check)
-app.command("check-assets")(check_assets.check_assets)
-app.command()(jars.jars)
-app.add_typer(broker.app, name="broker")
-app.add_typer(kinesis.app, name="kinesis")
-app.add_typer(driver.app, name="driver")
-app.add_typer(metrics.app, name="metrics")
-app.command()(generate.generate)
-app.command()(psql.psql)
-app.command()(sql.sql)
-
+"""The module of each command below ``kdi_assets.cli``, in the order of `kdi --help`. It has a function of its own name,
+and may have a ``HELP`` for it; or an ``app`` of several commands."""
 OF_A_LAKE = (
     *("status", "freshness", "cost", "plan", "drain", "refine", "serve", "audit", "peek", "history", "dead-letters"),
     *("replay", "resolve", "upkeep", "erase", "check-assets", "sql"),
@@ -66,7 +63,6 @@ OF_A_LAKE = (
 """Commands about tables that exist, or that would make some."""
 
 
-@app.callback()
 def kdi(
     context: typer.Context,
     defs: Defs = None,
@@ -105,16 +101,25 @@ def kdi(
 def app_for(arguments: Sequence[str]) -> typer.Typer:
     """The app with nothing but the command that the arguments begin with; the whole app if they begin otherwise.
 
-    Typer reads the signatures of all commands of an app at each start, which takes longer than to read the documents.
+    To import the modules of all commands, and to let Typer read their signatures, takes longer than to read documents.
     """
-    chosen, name = copy(app), arguments[0] if arguments else ""
-    chosen.registered_commands = [c for c in app.registered_commands if _name(c) == name]
-    chosen.registered_groups = [group for group in app.registered_groups if group.name == name]
-    return chosen if chosen.registered_commands or chosen.registered_groups else app
+    app = typer.Typer(
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,  # an unexpected exception is a bug: show its plain traceback, no local values
+    )
+    app.callback()(kdi)
+    for name in [n for n in COMMANDS if n in arguments[:1]] or COMMANDS:
+        _add_command(app, name)
+    return app
 
 
-def _name(command: CommandInfo) -> str | None:
-    return command.name or (command.callback.__name__ if command.callback else None)
+def _add_command(app: typer.Typer, name: str) -> None:
+    module = import_module(f"kdi_assets.cli.{COMMANDS[name]}")
+    if group := getattr(module, "app", None):
+        app.add_typer(group, name=name)
+    else:
+        function = getattr(module, COMMANDS[name].rpartition(".")[2])
+        app.command(name, help=getattr(module, "HELP", None))(function)
 
 
 OBJECTS_WITHOUT_SESSION = 200_000

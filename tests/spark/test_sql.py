@@ -10,14 +10,14 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from kdi_assets.cli.errors import QueryInterrupted, StatementFailed, StatementInterrupted, StatementRefused
-from kdi_assets.cli.main import app
+from kdi_assets.cli.main import app_for
 from kdi_assets.errors import AGAIN, KdiError
 
 pytestmark = pytest.mark.usefixtures("one_jvm")
 
 
 def run(statement: str, *options: str) -> Result:
-    return CliRunner().invoke(app, ["sql", statement, *options])
+    return CliRunner().invoke(app_for(()), ["sql", statement, *options])
 
 
 def test_a_property_of_a_table_is_set_and_shown(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from dagster import DagsterInstance
 from typer.testing import CliRunner
 
-from kdi_assets.cli.main import app
+from kdi_assets.cli.main import app_for
 from kdi_assets.components import gate
 from kdi_assets.components.asset_checks import AUDIT, check_evaluation, freshness_policy, level_of
 from kdi_assets.components.names import check_key, table_key
@@ -384,7 +384,7 @@ def test_the_gate_drains_a_paused_stream_only_if_it_is_named_and_a_retired_one_n
     statuses = {"runs": "active", "rests": "paused", "ended": "retired"}
     written(defs, **{table: DOCUMENT.format(table=table, status=status) for table, status in statuses.items()})
 
-    answer = CliRunner().invoke(app, ["check-assets", "--cheap", "--defs", str(defs), *named])
+    answer = CliRunner().invoke(app_for(()), ["check-assets", "--cheap", "--defs", str(defs), *named])
 
     assert answer.exit_code == 0, answer.output
     assert drain.streams == drained
@@ -413,7 +413,7 @@ def test_a_gate_that_drains_keeps_to_the_lake_that_it_is_given_and_announces_not
     )
     written(defs, far=own)
 
-    answer = CliRunner().invoke(app, ["check-assets", "--defs", str(defs), *([] if drains else ["--no-drain"])])
+    answer = CliRunner().invoke(app_for(()), ["check-assets", "--defs", str(defs), *([] if drains else ["--no-drain"])])
 
     assert answer.exit_code == 0, answer.output
     (stream,) = seen

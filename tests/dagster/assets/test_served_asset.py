@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 from typer.testing import CliRunner
 
-from kdi_assets.cli.main import app
+from kdi_assets.cli.main import app_for
 from kdi_assets.components.served_asset import served_asset
 from kdi_assets.definitions import component_definitions
 from kdi_assets.documents.loading.errors import Mistakes
@@ -228,12 +228,12 @@ def test_the_command_serves_a_file_and_status_shows_what_it_has(
     table = f"{lake}/gold/daily_usage"
     command = CliRunner()
 
-    missing = command.invoke(app, ["serve", "--all", "--defs", str(defs)])
+    missing = command.invoke(app_for(()), ["serve", "--all", "--defs", str(defs)])
     write_deltalake(table, pa.table({"date": ["d"], "host": ["a"], "requests": [1]}))
-    served = command.invoke(app, ["serve", "--all", "--json", "--defs", str(defs)])
-    again = command.invoke(app, ["serve", "daily_usage", "--defs", str(defs)])
+    served = command.invoke(app_for(()), ["serve", "--all", "--json", "--defs", str(defs)])
+    again = command.invoke(app_for(()), ["serve", "daily_usage", "--defs", str(defs)])
     write_deltalake(table, pa.table({"date": ["d"], "host": ["b"], "requests": [2]}), mode="append")
-    status = command.invoke(app, ["status", "--json", "--defs", str(defs)])
+    status = command.invoke(app_for(()), ["status", "--json", "--defs", str(defs)])
 
     assert isinstance(missing.exception, SystemExit) and missing.exit_code == 75
     assert json.loads(served.stdout)["rows_upserted"] == 1

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 from typer.main import get_command
 
-from kdi_assets.cli.main import app
+from kdi_assets.cli.main import app_for
 from kdi_assets.documents.loading.loader import read_streams
 from kdi_assets.documents.model.stream import CheckName
 from kdi_assets.operate.monitoring.metrics import names
@@ -152,7 +152,7 @@ def test_every_metric_and_every_check_has_its_line() -> None:
 
 
 def test_the_list_of_commands_is_complete() -> None:
-    command: Any = get_command(app)
+    command: Any = get_command(app_for(()))
     (listed,) = re.findall(
         r"^```\n(.*?)^```", (CHECKOUT / "docs" / "commands.md").read_text(), re.DOTALL | re.MULTILINE
     )

@@ -6,7 +6,7 @@ import json
 import pickle
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import field, fields
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,7 +17,7 @@ from kdi_assets.cli.output import error_fields, exit_code, to_json
 from kdi_assets.cli.streams.peek import PeekedMessage
 from kdi_assets.documents.loading.errors import UnknownStream
 from kdi_assets.documents.model.stream import Cluster, OffsetRange, Stream, TopicPartition
-from kdi_assets.errors import KdiError
+from kdi_assets.errors import KdiError, Terminal
 from kdi_assets.messages.kafka.errors import BrokerUnreachable, TopicMissing
 from kdi_assets.streams.drain.errors import AccountingMismatch, AnotherDrainActive, DeadLettersGone
 from kdi_assets.streams.drain.plan_errors import RetentionPassedPosition
@@ -178,6 +178,24 @@ def test_no_field_of_an_error_hides_behind_a_part_of_its_message() -> None:
     hidden = [(kind.__name__, f.name) for kind in by_texts for f in fields(kind) if _hidden(kind, f.name)]
 
     assert DeadLettersGone in by_texts and not hidden
+
+
+def test_an_error_class_gets_its_methods_with_its_first_error() -> None:
+    class Late(Terminal):
+        what_happened, what_is_safe, what_to_run = "{topic} came {seconds} s late.", "all.", "kdi drain"
+        topic: str
+        seconds: list[int] = field(default_factory=list)
+
+    class Later(Late):
+        more: int = 0
+
+    assert "__init__" not in vars(Later)
+    first = Later(topic="a")
+    first.seconds.append(7)
+    assert [f.name for f in fields(Later)] == [f.name for f in fields(first)] == ["topic", "seconds", "more"]
+    assert str(first).startswith("a came [7] s late.") and Later(topic="b").seconds == []
+    with pytest.raises(TypeError, match="topic"):
+        Late()  # type: ignore[call-arg]
 
 
 def _hidden(kind: type[KdiError], field: str) -> bool:

@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 from typer.models import CommandInfo
 from typer.testing import CliRunner
 
-from kdi_assets.cli.main import app
+from kdi_assets.cli.main import COMMANDS, app_for
 from tests.documents import stream, written
 from tests.typed import Kdi, assert_wrong_usage
 
@@ -250,11 +250,27 @@ def test_a_command_builds_no_other_and_its_help_is_that_of_the_whole_app(
         built.append(one.name or "")
         return one
 
-    whole = CliRunner().invoke(app, [*command, "--help"], prog_name="kdi").output
+    whole = CliRunner().invoke(app_for(()), [*command, "--help"], prog_name="kdi").output
     monkeypatch.setattr(typer.main, "get_command_from_info", counted)
 
     assert kdi(*command, "--help").out == whole
     assert set(built) == ({"list", "show", "replay", "discard", "view"} if len(command) > 1 else {*command})
+
+
+def test_a_command_line_imports_no_other_command() -> None:
+    """Their imports would be a tenth of the CPU of a small drain."""
+    script = "import sys; from kdi_assets.cli.main import app_for; app_for(['drain', 'orders']); print(*sys.modules)"
+
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+
+    modules = {m for m in answer.stdout.split() if m.startswith("kdi_assets.cli.") and m.count(".") == 3}
+    assert modules == {"kdi_assets.cli.streams.drain"}
+
+
+def test_each_command_is_found_by_its_name() -> None:
+    for name in COMMANDS:
+        alone, whole = (typer.main.get_command(app_for(arguments)) for arguments in ([name], ()))
+        assert alone.commands.keys() == {name} < whole.commands.keys() == COMMANDS.keys()  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -291,7 +307,7 @@ def test_what_was_typed_wrong_before_the_command_is_named(kdi: Kdi, arguments: l
 
 
 def test_help_names_the_exit_codes() -> None:
-    answer = CliRunner().invoke(app, ["--help"])
+    answer = CliRunner().invoke(app_for(()), ["--help"])
 
     assert "0 done, 1 someone must decide, 2 usage, 75 a retry helps" in " ".join(answer.stdout.split())
 

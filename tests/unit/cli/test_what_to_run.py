@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 import typer
 
-from kdi_assets.cli.main import app
+from kdi_assets.cli.main import app_for
 from kdi_assets.errors import AGAIN, KdiError
 from tests.pages.error_page import errors
 
@@ -76,7 +76,7 @@ def _value(hint: Any, name: str = "") -> Any:
 def _understood(command: str) -> None:
     """Parse a command of `kdi`, without running it; raises as its command line would refuse it."""
     words = [PLACEHOLDERS.get(word, word) for word in shlex.split(command)][1:]
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(app_for(()))
     context = group.make_context("kdi", words)
     while hasattr(group, "commands"):
         name, group, words = group.resolve_command(context, [*context._protected_args, *context.args])

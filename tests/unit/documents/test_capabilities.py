@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from kdi_assets.cli.main import app
+from kdi_assets.cli.main import app_for
 from kdi_assets.documents.model.capabilities import CAPABILITIES, KINDS, Has, Lacks, TableKind
 from tests.documents import refined, stream, written
 from tests.pages.capability_page import PAGE, updated
@@ -78,7 +78,7 @@ def test_every_kind_has_an_answer_to_every_question() -> None:
 
 @pytest.mark.parametrize(("row", "kind"), COMMANDS)
 def test_every_command_that_a_cell_names_can_be_typed(row: str, kind: TableKind) -> None:
-    command: Any = get_command(app)
+    command: Any = get_command(app_for(()))
     context, arguments = command.context_class(command), list(COMMANDS[row, kind])
 
     while hasattr(command, "commands"):

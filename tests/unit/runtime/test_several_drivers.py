@@ -20,7 +20,7 @@ import pyspark
 import pytest
 from typer.testing import CliRunner
 
-from kdi_assets.cli.main import app
+from kdi_assets.cli.main import app_for
 from kdi_assets.cli.output import EXIT_RETRY
 from kdi_assets.runtime.driver.control import (
     ANSWER_SECONDS,
@@ -214,7 +214,7 @@ def test_status_shows_all_drivers_also_behind_one_that_starts(
     monkeypatch.setenv("KDI_HOME", str(tmp_path))
     with only_driver(tmp_path), running(tmp_path, 2):
         every, one, starts = (
-            CliRunner().invoke(app, ["driver", "status", *more, *number])
+            CliRunner().invoke(app_for(()), ["driver", "status", *more, *number])
             for number in ([], ["--number", "2"], ["--number", "1"])
         )
 

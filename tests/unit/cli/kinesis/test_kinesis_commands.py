@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import pytest
 import typer
 
-from kdi_assets.cli.main import OF_A_LAKE, app
+from kdi_assets.cli.main import OF_A_LAKE, app_for
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.documents.model.stream import TopicPartition
 from kdi_assets.errors import KdiError
@@ -75,7 +75,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 
 
 def test_every_command_about_streams_is_walked() -> None:
-    known = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    known = set(typer.main.get_command(app_for(())).commands)  # type: ignore[attr-defined]
 
     assert known - ELSEWHERE == {words[0] for words in COMMANDS}
     assert set(OF_A_LAKE) <= known - ELSEWHERE
