@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
+from kdi_assets.cli.app import app_for
 from kdi_assets.cli.errors import QueryInterrupted, StatementFailed, StatementInterrupted, StatementRefused
-from kdi_assets.cli.main import app_for
 from kdi_assets.errors import AGAIN, KdiError
 
 pytestmark = pytest.mark.usefixtures("one_jvm")

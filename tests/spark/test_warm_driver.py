@@ -279,7 +279,7 @@ def test_a_check_of_many_topics_asks_once_whether_the_driver_runs_and_loads_no_p
 
     answer = driver.answer(f"""
 from unittest.mock import patch
-from kdi_assets.cli.main import app_for
+from kdi_assets.cli.app import app_for
 from kdi_assets.runtime.driver.control import ControlConnection
 
 with patch.object(ControlConnection, "driver_ended", autospec=True, side_effect=[False]) as asked:

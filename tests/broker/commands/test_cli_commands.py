@@ -291,7 +291,7 @@ def test_a_silent_broker_is_worth_a_retry(kdi: Kdi, orders: DrivenStream, monkey
 @also_on_s3
 def test_plan_status_and_an_audit_that_finds_nothing_load_no_spark(environment: Settings, orders: DrivenStream) -> None:
     script = (
-        "import sys; from kdi_assets.cli.main import app_for; app_for(())(sys.argv[1:], standalone_mode=False);"
+        "import sys; from kdi_assets.cli.app import app_for; app_for(())(sys.argv[1:], standalone_mode=False);"
         " print([m for m in ('dagster', 'pandas', 'pyspark') if m in sys.modules], file=sys.stderr)"
     )
 

@@ -13,7 +13,7 @@ import pytest
 from dagster import DagsterInstance
 from typer.testing import CliRunner
 
-from kdi_assets.cli.main import app_for
+from kdi_assets.cli.app import app_for
 from kdi_assets.components import gate
 from kdi_assets.components.asset_checks import AUDIT, check_evaluation, freshness_policy, level_of
 from kdi_assets.components.names import check_key, table_key

@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 from typer.testing import CliRunner
 
-from kdi_assets.cli.main import app_for
+from kdi_assets.cli.app import app_for
 from kdi_assets.components.served_asset import served_asset
 from kdi_assets.definitions import component_definitions
 from kdi_assets.documents.loading.errors import Mistakes

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 from typer.main import get_command
 
-from kdi_assets.cli.main import app_for
+from kdi_assets.cli.app import app_for
 from kdi_assets.documents.loading.loader import read_streams
 from kdi_assets.documents.model.stream import CheckName
 from kdi_assets.operate.monitoring.metrics import names

@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 from typer.models import CommandInfo
 from typer.testing import CliRunner
 
-from kdi_assets.cli.main import COMMANDS, app_for
+from kdi_assets.cli.app import COMMANDS, app_for
 from tests.documents import stream, written
 from tests.typed import Kdi, assert_wrong_usage
 
@@ -220,7 +220,8 @@ def test_a_gate_that_has_nothing_to_check_does_not_pass(kdi: Kdi, tmp_path: Path
 HEAVY = {"confluent_kafka", "dagster", "deltalake", "pandas", "pyarrow", "pyspark"}
 AT_ONCE = """
 import sys
-import kdi_assets.cli.main
+from kdi_assets.cli.app import app_for
+app_for(())
 import kdi_assets.cli.documents.new, kdi_assets.tools.scaffold.document
 import kdi_assets.tools.scaffold.registry_lookup
 from kdi_assets.documents.loading.loader import load_streams
@@ -259,7 +260,7 @@ def test_a_command_builds_no_other_and_its_help_is_that_of_the_whole_app(
 
 def test_a_command_line_imports_no_other_command() -> None:
     """Their imports would be a tenth of the CPU of a small drain."""
-    script = "import sys; from kdi_assets.cli.main import app_for; app_for(['drain', 'orders']); print(*sys.modules)"
+    script = "import sys; from kdi_assets.cli.app import app_for; app_for(['drain', 'orders']); print(*sys.modules)"
 
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 import typer
 
-from kdi_assets.cli.main import app_for
+from kdi_assets.cli.app import app_for
 from kdi_assets.errors import AGAIN, KdiError
 from tests.pages.error_page import errors
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from kdi_assets.cli.main import app_for
+from kdi_assets.cli.app import app_for
 from kdi_assets.documents.model.capabilities import CAPABILITIES, KINDS, Has, Lacks, TableKind
 from tests.documents import refined, stream, written
 from tests.pages.capability_page import PAGE, updated

@@ -20,7 +20,7 @@ import pyspark
 import pytest
 from typer.testing import CliRunner
 
-from kdi_assets.cli.main import app_for
+from kdi_assets.cli.app import app_for
 from kdi_assets.cli.output import EXIT_RETRY
 from kdi_assets.runtime.driver.control import (
     ANSWER_SECONDS,

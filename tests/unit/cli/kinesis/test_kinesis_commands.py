@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import pytest
 import typer
 
-from kdi_assets.cli.main import OF_A_LAKE, app_for
+from kdi_assets.cli.app import OF_A_LAKE, app_for
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.documents.model.stream import TopicPartition
 from kdi_assets.errors import KdiError
