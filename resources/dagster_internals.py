@@ -15,11 +15,13 @@ import dagster as dg
 from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, WorkerStatus
 
-from kdi_assets.resources.reload import ReloadFailed, set_reload
+from kdi_assets.resources.reload import ReloadFailed, end_ticks, set_reload
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
+    from dagster._core.workspace.context import WorkspaceProcessContext
+    from dagster._core.workspace.workspace import CodeLocationEntry
     from dagster._grpc.client import DagsterGrpcClient
     from dagster._grpc.server import DagsterApiServer
 
@@ -28,6 +30,9 @@ log = logging.getLogger(__name__)
 __all__ = ["CheckRunHealthResult", "DefaultRunLauncher", "WorkerStatus"]
 MODULES_OF_RUNS = ("dagster._cli.api", "dagster._grpc.server")
 """What Dagster imports in the process of a run of a code server."""
+WATCH_SECONDS, RECONNECTS = 5, 2
+"""How often daemon and webserver ask a code server for its id, and after how many failures the UI shows it as gone.
+Dagster's own ask every second, each time by a new connection, and give up after ten."""
 
 
 def serve_grpc(
@@ -91,6 +96,12 @@ def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[],
                 self._serializable_load_error = None
                 self._snapshots = {}  # before the id: who sees the new id gets the new definitions
                 self._server_id = str(uuid4())  # daemon and webserver look at it every second
+                end_ticks()
+
+        def cleanup(self) -> None:
+            """The end of the process, which waits for its ticks."""
+            end_ticks()
+            super().cleanup()
 
         def _loaded(self) -> server.LoadedRepositories:
             return server.LoadedRepositories(
@@ -103,6 +114,51 @@ def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[],
             )
 
     return Server
+
+
+def run_daemon(arguments: Sequence[str], *, program: str) -> None:
+    """Work until SIGTERM or SIGINT, like ``dagster-daemon``; reads definitions only from code servers that changed."""
+    from dagster._daemon import controller
+    from dagster._daemon.cli import cli
+
+    watch_seldom()
+    vars(controller)["WorkspaceProcessContext"] = lasting_workspace()
+    cli(list(arguments), prog_name=program)
+
+
+def watch_seldom() -> None:
+    """Let this process ask its code servers less often whether they changed."""
+    from dagster._grpc import server_watcher
+
+    server_watcher.WATCH_INTERVAL, server_watcher.MAX_RECONNECT_ATTEMPTS = WATCH_SECONDS, RECONNECTS
+
+
+def lasting_workspace() -> type[WorkspaceProcessContext]:
+    """Dagster's workspace, which the daemon reads again every minute: all definitions, 11 kB a stream."""
+    from dagster._core.workspace.context import WorkspaceProcessContext
+
+    class Workspace(WorkspaceProcessContext):
+        def refresh_workspace(self) -> None:
+            """Read all definitions, unless each code server is the one that was read, or loaded nothing since."""
+            known = self._current_workspace.code_location_entries
+            same_places = {o.location_name: o for o in self._origins} == {n: e.origin for n, e in known.items()}
+            if not (same_places and all(map(_is_current, known.values()))):
+                super().refresh_workspace()
+
+    return Workspace
+
+
+def _is_current(entry: CodeLocationEntry) -> bool:
+    """Whether the code server still has the definitions that were read from it."""
+    from dagster._core.remote_representation.code_location import GrpcServerCodeLocation
+
+    read = entry.code_location
+    if not isinstance(read, GrpcServerCodeLocation) or read.grpc_server_registry:
+        return False  # it could not be read, or is a server that this process starts
+    try:
+        return bool(read.client.get_server_id() == read.server_id)
+    except DagsterUserCodeUnreachableError:
+        return False
 
 
 def code_server_of(launcher: DefaultRunLauncher, run_id: str) -> DagsterGrpcClient | None:

@@ -1,8 +1,12 @@
-"""Load the documents again, in a code server that can: ours can (``resources/code_server.py``), Dagster's cannot."""
+"""Load the documents again, in a code server that can: ours can (``resources/code_server.py``), Dagster's cannot.
+
+And end the ticks that wait for something to come, when their definitions are replaced or their code server stops.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Event
 
 
 class ReloadFailed(Exception):
@@ -27,3 +31,18 @@ def reload_location() -> bool:
     for reload in _RELOADS:
         reload()
     return bool(_RELOADS)
+
+
+_TICKS_END = [Event()]
+"""One: set when the ticks that wait now have to end; those after it wait for another one."""
+
+
+def ticks_end() -> Event:
+    """Set when ticks that began before have to end: their code server has other definitions, or stops."""
+    return _TICKS_END[0]
+
+
+def end_ticks() -> None:
+    """End the ticks that wait."""
+    ended, _TICKS_END[:] = _TICKS_END[0], [Event()]
+    ended.set()

@@ -46,9 +46,11 @@ from kdi_assets.sensors.memory import FollowerMemory, read_json
 from kdi_assets.sensors.policy import seconds_since
 from kdi_assets.sensors.reconcile_refined import missing_refined_events
 from kdi_assets.sensors.requests import requested_assets
+from kdi_assets.sensors.waiting import PatientTick
 from kdi_assets.settings import Settings
 
 NAME = "follow"
+UP_TO_DATE = "every table is up to date"
 TICK_SECONDS = 1  # Dagster's daemon looks every 5 s
 _CURSOR = TypeAdapter(dict[str, FollowerMemory])
 
@@ -130,19 +132,23 @@ class _FollowTick:
         self._idle = IdleTables(versions, [*self._refined, *self._announcing, *read])
         self._reconciled: LogCache[int] = LogCache(versions)
         self._at_work = threading.Lock()
+        self._patient = PatientTick(UP_TO_DATE)
 
     def __call__(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return self._patient(lambda cursor: self._look(cursor, context), context)
+
+    def _look(self, cursor: str | None, context: dg.SensorEvaluationContext) -> dg.SensorResult:
         # Dagster gives a tick up after a minute; its thread works on, and two would announce the same at once.
         if not self._at_work.acquire(blocking=False):
-            return dg.SensorResult(skip_reason="the tick before is still at work", cursor=context.cursor)
+            return dg.SensorResult(skip_reason="the tick before is still at work", cursor=cursor)
         try:
-            return self._tick(context)
+            return self._decide_all(cursor, context)
         finally:
             self._at_work.release()
 
-    def _tick(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    def _decide_all(self, cursor: str | None, context: dg.SensorEvaluationContext) -> dg.SensorResult:
         lake, now, instance = Settings.from_environment().lake, datetime.now(UTC), context.instance
-        memories = read_json(_CURSOR, context.cursor)
+        memories = read_json(_CURSOR, cursor)
         for follower in self._followers:
             memory = memories.get(follower.name, FollowerMemory())
             if follower.cron and (not memory.looked_at or seconds_since(memory.looked_at, now.timestamp()) == math.inf):
@@ -168,7 +174,7 @@ class _FollowTick:
             context.log.info(reason)  # Dagster takes a reason only from a tick that requests nothing
         return dg.SensorResult(
             run_requests=requests,
-            skip_reason=None if requests else reason or "every table is up to date",
+            skip_reason=None if requests else reason or UP_TO_DATE,
             cursor=_CURSOR.dump_json(inputs.memories, exclude_defaults=True).decode(),
             asset_events=missing,
         )

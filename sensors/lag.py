@@ -26,6 +26,7 @@ from kdi_assets.sensors.policy import TickDecision, explain, progress_digest, st
 from kdi_assets.sensors.reconcile import reconcile_all
 from kdi_assets.sensors.requests import before_window, requested_assets, run_requests
 from kdi_assets.sensors.table_log import TableLogs
+from kdi_assets.sensors.waiting import PatientTick
 from kdi_assets.settings import Settings
 
 RECONCILE_SECONDS = 10.0
@@ -110,10 +111,14 @@ class _LagTick:
         self._wait_seconds = wait_seconds
         self._logs, self._observations = TableLogs(versions), Observations()
         self._alerts = Alerts(cluster, versions=versions)
+        self._patient = PatientTick(explain(TickDecision()))
 
     def __call__(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return self._patient(lambda cursor: self._look(cursor, context), context)
+
+    def _look(self, after: str | None, context: dg.SensorEvaluationContext) -> dg.SensorResult:
         settings, deadline = Settings.from_environment(), time.monotonic() + self._wait_seconds
-        cursor = read_cursor(context.cursor)
+        cursor = read_cursor(after)
 
         missing, memories = self._missing_events(settings.lake, context.instance, cursor)
         evaluation = self._evaluate(settings.lake, context.instance, memories)

@@ -211,8 +211,11 @@ resource "aws_ecs_task_definition" "code" {
 resource "aws_ecs_task_definition" "dagster" {
   for_each = {
     daemon = {
-      command = ["/opt/kdi/venv/bin/dagster-daemon", "run", "--workspace", "${local.home}/workspace.yaml", "--log-format", "json"]
-      ports   = []
+      command = [
+        "/opt/kdi/venv/bin/python", "-P", "-m", "kdi_assets.resources.daemon", "run", "--workspace", "${local.home}/workspace.yaml",
+        "--log-format", "json",
+      ]
+      ports = []
       check = { # by its heartbeats in the database; a start of Python costs two CPU seconds
         command     = ["CMD", "/opt/kdi/venv/bin/dagster-daemon", "liveness-check"]
         interval    = 120

@@ -48,7 +48,27 @@ USED: Mapping[str, Sequence[str]] = {
         "dagster._grpc.server.DagsterApiServer._get_serialized_external_repository_data",
         "dagster._grpc.server.LoadedRepositories",
         "dagster._grpc.server.DagsterApiServer.ReloadCode",
+        "dagster._grpc.server.DagsterApiServer.cleanup",
         "dagster._grpc.__generated__.dagster_api_pb2.ReloadCodeReply",
+    ],
+    "run_daemon": [
+        "dagster._daemon.cli.cli",
+        "dagster._daemon.controller.WorkspaceProcessContext",
+    ],
+    "watch_seldom": [
+        "dagster._grpc.server_watcher.WATCH_INTERVAL",
+        "dagster._grpc.server_watcher.MAX_RECONNECT_ATTEMPTS",
+    ],
+    "lasting_workspace": [
+        "dagster._core.workspace.context.WorkspaceProcessContext.refresh_workspace",
+        "dagster._core.workspace.context.WorkspaceProcessContext._current_workspace",
+        "dagster._core.workspace.context.WorkspaceProcessContext._origins",
+        "dagster._core.workspace.workspace.CodeLocationEntry.code_location",
+        "dagster._core.workspace.workspace.CodeLocationEntry.origin",
+        "dagster._core.remote_representation.code_location.GrpcServerCodeLocation.client",
+        "dagster._core.remote_representation.code_location.GrpcServerCodeLocation.grpc_server_registry",
+        "dagster._core.remote_representation.code_location.GrpcServerCodeLocation.server_id",
+        "dagster._grpc.client.DagsterGrpcClient.get_server_id",
     ],
     "code_server_of": [f"{_LAUNCHER}.DefaultRunLauncher._get_grpc_client_for_termination"],
     "runs_of": [
@@ -108,6 +128,13 @@ def test_dagster_looks_up_its_server_when_it_serves() -> None:
     api = import_module("dagster._cli.api")
 
     assert not hasattr(api, "DagsterApiServer"), "an import at its start: a replaced server is not seen (serve_grpc)"
+
+
+def test_dagster_looks_up_the_workspace_and_the_pauses_of_its_watch_when_it_uses_them() -> None:
+    controller, watcher = import_module("dagster._daemon.controller"), import_module("dagster._grpc.server_watcher")
+
+    assert "WorkspaceProcessContext" in controller.daemon_controller_from_instance.__wrapped__.__code__.co_names
+    assert {"WATCH_INTERVAL", "MAX_RECONNECT_ATTEMPTS"} <= {*watcher.watch_grpc_server_thread.__code__.co_names}
 
 
 def test_the_server_that_is_served_makes_its_runs_from_the_context_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The code server loads the documents again in place, when the sensor of new topics finds a pinned one."""
+"""The code server loads the documents again in place, as for a pinned topic; the daemon reads what it loaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from dagster import DagsterInstance
 from dagster._core.remote_representation.code_location import CodeLocation
 from dagster._core.test_utils import create_test_daemon_workspace_context
 from dagster._core.workspace.load_target import GrpcServerTarget
+from dagster._grpc.client import DagsterGrpcClient
 
+from kdi_assets.resources.dagster_internals import lasting_workspace
 from kdi_assets.runtime.processes import Child
 from kdi_assets.tools.local.broker import free_port
 from tests.conftest import CHECKOUT
@@ -114,3 +116,34 @@ def test_reload_in_the_ui_reads_the_documents_again_and_says_what_is_wrong_in_th
         with location_at(port, instance) as still:
             assert tables(still) == {"shop/orders", "shop/clicks"}
         assert server.exit_code() is None
+
+
+def test_the_daemon_reads_the_definitions_again_if_they_were_loaded_again_or_the_code_server_is_gone_and_only_then(
+    tmp_path: Path, instance: DagsterInstance
+) -> None:
+    """Procedure: the daemon's workspace is refreshed, as every minute; the same after a reload, and after the code
+    server has ended.
+    Pass: at first the location is the same object; then it has the new table; then it is an error, which the UI shows.
+    """
+    folder = written(tmp_path / "documents", kafka=CLUSTER, orders=stream("shop/orders"))
+    with code_server(folder, instance, log=tmp_path / "log") as (port, server):
+        target = GrpcServerTarget(host="localhost", port=port, socket=None, location_name="shop")
+        with lasting_workspace()(instance, target) as workspace:
+
+            def location() -> CodeLocation:
+                return workspace.create_request_context().get_code_location("shop")
+
+            first = location()
+
+            workspace.refresh_workspace()
+            assert location() is first
+
+            written(folder, clicks=stream("shop/clicks"))
+            DagsterGrpcClient(port=port).reload_code(timeout=60)
+            workspace.refresh_workspace()
+            assert tables(location()) == {"shop/orders", "shop/clicks"}
+
+            server.kill()
+            with pytest.warns(UserWarning, match="Error loading repository location shop"):
+                workspace.refresh_workspace()
+            assert workspace.create_request_context().has_code_location_error("shop")
