@@ -126,6 +126,14 @@ def run_daemon(arguments: Sequence[str], *, program: str) -> None:
     cli(list(arguments), prog_name=program)
 
 
+def run_webserver(arguments: Sequence[str], *, program: str) -> None:
+    """Serve until SIGTERM or SIGINT, like ``dagster-webserver``."""
+    from dagster_webserver.cli import cli
+
+    watch_seldom()
+    cli(list(arguments), prog_name=program, auto_envvar_prefix="DAGSTER_WEBSERVER")
+
+
 def watch_seldom() -> None:
     """Let this process ask its code servers less often whether they changed."""
     from dagster._grpc import server_watcher

@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import dagster as dg
 
@@ -14,7 +15,7 @@ from kdi_assets.components.names import identifier, table_key
 from kdi_assets.delta.versions import LatestVersions
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.operate.monitoring.backlog import Backlog
-from kdi_assets.operate.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by_cluster
+from kdi_assets.operate.monitoring.backlog_reader import BacklogReader, ReadBacklogs, StillIdle, by_cluster
 from kdi_assets.runtime.driver.drivers import running_drivers
 from kdi_assets.sensors import other_deployments
 from kdi_assets.sensors.alerts import Alerts
@@ -49,7 +50,10 @@ def lag_sensors(streams: Collection[Stream]) -> list[dg.SensorDefinition]:
         versions = LatestVersions()
         # No wait for a leader election either: the next tick comes in five seconds.
         read = BacklogReader(leader_seconds=0.0, versions=versions)
-        sensors.append(lag_sensor(cluster, own, read_backlogs=read, wait_seconds=wait_seconds, versions=versions))
+        still = read.still_idle
+        sensors.append(
+            lag_sensor(cluster, own, read_backlogs=read, still_idle=still, wait_seconds=wait_seconds, versions=versions)
+        )
     return sensors
 
 
@@ -58,16 +62,18 @@ def lag_sensor(
     streams: Sequence[Stream],
     *,
     read_backlogs: ReadBacklogs,
+    still_idle: StillIdle = lambda streams, *, lake: False,
     wait_seconds: float = 0.0,
     versions: LatestVersions | None = None,
 ) -> dg.SensorDefinition:
     """The sensor that requests runs for streams over their ``drain_when``, in as few runs as Dagster allows.
 
     Args:
+        still_idle: Of the reader of ``read_backlogs``; by default each look of a tick reads all backlogs.
         wait_seconds: How long a tick may wait for the end of a run that keeps it from requesting another.
         versions: Those of ``read_backlogs``: what it looked at is not looked at again.
     """
-    tick = _LagTick(cluster, streams, read_backlogs, wait_seconds, versions or LatestVersions())
+    tick = _LagTick(cluster, streams, read_backlogs, still_idle, wait_seconds, versions or LatestVersions())
 
     @dg.sensor(
         name=f"lag_{identifier(cluster)}",
@@ -104,17 +110,21 @@ class _LagTick:
         cluster: str,
         streams: Sequence[Stream],
         read_backlogs: ReadBacklogs,
+        still_idle: StillIdle,
         wait_seconds: float,
         versions: LatestVersions,
     ) -> None:
         self._streams, self._by_name, self._read_backlogs = streams, {s.name: s for s in streams}, read_backlogs
+        self._still_idle = still_idle
         self._wait_seconds = wait_seconds
         self._logs, self._observations = TableLogs(versions), Observations()
         self._alerts = Alerts(cluster, versions=versions)
         self._patient = PatientTick(explain(TickDecision()))
 
     def __call__(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return self._patient(lambda cursor: self._look(cursor, context), context)
+        lake = Settings.from_environment().lake
+        still_idle = partial(self._still_idle, self._streams, lake=lake)
+        return self._patient(lambda cursor: self._look(cursor, context), context, still_idle=still_idle)
 
     def _look(self, after: str | None, context: dg.SensorEvaluationContext) -> dg.SensorResult:
         settings, deadline = Settings.from_environment(), time.monotonic() + self._wait_seconds

@@ -37,11 +37,14 @@ class PatientTick:
         self._idle = idle
         self._newest: object = None
 
-    def __call__(self, look: Look, context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    def __call__(
+        self, look: Look, context: dg.SensorEvaluationContext, *, still_idle: Callable[[], bool] = lambda: False
+    ) -> dg.SensorResult:
         """The first look that found something, or the last one.
 
         Args:
             look: From the cursor of the look before.
+            still_idle: Whether another look would find nothing again; it costs less than a look.
         """
         this = self._newest = object()
         ended, until = ticks_end(), time.monotonic() + LONGEST_SECONDS
@@ -53,7 +56,8 @@ class PatientTick:
                 # A daemon that was started again asks for a tick while the one of before still waits.
                 if ended.wait(LOOK_SECONDS) or self._newest is not this:
                     break
-                result = look(result.cursor)
+                if not still_idle():
+                    result = look(result.cursor)
         finally:
             _waiting.release()
         return result

@@ -226,8 +226,8 @@ resource "aws_ecs_task_definition" "dagster" {
     }
     webserver = {
       command = [
-        "/opt/kdi/venv/bin/dagster-webserver", "--workspace", "${local.home}/workspace.yaml", "--host", "0.0.0.0", "--port", "3000",
-        "--log-format", "json",
+        "/opt/kdi/venv/bin/python", "-P", "-m", "kdi_assets.resources.webserver", "--workspace", "${local.home}/workspace.yaml",
+        "--host", "0.0.0.0", "--port", "3000", "--log-format", "json",
       ]
       ports = [{ containerPort = 3000, protocol = "tcp" }]
       check = local.listens.webserver

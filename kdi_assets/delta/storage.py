@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -28,6 +28,7 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
 
 
+@lru_cache(maxsize=10_000)  # a look at idle tables asks for each of them several times
 def local_path(uri: str) -> str | None:
     """The path of a table or lake on this machine, as it is or of ``file:``; otherwise ``None``."""
     parts = urlsplit(uri)

@@ -55,6 +55,7 @@ USED: Mapping[str, Sequence[str]] = {
         "dagster._daemon.cli.cli",
         "dagster._daemon.controller.WorkspaceProcessContext",
     ],
+    "run_webserver": ["dagster_webserver.cli.cli"],
     "watch_seldom": [
         "dagster._grpc.server_watcher.WATCH_INTERVAL",
         "dagster._grpc.server_watcher.MAX_RECONNECT_ATTEMPTS",

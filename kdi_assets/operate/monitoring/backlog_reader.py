@@ -38,12 +38,21 @@ RETENTION_SECONDS = 300.0
 """How long a topic's retention is cached."""
 
 T = TypeVar("T")
+Seen = TypeVar("Seen")
+_States = Mapping[str, Mapping[str, TopicState | KdiError]]
+"""Of the topics, by connection and name."""
 
 
 class ReadBacklogs(Protocol):
     """A ``BacklogReader``; tests about the use of backlogs pass a fake."""
 
     def __call__(self, streams: Sequence[Stream], *, lake: str) -> Sequence[Backlog]: ...
+
+
+class StillIdle(Protocol):
+    """As ``BacklogReader.still_idle``."""
+
+    def __call__(self, streams: Sequence[Stream], *, lake: str) -> bool: ...
 
 
 def by_cluster(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
@@ -87,13 +96,8 @@ class BacklogReader:
 
     def __call__(self, streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
         """The backlogs of the streams, in their order."""
-        topics: dict[str, set[str]] = defaultdict(set)
         sources = {s.cluster.name: source_of(s) for s in streams}
-        for stream in streams:
-            if stream.status != "retired":  # its topic may be gone
-                topics[stream.cluster.name].add(stream.topic)
-        states = {name: self._watches.topics(name, sources[name], wanted) for name, wanted in topics.items()}
-        seen = self._looks(streams, lake, states)
+        seen = self._looks(streams, lake, self._states(streams, sources))
         for name, source in sources.items():
             waiting = [s for s in seen if s.stream.cluster.name == name and s.waiting]
             self._read_next_messages(name, source, [s for s in waiting if s.knows_offsets])
@@ -102,6 +106,23 @@ class BacklogReader:
         backlogs = [s.backlog or self._backlog(s, now) for s in seen]
         self._keep_idle(seen, backlogs)
         return backlogs
+
+    def still_idle(self, streams: Sequence[Stream], *, lake: str) -> bool:
+        """Whether all streams were idle when they were read, and neither a topic nor a table has moved since."""
+        if not all(stream.name in self._idle for stream in streams):
+            return False
+        states = self._states(streams, {s.cluster.name: source_of(s) for s in streams})
+        elsewhere = _elsewhere(streams, lake)
+        return all(
+            _of_each(lambda s: self._known(s, lake, states[s.cluster.name][s.topic]), streams, at_once=elsewhere)
+        )
+
+    def _states(self, streams: Sequence[Stream], sources: Mapping[str, Source]) -> _States:
+        topics: dict[str, set[str]] = defaultdict(set)
+        for stream in streams:
+            if stream.status != "retired":  # its topic may be gone
+                topics[stream.cluster.name].add(stream.topic)
+        return {name: self._watches.topics(name, sources[name], wanted) for name, wanted in topics.items()}
 
     def _keep_idle(self, seen: Sequence[_StreamNow], backlogs: Sequence[Backlog]) -> None:
         """Keep what was seen of idle streams: topic and table decide all of it, as long as nothing waits."""
@@ -113,12 +134,10 @@ class BacklogReader:
             else:
                 self._idle.pop(one.stream.name, None)
 
-    def _looks(
-        self, streams: Sequence[Stream], lake: str, states: Mapping[str, Mapping[str, TopicState | KdiError]]
-    ) -> list[_StreamNow]:
+    def _looks(self, streams: Sequence[Stream], lake: str, states: _States) -> list[_StreamNow]:
         """A look at each stream."""
         topics = {s.name: states.get(s.cluster.name, {}).get(s.topic) for s in streams}
-        elsewhere = any("://" in stream.root(lake) for stream in streams)
+        elsewhere = _elsewhere(streams, lake)
         seen = _of_each(lambda s: self._look(s, lake, topics[s.name]), streams, at_once=elsewhere)
         seen = self._with_first_messages(seen)
         return _of_each(lambda s: self._with_recent(s, lake, topics[s.stream.name]), seen, at_once=elsewhere)
@@ -126,8 +145,7 @@ class BacklogReader:
     def _look(self, stream: Stream, lake: str, topic: TopicState | KdiError | None) -> _StreamNow:
         if not isinstance(topic, TopicState) or stream.status == "retired":
             return _StreamNow(stream, refusal=topic if isinstance(topic, KdiError) else None)
-        known = self._idle.get(stream.name)
-        if known and known.topic == topic and known.ledger is self._ledgers.current(stream, lake, topic):
+        if known := self._known(stream, lake, topic):
             return known
         seen, before = self._snapshot(stream, lake, topic), self._refused.pop(stream.name, "")
         if seen.refusal and topic.as_of:
@@ -135,6 +153,13 @@ class BacklogReader:
             if before != str(seen.refusal) and (now := self._watches.anew(stream.cluster.name, stream.topic)):
                 return self._snapshot(stream, lake, now)  # a drain may have found newer shards than those watched
         return seen
+
+    def _known(self, stream: Stream, lake: str, topic: TopicState | KdiError) -> _StreamNow | None:
+        """What was seen of an idle stream, if its topic and its table are where they were."""
+        known = self._idle.get(stream.name)
+        if known and known.topic == topic and known.ledger is self._ledgers.current(stream, lake, known.topic):
+            return known
+        return None
 
     def _snapshot(self, stream: Stream, lake: str, topic: TopicState) -> _StreamNow:
         snapshot, refusal = None, None
@@ -225,7 +250,11 @@ class BacklogReader:
         )
 
 
-def _of_each(look: Callable[[T], _StreamNow], asked: Sequence[T], *, at_once: bool) -> list[_StreamNow]:
+def _elsewhere(streams: Sequence[Stream], lake: str) -> bool:
+    return any("://" in stream.root(lake) for stream in streams)
+
+
+def _of_each(look: Callable[[T], Seen], asked: Sequence[T], *, at_once: bool) -> list[Seen]:
     """A look at each, in their order; several at once if tables are not on this machine, where it mostly waits."""
     if not at_once:
         return [look(one) for one in asked]
@@ -235,7 +264,7 @@ def _of_each(look: Callable[[T], _StreamNow], asked: Sequence[T], *, at_once: bo
     return [found[number % LOOKS_AT_ONCE][number // LOOKS_AT_ONCE] for number in range(len(asked))]
 
 
-def _in_turn(look: Callable[[T], _StreamNow], asked: Sequence[T]) -> list[_StreamNow]:
+def _in_turn(look: Callable[[T], Seen], asked: Sequence[T]) -> list[Seen]:
     return [look(one) for one in asked]
 
 

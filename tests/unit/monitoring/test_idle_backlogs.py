@@ -49,6 +49,9 @@ class Site:
         (backlog,) = self._see([orders()], lake=self.lake)
         return backlog.offsets, type(backlog.refusal).__name__
 
+    def still_idle(self) -> bool:
+        return self._see.still_idle([orders()], lake=self.lake)
+
     def offsets(self, *, earliest: int = 0, end: int = DRAINED, high_watermark: int | None = None) -> None:
         here = BrokerOffsets(earliest, end, high_watermark or end)
         self.topic = replace(self.topic, partitions={TP: here})
@@ -104,6 +107,19 @@ def test_what_moves_topic_or_table_is_seen_by_the_next_look(site: Site, move: st
 
     assert site.look() == seen
     assert site.planned == ["bronze/orders"]
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_streams_are_still_idle_until_a_topic_or_a_table_moves(site: Site, move: str) -> None:
+    assert not site.still_idle(), "not read yet"
+    site.look()
+    assert [site.still_idle(), site.still_idle()] == [True, True]
+
+    MOVES[move][0](site)
+
+    assert not site.still_idle()
+    site.look()
+    assert site.still_idle() is (site.look() == (0, "NoneType")), "as long as it waits, or is refused, it is not"
 
 
 def test_a_stream_with_a_backlog_or_a_refusal_is_planned_at_each_look(site: Site) -> None:

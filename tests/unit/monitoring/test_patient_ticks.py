@@ -64,6 +64,19 @@ def test_a_look_that_finds_something_ends_the_tick_and_each_goes_on_from_the_cur
     assert cursors == ["0", "1", "2", "3"]
 
 
+def test_there_is_no_look_while_all_is_still_idle() -> None:
+    moved = iter([True, True, False, True, False])
+    looks = iter([nothing("0"), nothing("1"), FOUND])
+
+    tick = PatientTick(IDLE)
+    assert (
+        tick(lambda _: next(looks), cast("dg.SensorEvaluationContext", Context()), still_idle=lambda: next(moved))
+        is FOUND
+    )
+
+    assert next(moved, None) is None
+
+
 def test_a_tick_that_finds_nothing_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "LONGEST_SECONDS", 0.1)
     began = time.monotonic()
