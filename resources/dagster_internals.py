@@ -6,6 +6,7 @@ Dagster may change them without notice. ``tests/unit/test_dagster_internals.py``
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ MODULES_OF_RUNS = ("dagster._cli.api", "dagster._grpc.server")
 WATCH_SECONDS, RECONNECTS = 5, 2
 """How often daemon and webserver ask a code server for its id, and after how many failures the UI shows it as gone.
 Dagster's own ask every second, each time by a new connection, and give up after ten."""
+FRESHNESS_INTERVAL, FRESHNESS_SECONDS = "FRESHNESS_DAEMON_INTERVAL_SECONDS", "120"
+"""Dagster's variable: how often the daemon reads the state of freshness of every asset. Its own default is 30 s."""
 
 
 def serve_grpc(
@@ -118,6 +121,7 @@ def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[],
 
 def run_daemon(arguments: Sequence[str], *, program: str) -> None:
     """Work until SIGTERM or SIGINT, like ``dagster-daemon``; reads definitions only from code servers that changed."""
+    os.environ.setdefault(FRESHNESS_INTERVAL, FRESHNESS_SECONDS)  # Dagster reads it at its import
     from dagster._daemon import controller
     from dagster._daemon.cli import cli
 

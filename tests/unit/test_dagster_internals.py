@@ -14,7 +14,7 @@ import dagster
 import pytest
 
 from kdi_assets.resources import reload
-from kdi_assets.resources.dagster_internals import MODULES_OF_RUNS, serve_grpc
+from kdi_assets.resources.dagster_internals import FRESHNESS_INTERVAL, MODULES_OF_RUNS, serve_grpc
 
 ADAPTER = "resources/dagster_internals.py"
 _LAUNCHER = "dagster._core.launcher"
@@ -136,6 +136,12 @@ def test_dagster_looks_up_the_workspace_and_the_pauses_of_its_watch_when_it_uses
 
     assert "WorkspaceProcessContext" in controller.daemon_controller_from_instance.__wrapped__.__code__.co_names
     assert {"WATCH_INTERVAL", "MAX_RECONNECT_ATTEMPTS"} <= {*watcher.watch_grpc_server_thread.__code__.co_names}
+
+
+def test_dagster_reads_the_interval_of_its_freshness_daemon_from_the_variable_that_is_set() -> None:
+    source = Path(str(import_module("dagster._daemon.freshness").__file__)).read_text()
+
+    assert f'environ.get("{FRESHNESS_INTERVAL}"' in source
 
 
 def test_the_server_that_is_served_makes_its_runs_from_the_context_given(monkeypatch: pytest.MonkeyPatch) -> None:
