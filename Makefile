@@ -88,7 +88,7 @@ check-assets: setup
 	@$(BIN)/python -m demo.check_assets
 
 faults: setup
-	$(PYTEST) -m scenario --seed=$(SEED) --matrix=docs/reliability.md
+	$(PYTEST) -m "scenario and not kubernetes" --seed=$(SEED) --matrix=docs/reliability.md
 
 tour: setup
 	$(BIN)/python -m pytest tests/browser --tour=docs/images

@@ -42,7 +42,6 @@ ROOM = ("-Xmn640m", "-XX:MetaspaceSize=400m")
 ON_ONE_SYSTEM = (
     "browser/test_dagster_ui.py",
     "faults/systems/test_cluster.py",
-    "faults/systems/test_elastic_cluster.py",
     "faults/systems/test_deployment.py",
     "faults/systems/test_kubernetes.py",
     "faults/systems/test_yarn.py",

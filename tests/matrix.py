@@ -65,7 +65,8 @@ def _result(passed: Sequence[bool]) -> str:
 
 
 def _name(item: pytest.Item) -> str:
-    return f"{item.path.name}::{item.name.partition('[')[0]}"
+    """The test with the module that defines it, which others may import."""
+    return f"{Path(item.location[0]).name}::{item.name.partition('[')[0]}"
 
 
 def _procedure(item: pytest.Item) -> str:

@@ -73,11 +73,6 @@ class Standalone:
         """The JVM of the worker's executor; none if no driver has one there."""
         return next(filter(_is_executor, psutil.Process(self.workers[name].pid).children()), None)
 
-    def await_executors(self, names: Sequence[str]) -> list[psutil.Process]:
-        """Their executors, once a driver has one on each."""
-        wait_until(lambda: all(self.executor(name) for name in names), seconds=120)
-        return [found for name in names if (found := self.executor(name))]
-
     def kill_worker(self, name: str) -> None:
         """End a worker and its executor at once (SIGKILL)."""
         self.workers.pop(name).kill()

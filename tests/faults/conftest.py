@@ -16,6 +16,8 @@ from tests.faults.doomed_drain import Doom, Doomed, HasTable
 from tests.faults.kafka.guarded import Guarded, guarded_broker
 from tests.faults.warm_driver import WarmDriver
 
+pytest.register_assert_rewrite("tests.faults.systems.engine_contract")
+
 
 @pytest.fixture
 def topic_name(request: pytest.FixtureRequest) -> str:

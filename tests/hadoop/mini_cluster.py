@@ -67,11 +67,6 @@ class MiniCluster:
         found = psutil.Process(self._child.pid).children(recursive=True)
         return sorted(filter(_is_executor, found), key=lambda process: process.pid)
 
-    def await_executors(self, number: int) -> list[psutil.Process]:
-        """The executors, once there are so many."""
-        wait_until(lambda: len(self.executors()) >= number, seconds=120)
-        return self.executors()
-
     def waiting_applications(self) -> list[str]:
         """The ids of applications that YARN has accepted and not started, as `yarn application -list` prints them."""
         listing = ["org.apache.hadoop.yarn.client.cli.ApplicationCLI", "application", "-list"]

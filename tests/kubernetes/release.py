@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from kdi_assets.settings import Settings
 from tests.deployment.charts import NAMESPACE, RELEASE, REQUIRED, of_kind, render
 from tests.deployment.deployed import DEPLOY
 from tests.deployment.standalone import SPARK_HOME
-from tests.faults.systems.cluster_driver import CONFIG, ClusterDriver
+from tests.faults.systems.cluster_driver import CONFIG
 from tests.kubernetes.api import Api
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.kubelet import Kubelet, Pod
@@ -63,11 +61,6 @@ class Release:
         running = [pod for pod in self.pods(SPARKS_POD) if is_running(pod)]
         return sorted(running, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
 
-    def await_executors(self, number: int) -> list[Pod]:
-        """The running executors, once there are so many."""
-        wait_until(lambda: len(self.executors()) >= number, seconds=120)
-        return self.executors()
-
     def configurations_of_executors(self) -> list[dict[str, Any]]:
         """The ConfigMaps that Spark has made for its executors."""
         return [
@@ -93,10 +86,15 @@ class Release:
         """A token of the driver's account, bound to its pod as it is now."""
         return self.api.token_of(ACCOUNT, NAMESPACE, pod=DRIVER_POD)
 
-    def environment(self) -> dict[str, str]:
-        """Variables of a driver: Spark's configuration is the chart's, at another path."""
-        files = of_kind(self.manifests, "ConfigMap")[f"{LOCATION}-spark"]["data"]
-        folder = self._folder / "spark"
+    def environment(self, *, dynamic: bool = False) -> dict[str, str]:
+        """Variables of a driver: Spark's configuration is the chart's, at another path.
+
+        Args:
+            dynamic: The chart's ``spark.executors.dynamic``.
+        """
+        manifests = render({**REQUIRED, "spark": {"executors": {**EXECUTORS, "dynamic": dynamic}}})
+        files = of_kind(manifests, "ConfigMap")[f"{LOCATION}-spark"]["data"]
+        folder = self._folder / ("dynamic" if dynamic else "static")
         folder.mkdir(exist_ok=True)
         for name, text in files.items():
             (folder / name).write_text(text.replace(MOUNTED, str(folder)))
@@ -115,11 +113,6 @@ class Release:
     def master(self) -> str:
         """For ``KDI_SPARK_MASTER``."""
         return f"k8s://{self.servers.url}"
-
-    def driver(self, settings: Settings, lake: str, config: Mapping[str, str] | None = None) -> ClusterDriver:
-        """A driver with the chart's settings, and these."""
-        there = replace(settings, spark_master=self.master, lake=lake)
-        return ClusterDriver(there, config={**self.config(), **(config or {})}, environment=self.environment())
 
 
 def image(settings: Settings) -> dict[str, str]:

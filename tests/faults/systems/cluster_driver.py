@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.delta.storage import table_file_system
 from kdi_assets.documents.model.stream import OffsetRange, Stream
 from kdi_assets.errors import KdiError
 from kdi_assets.messages.kafka.reader import read_ranges
@@ -25,8 +27,8 @@ from kdi_assets.streams.rules.records import stream_decoder
 from kdi_assets.streams.rules.tally import Counts, PassTally
 from kdi_assets.tools.local.broker import QUICK_START
 from tests.driven import DrivenStream
-from tests.faults.conftest import DoomedFactory
-from tests.faults.doomed_drain import COMMIT_LANDED, processes
+from tests.faults.doomed_drain import processes
+from tests.faults.race import drain_at_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -164,10 +166,10 @@ def judge_with_lost_executor(
     stream: Stream, *, lake: str, session: Callable[[], SparkSession], executor: int
 ) -> tuple[int, int, Counts]:
     """Judge the topic's messages before a shuffle, and read it twice; an executor is killed in between."""
-    spark, now = session(), datetime.now(UTC)
+    spark, now = session().newSession(), datetime.now(UTC)
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # otherwise each read plans the shuffle again
     topic = read_topic(stream.kafka, stream.topic)
     ranges = [OffsetRange(tp, 0, offsets.end) for tp, offsets in sorted(topic.partitions.items())]
-    spark.conf.set("spark.sql.adaptive.enabled", "false")  # otherwise each read plans the shuffle again
     tally = PassTally(spark, stream, now)
     rows = judge(read_ranges(spark, stream.kafka, ranges), stream_decoder(stream), now=now, tally=tally)
     shuffled: Any = rows.repartition(4)._jdf.queryExecution().toRdd()
@@ -179,12 +181,28 @@ def judge_with_lost_executor(
     return before, after, replace(tally.counts(stream), letters=None)
 
 
-def seen_by_executors(paths: Sequence[str], *, session: Callable[[], SparkSession]) -> set[tuple[str, str]]:
-    """The working folders of the executors, and what each finds of these files, this package and its variables."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an executor's Python finds on its machine.
 
-    def look(_: int) -> tuple[str, str]:
+    Attributes:
+        folder: Its working folder.
+        python: Its environment.
+        found: Of the files that were asked for, of this package and its variables, those that are there.
+    """
+
+    folder: str
+    python: str
+    found: str
+
+
+def seen_by_executors(paths: Sequence[str], *, session: Callable[[], SparkSession]) -> set[Seen]:
+    """What each executor finds of these files, this package and its variables."""
+
+    def look(_: int) -> tuple[str, str, str]:
         import importlib
         import os
+        import sys
 
         found = [path for path in paths if os.path.exists(path)]
         found += [name for name in os.environ if name.startswith("KDI_")]
@@ -193,25 +211,46 @@ def seen_by_executors(paths: Sequence[str], *, session: Callable[[], SparkSessio
             found.append("kdi_assets")
         except ImportError:
             pass  # an answer too: it does not find this package
-        return os.getcwd(), " ".join(found)
+        return os.getcwd(), sys.prefix, " ".join(found)
 
-    return set(session().sparkContext.parallelize(range(16), 16).map(look).collect())
+    return {Seen(*each) for each in session().sparkContext.parallelize(range(16), 16).map(look).collect()}
+
+
+def run_sql(statement: str, *, session: Callable[[], SparkSession]) -> None:
+    """Run one statement in the driver."""
+    session().sql(statement).collect()
+
+
+def race(stream: Stream, *, lake: str, session: Callable[[], SparkSession]) -> Sequence[DrainReport | KdiError]:
+    """Two drains of the stream in two sessions; both have planned before one reads."""
+    return drain_at_once(_Raced(lake, session), [stream, stream])
+
+
+@dataclass
+class _Raced:
+    lake: str
+    session: Callable[[], SparkSession]
 
 
 @dataclass
 class DrivenByCluster(DrivenStream):
     """A stream that a cluster drains: as the others, and the test process has no Spark."""
 
-    driver: ClusterDriver | None = None
+    drives: Callable[[], ClusterDriver] | None = None
+
+    @property
+    def driver(self) -> ClusterDriver:
+        """Its driver, as it is now."""
+        assert self.drives
+        return self.drives()
 
     def there(self, function: Callable[..., Any], **named: Any) -> Any:
         """The result of ``function(stream, lake=…, session=…)`` in the driver."""
-        assert self.driver
         return self.driver.call(function, self.stream, lake=self.lake, **named)
 
     def drain(self, stream: Stream | None = None, *, at: Callable[[str], None] = lambda point: None) -> DrainReport:
-        assert self.driver and stream is None
-        report: DrainReport = self.driver.call(drain, self.stream, lake=self.lake)
+        assert stream is None
+        report: DrainReport = self.there(drain)
         return report
 
     def audit(self) -> AuditReport:
@@ -222,33 +261,15 @@ class DrivenByCluster(DrivenStream):
         found: Comparison = self.there(compare)
         return found
 
+    def data_files(self) -> set[str]:
+        """The files of the table's rows, whether a version names them or not; also those under way."""
+        from pyarrow.fs import FileSelector
 
-def assert_killed_drivers_leave_nothing_half_done(
-    web: DrivenByCluster,
-    doomed: DoomedFactory,
-    points: Sequence[str],
-    options: Mapping[str, Any],
-    *,
-    next_driver: Callable[[], ClusterDriver] | None = None,
-) -> None:
-    """Kill (SIGKILL) a drain's process at each point in turn, and the JVM of one just after the commit; drain on.
+        every = FileSelector("", recursive=True, allow_not_found=True)
+        listed = table_file_system(self.uri).get_file_info(every)
+        return {info.path for info in listed if Path(info.path).name.startswith("part-")}
 
-    Args:
-        options: Of the drains that are killed.
-        next_driver: Starts the driver of the last drain, if the stream's own has ended.
-    """
-    begun = web.version()
 
-    for point in points:
-        assert doomed(web, point, signal.SIGKILL, **options).exit_code() == -signal.SIGKILL, point
-        assert web.version() == begun, point
-    last = doomed(web, COMMIT_LANDED, signal.SIGKILL, to_jvm=True, **options).outcome()
-    landed = web.version()
-    if next_driver:
-        web.driver = next_driver()
-    produced = web.produce(100, bad=0.1, seed=3)
-    web.drain()
-
-    assert isinstance(last, DrainReport) and landed == begun + 1
-    web.assert_each_offset_once(produced)
-    assert web.audit().complete
+def no_session() -> Any:
+    """In place of a session: only the driver has one."""
+    raise AssertionError("the test process has no Spark")

@@ -21,8 +21,8 @@ from tests.conftest import CHECKOUT, TopicFactory
 from tests.driven import web_requests_document
 from tests.emr.control_plane import ControlPlane, in_a_process, serving
 from tests.emr.declared import batch, environment
-from tests.faults.systems.cluster_driver import JVM_OPTIONS, DrivenByCluster
-from tests.faults.systems.test_yarn import ON_YARN, hadoop, lake, no_session  # noqa: F401
+from tests.faults.systems.cluster_driver import JVM_OPTIONS, DrivenByCluster, no_session
+from tests.faults.systems.test_yarn import ON_YARN, hadoop, lake  # noqa: F401
 from tests.hadoop.mini_cluster import MiniCluster
 from tests.kafka_log import Publisher
 

@@ -27,7 +27,7 @@ PAGES = [
 PATH = re.compile(
     r"`((?:kdi_assets|resources|sensors|tests|docs|deploy|demo|examples|benchmarks|supply_chain|\.ci|\.github)/[\w./-]*)`"
 )
-TEST = re.compile(r"\b(test_\w+\.py)(?:::(test_\w+))?")
+TEST = re.compile(r"\b((?:test_\w+|\w+_contract)\.py)(?:::(test_\w+))?")
 NAMED_PAGE = re.compile(r'\bdocs/([\w-]+\.md)(?:, "([^"]+)")?')
 NOT_SHOWN = r"document is named|No such file|the environment variable \w+ is not set"
 JARS = "kdi_assets/runtime/jars.lock.json"
@@ -75,7 +75,7 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
 @every_page
 def test_every_test_that_a_page_names_exists(page: Path) -> None:
     modules: dict[str, str] = defaultdict(str)  # several folders have modules of the same name
-    for path in (CHECKOUT / "tests").rglob("test_*.py"):
+    for path in (CHECKOUT / "tests").rglob("*.py"):
         modules[path.name] += path.read_text()
 
     named = TEST.findall(text_of(page))
