@@ -1,8 +1,9 @@
 """A million messages drained, and audited against their topic, by clusters of two executors and `local[2]`, by turns.
 
-Usage: ``python -m benchmarks.cluster [--write]``; with ``--write`` the figures go into docs/benchmarks.md. The clusters
-are a standalone one, and a YARN; each has two cores for tasks, on this machine, and its tables in a folder. CPU is that
-of the driver and its JVM, and of the cluster's own processes and executors; the broker's is not counted.
+Usage: ``python -m benchmarks.cluster [--kubernetes] [--write]``; with ``--write`` the figures go into
+docs/benchmarks.md. The clusters are a standalone one, a YARN and, if asked, Kubernetes as ``make proof-kubernetes``
+runs it; each has two cores for tasks, on this machine, and its tables in a folder. CPU is that of the driver and its
+JVM, and of the cluster's own processes and executors; the broker's is not counted.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from tests.deployment.standalone import SPARK_HOME, Standalone
 from tests.driven import web_requests
 from tests.faults.systems.cluster_driver import ClusterDriver
 from tests.hadoop.mini_cluster import MiniCluster
+from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.kubelet import Kubelet
+from tests.kubernetes.release import Release, image, programs
 
 LOCAL = "local[2]"
 BEGIN = "<!-- what `python -m benchmarks.cluster` measured -->"
@@ -52,17 +56,18 @@ class Took:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A driver, where it makes tables, and the processes of its cluster."""
+    """A driver, where it makes tables, and the processes of its cluster as they are now."""
 
     driver: ClusterDriver
     lake: Path
-    pids: Sequence[int]
+    cluster: Callable[[], Sequence[int]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and write if asked."""
     parser = option_parser("cluster", __doc__, rounds=3, write=PAGE)
     parser.add_argument("--messages", type=int, default=1_000_000, help="default: %(default)s")
+    parser.add_argument("--kubernetes", action="store_true", help="also by Kubernetes, compiled at the first time")
     options, begun = parser.parse_args(arguments), beginning()
     home = Settings.from_environment().home
     with ExitStack() as stack:
@@ -71,13 +76,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         topic = Topic(cluster, "clean", CONTENTS["clean"])
         topic.publish(options.messages)
         stream = replace(web_requests(topic.name, cluster), max_records=options.messages)
-        engines = started(stream, folder, stack, home=home)
+        engines = started(stream, folder, stack, home=home, kubernetes=options.kubernetes)
         found = measured(stream, engines, rounds=options.rounds, messages=options.messages)
     text = as_markdown(found, begun, messages=options.messages)
     show_section(text, BEGIN, PAGE, write=options.write)
 
 
-def started(stream: Stream, folder: Path, stack: ExitStack, *, home: Path) -> dict[str, Engine]:
+def started(
+    stream: Stream, folder: Path, stack: ExitStack, *, home: Path, kubernetes: bool = False
+) -> dict[str, Engine]:
     """A driver for each engine, and its cluster; all end with the stack."""
     standalone = Standalone(_empty(folder / "standalone"), home=home)
     stack.callback(standalone.stop)
@@ -85,7 +92,9 @@ def started(stream: Stream, folder: Path, stack: ExitStack, *, home: Path) -> di
     yarn = MiniCluster(_empty(folder / "hadoop"), settings)
     stack.callback(yarn.stop)
 
-    def engine(name: str, master: str, pids: Sequence[int], config: Mapping[str, str], **variables: str) -> Engine:
+    def engine(
+        name: str, master: str, cluster: Callable[[], Sequence[int]], config: Mapping[str, str], **variables: str
+    ) -> Engine:
         lake = folder / "lakes" / name
         driver = ClusterDriver(
             replace(settings, spark_master=master, lake=lake.as_uri()),
@@ -94,14 +103,29 @@ def started(stream: Stream, folder: Path, stack: ExitStack, *, home: Path) -> di
             messages_per_task=None,
         )
         stack.callback(driver.stop)
-        return Engine(driver, lake, [driver.pid, *pids])
+        return Engine(driver, lake, cluster)
 
     workers = [child.pid for child in standalone.workers.values()]
-    return {
-        LOCAL: engine("local", LOCAL, [], {}),
-        "standalone": engine("standalone", standalone.master, workers, {}),
-        "YARN": engine("yarn", "yarn", [yarn.pid], ON_YARN, HADOOP_CONF_DIR=str(yarn.configuration)),
+    engines = {
+        LOCAL: engine("local", LOCAL, list, {}),
+        "standalone": engine("standalone", standalone.master, lambda: workers, {}),
+        "YARN": engine("yarn", "yarn", lambda: [yarn.pid], ON_YARN, HADOOP_CONF_DIR=str(yarn.configuration)),
     }
+    if kubernetes:
+        release, cluster = _release(_empty(folder / "kubernetes"), stack, settings)
+        config = {name: value for name, value in release.config().items() if "authenticate" in name}
+        engines["Kubernetes"] = engine("kubernetes", release.master, cluster, config, **release.environment())
+    return engines
+
+
+def _release(folder: Path, stack: ExitStack, settings: Settings) -> tuple[Release, Callable[[], Sequence[int]]]:
+    """The chart on servers of Kubernetes, and the processes of these and of its executors."""
+    servers = ControlPlane(folder, settings.home)
+    stack.callback(servers.stop)
+    kubelet = Kubelet(servers.admin, _empty(folder / "pods"), programs=programs(), image=image(settings))
+    stack.callback(kubelet.stop)
+    release = Release(servers, kubelet, _empty(folder / "release"))
+    return release, lambda: [*servers.pids, *map(kubelet.process_of, release.executors())]
 
 
 def measured(stream: Stream, engines: Mapping[str, Engine], *, rounds: int, messages: int) -> dict[str, list[Took]]:
@@ -143,14 +167,14 @@ def as_markdown(took: Mapping[str, Sequence[Took]], begun: Measured, *, messages
 
 def _cost(engine: Engine, work: Callable[..., Any], stream: Stream) -> tuple[Any, float, float]:
     """What it returns, its wall seconds, and the CPU seconds of driver and cluster."""
-    before, begun = _cpu_seconds(engine.pids), time.monotonic()
+    before, begun = _cpu_seconds(engine), time.monotonic()
     result = engine.driver.call(work, stream, lake=engine.lake.as_uri())
-    return result, time.monotonic() - begun, _cpu_seconds(engine.pids) - before
+    return result, time.monotonic() - begun, _cpu_seconds(engine) - before
 
 
-def _cpu_seconds(pids: Sequence[int]) -> float:
-    """Of these processes and their descendants, ended ones included."""
-    trees = [psutil.Process(pid) for pid in pids]
+def _cpu_seconds(engine: Engine) -> float:
+    """Of driver and cluster and their descendants, ended ones included."""
+    trees = [psutil.Process(pid) for pid in (engine.driver.pid, *engine.cluster())]
     every = [process for tree in trees for process in (tree, *tree.children(recursive=True))]
     return float(sum(sum(process.cpu_times()[:4]) for process in every))
 

@@ -85,6 +85,11 @@ class ControlPlane:
             self.stop()
             raise
 
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of the servers."""
+        return [child.pid for child in self._running]
+
     def account(self, token: str) -> Api:
         """The API as the account of a token may call it."""
         return Api(self.url, self.authority, token)
