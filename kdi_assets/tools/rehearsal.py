@@ -37,6 +37,8 @@ FIELDS: Mapping[str, Any] = {
     "date_expression": "to_date(substr(meta.producer.timestamp, 1, 10))",
 }
 """Of a stream of the messages that the generators make."""
+OF_A_CLUSTER = frozenset({"HADOOP_CONF_DIR", "SPARK_CONF_DIR", "YARN_CONF_DIR"})
+"""Spark puts their folders on the class path, and Java makes no archive with a folder there."""
 
 
 def make_archive(settings: Settings, report: Callable[[str], None]) -> None:
@@ -75,7 +77,8 @@ def make_archive(settings: Settings, report: Callable[[str], None]) -> None:
 def _rehearse_in_process(settings: Settings, folder: Path) -> str:
     """Run ``rehearse`` in a process of its own; returns the end of its errors, in case there is no archive."""
     command = [sys.executable, "-m", __name__, str(folder)]
-    environment = {**os.environ, "KDI_HOME": str(settings.home), "KDI_LAKE": settings.lake, "KDI_DRIVER": "own"}
+    ours = {"KDI_HOME": str(settings.home), "KDI_LAKE": settings.lake, "KDI_DRIVER": "own"}
+    environment = {name: value for name, value in os.environ.items() if name not in OF_A_CLUSTER} | ours
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:

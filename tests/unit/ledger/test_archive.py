@@ -126,3 +126,22 @@ def test_what_keeps_an_archive_from_being_made_is_said_and_leaves_the_old_one(
 
     assert lines[-1].startswith("spark   no class-data archive, starts of Spark take longer:")
     assert sorted(path.name for path in old.parent.iterdir()) == [old.name, "spark"]
+
+
+@pytest.mark.usefixtures("jar")
+def test_an_archive_is_made_without_the_configuration_of_a_cluster(
+    tmp_path: Path, java_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nenv > {tmp_path}/environment\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("kdi_assets.tools.rehearsal.find_java", lambda home: java_home)
+    monkeypatch.setattr("sys.executable", str(python))
+    for name in ("HADOOP_CONF_DIR", "SPARK_CONF_DIR", "YARN_CONF_DIR", "PROXY_OF_OURS"):
+        monkeypatch.setenv(name, "/etc/somewhere")
+
+    make_archive(at(tmp_path), lambda _: None)
+
+    names = {line.partition("=")[0] for line in (tmp_path / "environment").read_text().splitlines()}
+    assert "PROXY_OF_OURS" in names
+    assert not {name for name in names if name.endswith("_CONF_DIR")}
