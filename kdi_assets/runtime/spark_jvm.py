@@ -30,6 +30,8 @@ LOG_CONFIG = Path(__file__).with_name("spark-log4j2.properties")
 STDERR = 2  # standard output is for results
 LOCAL_DIR = "spark.local.dir"
 CLASS_PATH = "spark.driver.extraClassPath"
+FRAMES = ("\tat ", "\t... ")
+"""How lines of a Java stack trace begin; the error is in the line above them."""
 # Otherwise a wrong length in a damaged Avro message could allocate two gigabytes and end the JVM.
 AVRO_LIMITS = (
     f"-Dorg.apache.avro.limits.bytes.maxLength={64 * 1024 * 1024}",
@@ -140,15 +142,17 @@ def _launch(config: Mapping[str, str], java_home: Path, output: IO[bytes] | None
     try:
         gateway = launch_gateway(ours, {"stdout": output or STDERR, "stderr": output})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError as ended:
-        raise SparkDidNotStart(java_home=java_home, said=_last_line(output)) from ended
+        raise SparkDidNotStart(java_home=java_home, said=last_line(output)) from ended
     return use_gateway(gateway)
 
 
-def _last_line(output: IO[bytes] | None) -> str:
+def last_line(output: IO[bytes] | None) -> str:
+    """What a JVM said last that is not a line of a stack trace, and the file with all of it."""
     if output is None:
         return "the output above says why"
     lines = Path(output.name).read_text(errors="replace").split("\n")
-    return f"{next((line for line in reversed(lines) if line.strip()), 'no output')} ({output.name} has all of it)"
+    said = (line for line in reversed(lines) if line.strip() and not line.startswith(FRAMES))
+    return f"{next(said, 'no output')} ({output.name} has all of it)"
 
 
 def _end_jvm(gateway: JavaGateway, within_seconds: float = 10) -> None:
