@@ -56,7 +56,7 @@ def standalone(master: str) -> Finding:
 
 def yarn(environment: Mapping[str, str] = os.environ) -> Finding:
     """Whether the ResourceManager answers, and has the queue."""
-    folder = environment.get("HADOOP_CONF_DIR") or environment.get("YARN_CONF_DIR") or ""
+    folder = _hadoop_folder(environment)
     try:
         properties = _hadoop_properties(Path(folder)) if folder else {}
     except (OSError, ElementTree.ParseError) as unread:
@@ -77,6 +77,20 @@ def yarn(environment: Mapping[str, str] = os.environ) -> Finding:
             return _queue(spark_default("spark.yarn.queue", environment) or "default", scheduler, address)
     said = f"no ResourceManager of {folder} answers: {'; '.join(silent)}."
     return wrong("engine", "yarn", _unanswered("YARN silent", said))
+
+
+def default_file_system(environment: Mapping[str, str] = os.environ) -> str:
+    """Where Spark looks for paths without a scheme, as a URI; this disk, if Hadoop's configuration cannot be read."""
+    folder = _hadoop_folder(environment)
+    try:
+        properties = _hadoop_properties(Path(folder)) if folder else {}
+    except (OSError, ElementTree.ParseError):  # the examination of the engine says it
+        properties = {}
+    return properties.get("fs.defaultFS", "file:///")
+
+
+def _hadoop_folder(environment: Mapping[str, str]) -> str:
+    return environment.get("HADOOP_CONF_DIR") or environment.get("YARN_CONF_DIR") or ""
 
 
 def _answer_seconds(addresses: Sequence[str]) -> float:

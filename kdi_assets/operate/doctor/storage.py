@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import time
 from urllib.parse import urlsplit
@@ -12,18 +13,24 @@ from kdi_assets.delta.errors import PutIfAbsentMissing, StorageRefused
 from kdi_assets.delta.object_storage import ObjectStorage, object_storage, race
 from kdi_assets.delta.storage import error_line, local_path, table_file_system
 from kdi_assets.errors import KdiError
+from kdi_assets.operate.doctor.engine import default_file_system
 from kdi_assets.operate.doctor.finding import Finding, Trouble, fine, warning, wrong
 from kdi_assets.operate.doctor.probe import LocalStorage, NoHardLinks
+from kdi_assets.runtime.errors import LakeNotSafe, LakeOfOtherFileSystem
+from kdi_assets.settings import SAFE_SCHEMES
 from kdi_assets.wording import duration
 
 LARGEST_SKEW_SECONDS = 60.0
 Storage = LocalStorage | ObjectStorage
 
 
-def storage(lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding]:
+def storage(
+    lake: str, *, environment: Mapping[str, str] = os.environ, clock: Callable[[], float] = time
+) -> Iterator[Finding]:
     """Try the lake's storage with a probe, and remove the probe.
 
     Args:
+        environment: Names the folder of Hadoop's configuration.
         clock: This machine's: seconds since 1970.
 
     Raises:
@@ -31,6 +38,9 @@ def storage(lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding
         Trouble: The bucket is in another region.
         OtherLock: The environment asks for a lock beside conditional put.
     """
+    if refused := _refused(lake, environment):
+        yield wrong("storage", lake, refused)
+        return
     if urlsplit(lake).scheme == "hdfs":
         yield _on_hdfs(lake)
         return
@@ -48,6 +58,16 @@ def storage(lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding
     if isinstance(tried, ObjectStorage):
         yield from _region(tried)
     yield from examined(tried, lake, clock=clock)
+
+
+def _refused(lake: str, environment: Mapping[str, str]) -> KdiError | None:
+    """What a driver refuses at its start, by the lake's name alone."""
+    if (scheme := urlsplit(lake).scheme) not in SAFE_SCHEMES:
+        return LakeNotSafe(lake=lake, scheme=scheme)
+    default = default_file_system(environment)
+    if not scheme and urlsplit(default).scheme != "file":
+        return LakeOfOtherFileSystem(lake=lake, default=default, uri=Path(lake).absolute().as_uri())
+    return None
 
 
 def _on_hdfs(lake: str) -> Finding:

@@ -15,6 +15,7 @@ from kdi_assets.delta.object_storage import object_storage
 from kdi_assets.operate.doctor.finding import Finding, Verdict
 from kdi_assets.operate.doctor.probe import LocalStorage
 from kdi_assets.operate.doctor.storage import Storage, examined, storage
+from kdi_assets.runtime.errors import LakeNotSafe, LakeOfOtherFileSystem
 from tests.storage.object_store import ObjectStore, object_store
 
 S3_LAKE = "s3a://bucket/lake"
@@ -71,6 +72,38 @@ def test_a_lake_that_is_a_file_is_refused_and_says_so(tmp_path: Path) -> None:
 
     with pytest.raises(StorageRefused, match="refuses to write an object.*Not a directory"):
         list(storage(f"file://{tmp_path}/lake"))
+
+
+@pytest.mark.parametrize(
+    ("lake", "default", "verdict"),
+    [
+        ("{folder}", "hdfs://namenode.example:8020", Verdict.WRONG),
+        ("file://{folder}", "hdfs://namenode.example:8020", Verdict.OK),
+        ("{folder}", "file:///", Verdict.OK),
+    ],
+)
+def test_a_path_is_wrong_where_hadoops_configuration_takes_it_for_hdfs(
+    tmp_path: Path, lake: str, default: str, verdict: Verdict
+) -> None:
+    configuration = tmp_path / "configuration"
+    configuration.mkdir()
+    (configuration / "core-site.xml").write_text(
+        f"<configuration><property><name>fs.defaultFS</name><value>{default}</value></property></configuration>"
+    )
+
+    found = list(storage(lake.format(folder=tmp_path / "lake"), environment={"HADOOP_CONF_DIR": str(configuration)}))
+
+    assert verdicts(found)["storage"] is verdict
+    if verdict is Verdict.WRONG:
+        assert isinstance(found[0].trouble, LakeOfOtherFileSystem)
+        assert f"KDI_LAKE as a URI: file://{tmp_path}/lake" in str(found[0].trouble)
+
+
+def test_a_scheme_that_every_drain_refuses_is_wrong() -> None:
+    (found,) = storage("hfds://namenode.example:8020/lake", environment={})
+
+    assert found.verdict is Verdict.WRONG
+    assert isinstance(found.trouble, LakeNotSafe)
 
 
 class Careless(LocalStorage):
