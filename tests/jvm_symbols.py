@@ -34,7 +34,7 @@ JVM: Mapping[str, Sequence[str]] = {
         "org.apache.spark.SparkContext.hadoopConfiguration/0",
         "org.apache.hadoop.conf.Configuration.get/1",
     ],
-    f"{SPARK}:has_executor": ["org.apache.spark.SparkContext.getExecutorMemoryStatus/0", "scala.collection.Map.size/0"],
+    f"{SPARK}:cancel_without_executor": ["kdi.runtime.ExecutorWatch.begin/4"],
     f"{YARN}:_said": [
         f"{_APPLICATION}.getApplicationId/0",
         f"{_APPLICATION}.getYarnApplicationState/0",

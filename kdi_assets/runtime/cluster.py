@@ -9,8 +9,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from kdi_assets.runtime.errors import LakeNotShared, LakeOfOtherFileSystem
-from kdi_assets.runtime.kubernetes import await_executor
-from kdi_assets.runtime.spark_failures import failure_of
+from kdi_assets.runtime.spark_failures import translated
 from kdi_assets.runtime.spark_internals import hadoop_setting
 
 if TYPE_CHECKING:
@@ -48,22 +47,17 @@ def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:
 
     Raises:
         LakeNotShared: The executor does not find it.
-        NoExecutorPod: There is none, on Kubernetes.
+        NoExecutors: There is none.
     """
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
     parts = urlsplit(lake)
     if parts.scheme not in ("", "file"):
         return
     folder = Path(unquote(parts.path) if parts.scheme else lake).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     probe = folder / f"kdi-probe-{uuid4()}"
-    await_executor(spark)
     probe.write_text("Is this folder shared with the executors?\n")
     try:
-        spark.read.text(probe.as_uri()).count()
-    except (PySparkException, Py4JJavaError) as unread:
-        raise LakeNotShared(lake=lake, detail=failure_of(unread).root) from unread
+        with translated(lambda unread: LakeNotShared(lake=lake, detail=unread.root)):
+            spark.read.text(probe.as_uri()).count()
     finally:
         probe.unlink()

@@ -173,22 +173,35 @@ class YarnRefused(Transient):
     )
 
 
-class NoExecutorPod(Transient):
-    """Spark's driver has had no executor for minutes: Kubernetes refuses the pods, or does not start them."""
+class NoExecutors(Transient):
+    """A job waited for minutes, and Spark had no executor: the cluster has no room for one, or does not start it."""
 
-    namespace: str
+    master: str
     application: str
-    seconds: float
+    seconds: int
+    namespace: str = ""
 
-    what_happened = (
-        "Kubernetes gave Spark no executor within {seconds:.0f} s: a quota of the namespace {namespace} refuses the "
-        "pods, no node has room for them, or they do not start."
-    )
-    what_is_safe = "no table was read or written; the driver asks for executors again."
-    what_to_run = (
-        "kubectl --namespace {namespace} get pods,events   (pods of the driver have the label "
-        "spark-app-selector={application}; its log has what Kubernetes refused)"
-    )
+    def message_parts(self) -> tuple[str, str, str]:
+        namespace, application = self.namespace, self.application
+        why = "no worker is alive, none has enough free cores and memory, or other drivers hold them."
+        run = (
+            f"{AGAIN}   (once the master's page shows a worker with room for {application}; spark.cores.max limits "
+            "what another driver holds)"
+        )
+        if self.master.startswith("k8s:"):
+            why = f"a quota of the namespace {namespace} refuses pods, no node has room for them, or they do not start."
+            run = (
+                f"kubectl --namespace {namespace} get pods,events   (pods of the driver have the label "
+                f"spark-app-selector={application}; its log has what Kubernetes refused)"
+            )
+        elif self.master == "yarn":
+            why = "the queue has no room for its containers, or they do not start."
+            run = f"yarn application -status {application}   (its log and the driver's have what YARN refused)"
+        return (
+            f"{self.master} gave Spark no executor within {self.seconds} s: {why}",
+            "what was committed stays committed; the next try starts from what the tables say.",
+            run,
+        )
 
 
 class DriverDiffers(Terminal):

@@ -13,7 +13,6 @@ from typing import IO, TYPE_CHECKING, Any
 from kdi_assets.runtime.driver.drivers import uses_warm_driver
 from kdi_assets.runtime.errors import DriverGone, OtherDriverOpen
 from kdi_assets.runtime.gateway import activate, cache_jvm_names, first_session, gateway_of, is_stopped
-from kdi_assets.runtime.kubernetes import await_executor
 from kdi_assets.runtime.spark_config import RUNTIME_CONFIG, SESSION_CONFIG
 from kdi_assets.runtime.spark_jvm import jvm_of, start_spark
 from kdi_assets.settings import Settings
@@ -49,7 +48,7 @@ def open_session(
         OtherDriverOpen: The process has a JVM of the other kind.
         JavaMissing, JarMissing, SparkDidNotStart: Driver ``own``, and the JVM cannot start.
         LakeNotShared: Driver ``own``, and the executors of a cluster do not see the lake, a folder.
-        NoExecutorPod: Kubernetes gives no executor.
+        NoExecutors: The same, and the cluster gives no executor.
     """
     _stub_test_helpers()
     root = _open_root(settings)
@@ -61,7 +60,6 @@ def open_session(
         _configure(session, {**RUNTIME_CONFIG, **(config or {})})
     cache_jvm_names(gateway_of(session))
     use_in_thread(session)
-    await_executor(session)
     return session
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from kdi_assets.errors import KdiError
 from kdi_assets.runtime.environment import whoami
+from kdi_assets.runtime.executors import no_executors
 from kdi_assets.wording import first_line
 
 NO_PROGRAM = "Cannot run program"
@@ -100,13 +101,19 @@ def translated(error_of: Callable[[SparkFailure], KdiError | None]) -> Iterator[
 
     Args:
         error_of: Its error; ``None``: the failure passes unchanged.
+
+    Raises:
+        NoExecutors: A job waited in vain for an executor.
     """
     try:
         yield
     except KdiError:
         raise
     except Exception as failed:
-        if not isinstance(failed, spark_exceptions()) or (error := error_of(failure_of(failed))) is None:
+        if not isinstance(failed, spark_exceptions()):
+            raise
+        failure = failure_of(failed)
+        if (error := no_executors(failure.root) or error_of(failure)) is None:
             raise
         raise error from failed
 

@@ -35,9 +35,9 @@ def hadoop_setting(spark: SparkSession, name: str) -> str:
     return str(jvm_context(spark).hadoopConfiguration().get(name))
 
 
-def has_executor(spark: SparkSession) -> bool:
-    """Whether an executor other than the driver has registered."""
-    return int(jvm_context(spark).getExecutorMemoryStatus().size()) > 1
+def cancel_without_executor(spark: SparkSession, seconds: int, seconds_again: int, reason: str) -> None:
+    """Let the kernel cancel jobs of the JVM that wait too long for an executor (``kdi.runtime.ExecutorWatch``)."""
+    jvm_view(spark).kdi.runtime.ExecutorWatch.begin(jvm_context(spark), seconds, seconds_again, reason)
 
 
 def jvm_frame(rows: DataFrame) -> Any:

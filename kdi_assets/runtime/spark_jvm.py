@@ -14,6 +14,7 @@ from kdi_assets.runtime.archive import archive_options
 from kdi_assets.runtime.cluster import refuse_path_of_other_file_system, refuse_unshared_lake, runs_here, send_jars
 from kdi_assets.runtime.environment import environment_set, interrupts_kept
 from kdi_assets.runtime.errors import SparkDidNotStart
+from kdi_assets.runtime.executors import bound_waits
 from kdi_assets.runtime.gateway import current_gateway, forget_jvm, gateway_of, use_gateway
 from kdi_assets.runtime.jars import spark_class_path
 from kdi_assets.runtime.java import find_java, proxy_options
@@ -78,6 +79,7 @@ def start_spark(
         SparkDidNotStart: The JVM ended at once.
         YarnDidNotStart, YarnRefused: The master is YARN, and it gives no container.
         LakeOfOtherFileSystem, LakeNotShared: Spark, or an executor, would look for the lake's path elsewhere.
+        NoExecutors: The cluster gives no executor that could look for it.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -94,6 +96,8 @@ def start_spark(
         configure_lake(conf, settings)
         on_yarn = runs_on_yarn(conf.get("spark.master", None))
         session = SparkSession(open_on_yarn(conf) if on_yarn else SparkContext(conf=conf))
+    if not runs_here(session.sparkContext.master):
+        bound_waits(session)
     _refuse_lake(session, settings.lake)
     return session
 

@@ -14,8 +14,8 @@ import pytest
 
 from kdi_assets.operate.doctor.engine import kubernetes as examined
 from kdi_assets.operate.doctor.finding import Verdict
-from kdi_assets.runtime import kubernetes
-from kdi_assets.runtime.errors import NoExecutorPod
+from kdi_assets.runtime import executors
+from kdi_assets.runtime.errors import NoExecutors
 from kdi_assets.settings import Settings
 from kdi_assets.streams.drain.drain import drain
 from kdi_assets.streams.drain.report import DrainReport
@@ -190,22 +190,22 @@ def test_a_drain_without_room_for_executors_ends_within_a_bound_and_the_next_one
     try:
         with engine.other_driver(large, lake=lake) as driver:
             web = replace(web, drives=lambda: driver)
-            with pytest.raises(NoExecutorPod, match=f"no executor within 15 s: a quota of the namespace {NAMESPACE}"):
+            with pytest.raises(NoExecutors, match=f"no executor within 15 s: a quota of the namespace {NAMESPACE}"):
                 web.there(drain_impatiently)
             assert not [path for path in Path(lake).rglob("*") if path.is_file()]
             release.api.delete("ResourceQuota", "full", NAMESPACE)
             if lacks == "quota":
-                assert len(web.there(drain_impatiently, patience_seconds=120.0).commits) == 1
+                assert len(web.there(drain_impatiently, patience_seconds=120).commits) == 1
                 web.assert_each_offset_once(produced)
     finally:
         release.api.delete("ResourceQuota", "full", NAMESPACE)
 
 
 def drain_impatiently(
-    stream: Any, *, lake: str, session: Callable[[], SparkSession], patience_seconds: float = 15.0
+    stream: Any, *, lake: str, session: Callable[[], SparkSession], patience_seconds: int = 15
 ) -> DrainReport:
     """Drain; wait for an executor only so long."""
-    vars(kubernetes).update(PATIENCE_SECONDS=patience_seconds, LOG_SECONDS=5.0)
+    vars(executors).update(PATIENCE_SECONDS=patience_seconds)
     return drain(stream, lake=lake, session=session)
 
 

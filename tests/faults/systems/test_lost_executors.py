@@ -1,0 +1,197 @@
+"""Drains by a Spark cluster that gives no executor, or loses all of them."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdi_assets.documents.model.stream import Cluster
+from kdi_assets.follow.refine.spark_errors import spark_failures
+from kdi_assets.runtime import executors
+from kdi_assets.runtime.errors import NoExecutors
+from kdi_assets.settings import Settings
+from tests.conftest import TopicFactory
+from tests.deployment.standalone import Standalone
+from tests.driven import web_requests
+from tests.faults.systems.cluster_driver import CONFIG, ClusterDriver, DrivenByCluster, drain_with_signal
+from tests.kafka_log import Publisher
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PATIENCE, AGAIN = 10, 3
+ON_DEMAND = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.executorIdleTimeout": "2s",
+    "spark.dynamicAllocation.shuffleTracking.timeout": "2s",
+}
+IN_VAIN = f"spark://.* gave Spark no executor within {PATIENCE} s: no worker is alive"
+
+
+@pytest.fixture
+def standalone(settings: Settings, tmp_path: Path) -> Iterator[Standalone]:
+    """A master without workers."""
+    folder = tmp_path / "standalone"
+    folder.mkdir()
+    options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    cluster = Standalone(folder, home=settings.home, workers=0, java_options=options)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def impatient(
+    standalone: Standalone, settings: Settings, topic: TopicFactory, cluster: Cluster, tmp_path: Path
+) -> Iterator[Callable[..., DrivenByCluster]]:
+    """Makes a stream that is drained by a driver which waits only for some seconds."""
+    drivers: list[ClusterDriver] = []
+
+    def no_session() -> Any:
+        raise AssertionError("the test process has no Spark")
+
+    def make(**config: str) -> DrivenByCluster:
+        lake = str(tmp_path / "lake")
+        there = replace(settings, spark_master=standalone.master, lake=lake)
+        config = {**CONFIG, "spark.local.dir": str(standalone.hidden), **config}
+        drivers.append(ClusterDriver(there, config=config))
+        drivers[-1].call(wait_only, PATIENCE, AGAIN)
+        stream, publisher = web_requests(topic(4), cluster), Publisher(cluster.bootstrap_servers)
+        return DrivenByCluster(stream, lake, publisher, no_session, driver=drivers[-1])
+
+    yield make
+    for driver in drivers:
+        driver.stop()
+
+
+def wait_only(seconds: int, again: int, *, session: Callable[[], SparkSession]) -> None:
+    """Let sessions that are opened later wait only so long for an executor."""
+    vars(executors).update(PATIENCE_SECONDS=seconds, SECONDS_AGAIN=again)
+
+
+@pytest.mark.parametrize("config", [{}, ON_DEMAND], ids=["static", "dynamic allocation"])
+def test_a_cluster_without_a_worker_is_an_error_within_a_bound_and_the_next_drain_goes_on_when_there_is_one(
+    impatient: Callable[..., DrivenByCluster], standalone: Standalone, config: dict[str, str]
+) -> None:
+    """Purpose: without an executor, Spark's jobs wait for ever.
+    Procedure: drain by a master without workers; add a worker and drain, with more patience; with dynamic allocation,
+    once more after the driver gave its executor back.
+    Pass: the first is an error that says what is missing, and leaves no file; the others commit every offset once.
+    """
+    web = impatient(**config)
+    produced = web.produce(100)
+    assert web.driver
+
+    with pytest.raises(NoExecutors, match=IN_VAIN):
+        web.drain()
+    assert not [path for path in Path(web.lake).rglob("*") if path.is_file()]
+
+    standalone.add_worker("worker1")
+    web.driver.call(wait_only, 120, 120)
+    web.drain()
+    if config:
+        wait_until(lambda: standalone.executor("worker1") is None, seconds=60)
+        produced = web.produce(100, seed=2)
+        web.drain()
+    web.assert_each_offset_once(produced)
+
+
+@pytest.mark.scenario("a machine of the cluster dies")
+def test_a_drain_that_loses_all_executors_for_good_ends_and_its_driver_drains_on_when_there_is_one(
+    impatient: Callable[..., DrivenByCluster], standalone: Standalone
+) -> None:
+    """Procedure: an executor is stopped (SIGSTOP) when a plan is made, so that its tasks do not end; when the other one
+    has written a file, all workers and executors are killed (SIGKILL). Then add a worker, and drain by the same driver.
+    Pass: the drain ends within the bound, with the error of the cluster, and without a version; the next one commits;
+    every offset exactly once; the audit is complete.
+    """
+    for name in ("worker1", "worker2"):
+        standalone.add_worker(name)
+    web = impatient()
+    web.produce(100)
+    web.drain()
+    assert web.driver
+    version, before = web.version(), data_files(web)
+    stopped, _ = standalone.await_executors(["worker1", "worker2"])
+    web.produce(800, bad=0.1, tombstones=0.02, seed=2)
+
+    web.driver.start(drain_with_signal, web.stream, lake=web.lake, process=stopped.pid, number=signal.SIGSTOP)
+    wait_until(lambda: bool(data_files(web) - before))
+    for name in ("worker1", "worker2"):
+        standalone.kill_worker(name)
+    with pytest.raises(NoExecutors, match=IN_VAIN):
+        web.driver.result()
+    assert web.version() == version
+
+    standalone.add_worker("worker1")
+    web.driver.call(await_executors, 1)
+    produced = web.produce(100, seed=3)
+    web.drain()
+    web.assert_each_offset_once(produced)
+    assert web.audit().complete
+
+
+def await_executors(number: int, *, session: Callable[[], SparkSession]) -> None:
+    """Wait until so many executors have registered with the driver."""
+    context: Any = session().sparkContext
+    wait_until(lambda: context._jsc.sc().getExecutorIds().length() == number, seconds=60)
+
+
+def data_files(web: DrivenByCluster) -> set[Path]:
+    """The files of the table's rows, whether a version names them or not."""
+    return set(Path(web.uri).rglob("part-*.parquet"))
+
+
+def test_each_job_waits_by_itself_and_those_after_one_in_vain_only_briefly(
+    impatient: Callable[..., DrivenByCluster], standalone: Standalone
+) -> None:
+    """Purpose: runs share a driver; one that has just begun may get the machine that is starting, and a run of many
+    streams must not wait for each of them.
+    Procedure: a driver loses its only worker; two jobs, the second some seconds later; a third after both; then, with a
+    worker, a fourth.
+    Pass: the first two wait for the whole bound, each from its own beginning, the third briefly; the fourth runs.
+    """
+    standalone.add_worker("worker1")
+    web = impatient()
+    assert web.driver
+    web.driver.call(rows_counted)
+    standalone.kill_worker("worker1")
+
+    both = web.driver.call(waits_of_two, apart=PATIENCE / 2)
+    third = web.driver.call(wait_of_one)
+    standalone.add_worker("worker1")
+    web.driver.call(await_executors, 1)
+
+    assert [round(waited / PATIENCE) for waited in both] == [1, 1], both
+    assert AGAIN - 0.5 < third < PATIENCE - 1
+    assert web.driver.call(rows_counted) == 10
+
+
+def rows_counted(*, session: Callable[[], SparkSession]) -> int:
+    """The result of a small job."""
+    with spark_failures("silver/t", "counting rows"):
+        return session().range(10, numPartitions=2).count()
+
+
+def wait_of_one(*, session: Callable[[], SparkSession]) -> float:
+    """How long a job waits until it is cancelled, in seconds."""
+    began = time.monotonic()
+    with pytest.raises(NoExecutors):
+        rows_counted(session=session)
+    return time.monotonic() - began
+
+
+def waits_of_two(*, session: Callable[[], SparkSession], apart: float) -> list[float]:
+    """The waits of two jobs at once, of which the second begins so many seconds later."""
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(wait_of_one, session=session)
+        time.sleep(apart)
+        second = threads.submit(wait_of_one, session=session)
+        return [first.result(), second.result()]
