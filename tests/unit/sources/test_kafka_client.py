@@ -22,6 +22,14 @@ from kdi_assets.tools.local.generator import Traffic, WebRequests
 from kdi_assets.tools.local.publisher import BATCH, batch_sizes
 
 
+def test_a_client_registers_no_beans_unless_its_document_says_so() -> None:
+    usual = java_client_config(Cluster("main", "nowhere:1"))
+    watched = java_client_config(Cluster("main", "nowhere:1", {"auto.include.jmx.reporter": "true"}))
+
+    assert usual["auto.include.jmx.reporter"] == "false"
+    assert watched["auto.include.jmx.reporter"] == "true"
+
+
 def test_nobody_waits_behind_the_end_of_a_range_unless_the_document_says_so() -> None:
     usual = java_client_config(Cluster("main", "nowhere:1"))
     patient = java_client_config(Cluster("main", "nowhere:1", {"fetch.max.wait.ms": "250"}))
