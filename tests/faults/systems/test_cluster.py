@@ -14,6 +14,7 @@ from kdi_assets.documents.model.stream import OffsetRange
 from kdi_assets.messages.coordinates import digest_of
 from kdi_assets.runtime.errors import LakeNotShared
 from kdi_assets.settings import Settings
+from kdi_assets.streams.drain.drain import drain
 from kdi_assets.streams.spark_errors import WorkerPythonUnfit
 from kdi_assets.tools.local.s3_server import S3Server
 from tests.conftest import CHECKOUT
@@ -149,24 +150,27 @@ def test_a_drain_goes_on_when_a_machine_is_decommissioned_in_its_middle(
     Pass: the first drain ends with its commit; the executor has left by itself, and the machine gets no other; every
     offset exactly once.
     """
-    web = by_engine()
-    web.produce(400, bad=0.1)
-    web.drain()
-    leaving, staying = engine.await_executors(2)
-    name = engine.worker_of(leaving)
-    web.produce(800, bad=0.1, tombstones=0.02, seed=2)
+    with engine.elastic_driver() as driver:
+        web = by_engine(driver=driver)
+        web.produce(400, bad=0.1)
+        driver.start(drain, web.stream, lake=web.lake)
+        leaving, staying = map(engine.worker_of, engine.await_executors(2))
+        driver.result()
+        web.produce(800, bad=0.1, tombstones=0.02, seed=2)
 
-    report = web.there(drain_with_signal, process=engine.cluster.workers[name].pid, number=signal.SIGPWR)
-    wait_until(lambda: leaving not in engine.executors())
-    produced = web.produce(100, bad=0.1, seed=3)
-    web.drain()
-    held = engine.executors()
-    engine.replace_worker(name)
+        worker = engine.cluster.workers[leaving].pid
+        report = web.there(drain_with_signal, process=worker, number=signal.SIGPWR)
+        wait_until(lambda: engine.cluster.executor(leaving) is None)
+        produced = web.produce(100, bad=0.1, seed=3)
+        web.drain()
+        held = [*map(engine.worker_of, engine.executors())]
+        complete = web.audit().complete
+    engine.replace_worker(leaving)
 
     assert held == [staying]
     assert len(report.commits) == 1
     web.assert_each_offset_once(produced)
-    assert web.audit().complete
+    assert complete
 
 
 def test_a_lake_that_executors_do_not_see_is_refused_before_anything_is_written(
