@@ -8,7 +8,7 @@ from kdi_assets.messages.kafka import topic as kafka
 from kdi_assets.messages.kafka.watch import WHOLE_SECONDS, KafkaWatch
 from kdi_assets.messages.topic_state import TopicState
 from tests.conftest import DrivenFactory
-from tests.faults.topics import delete_records
+from tests.faults.topics import TransactionalPublisher, await_markers, delete_records
 
 
 def test_a_watch_of_real_topics_sees_messages_at_once_and_all_else_within_half_a_minute(driven: DrivenFactory) -> None:
@@ -44,3 +44,24 @@ def test_a_watch_of_real_topics_sees_messages_at_once_and_all_else_within_half_a
     web_now = later[names[0]]
     assert isinstance(web_now, TopicState)
     assert (web_now.partitions[web.tp(0)].earliest, len(web_now.partitions)) == (5, 2)
+
+
+def test_a_topic_with_an_open_transaction_ends_where_it_did_until_it_is_over(driven: DrivenFactory) -> None:
+    """Pass: a message of the open transaction moves nothing, because no drain would read it; the commit does."""
+    web = driven(partitions=1)
+    web.produce(3)
+    cluster, topic = web.stream.kafka, web.stream.topic
+    publisher = TransactionalPublisher(cluster.bootstrap_servers, f"open-{topic}")
+    publisher.begin()
+    publisher.produce(topic, b"1")
+    publisher.flush()
+    known = kafka.read_topic(cluster, topic)
+
+    publisher.produce(topic, b"2")
+    publisher.flush()
+    held = kafka.with_same_ends(cluster, [known])
+    publisher.end(commit=True)
+    await_markers(cluster, topic)
+
+    assert held == {topic: known}
+    assert kafka.with_same_ends(cluster, [known]) == {}

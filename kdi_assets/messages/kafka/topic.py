@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.documents.model.stream import Cluster, TopicPartition
 from kdi_assets.errors import KdiError
 from kdi_assets.messages.kafka.access import authorization_error
-from kdi_assets.messages.kafka.client import Admin, rd_partition, topic_unanswered
+from kdi_assets.messages.kafka.client import Admin, open_consumer, rd_partition, topic_unanswered
 from kdi_assets.messages.kafka.errors import AccessRefused, BrokerUnreachable, LeaderMissing, TopicMissing
 from kdi_assets.messages.source import LEADER_SECONDS, REQUEST_SECONDS
 from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
@@ -88,26 +88,20 @@ def _states(admin: Admin, topics: Collection[str]) -> dict[str, TopicState | Kdi
 def with_same_ends(cluster: Cluster, states: Collection[TopicState]) -> dict[str, TopicState]:
     """Those of the states whose topics still end where they did, by topic; not those that do not answer in time.
 
-    Raises:
-        AccessRefused: The brokers refuse our credentials.
-        BrokerUnreachable: The client lost an answer.
+    Source: librdkafka, ``rd_kafka_offsets_for_times``: a time is sent as it is, and -1 asks for the end (Kafka
+    protocol, "ListOffsets"), for all topic partitions in one call. An admin client has a future for each of them.
     """
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import OffsetSpec
+    from confluent_kafka import OFFSET_END, KafkaException
 
     known = {tp: end for state in states for tp, end in state.ends.items()}
-    with Admin(cluster) as admin:
-        asked = _ask_offsets(admin, list(known), OffsetSpec.latest(), committed=True)
-        admin.wait(asked.values())
-    moved: set[str] = set()
-    for tp, answer in asked.items():
+    with open_consumer(cluster, {}) as (consumer, _):
         try:
-            same = answer.result().offset == known[tp]
+            asked = [rd_partition(tp, OFFSET_END) for tp in known]
+            found = consumer.offsets_for_times(asked, timeout=REQUEST_SECONDS)
         except KafkaException:
-            same = False
-        if not same:
-            moved.add(tp.topic)
-    return {state.topic: state for state in states if state.topic not in moved}
+            return {}  # whoever asks for the whole topics then hears why
+    ends = {TopicPartition(tp.topic, tp.partition): tp.offset for tp in found if tp.error is None}
+    return {state.topic: state for state in states if all(ends.get(tp) == end for tp, end in state.ends.items())}
 
 
 def read_topic(cluster: Cluster, topic: str) -> TopicState:
