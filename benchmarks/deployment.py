@@ -20,6 +20,7 @@ from dagster import DagsterRunStatus, RunsFilter
 from benchmarks.harness import console, option_parser, own_broker
 from benchmarks.idle_streams import create_tables, create_topics
 from benchmarks.many_topics import topic_documents
+from kdi_assets.follow.serve.postgres.embedded import FOLDER, stop_postgres
 from tests.conftest import CHECKOUT
 from tests.deployment.deployed import Deployment, running_postgres
 
@@ -64,6 +65,7 @@ def started(folder: Path, stack: ExitStack, *, streams: int) -> Deployment:
     cluster = stack.enter_context(own_broker(folder))
     more = {"PYTHONPATH": str(CHECKOUT), "KDI_KAFKA": cluster.bootstrap_servers}
     deployment = Deployment(folder, postgres=postgres, environment=more)
+    stack.callback(stop_postgres, deployment.home / FOLDER)  # which the run of the demo's served table starts
     stack.callback(deployment.stop)
     copytree(CHECKOUT / "kdi_assets" / "defs", deployment.streams, dirs_exist_ok=True)
     if streams:
