@@ -205,12 +205,14 @@ class RowsMiscounted(Transient):
     """Files of a table were written again, and have other rows than the old ones and the changes make."""
 
     table: str
+    uri: str
     expected: int
     found: int
 
     what_happened = "{table}: rewritten files have {found:,} rows; the old ones with the changes make {expected:,}."
     what_is_safe = "nothing was committed; rows and bookmarks are as before."
     what_to_run = (
-        "kdi refine {table}   (a task that Spark ran twice can be the cause); or kdi refine {table} --rebuild   (if it "
-        "happens again: the table has two rows of one key)"
+        "kdi refine {table}; or kdi sql 'SELECT KEYS, count(*) FROM delta.`{uri}` GROUP BY KEYS HAVING count(*) > 1'   "
+        "(if it happens again, with the key columns in place of KEYS: if keys have several rows, kdi refine {table} "
+        "--rebuild makes one of them; if none has, report it)"
     )

@@ -14,6 +14,7 @@ from kdi_assets.delta.single_commit import CommitRequest, VersionTaken, commit_o
 from kdi_assets.delta.transaction import CHECKPOINT_INTERVAL, Staged, metadata_with_schema, start_table
 from kdi_assets.follow.refine.inputs import is_small
 from kdi_assets.follow.refine.read import with_keys
+from kdi_assets.follow.refine.row_counts import RowCounts
 from kdi_assets.follow.refine.row_errors import RowsMiscounted
 from kdi_assets.follow.refine.spark_errors import OUT_OF_YEARS
 from kdi_assets.follow.refine.table_change import (
@@ -32,13 +33,15 @@ from kdi_assets.messages.formats.rules import literal, name
 from kdi_assets.messages.formats.year_bounds import is_out_of_years
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 TABLE_PROPERTIES = {"delta.enableChangeDataFeed": "true", **CHECKPOINT_INTERVAL}
 """Of tables that we create: what reads them takes changed rows from their change feed."""
 
 _EPOCH = date(1970, 1, 1)
+_NO_DAY = 1 << 29
+"""In place of the days since 1970, of rows without a date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,18 +170,16 @@ def _counted_files(
     rows: DataFrame, files: tuple[Any, ...], table: TableAt, name: str, *, one_task: bool
 ) -> StagedChange:
     """Write files again, and count the rows of the change feed meanwhile: they must be the difference."""
-    from pyspark.sql import Observation
-
-    counted = Observation()
+    counts = RowCounts(table.spark)
     one_task = one_task and is_small(map(bytes_of, files))
-    rows = _within_years(rows).observe(counted, *_counts(table))
+    rows = counts.counting(_within_years(rows), _number(table))
     staged, written = replace_files(table, rows, removed=files, one_task=one_task)
-    before, change = table.counted(files).rows, counted.get
+    before, (removed, added) = table.counted(files).rows, _by_day(counts.by_number())
     if before is not None and written.rows is not None:
-        expected = before + (change["insert"] or 0) - (change["delete"] or 0)
+        expected = before + sum(added.values()) - sum(removed.values())
         if written.rows != expected:
-            raise RowsMiscounted(table=name, expected=expected, found=written.rows)
-    return _staged_rows(staged, change)
+            raise RowsMiscounted(table=name, uri=table.uri, expected=expected, found=written.rows)
+    return _staged_rows(staged, removed, added)
 
 
 def _within_years(rows: DataFrame) -> DataFrame:
@@ -189,27 +190,24 @@ def _within_years(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def _counts(table: TableAt) -> list[Column]:
-    """Rows of the change feed by kind; and by date, as a histogram of twice the date's number, one more for inserts."""
-    from pyspark.sql import functions as F
-
-    day = "unix_date(date)" if table.is_partitioned_by_date else "NULL"
-    place = f"CASE {CHANGE} WHEN 'insert' THEN 2 * {day} + 1 WHEN 'delete' THEN 2 * {day} END"
-    return [
-        F.expr(f"count_if({CHANGE} = 'insert')").alias("insert"),
-        F.expr(f"count_if({CHANGE} = 'delete')").alias("delete"),
-        # Exact, because there are twice as many bins as dates in two kinds within a hundred years.
-        F.expr(f"histogram_numeric(CAST({place} AS BIGINT), {4 * 36_525})").alias("days"),
-    ]
+def _number(table: TableAt) -> str:
+    """Of rows of the change feed: twice the days since 1970, one more for inserts; null for all others."""
+    day = f"coalesce(unix_date(date), {_NO_DAY})" if table.is_partitioned_by_date else str(_NO_DAY)
+    return f"CAST(CASE {CHANGE} WHEN 'insert' THEN 2 * {day} + 1 WHEN 'delete' THEN 2 * {day} END AS BIGINT)"
 
 
-def _staged_rows(staged: Staged, counted: Mapping[str, Any]) -> StagedChange:
+def _by_day(counted: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
+    """The rows removed and the rows added, by days since 1970."""
+    removed, added = ({n // 2: rows for n, rows in sorted(counted.items()) if n % 2 == kind} for kind in (0, 1))
+    return removed, added
+
+
+def _staged_rows(staged: Staged, removed: Mapping[int, int], added: Mapping[int, int]) -> StagedChange:
     """Without a changed row, what was written stays in no version."""
-    if not counted["insert"] and not counted["delete"]:
+    if not removed and not added:
         return StagedChange(Staged(), 0, 0, (), {}, {})
-    days = {int(bin["x"]): int(bin["y"]) for bin in counted["days"] or ()}
-    removed, added = (
-        {_EPOCH + timedelta(days=x // 2): rows for x, rows in sorted(days.items()) if x % 2 == kind} for kind in (0, 1)
+    old, new = (
+        {_EPOCH + timedelta(days=day): rows for day, rows in of.items() if day != _NO_DAY} for of in (removed, added)
     )
-    dates = tuple(sorted({*removed, *added}))
-    return StagedChange(staged, counted["insert"], counted["delete"], dates, added, removed)
+    dates = tuple(sorted({*old, *new}))
+    return StagedChange(staged, sum(added.values()), sum(removed.values()), dates, new, old)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.follow.refine.columns import comparable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
+    from pyspark.sql import DataFrame
+
+    from kdi_assets.follow.refine.row_counts import RowCounts
 
 OLD, NEW = "_kdi_old", "_kdi_new"
 
@@ -82,14 +84,14 @@ class TableChange:
 
     Attributes:
         small_enough: One task can write all files.
-        counted, unknown: What is counted while the rows are computed; known once they were.
+        counted, unknown: What is counted while the rows are computed; known once they were. Of ``upsert_change``.
     """
 
     rows: DataFrame
     replaces: WholeTable | NoRows | RowsOfDates | RowsOfKeys | RowsOfFiles
     small_enough: bool = False
-    counted: Observation | None = None
-    unknown: Observation | None = None
+    counted: RowCounts | None = None
+    unknown: RowCounts | None = None
 
 
 def paired(old: DataFrame, new: DataFrame, unique: Sequence[str]) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdi_assets.documents.model.stream import Cluster
+from kdi_assets.follow.refine.row_counts import RowCounts
 from kdi_assets.follow.refine.spark_errors import spark_failures
 from kdi_assets.runtime import executors
 from kdi_assets.runtime.errors import NoExecutors
@@ -195,3 +197,46 @@ def waits_of_two(*, session: Callable[[], SparkSession], apart: float) -> list[f
         time.sleep(apart)
         second = threads.submit(wait_of_one, session=session)
         return [first.result(), second.result()]
+
+
+def test_rows_of_tasks_that_run_again_count_once(
+    impatient: Callable[..., DrivenByCluster], standalone: Standalone
+) -> None:
+    """Purpose: a refinement counts rows before a shuffle; what an executor that is lost has kept of it is made again.
+    Procedure: count rows before a shuffle, on one executor; once there is another one, kill (SIGKILL) the first, which
+    holds data of the shuffle; read on.
+    Pass: Spark's own count has some rows twice, so tasks did run again; ours has each once.
+    """
+    standalone.add_worker("worker1")
+    web = impatient()
+    web.driver.call(rows_counted)
+    executor = executor_on(standalone, "worker1")
+
+    web.driver.start(count_with_lost_executor, executor.pid)
+    standalone.add_worker("worker2")
+    rows, theirs, ours = web.driver.result()
+
+    assert rows == (4_000, 4_000)
+    assert theirs > 4_000
+    assert ours == {0: 2_000, 1: 1_000}
+
+
+def count_with_lost_executor(
+    executor: int, *, session: Callable[[], SparkSession]
+) -> tuple[tuple[int, int], int, dict[int, int]]:
+    """Rows of both reads of a shuffle, with the loss in between; Spark's count, and ours by number."""
+    from pyspark.sql import functions as F
+
+    spark = session()
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # otherwise each read plans the shuffle again
+    ours = RowCounts(spark)
+    counted = ours.counting(spark.range(0, 4_000, 1, 8), "CASE WHEN id % 2 = 0 THEN 0L WHEN id % 4 = 1 THEN 1L END")
+    plan: Any = counted.observe("theirs", F.count("*").alias("rows")).repartition(4)._jdf.queryExecution()
+    shuffled = plan.toRdd()
+
+    before = shuffled.count()
+    await_executors(2, session=session)
+    os.kill(executor, signal.SIGKILL)
+    after = shuffled.count()
+
+    return (before, after), int(plan.observedMetrics().apply("theirs").getLong(0)), ours.by_number()

@@ -46,6 +46,7 @@ from kdi_assets.follow.refine.modes.states import (
     states_of_all,
 )
 from kdi_assets.follow.refine.read import computed_once, with_keys
+from kdi_assets.follow.refine.row_counts import RowCounts
 from kdi_assets.follow.refine.row_errors import NullKeys
 from kdi_assets.follow.refine.table_change import (
     NEW,
@@ -58,7 +59,10 @@ from kdi_assets.follow.refine.table_change import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
+    from pyspark.sql import DataFrame
+
+_LATE, _NEW, _WITHOUT_KEY = 1, 2, 4
+"""Bits of the numbers by which changes are counted."""
 
 
 def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tuple[TableChange, DataFrame]:
@@ -90,7 +94,6 @@ def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tu
 
 def _merged(inputs: Inputs, mode: Upsert, deletes: DataFrame | None, new: DataFrame) -> TableChange:
     """New changes, and the rows of their keys, in one order. All rows of few files are ordered, without a join."""
-    from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     keys = new.select(*mode.keys).distinct()
@@ -103,10 +106,10 @@ def _merged(inputs: Inputs, mode: Upsert, deletes: DataFrame | None, new: DataFr
     both = known.withColumn(IS_NEW, F.lit(False)).unionByName(
         new.withColumn(IS_NEW, F.lit(True)), allowMissingColumns=True
     )
-    counted = Observation()
-    without_key = F.expr(f"count_if({IS_NEW} AND ({has_null_key(mode)}))").alias("without_key")
-    late_and_new = F.count_if(LATE).alias("late"), F.count_if(IS_NEW).alias("new")
-    ordered = ordered_changes(both, mode).observe(counted, *late_and_new, without_key)
+    counted = RowCounts(rows.sparkSession)
+    facts = {_LATE: LATE, _NEW: IS_NEW, _WITHOUT_KEY: f"{IS_NEW} AND ({has_null_key(mode)})"}
+    bits = " + ".join(f"IF({fact}, {bit}L, 0L)" for bit, fact in facts.items())
+    ordered = counted.counting(ordered_changes(both, mode), bits)
     states, unknown = _counting_unknown_values(states_of(ordered, mode), mode)
     row = F.struct(*(F.col(f"`{column}`") for column in held.columns))
     form = F.when(~F.col(TOUCHED), F.col(OLD)).when(~F.col(DELETES), row)
@@ -123,17 +126,14 @@ def can_delete(mode: Upsert) -> bool:
     return bool(mode.apply_as_deletes or mode.envelope)
 
 
-def _counting_unknown_values(states: DataFrame, mode: Upsert) -> tuple[DataFrame, Observation | None]:
-    """Count the newest rows that have a value which no message had, as ``rows``; ``None`` if no row can have one."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
-
+def _counting_unknown_values(states: DataFrame, mode: Upsert) -> tuple[DataFrame, RowCounts | None]:
+    """Count the newest rows that have a value which no message had, under 1; ``None`` if no row can have one."""
     if CARRIED not in states.columns:
         return states, None
-    unknown = Observation()
+    unknown = RowCounts(states.sparkSession)
     now = f"{TOUCHED} AND NOT {DELETES}" + ("" if mode.scd_type == 1 else f" AND {TO} IS NULL")
     lacks = f"coalesce(exists(map_values({CARRIED}), change -> change IS NULL), false)"
-    return states.observe(unknown, F.expr(f"count_if({now} AND {lacks})").alias("rows")), unknown
+    return unknown.counting(states, f"IF({now} AND {lacks}, 1L, NULL)"), unknown
 
 
 def newest_states(rows: DataFrame, mode: Upsert) -> DataFrame:
@@ -220,8 +220,11 @@ def counts_of(change: TableChange, table: str) -> ChangeCounts:
     """
     if change.counted is None:
         return ChangeCounts()
-    found = change.counted.get
-    if found["without_key"]:
-        raise NullKeys(table=table, rows=int(found["without_key"]))
-    unknown = int(change.unknown.get["rows"]) if change.unknown else 0
-    return ChangeCounts(int(found["new"]), int(found["late"]), unknown)
+    found = change.counted.by_number()
+    late, new, without_key = (
+        sum(rows for bits, rows in found.items() if bits & bit) for bit in (_LATE, _NEW, _WITHOUT_KEY)
+    )
+    if without_key:
+        raise NullKeys(table=table, rows=without_key)
+    unknown = change.unknown.by_number().get(1, 0) if change.unknown else 0
+    return ChangeCounts(new, late, unknown)
