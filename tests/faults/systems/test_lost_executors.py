@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from kdi_assets.documents.model.stream import Cluster
@@ -22,7 +23,14 @@ from kdi_assets.settings import Settings
 from tests.conftest import TopicFactory
 from tests.deployment.standalone import Standalone
 from tests.driven import web_requests
-from tests.faults.systems.cluster_driver import CONFIG, ClusterDriver, DrivenByCluster, drain_with_signal
+from tests.faults.systems.cluster_driver import (
+    CONFIG,
+    ClusterDriver,
+    DrivenByCluster,
+    drain_with_signal,
+    no_session,
+)
+from tests.faults.systems.engine import ELASTIC
 from tests.kafka_log import Publisher
 from tests.waiting import wait_until
 
@@ -30,11 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PATIENCE, AGAIN = 10, 3
-ON_DEMAND = {
-    "spark.dynamicAllocation.enabled": "true",
-    "spark.dynamicAllocation.executorIdleTimeout": "2s",
-    "spark.dynamicAllocation.shuffleTracking.timeout": "2s",
-}
 IN_VAIN = f"spark://.* gave Spark no executor within {PATIENCE} s: no worker is alive"
 
 
@@ -56,9 +59,6 @@ def impatient(
     """Makes a stream that is drained by a driver which waits only for some seconds."""
     drivers: list[ClusterDriver] = []
 
-    def no_session() -> Any:
-        raise AssertionError("the test process has no Spark")
-
     def make(**config: str) -> DrivenByCluster:
         lake = str(tmp_path / "lake")
         there = replace(settings, spark_master=standalone.master, lake=lake)
@@ -66,7 +66,7 @@ def impatient(
         drivers.append(ClusterDriver(there, config=config))
         drivers[-1].call(wait_only, PATIENCE, AGAIN)
         stream, publisher = web_requests(topic(4), cluster), Publisher(cluster.bootstrap_servers)
-        return DrivenByCluster(stream, lake, publisher, no_session, driver=drivers[-1])
+        return DrivenByCluster(stream, lake, publisher, no_session, drives=lambda: drivers[-1])
 
     yield make
     for driver in drivers:
@@ -78,7 +78,7 @@ def wait_only(seconds: int, again: int, *, session: Callable[[], SparkSession]) 
     vars(executors).update(PATIENCE_SECONDS=seconds, SECONDS_AGAIN=again)
 
 
-@pytest.mark.parametrize("config", [{}, ON_DEMAND], ids=["static", "dynamic allocation"])
+@pytest.mark.parametrize("config", [{}, ELASTIC], ids=["static", "dynamic allocation"])
 def test_a_cluster_without_a_worker_is_an_error_within_a_bound_and_the_next_drain_goes_on_when_there_is_one(
     impatient: Callable[..., DrivenByCluster], standalone: Standalone, config: dict[str, str]
 ) -> None:
@@ -89,7 +89,6 @@ def test_a_cluster_without_a_worker_is_an_error_within_a_bound_and_the_next_drai
     """
     web = impatient(**config)
     produced = web.produce(100)
-    assert web.driver
 
     with pytest.raises(NoExecutors, match=IN_VAIN):
         web.drain()
@@ -119,13 +118,12 @@ def test_a_drain_that_loses_all_executors_for_good_ends_and_its_driver_drains_on
     web = impatient()
     web.produce(100)
     web.drain()
-    assert web.driver
-    version, before = web.version(), data_files(web)
-    stopped, _ = standalone.await_executors(["worker1", "worker2"])
+    version, before = web.version(), web.data_files()
+    stopped, _ = (executor_on(standalone, name) for name in ("worker1", "worker2"))
     web.produce(800, bad=0.1, tombstones=0.02, seed=2)
 
     web.driver.start(drain_with_signal, web.stream, lake=web.lake, process=stopped.pid, number=signal.SIGSTOP)
-    wait_until(lambda: bool(data_files(web) - before))
+    wait_until(lambda: bool(web.data_files() - before))
     for name in ("worker1", "worker2"):
         standalone.kill_worker(name)
     with pytest.raises(NoExecutors, match=IN_VAIN):
@@ -140,15 +138,18 @@ def test_a_drain_that_loses_all_executors_for_good_ends_and_its_driver_drains_on
     assert web.audit().complete
 
 
+def executor_on(standalone: Standalone, name: str) -> psutil.Process:
+    """The executor of a worker, once it has one."""
+    wait_until(lambda: standalone.executor(name) is not None, seconds=120)
+    found = standalone.executor(name)
+    assert found
+    return found
+
+
 def await_executors(number: int, *, session: Callable[[], SparkSession]) -> None:
     """Wait until so many executors have registered with the driver."""
     context: Any = session().sparkContext
     wait_until(lambda: context._jsc.sc().getExecutorIds().length() == number, seconds=60)
-
-
-def data_files(web: DrivenByCluster) -> set[Path]:
-    """The files of the table's rows, whether a version names them or not."""
-    return set(Path(web.uri).rglob("part-*.parquet"))
 
 
 def test_each_job_waits_by_itself_and_those_after_one_in_vain_only_briefly(
@@ -162,7 +163,6 @@ def test_each_job_waits_by_itself_and_those_after_one_in_vain_only_briefly(
     """
     standalone.add_worker("worker1")
     web = impatient()
-    assert web.driver
     web.driver.call(rows_counted)
     standalone.kill_worker("worker1")
 
