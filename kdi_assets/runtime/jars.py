@@ -9,10 +9,12 @@ import hashlib
 import json
 import re
 import tempfile
+import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -30,6 +32,10 @@ JAR_GROUPS: tuple[JarGroup, ...] = get_args(JarGroup)
 JARS_LOCK = Path(__file__).with_name("jars.lock.json")
 KERNELS: Mapping[KernelGroup, tuple[JarGroup, ...]] = {"spark": ("spark",), "kinesis": ("s3", "kinesis")}
 """The groups whose jars a kernel is compiled with, besides PySpark's own, by the group that it belongs to."""
+SIGNED = ("commons-compiler", "janino")
+"""PySpark's own jars that are signed: the compiler of Spark's queries. Java checks the signature of each class, at each
+start, and no class-data archive may have them. Copies without signatures come first on the class path."""
+_SIGNATURE = re.compile(r"META-INF/[^/]+\.(SF|DSA|RSA|EC)")
 LOG = "ivy.log"
 UNREACHABLE = re.compile(r"Server access error .*|Host \S+ not found")
 JARS_AT_ONCE = 8  # a resolution takes 0.8 s, each further jar in it 0.3 s; few, to show progress
@@ -68,7 +74,8 @@ def jar_paths(directory: Path, group: JarGroup) -> list[Path]:
     if group == "broker":
         # PySpark's own: Ivy in Spark leaves this one out of what it fetches.
         return [*paths, next(pyspark_jars().glob("scala-library-*.jar"))]
-    return [*paths, *_kernel(directory, group)]
+    copies = [copy for _, copy in _unsigned(directory) if copy.is_file()] if group == "spark" else []
+    return [*paths, *_kernel(directory, group), *copies]
 
 
 def spark_class_path(settings: Settings) -> list[Path]:
@@ -106,6 +113,25 @@ def _compiled_with(group: KernelGroup, lock: Path) -> list[Jar]:
     return [jar for used in KERNELS[group] for jar in locked_jars(used, lock=lock)]
 
 
+def _unsigned(directory: Path) -> Iterator[tuple[Path, Path]]:
+    """PySpark's signed jars, each with its copy, which need not exist."""
+    for name in SIGNED:
+        for jar in pyspark_jars().glob(f"{name}-*.jar"):
+            yield jar, directory / "spark" / f"{jar.stem}-unsigned.jar"
+
+
+def _copy_unsigned(jar: Path, copy: Path) -> None:
+    """Copy a jar without signatures, and without the digests of its files in the manifest."""
+    content = BytesIO()
+    with zipfile.ZipFile(jar) as signed, zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as unsigned:
+        for entry in (each for each in signed.infolist() if not _SIGNATURE.fullmatch(each.filename)):
+            data = signed.read(entry)
+            if entry.filename == "META-INF/MANIFEST.MF":
+                data = re.split(rb"\r?\n\r?\n", data, maxsplit=1)[0] + b"\r\n\r\n"
+            unsigned.writestr(entry, data, zipfile.ZIP_DEFLATED)
+    replace_file(copy, content.getvalue())
+
+
 def refuse_unlocked(directory: Path, group: JarGroup, *, lock: Path = JARS_LOCK) -> int:
     """Check the hash of every jar, and that the kernel belongs to the sources.
 
@@ -132,7 +158,7 @@ def fetch_jars(
     groups: Collection[str] = JAR_GROUPS,
     lock: Path = JARS_LOCK,
 ) -> None:
-    """Fetch and verify the missing jars, and compile the kernels that are missing.
+    """Fetch and verify the missing jars, compile the kernels that are missing, and copy ``SIGNED`` jars unsigned.
 
     Args:
         directory: Gets one folder per group.
@@ -163,6 +189,9 @@ def fetch_jars(
             with announced(WorkStep(name="jars", doing=f"compiling {kernel.name}")):
                 compile_kernel(kernel, compiler=compiler_jar, jars=used, home=home, group=group)
             report(f"{group:7} {kernel.name}  compiled")
+    for jar, copy in _unsigned(directory) if "spark" in groups else ():
+        if not copy.is_file():
+            _copy_unsigned(jar, copy)
 
 
 def _fetch(missing: Sequence[Jar], directory: Path, *, home: Path, report: Callable[[str], None]) -> None:

