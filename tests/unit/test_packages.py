@@ -27,7 +27,7 @@ PROJECT_OF_ITS_OWN = ROOT / "examples" / "two_locations"
 """It has folders with these names."""
 IN_NAMESPACES = {"google.protobuf": "protobuf", "google.type": "googleapis-common-protos"}
 """Packages of one distribution in a package of several."""
-NAMED = {"dagster-aws", "dagster-webserver", "ministack"}
+NAMED = {"dagster-aws", "ministack"}
 NOT_IMPORTED = {"pandas"}
 """PySpark asks for it where a function gets Arrow's columns."""
 PROJECT: Mapping[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
