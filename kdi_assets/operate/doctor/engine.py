@@ -31,12 +31,28 @@ def master_of(settings: Settings, environment: Mapping[str, str] = os.environ) -
 
 def engine(master: str, environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:
     """Whether the cluster answers, and would give this process what it asks for; nothing if ``master`` is local."""
+    if (master == "yarn" or "://" in master) and (missing := _no_settings(environment.get("SPARK_CONF_DIR", ""))):
+        yield missing
     if master.startswith("spark://"):
         yield standalone(master)
     elif master == "yarn":
         yield yarn(environment)
     elif master.startswith("k8s://"):
         yield kubernetes(master, spark_default("spark.kubernetes.namespace", environment) or "default")
+
+
+def _no_settings(folder: str) -> Finding | None:
+    """That there are no settings for the cluster where they are said to be; Spark goes on without them."""
+    if not folder or Path(folder).is_dir():
+        return None
+    trouble = Trouble(
+        kind="no settings of Spark",
+        happened=f"SPARK_CONF_DIR names {folder}, which is not a folder here.",
+        safe="drains run with Spark's defaults: its queue or namespace, and the sizes of its executors.",
+        run="kdi doctor    (with SPARK_CONF_DIR as the folder of spark-defaults.conf; in a pod of the chart, in the "
+        "container driver)",
+    )
+    return warning("engine", folder, trouble)
 
 
 def standalone(master: str) -> Finding:

@@ -106,6 +106,16 @@ def test_one_of_several_masters_must_accept_connections() -> None:
     assert f"no Spark master answers: {here}: " in str(silent.trouble)
 
 
+def test_a_folder_of_sparks_settings_that_does_not_exist_is_a_warning(tmp_path: Path) -> None:
+    environment = {"SPARK_CONF_DIR": str(tmp_path / "none")}
+
+    missing, _ = engine(f"spark://127.0.0.1:{free_port()}", environment)
+
+    assert missing.verdict is Verdict.WARNING
+    assert f"SPARK_CONF_DIR names {tmp_path}/none, which is not a folder here." in str(missing.trouble)
+    assert not list(engine("local[*]", environment))
+
+
 def configured(folder: Path, **properties: str) -> dict[str, str]:
     """The variables of a machine whose ``yarn-site.xml`` has these properties, with dots for underscores."""
     lines = [
