@@ -22,8 +22,7 @@ from dagster_postgres import PostgresRunStorage
 
 from kdi_assets.components.names import table_key
 from kdi_assets.documents.loading.loader import load_streams
-from kdi_assets.runtime.driver.control import DriverAddress, address_file, driver_status
-from kdi_assets.runtime.driver.drivers import driver_folder
+from kdi_assets.runtime.driver.control import DriverAddress, address_file
 from kdi_assets.tools.local.broker import Broker
 from tests.deployment.deployed import METRICS, WEBSERVER, Deployment, running_postgres
 from tests.deployment.installed import install
@@ -33,7 +32,7 @@ from tests.kafka_log import Publisher
 from tests.oracle import Found
 from tests.waiting import wait_until
 
-TOPIC, OTHER_TOPIC = "deployed", "deployed_too"
+TOPIC = "deployed"
 LOADED_SECONDS = 240  # six processes start here, each in a second or two on an idle machine
 CLUSTER = """
 type: kdi_assets.components.KafkaCluster
@@ -44,22 +43,15 @@ attributes: {{name: main, bootstrap_servers: "{kafka}"}}
 
 @dataclass
 class Site:
-    """The deployment, its stream of most tests and another one, and what its instance shows."""
+    """The deployment, its one stream, and what its instance shows."""
 
     deployment: Deployment
     web: DrivenStream
-    other: DrivenStream
     instance: DagsterInstance
 
     def runs(self) -> list[dg.DagsterRun]:
         """The oldest first."""
         return list(reversed(self.instance.get_runs()))
-
-    def run(self, run: dg.DagsterRun) -> dg.DagsterRun:
-        """The run, as it is now."""
-        found = self.instance.get_run_by_id(run.run_id)
-        assert found
-        return found
 
     def works(self) -> bool:
         """Whether a run is attached to the driver; by the kernel, because a driver with a stopped JVM cannot answer."""
@@ -100,30 +92,25 @@ def verdicts(found: Found) -> int:
 
 @pytest.fixture(scope="module")
 def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Every unit, with two streams, on a PostgreSQL that has never seen Dagster."""
+    """Every unit, with one stream, on a PostgreSQL that has never seen Dagster."""
     installed, folder = install(tmp_path_factory.mktemp("installed")), tmp_path_factory.mktemp("site")
     kafka = broker.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": kafka, "log_level": 2})  # a name: it ends with its last reference
-    for created in admin.create_topics([NewTopic(topic, 2, 1) for topic in (TOPIC, OTHER_TOPIC)]).values():
-        created.result(30)
+    admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
     more = {"PYTHONPATH": str(installed), "KDI_SPARK_MASTER": "local[2]", **JVM_OPTIONS}
     with running_postgres() as postgres:
         deployment = Deployment(folder, postgres=postgres, environment=more, monitoring_seconds=1)
         documents = deployment.streams / "defs.yaml"
-        due = "{backlog_messages: 1, lag_seconds: 3600}"
-        both = (web_requests_document(topic, drain_when=due) for topic in (TOPIC, OTHER_TOPIC))
-        documents.write_text(CLUSTER.format(kafka=kafka) + "---\n".join(both))
-        streams = {stream.topic: stream for stream in load_streams(deployment.streams).values()}
+        stream_document = web_requests_document(TOPIC, drain_when="{backlog_messages: 1, lag_seconds: 3600}")
+        documents.write_text(CLUSTER.format(kafka=kafka) + stream_document)
+        (stream,) = load_streams(deployment.streams).values()
         deployment.start("driver")
         try:
             deployment.run("dagster", "instance", "migrate")
             deployment.start("code-server", "daemon", "webserver", "metrics")
             with deployment.instance() as instance:
-                lake = deployment.environment["KDI_LAKE"]
-                web, other = (
-                    DrivenStream(streams[topic], lake, Publisher(kafka), no_session) for topic in (TOPIC, OTHER_TOPIC)
-                )
-                yield Site(deployment, web, other, instance)
+                web = DrivenStream(stream, deployment.environment["KDI_LAKE"], Publisher(kafka), no_session)
+                yield Site(deployment, web, instance)
         finally:
             deployment.stop()
 
@@ -161,7 +148,7 @@ def test_the_units_drain_what_arrives_though_driver_and_code_server_are_killed_u
     assert site.shown_dates()
     with urlopen(f"http://127.0.0.1:{site.deployment.ports[METRICS]}/metrics", timeout=20) as answer:
         assert site.web.stream.name in answer.read().decode()
-    assert json.loads(site.deployment.run("kdi", "status", "--json", site.web.stream.name))["backlog_offsets"] == 0
+    assert json.loads(site.deployment.run("kdi", "status", "--json"))["backlog_offsets"] == 0
 
 
 def test_runs_die_with_the_process_they_were_forked_off_which_has_no_threads_and_another_takes_its_place(
@@ -185,41 +172,6 @@ def test_runs_die_with_the_process_they_were_forked_off_which_has_no_threads_and
     site.web.assert_each_offset_once(produced)
     assert threads == 1
     assert [run.status for run in site.runs()[-2:]] == [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.SUCCESS]
-
-
-@pytest.mark.scenario("process paused beyond Spark's timeouts")
-def test_a_second_driver_drains_while_the_first_hangs_and_takes_its_run_over_when_it_is_killed(site: Site) -> None:
-    """Purpose: the runs of a location share its drivers, and what dies with one of them is drained by another, once.
-    Procedure: a run of one stream has attached to the driver, whose JVM is stopped (SIGSTOP); a second driver starts;
-    messages of another stream arrive; once these are drained, the first driver is killed, and does not come back.
-    Pass: the run of the other stream succeeded; the first run failed, and its retry succeeded in the second driver;
-    every offset exactly once in both tables.
-    """
-    deployment, before = site.deployment, verdicts(site.web.found())
-    with site.work_held():
-        produced = site.web.produce(60, bad=0.1, seed=3)
-        wait_until(site.works, seconds=LOADED_SECONDS)
-        held = site.runs()[-1]
-        deployment.start_second_driver()
-        second = driver_folder(deployment.home, 2)
-        wait_until(lambda: address_file(second).exists(), seconds=LOADED_SECONDS)
-        others = site.other.produce(60, bad=0.1)
-        wait_until(lambda: site.runs()[-1].is_success, seconds=LOADED_SECONDS)
-        hung = not site.run(held).is_finished
-        deployment.services["driver"].ask_to_stop()
-        deployment.services["driver"].kill_group()
-
-    site.wait_until_drained(before + 60)
-    served = driver_status(second)["served"]
-    deployment.start("driver")
-    code = deployment.services.pop("driver-2").stop()
-
-    site.web.assert_each_offset_once(produced)
-    site.other.assert_each_offset_once(others)
-    *_, first, of_other, again = site.runs()
-    assert (hung, first.run_id, first.status) == (True, held.run_id, dg.DagsterRunStatus.FAILURE)
-    assert {of_other.status, again.status} == {dg.DagsterRunStatus.SUCCESS}
-    assert (again.asset_selection, served, code) == (first.asset_selection, 2, 0)
 
 
 def test_processes_that_are_told_to_stop_end_in_time_and_a_run_ends_before_its_code_server(site: Site) -> None:
