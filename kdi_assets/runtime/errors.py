@@ -115,7 +115,10 @@ class SparkDidNotStart(Terminal):
 
     what_happened = "Spark's JVM ended before it answered (Java of {java_home}): {said}."
     what_is_safe = "nothing was read or written."
-    what_to_run = "{java_home}/bin/java -version    (does it start, and is there memory for it?)"
+    what_to_run = (
+        "{java_home}/bin/java -version    (does it start, is there memory for it, and is each setting of "
+        "spark-defaults.conf right?)"
+    )
 
 
 class LakeNotShared(Terminal):
@@ -156,7 +159,10 @@ class YarnDidNotStart(Transient):
 
     what_happened = "YARN did not start Spark in the queue {queue} within {seconds:.0f} s: {said}"
     what_is_safe = "no table was read or written; the application was withdrawn, unless YARN does not answer."
-    what_to_run = "the same command again   (once the queue has room, or with spark.yarn.queue set to another one)"
+    what_to_run = (
+        "kdi doctor   (asks the ResourceManager of HADOOP_CONF_DIR, and looks for spark.yarn.queue; once the queue has "
+        "room, the same command again)"
+    )
 
 
 class YarnRefused(Transient):
@@ -168,8 +174,8 @@ class YarnRefused(Transient):
     what_happened = "Spark did not start on YARN, in the queue {queue}: {detail}"
     what_is_safe = "no table was read or written."
     what_to_run = (
-        "the same command again   (first correct spark.yarn.queue, HADOOP_CONF_DIR, or what the application's log "
-        "names; yarn logs -applicationId shows it)"
+        "the same command again   (first correct spark.yarn.queue, spark.yarn.jars, spark.yarn.dist.archives or "
+        "HADOOP_CONF_DIR; yarn logs -applicationId shows why a container failed)"
     )
 
 
