@@ -49,7 +49,9 @@ class KdiError(Exception):
         cls.__dataclass_fields__ = _FieldsAtFirstUse()  # type: ignore[assignment]
 
     def __new__(cls, *_: Any, **values: Any) -> Self:
-        fields(cls)  # before ``__init__`` is looked up
+        if "__init__" not in vars(cls):  # the last that a dataclass gets, so no other thread meets half of one
+            with _making:
+                fields(cls)
         return super().__new__(cls)
 
     def message_parts(self) -> tuple[str, str, str]:

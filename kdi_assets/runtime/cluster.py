@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from kdi_assets.runtime.errors import LakeNotShared, LakeOfOtherFileSystem
+from kdi_assets.runtime.jars import UNSIGNED
 from kdi_assets.runtime.spark_failures import translated
 from kdi_assets.runtime.spark_internals import hadoop_setting
 
@@ -26,7 +27,8 @@ def runs_here(master: str | None) -> bool:
 
 def send_jars(conf: SparkConf, jars: Sequence[Path]) -> None:
     """Let executors fetch our jars from the driver, beside those that Spark's own configuration names."""
-    conf.set(JARS, ",".join([*map(str, jars), *filter(None, [conf.get(JARS, "")])]))
+    ours = [str(jar) for jar in jars if not jar.name.endswith(UNSIGNED)]  # an executor has the signed ones before ours
+    conf.set(JARS, ",".join([*ours, *filter(None, [conf.get(JARS, "")])]))
 
 
 def refuse_path_of_other_file_system(spark: SparkSession, lake: str) -> None:

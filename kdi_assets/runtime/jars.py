@@ -34,7 +34,8 @@ KERNELS: Mapping[KernelGroup, tuple[JarGroup, ...]] = {"spark": ("spark",), "kin
 """The groups whose jars a kernel is compiled with, besides PySpark's own, by the group that it belongs to."""
 SIGNED = ("commons-compiler", "janino")
 """PySpark's own jars that are signed: the compiler of Spark's queries. Java checks the signature of each class, at each
-start, and no class-data archive may have them. Copies without signatures come first on the class path."""
+start, and no class-data archive may have them. Copies without signatures come first on the driver's class path."""
+UNSIGNED = "-unsigned.jar"
 _SIGNATURE = re.compile(r"META-INF/[^/]+\.(SF|DSA|RSA|EC)")
 LOG = "ivy.log"
 UNREACHABLE = re.compile(r"Server access error .*|Host \S+ not found")
@@ -117,7 +118,7 @@ def _unsigned(directory: Path) -> Iterator[tuple[Path, Path]]:
     """PySpark's signed jars, each with its copy, which need not exist."""
     for name in SIGNED:
         for jar in pyspark_jars().glob(f"{name}-*.jar"):
-            yield jar, directory / "spark" / f"{jar.stem}-unsigned.jar"
+            yield jar, directory / "spark" / f"{jar.stem}{UNSIGNED}"
 
 
 def _copy_unsigned(jar: Path, copy: Path) -> None:

@@ -184,6 +184,7 @@ def _environment(settings: Settings, java_home: Path) -> dict[str, str]:
     quick = [*archive_options(settings, java_home), *PATIENT_COMPILER]
     java_options = [*_log_options(), *AVRO_LIMITS, *proxy_options(), *quick, os.environ.get("SPARK_SUBMIT_OPTS", "")]
     return {
+        **_messages_in_english(),
         "JAVA_HOME": str(java_home),
         "PYSPARK_PIN_THREAD": "true",  # each Python thread has a JVM thread, with its session and its job group
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
@@ -191,6 +192,12 @@ def _environment(settings: Settings, java_home: Path) -> dict[str, str]:
         "SPARK_DRIVER_MEMORY": os.environ.get("SPARK_DRIVER_MEMORY", "2g"),  # spark.driver.memory overrides it
         "SPARK_SUBMIT_OPTS": " ".join(filter(None, java_options)),
     }
+
+
+def _messages_in_english() -> dict[str, str]:
+    """Java tells why a file system refuses a link only in words, and ``LinkLogStore`` reads them."""
+    of_all = os.environ.get("LC_ALL")
+    return {"LC_MESSAGES": "C", **({"LC_ALL": "", "LC_CTYPE": of_all} if of_all else {})}  # names of files stay UTF-8
 
 
 def _log_options() -> list[str]:

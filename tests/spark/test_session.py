@@ -59,6 +59,13 @@ def test_the_compiler_of_queries_is_the_copy_without_a_signature(spark: SparkSes
         assert "-unsigned.jar" in compiler.getProtectionDomain().getCodeSource().getLocation().toString()
 
 
+def test_the_jvm_tells_why_in_english_whatever_the_language_of_its_user(spark: SparkSession) -> None:
+    """A store of commits reads in words why a file system refuses a link."""
+    said = jvm_view(spark).java.lang.System.getenv
+
+    assert (said("LC_MESSAGES"), said("LC_ALL") or "") == ("C", "")
+
+
 def test_a_callers_setting_goes_before_the_engines_and_stays_in_its_session(settings: Settings) -> None:
     theirs = open_session(settings, config={"spark.sql.shuffle.partitions": "3"})
     ours = open_session(settings)

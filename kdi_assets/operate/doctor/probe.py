@@ -11,7 +11,7 @@ from pathlib import Path
 from kdi_assets.delta.errors import StorageRefused
 from kdi_assets.operate.doctor.disk import nearest_existing
 
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, 524)
 """What a file system without hard links answers; the same as in ``kdi.storage.LinkLogStore``."""
 
 

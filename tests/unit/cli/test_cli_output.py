@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, fields
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
+from threading import Barrier
 from typing import Any, NoReturn
 
 import pytest
@@ -196,6 +199,26 @@ def test_an_error_class_gets_its_methods_with_its_first_error() -> None:
     assert str(first).startswith("a came [7] s late.") and Later(topic="b").seconds == []
     with pytest.raises(TypeError, match="topic"):
         Late()  # type: ignore[call-arg]
+
+
+def test_threads_that_raise_the_first_error_of_a_class_at_the_same_time_all_get_it() -> None:
+    before, threads = sys.getswitchinterval(), 4
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            for number in range(100):
+                kind = type(f"Late{number}", (Terminal,), {"__annotations__": {"topic": "str"}})
+                together = Barrier(threads)
+
+                def first(kind: type[Any] = kind, together: Barrier = together) -> KdiError:
+                    together.wait(10)
+                    error: KdiError = kind(topic="a")
+                    return error
+
+                raised = [each.result() for each in [pool.submit(first) for _ in range(threads)]]
+                assert [vars(error) for error in raised] == [{"topic": "a"}] * threads
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _hidden(kind: type[KdiError], field: str) -> bool:

@@ -35,7 +35,7 @@ def test_only_a_local_master_runs_tasks_in_the_drivers_jvm(master: str | None, h
 def test_executors_get_our_jars_beside_those_of_sparks_own_configuration() -> None:
     own, none = conf(jars="/own.jar"), conf()
 
-    send_jars(own, [Path("/a.jar"), Path("/b.jar")])
+    send_jars(own, [Path("/a.jar"), Path("/b.jar"), Path("/janino-3.1-unsigned.jar")])
     send_jars(none, [Path("/a.jar")])
 
     assert own.get(JARS) == "/a.jar,/b.jar,/own.jar"

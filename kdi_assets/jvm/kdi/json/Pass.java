@@ -3,7 +3,9 @@ package kdi.json;
 import com.fasterxml.jackson.core.JsonParser;
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import java.util.TreeSet;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.util.ArrayData;
@@ -12,8 +14,6 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** The state of one pass over a message, and what it found beside the record. */
 final class Pass {
-  private static final int FEW = 30;
-
   final byte[] payload;
 
   /** Whether a field that does not fit its type becomes null, and its value a misfit. */
@@ -38,6 +38,9 @@ final class Pass {
   /** The paths of all unknown fields in the order of the message; null as long as they are the usual ones. */
   private List<UTF8String> paths;
 
+  /** The same paths, once a null field was looked for among many; null before. */
+  private Set<UTF8String> lookup;
+
   Pass(byte[] payload, boolean salvaging, UsualPaths usual) {
     this.payload = payload;
     this.salvaging = salvaging;
@@ -56,13 +59,28 @@ final class Pass {
    */
   void unknown(UTF8String path, boolean isNull) {
     if (isNull) {
-      List<UTF8String> before = paths == null ? usual.first(asUsual) : paths;
-      repeats |= before.size() > FEW || before.contains(path);
+      repeats |= isNoted(path);
     } else if (paths == null && usual.isNext(asUsual, path)) {
       asUsual++;
     } else {
       ordered().add(path);
+      if (lookup != null) {
+        lookup.add(path);
+      }
     }
+  }
+
+  private boolean isNoted(UTF8String path) {
+    if (paths == null) {
+      return usual.first(asUsual).contains(path);
+    }
+    if (paths.size() <= UsualPaths.MOST) {
+      return paths.contains(path);
+    }
+    if (lookup == null) {
+      lookup = new HashSet<>(paths);
+    }
+    return lookup.contains(path);
   }
 
   private List<UTF8String> ordered() {

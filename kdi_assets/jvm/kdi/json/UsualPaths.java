@@ -8,7 +8,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** The paths of the unknown fields of a task's last message: the next one usually has the same, in the same order. */
 final class UsualPaths implements Serializable {
-  private static final int MOST = 30;
+  static final int MOST = 30;
 
   private UTF8String[] inOrder = new UTF8String[0];
 

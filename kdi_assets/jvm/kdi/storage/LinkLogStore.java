@@ -35,9 +35,9 @@ import org.slf4j.LoggerFactory;
 public final class LinkLogStore extends HDFSLogStore {
     private static final Logger LOG = LoggerFactory.getLogger(LinkLogStore.class);
     private static final AtomicBoolean WARNED = new AtomicBoolean();
-    /** What Linux and macOS say where there are no links: EPERM, ENOTSUP, and ENOSYS of FUSE. */
+    /** What Linux and macOS say where there are no links: EPERM, ENOTSUP, ENOSYS of FUSE, and 524 of NFS on Linux. */
     private static final Set<String> NO_LINKS =
-            Set.of("Operation not permitted", "Operation not supported", "Function not implemented");
+            Set.of("Operation not permitted", "Operation not supported", "Function not implemented", "Unknown error 524");
 
     public LinkLogStore(Configuration configuration) {
         super(configuration);
