@@ -56,8 +56,12 @@ class PatientTick:
                 # A daemon that was started again asks for a tick while the one of before still waits.
                 if ended.wait(LOOK_SECONDS) or self._newest is not this:
                     break
-                if not still_idle():
-                    result = look(result.cursor)
+                asked = time.monotonic()
+                if still_idle():
+                    continue
+                if time.monotonic() > min(asked + LOOK_SECONDS, until):
+                    break  # a broker hangs; a look would ask it again
+                result = look(result.cursor)
         finally:
             _waiting.release()
         return result

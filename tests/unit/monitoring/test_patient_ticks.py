@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any, cast
 
 import dagster as dg
@@ -85,6 +86,25 @@ def test_a_tick_that_finds_nothing_ends_in_time(monkeypatch: pytest.MonkeyPatch)
 
     assert 0.05 < time.monotonic() - began < 5
     assert int(last.cursor or 0) > 1
+
+
+def test_a_tick_ends_with_an_answer_that_took_long_so_that_dagster_does_not_give_it_up() -> None:
+    """A broker that hangs is asked for up to 30 s: by a tick at its end, and again by the look, that is over 60 s."""
+    looks, now = list[str | None](), [0.0]
+
+    def look(cursor: str | None) -> dg.SensorResult:
+        looks.append(cursor)
+        return nothing(cursor)
+
+    def hangs() -> bool:
+        now[0] += 30.0
+        return False
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        last = PatientTick(IDLE)(look, cast("dg.SensorEvaluationContext", Context()), still_idle=hangs)
+
+    assert (looks, last.cursor, now) == (["0"], "1", [30.0])
 
 
 @pytest.mark.parametrize("sensors", [{}, {"use_threads": True}, {"use_threads": True, "num_workers": 8}])
