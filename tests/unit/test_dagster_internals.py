@@ -144,6 +144,12 @@ def test_dagster_reads_the_interval_of_its_freshness_daemon_from_the_variable_th
     assert f'environ.get("{FRESHNESS_INTERVAL}"' in source
 
 
+def test_a_test_of_a_sensor_in_the_ui_is_a_tick_without_one_before() -> None:
+    source = Path(str(import_module("dagster_graphql.schema.instigation").__file__)).read_text()
+
+    assert "last_tick_completion_time=None" in source, "a test of a sensor would wait as a tick does (waiting.py)"
+
+
 def test_the_server_that_is_served_makes_its_runs_from_the_context_given(monkeypatch: pytest.MonkeyPatch) -> None:
     server, made, context = import_module("dagster._grpc.server"), [], get_context("forkserver")
     monkeypatch.setattr(server, "DagsterApiServer", server.DagsterApiServer)  # put back afterwards

@@ -29,6 +29,7 @@ class Context:
 
     sensors: dict[str, Any] = field(default_factory=lambda: OURS)
     cursor: str | None = "0"
+    last_tick_completion_time: float | None = 1.0
 
     @property
     def instance(self) -> Context:
@@ -111,6 +112,11 @@ def test_a_tick_ends_with_an_answer_that_took_long_so_that_dagster_does_not_give
 def test_a_tick_looks_once_where_it_would_delay_other_sensors(sensors: dict[str, Any]) -> None:
     """Dagster evaluates one sensor after the other, unless dagster.yaml gives it threads."""
     assert ticked(nothing, Context(sensors)).cursor == "1"
+
+
+def test_a_test_of_the_sensor_in_the_ui_looks_once() -> None:
+    """The UI names no tick before it (``test_dagster_internals.py``); the daemon does, from its second one on."""
+    assert ticked(nothing, Context(last_tick_completion_time=None)).cursor == "1"
 
 
 def test_no_more_ticks_wait_at_once_than_a_code_server_has_threads_for() -> None:
