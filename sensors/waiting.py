@@ -20,7 +20,8 @@ LONGEST_SECONDS = 25.0
 WAITING_AT_ONCE = 3
 """Of a process: each call of a code server has a thread, and on one core there are five."""
 DAEMON_THREADS = 16
-"""So many threads for ticks a daemon must have; otherwise ticks that wait would delay those of other locations."""
+"""So many threads for ticks a daemon must have; otherwise ticks that wait would delay others. All locations share them: so
+many do for four, of which each has one to spare for each three that wait."""
 
 Look = Callable[[str | None], dg.SensorResult]
 _waiting = BoundedSemaphore(WAITING_AT_ONCE)

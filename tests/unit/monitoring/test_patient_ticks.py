@@ -18,7 +18,7 @@ from kdi_assets.sensors import waiting
 from kdi_assets.sensors.waiting import PatientTick
 
 IDLE = "nothing due; no backlog"
-OURS = {"use_threads": True, "num_workers": 32}
+OURS = {"use_threads": True, "num_workers": 16}
 FOUND = dg.SensorResult(run_requests=[dg.RunRequest()], cursor="found")
 LOGGED = dg.SensorResult(skip_reason=IDLE, asset_events=[dg.AssetMaterialization("t")])
 

@@ -24,6 +24,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from kdi_assets.resources.pooled_storage import KEPT_CONNECTIONS, MAX_CONNECTIONS, PooledPostgresStorage
+from kdi_assets.sensors.waiting import DAEMON_THREADS
 from tests.deployment.deployed import DEPLOY, running_postgres
 
 Opened = Callable[[], DagsterStorage]
@@ -44,6 +45,14 @@ def opened(tmp_path: Path, postgres: Mapping[str, str]) -> Opened:
     (tmp_path / "dagster.yaml").write_text(yaml.safe_dump({"storage": storage}))
     of_home = InstanceRef.from_dir(str(tmp_path))
     return lambda: cast(DagsterStorage, of_home.storage)
+
+
+def test_the_daemon_of_a_deployment_has_threads_for_ticks_that_wait_and_two_connections_for_each() -> None:
+    """compose, chart and Terraform take their settings from this file."""
+    sensors = yaml.safe_load((DEPLOY / "dagster.yaml").read_text())["sensors"]
+
+    assert sensors["use_threads"] is True
+    assert DAEMON_THREADS <= sensors["num_workers"] <= MAX_CONNECTIONS / 2
 
 
 def backends() -> set[int]:
