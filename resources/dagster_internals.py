@@ -31,9 +31,11 @@ log = logging.getLogger(__name__)
 __all__ = ["CheckRunHealthResult", "DefaultRunLauncher", "WorkerStatus"]
 MODULES_OF_RUNS = ("dagster._cli.api", "dagster._grpc.server")
 """What Dagster imports in the process of a run of a code server."""
-WATCH_SECONDS, RECONNECTS = 5, 2
+WATCH_SECONDS, RECONNECTS = 5, 4
 """How often daemon and webserver ask a code server for its id, and after how many failures the UI shows it as gone.
 Dagster's own ask every second, each time by a new connection, and give up after ten."""
+CALLS_AT_ONCE, THREADS_FOR_CALLS = "DAGSTER_GRPC_MAX_WORKERS", "16"
+"""Dagster's variable: how many calls a code server answers at once. Its own default is five on one core; ticks wait."""
 FRESHNESS_INTERVAL, FRESHNESS_SECONDS = "FRESHNESS_DAEMON_INTERVAL_SECONDS", "120"
 """Dagster's variable: how often the daemon reads the state of freshness of every asset. Its own default is 30 s."""
 
@@ -54,6 +56,7 @@ def serve_grpc(
     from dagster._cli.api import grpc_command
     from dagster._grpc import server
 
+    os.environ.setdefault(CALLS_AT_ONCE, THREADS_FOR_CALLS)
     server.DagsterApiServer = _reloading_server(processes, forget)  # type: ignore[misc]
     grpc_command(list(arguments), prog_name=program)
 
@@ -98,7 +101,7 @@ def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[],
                     raise ReloadFailed(first_line(failed.__cause__ or failed)) from failed
                 self._serializable_load_error = None
                 self._snapshots = {}  # before the id: who sees the new id gets the new definitions
-                self._server_id = str(uuid4())  # daemon and webserver look at it every second
+                self._server_id = str(uuid4())  # daemon and webserver ask for it every WATCH_SECONDS
                 end_ticks()
 
         def cleanup(self) -> None:

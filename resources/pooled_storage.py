@@ -29,8 +29,8 @@ from sqlalchemy.exc import InvalidatePoolError
 
 KEPT_CONNECTIONS = 4
 MAX_CONNECTIONS = 32
-"""Of each process. Dagster opens a second connection inside some transactions, so twice the number of the daemon's threads
-for ticks, ``num_workers``: those that all wait for a second one would wait for each other."""
+"""Of each process. Dagster opens a second connection inside some transactions, so twice the number of the daemon's
+threads for ticks, ``num_workers``: those that all wait for a second one would wait for each other."""
 RECYCLE_SECONDS = 1800
 """A connection is opened again when it is this old: PostgreSQL's process of it grows with what it has cached."""
 NOTICES_A_LOST_HOST = {

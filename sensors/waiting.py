@@ -18,10 +18,10 @@ LOOK_SECONDS = 5.0
 LONGEST_SECONDS = 25.0
 """Of a tick. Dagster gives one up after 60 s; a daemon that stops waits for its ticks, and is killed after 60 s."""
 WAITING_AT_ONCE = 3
-"""Of a process: each call of a code server has a thread, and on one core there are five."""
+"""Of a process: each call of a code server has a thread, and others must find one."""
 DAEMON_THREADS = 16
-"""So many threads for ticks a daemon must have; otherwise ticks that wait would delay others. All locations share them: so
-many do for four, of which each has one to spare for each three that wait."""
+"""So many threads for ticks a daemon must have; otherwise ticks that wait would delay others. All locations share them:
+so many do for four, each with three that wait and one to spare."""
 
 Look = Callable[[str | None], dg.SensorResult]
 _waiting = BoundedSemaphore(WAITING_AT_ONCE)

@@ -14,7 +14,7 @@ import dagster
 import pytest
 
 from kdi_assets.resources import reload
-from kdi_assets.resources.dagster_internals import FRESHNESS_INTERVAL, MODULES_OF_RUNS, serve_grpc
+from kdi_assets.resources.dagster_internals import CALLS_AT_ONCE, FRESHNESS_INTERVAL, MODULES_OF_RUNS, serve_grpc
 
 ADAPTER = "resources/dagster_internals.py"
 _LAUNCHER = "dagster._core.launcher"
@@ -142,6 +142,24 @@ def test_dagster_reads_the_interval_of_its_freshness_daemon_from_the_variable_th
     source = Path(str(import_module("dagster._daemon.freshness").__file__)).read_text()
 
     assert f'environ.get("{FRESHNESS_INTERVAL}"' in source
+
+
+@pytest.mark.parametrize(("of_user", "used"), [(None, "16"), ("7", "7")])
+def test_a_code_server_answers_other_calls_while_ticks_wait(
+    of_user: str | None, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, server = import_module("dagster._cli.api"), import_module("dagster._grpc.server")
+    monkeypatch.setattr(server, "DagsterApiServer", server.DagsterApiServer)
+    monkeypatch.setenv(CALLS_AT_ONCE, of_user or "")
+    if of_user is None:
+        monkeypatch.delenv(CALLS_AT_ONCE)
+    (threads,) = (option for option in api.grpc_command.params if option.name == "max_workers")
+    given = list[object]()
+    monkeypatch.setattr(api, "grpc_command", lambda *_, **__: given.append(threads.resolve_envvar_value(None)))
+
+    serve_grpc([], program="test", processes=lambda: get_context("spawn"), forget=lambda: None)
+
+    assert given == [used]
 
 
 def test_a_test_of_a_sensor_in_the_ui_is_a_tick_without_one_before() -> None:
