@@ -45,11 +45,12 @@ class PatientTick:
 
         Args:
             look: From the cursor of the look before.
-            still_idle: Whether another look would find nothing again; it costs less than a look.
+            still_idle: Whether another look would find nothing again; it costs less than a look. Asked after a look
+                that changed nothing in the cursor.
         """
         this = self._newest = object()
         ended, until = ticks_end(), time.monotonic() + LONGEST_SECONDS
-        result = look(context.cursor)
+        before, result = context.cursor, look(context.cursor)
         # For a test in the UI, and for a first tick, Dagster knows of no tick before; someone waits for the answer.
         if context.last_tick_completion_time is None or not self._found_nothing(result):
             return result
@@ -61,11 +62,12 @@ class PatientTick:
                 if ended.wait(LOOK_SECONDS) or self._newest is not this:
                     break
                 asked = time.monotonic()
-                if still_idle():
+                # A look that changed the cursor may not be through, as with a long log, which is read in pieces.
+                if result.cursor == before and still_idle():
                     continue
                 if time.monotonic() > min(asked + LOOK_SECONDS, until):
                     break  # a broker hangs; a look would ask it again
-                result = look(result.cursor)
+                before, result = result.cursor, look(result.cursor)
         finally:
             _waiting.release()
         return result

@@ -66,9 +66,13 @@ def test_a_look_that_finds_something_ends_the_tick_and_each_goes_on_from_the_cur
     assert cursors == ["0", "1", "2", "3"]
 
 
+def unchanged(cursor: str | None) -> dg.SensorResult:
+    return dg.SensorResult(skip_reason=IDLE, cursor=cursor)
+
+
 def test_there_is_no_look_while_all_is_still_idle() -> None:
     moved = iter([True, True, False, True, False])
-    looks = iter([nothing("0"), nothing("1"), FOUND])
+    looks = iter([unchanged("0"), unchanged("0"), FOUND])
 
     tick = PatientTick(IDLE)
     assert (
@@ -89,13 +93,27 @@ def test_a_tick_that_finds_nothing_ends_in_time(monkeypatch: pytest.MonkeyPatch)
     assert int(last.cursor or 0) > 1
 
 
+def test_a_log_that_is_read_in_pieces_is_read_on_at_each_look_although_all_is_idle() -> None:
+    looks = iter([nothing("0"), nothing("1"), nothing("2"), unchanged("3")])
+
+    def idle() -> bool:
+        if next(looks, None):
+            raise AssertionError("the cursor has just moved: the next look would read on")
+        end_ticks()
+        return True
+
+    last = PatientTick(IDLE)(lambda _: next(looks), cast("dg.SensorEvaluationContext", Context()), still_idle=idle)
+
+    assert last.cursor == "3"
+
+
 def test_a_tick_ends_with_an_answer_that_took_long_so_that_dagster_does_not_give_it_up() -> None:
     """A broker that hangs is asked for up to 30 s: by a tick at its end, and again by the look, that is over 60 s."""
     looks, now = list[str | None](), [0.0]
 
     def look(cursor: str | None) -> dg.SensorResult:
         looks.append(cursor)
-        return nothing(cursor)
+        return unchanged(cursor)
 
     def hangs() -> bool:
         now[0] += 30.0
@@ -105,7 +123,7 @@ def test_a_tick_ends_with_an_answer_that_took_long_so_that_dagster_does_not_give
         patch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: now[0]))
         last = PatientTick(IDLE)(look, cast("dg.SensorEvaluationContext", Context()), still_idle=hangs)
 
-    assert (looks, last.cursor, now) == (["0"], "1", [30.0])
+    assert (looks, last.cursor, now) == (["0"], "0", [30.0])
 
 
 @pytest.mark.parametrize("sensors", [{}, {"use_threads": True}, {"use_threads": True, "num_workers": 8}])
