@@ -105,8 +105,8 @@ def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[],
                 end_ticks()
 
         def cleanup(self) -> None:
-            """The end of the process, which waits for its ticks."""
-            end_ticks()
+            """The end of the process, which waits for its runs, answers meanwhile, and waits for its ticks."""
+            end_ticks(for_good=True)
             super().cleanup()
 
         def _loaded(self) -> server.LoadedRepositories:

@@ -34,7 +34,7 @@ def reload_location() -> bool:
 
 
 _TICKS_END = [Event()]
-"""One: set when the ticks that wait now have to end; those after it wait for another one."""
+"""One: set when the ticks that wait now have to end; those after it wait for another one, unless this process stops."""
 
 
 def ticks_end() -> Event:
@@ -42,7 +42,13 @@ def ticks_end() -> Event:
     return _TICKS_END[0]
 
 
-def end_ticks() -> None:
-    """End the ticks that wait."""
-    ended, _TICKS_END[:] = _TICKS_END[0], [Event()]
+def end_ticks(*, for_good: bool = False) -> None:
+    """End the ticks that wait.
+
+    Args:
+        for_good: Let those that begin later not wait either: this process stops, which takes as long as its runs.
+    """
+    ended = _TICKS_END[0]
+    if not (for_good or ended.is_set()):
+        _TICKS_END[:] = [Event()]
     ended.set()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 import dagster
@@ -177,6 +177,19 @@ def test_the_server_that_is_served_makes_its_runs_from_the_context_given(monkeyp
     serve_grpc([], program="test", processes=lambda: context, forget=lambda: None)
 
     assert [served._mp_ctx for served in made] == [context]
+
+
+def test_no_tick_waits_once_the_server_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, said = import_module("dagster._grpc.server"), list[object]()
+    monkeypatch.setattr(server, "DagsterApiServer", server.DagsterApiServer)
+    monkeypatch.setattr(server.DagsterApiServer, "__init__", lambda self: None)
+    monkeypatch.setattr(server.DagsterApiServer, "cleanup", lambda self: said.append(reload.ticks_end().is_set()))
+    monkeypatch.setattr("dagster._cli.api.grpc_command", lambda *_, **__: server.DagsterApiServer().cleanup())
+    monkeypatch.setattr(reload, "_TICKS_END", [Event()])
+
+    serve_grpc([], program="test", processes=lambda: get_context("spawn"), forget=lambda: None)
+
+    assert said == [True], "before Dagster waits for the runs, in which time it answers"
 
 
 def test_a_reload_forgets_what_was_read_swaps_the_definitions_and_shows_itself_by_a_new_id(

@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from threading import Thread
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any, cast
 
 import dagster as dg
 import pytest
 
+from kdi_assets.resources import reload
 from kdi_assets.resources.reload import end_ticks
 from kdi_assets.sensors import waiting
 from kdi_assets.sensors.waiting import PatientTick
@@ -155,6 +156,20 @@ def test_a_reload_or_the_end_of_the_code_server_ends_the_ticks_that_wait(monkeyp
         waits.join(0.05)
 
     assert not waits.is_alive()
+
+
+def test_no_tick_waits_while_the_code_server_stops_whether_or_not_a_reload_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 20.0)
+    monkeypatch.setattr(reload, "_TICKS_END", [Event()])
+    end_ticks(for_good=True)
+    end_ticks()
+
+    began = time.monotonic()
+    assert ticked(nothing).cursor == "1"
+
+    assert time.monotonic() - began < 10
 
 
 def test_a_tick_of_a_daemon_that_was_started_again_replaces_the_one_that_waits() -> None:
