@@ -40,6 +40,15 @@ def instance(_migrated_home: Path, tmp_path: Path) -> Iterator[DagsterInstance]:
 
 
 @pytest.fixture
+def deployed(_migrated_home: Path, tmp_path: Path) -> Iterator[DagsterInstance]:
+    """An instance with the threads of a deployment for ticks: those that find nothing go on looking."""
+    sensors = yaml.safe_load((CHECKOUT / "deploy" / "dagster.yaml").read_text())["sensors"]
+    home = shutil.copytree(_migrated_home, tmp_path / "dagster")
+    with dg.DagsterInstance.local_temp(str(home), overrides={"sensors": sensors}) as instance:
+        yield instance
+
+
+@pytest.fixture
 def lake_in_environment(lake: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The test's lake, in the environment of assets and sensors."""
     monkeypatch.setenv("KDI_LAKE", lake)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from kdi_assets.runtime.processes import Child
 from kdi_assets.tools.local.broker import free_port
 from tests.conftest import CHECKOUT
 from tests.deployment.deployed import BIN
-from tests.documents import CLUSTER, TOPIC_TABLES, stream, written
+from tests.documents import CLUSTER, TOPIC_TABLES, refined, stream, written
 from tests.faults.systems.dagster_site import listens
 from tests.waiting import wait_until
 
@@ -57,11 +58,12 @@ def tables(location: CodeLocation) -> set[str]:
     return {key for key in keys if key.startswith("shop/") and not key.endswith("_dead_letters")}
 
 
-def tick(location: CodeLocation, instance: DagsterInstance) -> str:
-    """What the sensor of new topics says, evaluated as the daemon does it."""
+def tick(
+    location: CodeLocation, instance: DagsterInstance, name: str = "new_topics_main", *, after: float | None = None
+) -> str:
+    """What a sensor says, evaluated as the daemon does it; ``after`` is the time of the tick before."""
     (repository,) = location.get_repositories().values()
-    nothing_before = (None, None, None, None, None)
-    data = location.get_sensor_execution_data(instance, repository.handle, "new_topics_main", *nothing_before)
+    data = location.get_sensor_execution_data(instance, repository.handle, name, after, None, None, None, None)
     return data.skip_message or ""
 
 
@@ -116,6 +118,27 @@ def test_reload_in_the_ui_reads_the_documents_again_and_says_what_is_wrong_in_th
         with location_at(port, instance) as still:
             assert tables(still) == {"shop/orders", "shop/clicks"}
         assert server.exit_code() is None
+
+
+def test_a_reload_ends_a_tick_that_waits(tmp_path: Path, deployed: DagsterInstance) -> None:
+    """Procedure: a tick of `follow` in a code server over a refined table that is due next year; while it waits, the
+    location is reloaded.
+    Pass: it waits until then, and ends with the reload, not after 25 s.
+    """
+    daily = refined("shop/daily", upstream="shop/orders", more=', cron: "0 0 1 1 *"')
+    folder = written(tmp_path / "documents", kafka=CLUSTER, orders=stream("shop/orders"), daily=daily)
+    with (
+        code_server(folder, deployed, log=tmp_path / "log") as (port, _),
+        location_at(port, deployed) as location,
+        ThreadPoolExecutor(1) as daemon,
+    ):
+        waits = daemon.submit(tick, location, deployed, "follow", after=1.0)
+        with pytest.raises(TimeoutError):
+            waits.result(5)
+
+        DagsterGrpcClient(port=port).reload_code(timeout=60)
+
+        assert waits.result(5) == "every table is up to date"
 
 
 def test_the_daemon_reads_the_definitions_again_if_they_were_loaded_again_or_the_code_server_is_gone_and_only_then(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import dagster as dg
 import pytest
-import yaml
 from dagster import DagsterInstance
 
 from kdi_assets.components.names import table_key
@@ -17,7 +15,6 @@ from kdi_assets.sensors import waiting
 from tests.dagster.follow_ticks import Sensor
 from tests.dagster.refined_world import SILVER
 from tests.dagster.sensors.scripted_cluster import ORDERS, Cluster
-from tests.deployment.deployed import DEPLOY
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment", "after_another_tick")
 
@@ -26,15 +23,6 @@ pytestmark = pytest.mark.usefixtures("lake_in_environment", "after_another_tick"
 def after_another_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dg.SensorEvaluationContext, "last_tick_completion_time", 1.0)
     monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.01)
-
-
-@pytest.fixture
-def deployed(tmp_path: Path) -> Iterator[DagsterInstance]:
-    """An instance with the sensors' threads of a deployment."""
-    sensors = yaml.safe_load((DEPLOY / "dagster.yaml").read_text())["sensors"]
-    (home := tmp_path / "dagster").mkdir()
-    with dg.DagsterInstance.local_temp(str(home), overrides={"sensors": sensors}) as instance:
-        yield instance
 
 
 class Arriving(Cluster):
