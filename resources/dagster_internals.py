@@ -84,7 +84,7 @@ def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[],
             return ReloadCodeReply()
 
         def _get_serialized_external_repository_data(self, request: Any) -> str:
-            """The definitions as text, 11 kB a stream, written once a load: the daemon asks for them every minute."""
+            """The definitions as text, 11 kB a stream, written once a load: Dagster's own daemon asks every minute."""
             snapshots, asked = self._snapshots, request.SerializeToString()  # a reload begins others
             if asked not in snapshots:
                 snapshots[asked] = super()._get_serialized_external_repository_data(request)
