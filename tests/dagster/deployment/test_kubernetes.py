@@ -198,6 +198,19 @@ def test_a_location_without_a_name_is_refused() -> None:
         render({**REQUIRED, "locations": [{"documents": {"orders": DOCUMENTS}}]})
 
 
+LONGEST = "x" * (52 - len(f"{RELEASE}-"))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("webserver", "webserver is the UI's"), (f"{LONGEST}x", "has more than 52 characters")]
+)
+def test_a_location_whose_name_is_taken_or_too_long_for_kubernetes_is_refused(name: str, why: str) -> None:
+    with pytest.raises(NotRendered, match=rf"locations\[\]\.name: .*{why}"):
+        render({**REQUIRED, "locations": [{"name": name}]})
+
+    assert f"{RELEASE}-{LONGEST}" in of_kind(render({**REQUIRED, "locations": [{"name": LONGEST}]}), "StatefulSet")
+
+
 def test_a_container_has_every_variable_of_the_example(plain: list[dict[str, Any]]) -> None:
     for pod in pods(plain).values():
         for container in containers(pod):
