@@ -48,13 +48,13 @@ class PatientTick:
             still_idle: Whether another look would find nothing again; it costs less than a look. Asked after a look
                 that changed nothing in the cursor.
         """
+        # For a test in the UI, and for a first tick, Dagster knows of no tick before; someone waits for the answer.
+        if context.last_tick_completion_time is None:
+            return look(context.cursor)
         this = self._newest = object()
         ended, until = ticks_end(), time.monotonic() + LONGEST_SECONDS
         before, result = context.cursor, look(context.cursor)
-        # For a test in the UI, and for a first tick, Dagster knows of no tick before; someone waits for the answer.
-        if context.last_tick_completion_time is None or not self._found_nothing(result):
-            return result
-        if not may_wait(context.instance) or not _waiting.acquire(blocking=False):
+        if not self._found_nothing(result) or not may_wait(context.instance) or not _waiting.acquire(blocking=False):
             return result
         try:
             while self._found_nothing(result) and time.monotonic() + LOOK_SECONDS < until:

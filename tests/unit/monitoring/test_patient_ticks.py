@@ -138,6 +138,18 @@ def test_a_test_of_the_sensor_in_the_ui_looks_once() -> None:
     assert ticked(nothing, Context(last_tick_completion_time=None)).cursor == "1"
 
 
+def test_a_test_of_the_sensor_in_the_ui_leaves_the_tick_that_waits() -> None:
+    tick, looks = PatientTick(IDLE), list[str | None]()
+
+    def look(cursor: str | None) -> dg.SensorResult:
+        looks.append(cursor)
+        if len(looks) == 1:
+            tick(nothing, cast("dg.SensorEvaluationContext", Context(last_tick_completion_time=None)))
+        return FOUND if len(looks) == 3 else nothing(cursor)
+
+    assert tick(look, cast("dg.SensorEvaluationContext", Context())) is FOUND
+
+
 def test_no_more_ticks_wait_at_once_than_a_code_server_has_threads_for() -> None:
     with ExitStack() as stack:
         for _ in range(waiting.WAITING_AT_ONCE):
