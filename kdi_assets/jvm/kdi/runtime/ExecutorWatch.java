@@ -10,6 +10,7 @@ import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import org.apache.spark.scheduler.SparkListenerExecutorAdded;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
@@ -70,6 +71,11 @@ public final class ExecutorWatch extends SparkListener {
   @Override
   public synchronized void onExecutorRemoved(SparkListenerExecutorRemoved executor) {
     awaitExecutor();
+  }
+
+  @Override
+  public void onApplicationEnd(SparkListenerApplicationEnd application) {
+    timer.shutdownNow();
   }
 
   /** Events come later than what they tell of, so the context is asked what is true now. */
