@@ -15,23 +15,31 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 300
 """How long a job waits: a machine may have to be started for the executor, and an image be pulled."""
 SECONDS_AGAIN = 30
-"""How long the jobs wait that follow in the next ``PATIENCE_SECONDS``, e.g. of a run's other streams."""
+"""How long the jobs wait that follow in the next ``PATIENCE_SECONDS``, e.g. of a run's other streams.
+
+The driver goes on asking for its executors meanwhile; not with dynamic allocation, where it asks for those of its jobs,
+so that each job must wait for a machine that begins to start.
+"""
 _REASON = re.compile(r"kdi: no executor within (\d+) s: (\{.*?\})")
 
 
 def bound_waits(session: SparkSession) -> None:
     """Cancel each job that waits too long while the driver has no executor at all, whoever starts it in this JVM.
 
-    The driver goes on asking its cluster for executors as Spark is configured. Nothing runs while no job waits.
+    With a fixed number of executors, the driver goes on asking its cluster for them. With dynamic allocation it asks
+    for none while no job waits. Nothing runs then.
     """
     context = session.sparkContext
+    conf = context.getConf()
+    asks_for_jobs = conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
+    again = PATIENCE_SECONDS if asks_for_jobs else min(SECONDS_AGAIN, PATIENCE_SECONDS)
     facts = {
         "master": str(context.master),
         "application": str(context.applicationId),
-        "namespace": str(context.getConf().get("spark.kubernetes.namespace", "default")),
+        "namespace": str(conf.get("spark.kubernetes.namespace", "default")),
     }
     reason = "kdi: no executor within %d s: " + json.dumps(facts).replace("%", "%%")
-    cancel_without_executor(session, PATIENCE_SECONDS, min(SECONDS_AGAIN, PATIENCE_SECONDS), reason)
+    cancel_without_executor(session, PATIENCE_SECONDS, again, reason)
 
 
 def no_executors(root: str) -> NoExecutors | None:

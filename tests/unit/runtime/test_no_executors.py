@@ -29,20 +29,38 @@ FAILURES: dict[str, Callable[[], AbstractContextManager[None]]] = {
 
 
 @pytest.fixture
-def cancelled(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """What Spark says of a job that was cancelled on a cluster."""
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, int, str]]:
+    """What the kernel is asked for: both waits in seconds, and the reason that it gives when it cancels a job."""
 
-    def by(master: str) -> str:
-        reasons: list[tuple[int, int, str]] = []
-        monkeypatch.setattr(executors, "cancel_without_executor", lambda session, *asked: reasons.append(asked))
-        conf = {"spark.kubernetes.namespace": "lake"}
+    def by(master: str, **conf: str) -> tuple[int, int, str]:
+        asked: list[tuple[int, int, str]] = []
+        monkeypatch.setattr(executors, "cancel_without_executor", lambda session, *said: asked.append(said))
         context = SimpleNamespace(master=master, applicationId="application_7", getConf=lambda: conf)
         session: Any = SimpleNamespace(sparkContext=context)
         executors.bound_waits(session)
-        ((seconds, _, reason),) = reasons
+        (only,) = asked
+        return only
+
+    return by
+
+
+@pytest.fixture
+def cancelled(asked: Callable[..., tuple[int, int, str]]) -> Callable[[str], str]:
+    """What Spark says of a job that was cancelled on a cluster."""
+
+    def by(master: str) -> str:
+        seconds, _, reason = asked(master, **{"spark.kubernetes.namespace": "lake"})
         return f"SparkException: [SPARK_JOB_CANCELLED] Job 3 cancelled {reason % seconds} SQLSTATE: XXKDA"
 
     return by
+
+
+@pytest.mark.parametrize(("conf", "again"), [({}, 30), ({"spark.dynamicAllocation.enabled": "true"}, 300)])
+def test_jobs_after_one_in_vain_wait_briefly_only_if_the_driver_goes_on_asking(
+    asked: Callable[..., tuple[int, int, str]], conf: dict[str, str], again: int
+) -> None:
+    """Purpose: with dynamic allocation a cancelled job takes back what the driver asked the cluster for."""
+    assert asked("yarn", **conf)[:2] == (300, again)
 
 
 @pytest.mark.parametrize("failures", FAILURES.values(), ids=FAILURES)
