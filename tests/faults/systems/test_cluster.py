@@ -27,7 +27,7 @@ from tests.faults.systems.cluster_driver import (
     judge_with_lost_executor,
     seen_by_executors,
 )
-from tests.faults.systems.engine import Engine
+from tests.faults.systems.engine import ELASTIC, Engine
 from tests.faults.systems.engine_contract import *  # noqa: F403
 from tests.faults.systems.engine_contract import (
     test_a_cluster_drains_refines_serves_replays_and_audits,
@@ -38,6 +38,8 @@ from tests.faults.systems.in_python import IN_PYTHON
 from tests.waiting import wait_until
 
 GRACEFUL = "spark.decommission.enabled"
+STAYING = {**ELASTIC, "spark.dynamicAllocation.executorIdleTimeout": "600s"}
+"""With dynamic allocation, and no executor leaves during a test because it has nothing to do."""
 DAEMONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-D{GRACEFUL}=true")
 ON_S3_TOO = (
     test_a_cluster_drains_refines_serves_replays_and_audits,
@@ -71,16 +73,16 @@ class OnStandalone(Engine):
         return {**CONFIG, "spark.local.dir": str(self.cluster.hidden), GRACEFUL: "true"}
 
     def executors(self) -> list[int]:
-        found = map(self.cluster.executor, self.cluster.workers)
-        return [executor.pid for executor in found if executor]
+        return list(self.by_worker().values())
 
-    def worker_of(self, process: int) -> str:
-        """The name of the worker of an executor."""
-        (name,) = (name for name in self.cluster.workers if (e := self.cluster.executor(name)) and e.pid == process)
-        return name
+    def by_worker(self) -> dict[str, int]:
+        """The process id of the executor of each worker that has one."""
+        found = ((name, self.cluster.executor(name)) for name in self.cluster.workers)
+        return {name: executor.pid for name, executor in found if executor}
 
     def end_executor(self, process: int, how: str) -> None:
-        self.replace_worker(self.worker_of(process))
+        (name,) = (name for name, executor in self.by_worker().items() if executor == process)
+        self.replace_worker(name)
 
     def replace_worker(self, name: str) -> None:
         """Kill a worker (SIGKILL), with its executor, and start another one."""
@@ -142,20 +144,22 @@ def test_messages_of_tasks_that_run_again_count_once(
 
 
 @pytest.mark.scenario("a machine of the cluster dies")
+@pytest.mark.parametrize("config", [{}, STAYING], ids=["static", "dynamic allocation"])
 def test_a_drain_goes_on_when_a_machine_is_decommissioned_in_its_middle(
-    by_engine: Callable[..., DrivenByCluster], engine: OnStandalone
+    by_engine: Callable[..., DrivenByCluster], engine: OnStandalone, config: dict[str, str]
 ) -> None:
     """Procedure: both workers have an executor; when a plan is made, one of the workers is told to go (SIGPWR), as
     before a spot instance is taken away; drain again, with more messages.
     Pass: the first drain ends with its commit; the executor has left by itself, and the machine gets no other; every
     offset exactly once.
     """
-    with engine.elastic_driver() as driver:
+    with engine.other_driver(config) as driver:
         web = by_engine(driver=driver)
         web.produce(400, bad=0.1)
         driver.start(drain, web.stream, lake=web.lake)
-        leaving, staying = map(engine.worker_of, engine.await_executors(2))
+        engine.await_executors(2)
         driver.result()
+        leaving, staying = engine.by_worker()
         web.produce(800, bad=0.1, tombstones=0.02, seed=2)
 
         worker = engine.cluster.workers[leaving].pid
@@ -163,7 +167,7 @@ def test_a_drain_goes_on_when_a_machine_is_decommissioned_in_its_middle(
         wait_until(lambda: engine.cluster.executor(leaving) is None)
         produced = web.produce(100, bad=0.1, seed=3)
         web.drain()
-        held = [*map(engine.worker_of, engine.executors())]
+        held = list(engine.by_worker())
         complete = web.audit().complete
     engine.replace_worker(leaving)
 
