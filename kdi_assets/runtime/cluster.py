@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from kdi_assets.runtime.errors import LakeNotShared, LakeOfOtherFileSystem
 from kdi_assets.runtime.jars import UNSIGNED
-from kdi_assets.runtime.spark_failures import translated
+from kdi_assets.runtime.spark_failures import SparkFailure, translated
 from kdi_assets.runtime.spark_internals import hadoop_setting
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:
     Raises:
         LakeNotShared: The executor does not find it.
         NoExecutors: There is none.
+        Exception: Spark's own, if the executor did not look.
     """
     parts = urlsplit(lake)
     if parts.scheme not in ("", "file"):
@@ -58,8 +59,14 @@ def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     probe = folder / f"kdi-probe-{uuid4()}"
     probe.write_text("Is this folder shared with the executors?\n")
+
+    def error_of(failure: SparkFailure) -> LakeNotShared | None:
+        if failure.is_missing_file and probe.name in failure.root:  # executors have other files too
+            return LakeNotShared(lake=lake, detail=failure.root)
+        return None
+
     try:
-        with translated(lambda unread: LakeNotShared(lake=lake, detail=unread.root)):
+        with translated(error_of):
             spark.read.text(probe.as_uri()).count()
     finally:
         probe.unlink()

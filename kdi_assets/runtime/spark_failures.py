@@ -29,6 +29,7 @@ _NO_ROOM = re.compile(
     r"No space left on device|Disk quota exceeded|QuotaExceeded|StorageFull|Status Code: 507|507 Insufficient Storage"
 )
 """Of the file system, HDFS and S3: the texts of EACCES, EPERM, EROFS, ENOSPC and EDQUOT, and of statuses of HTTP."""
+_NO_FILE = re.compile(r"FileNotFoundException|NoSuchFileException|PATH_NOT_FOUND|FILE_NOT_EXIST|does not exist")
 _OLD_TOKEN = re.compile("ExpiredToken|InvalidToken")
 _OF_DATA = "22"
 """Class of SQLSTATE: a value that does not fit, such as an overflow, a division by zero, a text instead of a number."""
@@ -79,6 +80,11 @@ class SparkFailure:
     def is_of_spark(self) -> bool:
         """Whether Spark raised it; otherwise delta-rs did, or the storage itself."""
         return type(self.exception).__module__.startswith(("pyspark", "py4j", "delta."))
+
+    @property
+    def is_missing_file(self) -> bool:
+        """Whether it says that a file does not exist."""
+        return bool(_NO_FILE.search(self.root))
 
     @property
     def first_line(self) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from kdi_assets.errors import KdiError
 from kdi_assets.runtime.archive import archive_options
 from kdi_assets.runtime.cluster import refuse_path_of_other_file_system, refuse_unshared_lake, runs_here, send_jars
 from kdi_assets.runtime.environment import environment_set, interrupts_kept
@@ -118,7 +117,7 @@ def _refuse_lake(session: SparkSession, lake: str) -> None:
         refuse_path_of_other_file_system(session, lake)
         if not runs_here(session.sparkContext.master):
             refuse_unshared_lake(session, lake)
-    except KdiError:
+    except BaseException:
         stop_spark(session)
         raise
 
@@ -126,9 +125,11 @@ def _refuse_lake(session: SparkSession, lake: str) -> None:
 def stop_spark(session: SparkSession, *, within_seconds: float = 10) -> None:
     """Stop the context and end the JVM, so that this process can start another; kill it after that time."""
     gateway = gateway_of(session)
-    if jvm_of(session).poll() is None:
-        session.stop()
-    _end_jvm(gateway, within_seconds)
+    try:
+        if jvm_of(session).poll() is None:
+            session.stop()
+    finally:
+        _end_jvm(gateway, within_seconds)
 
 
 def jvm_of(session: SparkSession) -> subprocess.Popen[bytes]:

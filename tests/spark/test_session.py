@@ -198,6 +198,27 @@ print(is_open(second))
     assert told.stdout == "True 3 True\nFalse\n"
 
 
+def test_a_start_that_ends_while_it_looks_for_the_lake_leaves_no_jvm(settings: Settings) -> None:
+    """Purpose: on a cluster it asks an executor; meanwhile Spark may stop, or someone press Ctrl+C."""
+    told = run_python(
+        settings,
+        """
+from kdi_assets.runtime import spark_jvm
+jvms = []
+def interrupted(session, lake):
+    jvms.append(jvm_of(session))
+    raise KeyboardInterrupt
+spark_jvm.refuse_path_of_other_file_system = interrupted
+try:
+    open_session(settings)
+except KeyboardInterrupt:
+    print(jvms[0].poll() is not None)
+""",
+    )
+
+    assert told.stdout == "True\n"
+
+
 def test_one_run_has_one_session_and_the_next_run_another_in_the_same_jvm(spark: SparkSession) -> None:
     seen: list[SparkSession] = []
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from pyspark import SparkConf
 
 from kdi_assets.runtime.cluster import JARS, refuse_unshared_lake, runs_here, send_jars
+from kdi_assets.runtime.errors import LakeNotShared
 
 
 def conf(**values: str) -> SparkConf:
@@ -64,4 +66,28 @@ def test_only_a_lake_that_is_a_folder_is_looked_at_by_an_executor(tmp_path: Path
 
     assert not asked_of_storage
     assert session.asked
+    assert not list(tmp_path.iterdir()), "the probe is left behind"
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("FileNotFoundException: File {file} does not exist", LakeNotShared),
+        ("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file {file}.", LakeNotShared),
+        ("SparkException: Job 0 cancelled because SparkContext was shut down", OSError),
+        ("FileNotFoundException: /local/blockmgr-7/0d/temp (No such file or directory)", OSError),
+    ],
+)
+def test_a_lake_is_refused_only_if_an_executor_looked_and_did_not_find_its_file(
+    tmp_path: Path, said: str, error: type[Exception]
+) -> None:
+    """Purpose: a driver that lost its JVM or its executors must not ask for another lake; a retry may help."""
+
+    def text(file: str) -> Any:
+        raise OSError(said.format(file=file))
+
+    with pytest.raises(Exception, match=r"\w") as raised:
+        refuse_unshared_lake(cast(Any, SimpleNamespace(read=SimpleNamespace(text=text))), str(tmp_path))
+
+    assert type(raised.value) is error
     assert not list(tmp_path.iterdir()), "the probe is left behind"
