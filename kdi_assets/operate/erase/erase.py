@@ -23,6 +23,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.operate.erase.deletion import delete_letters, delete_removed_rows
 from kdi_assets.operate.erase.selection import ErasedMessages, EraseFilter, EraseSelection
 from kdi_assets.operate.upkeep.errors import EraseRefused, EraseUnfinished
+from kdi_assets.runtime.executors import no_executors
 from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark_failures import root_cause, spark_exceptions
 from kdi_assets.streams.drain.errors import AnotherDrainActive
@@ -206,5 +207,8 @@ def _delete(selection: EraseSelection, found: ErasedMessages, at: Callable[[str]
                 with announced(WorkStep(name=stream.name, doing=f"removing messages from {uri}", commits=True)):
                     until_won(partial(delete, selection, found), lost=DeltaConcurrentModificationException)
         except spark_exceptions() as failed:
-            raise EraseUnfinished(stream=stream.name, table=uri, detail=root_cause(failed)) from failed
+            root = root_cause(failed)
+            waited = no_executors(root)  # what to run is the same, and not what that error says
+            detail = waited.message_parts()[0] if waited else root
+            raise EraseUnfinished(stream=stream.name, table=uri, detail=detail) from failed
         at("letters deleted")

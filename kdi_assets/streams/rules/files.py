@@ -19,6 +19,7 @@ from kdi_assets.messages.formats.files.look import LookedAt, changed_files, look
 from kdi_assets.messages.formats.files.names import NamedFiles, named_files
 from kdi_assets.messages.formats.rules import Rule
 from kdi_assets.messages.formats.stream_decoder import StreamDecoder
+from kdi_assets.runtime.executors import no_executors
 from kdi_assets.runtime.spark_failures import root_cause, spark_exceptions
 from kdi_assets.streams.rules.errors import TooManyMessages
 from kdi_assets.streams.rules.expectations import UNMET, ExpectationsRule
@@ -184,6 +185,8 @@ class _Reading:
             placed = _placed(messages, sizes)
             verdicts = self._verdicts(placed)
         except spark_exceptions() as failed:
+            if error := no_executors(root_cause(failed)):
+                raise error from failed
             if not (unreadable := self._unreadable(_uris(messages))):
                 raise self._failed(root_cause(failed)) from failed
             _refuse(messages, {uri: LookedAt("unreadable_file", uri) for uri in unreadable})
@@ -241,6 +244,8 @@ class _Reading:
             try:
                 numbered_rows(self.spark, [uri], self.rows_decoder).write.format("noop").mode("overwrite").save()
             except spark_exceptions() as failed:
+                if error := no_executors(root_cause(failed)):
+                    raise error from failed
                 if _BLAMES_FILE not in str(failed):
                     raise self._failed(root_cause(failed)) from failed
                 read_through(uri)
