@@ -189,12 +189,15 @@ class NoExecutors(Transient):
 
     def message_parts(self) -> tuple[str, str, str]:
         namespace, application = self.namespace, self.application
-        why = "no worker is alive, none has enough free cores and memory, or other drivers hold them."
-        run = (
-            f"{AGAIN}   (once the master's page shows a worker with room for {application}; spark.cores.max limits "
-            "what another driver holds)"
-        )
-        if self.master.startswith("k8s:"):
+        why = "the cluster has no room for one, or does not start it."
+        run = f"{AGAIN}   (once the cluster has room for an executor of {application})"
+        if self.master.startswith("spark:"):
+            why = "no worker is alive, none has enough free cores and memory, or other drivers hold them."
+            run = (
+                f"{AGAIN}   (once the master's page shows a worker with room for {application}; spark.cores.max limits "
+                "what another driver holds)"
+            )
+        elif self.master.startswith("k8s:"):
             why = f"a quota of the namespace {namespace} refuses pods, no node has room for them, or they do not start."
             run = (
                 f"kubectl --namespace {namespace} get pods,events   (pods of the driver have the label "

@@ -151,13 +151,17 @@ def failing_with(said: str) -> Callable[..., None]:
 @pytest.mark.parametrize(
     ("master", "said"),
     [
+        ("local-cluster[2,1,1024]", "the cluster has no room"),
         ("spark://host:7077", "no worker is alive.*(?s:.)*spark.cores.max"),
         ("yarn", "the queue has no room.*(?s:.)*yarn application -status application_7"),
         ("k8s://https://api", "a quota of the namespace lake.*(?s:.)*spark-app-selector=application_7"),
     ],
 )
 def test_the_error_says_where_to_look(cancelled: Callable[[str], str], master: str, said: str) -> None:
-    with pytest.raises(NoExecutors, match=f"{master} gave Spark no executor within 300 s: {said}"), FAILURES["drain"]():
+    with (
+        pytest.raises(NoExecutors, match=f"{re.escape(master)} gave Spark no executor within 300 s: {said}"),
+        FAILURES["drain"](),
+    ):
         raise OSError(cancelled(master))
 
 
