@@ -168,9 +168,11 @@ def test_a_drain_goes_on_when_a_machine_is_decommissioned_in_its_middle(
         produced = web.produce(100, bad=0.1, seed=3)
         web.drain()
         held = list(engine.by_worker())
+        still_there = engine.cluster.workers[leaving].exit_code() is None
         complete = web.audit().complete
     engine.replace_worker(leaving)
 
+    assert still_there, "the executor ended with its worker"
     assert held == [staying]
     assert len(report.commits) == 1
     web.assert_each_offset_once(produced)
