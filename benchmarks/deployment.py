@@ -8,6 +8,7 @@ empty topics, and tables with the log of a drain.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from shutil import copytree
@@ -48,7 +49,7 @@ def main() -> None:
         roots["postgres"] = psutil.Process(int(pid_file.read_text().split()[0]))
         before, database = {name: cpu_seconds(root) for name, root in roots.items()}, database_work(deployment)
         time.sleep(seconds)  # the measured time
-        shares = {name: (cpu_seconds(root) - before[name]) / seconds for name, root in roots.items()}
+        shares = {name: cpu_between(before[name], cpu_seconds(root)) / seconds for name, root in roots.items()}
         for name, root in roots.items():
             console.print(f"{name:12} {memory(root) / 1e6:6,.0f} MB  {shares[name]:6.1%} of a core")
         console.print(f"together {sum(shares.values()):.1%} of a core")
@@ -110,9 +111,14 @@ def tree(root: psutil.Process) -> list[psutil.Process]:
     return [root, *root.children(recursive=True)]
 
 
-def cpu_seconds(root: psutil.Process) -> float:
-    """User and system time, including ended children."""
-    return sum(sum(process.cpu_times()[:4]) for process in tree(root))
+def cpu_seconds(root: psutil.Process) -> dict[psutil.Process, float]:
+    """User and system time of each process of a tree, including its ended children."""
+    return {process: sum(process.cpu_times()[:4]) for process in tree(root)}
+
+
+def cpu_between(before: Mapping[psutil.Process, float], now: Mapping[psutil.Process, float]) -> float:
+    """What the processes used that are there now. PySpark's idle workers end, and no parent inherits their times."""
+    return sum(seconds - before.get(process, 0.0) for process, seconds in now.items())
 
 
 def memory(root: psutil.Process) -> int:
