@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 
 from kdi_assets.operate.doctor.disk import spark_default
 from kdi_assets.operate.doctor.finding import Finding, Trouble, Unanswered, fine, warning, wrong
+from kdi_assets.runtime.cluster import runs_here
 from kdi_assets.settings import Settings
 
 ANSWER_SECONDS, ALL_SECONDS = 4.0, 8.0
@@ -31,7 +32,7 @@ def master_of(settings: Settings, environment: Mapping[str, str] = os.environ) -
 
 def engine(master: str, environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:
     """Whether the cluster answers, and would give this process what it asks for; nothing if ``master`` is local."""
-    if (master == "yarn" or "://" in master) and (missing := _no_settings(environment.get("SPARK_CONF_DIR", ""))):
+    if master and not runs_here(master) and (missing := _no_settings(environment.get("SPARK_CONF_DIR", ""))):
         yield missing
     if master.startswith("spark://"):
         yield standalone(master)
