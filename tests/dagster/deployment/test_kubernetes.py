@@ -409,6 +409,7 @@ def test_the_code_server_answers_the_probe_of_its_container(tmp_path: Path, plai
 
     try:
         wait_until(serving, seconds=60)
+        assert process.exit_code() is None, "it was this server that answered"
     finally:
         process.kill()
 
