@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError, Terminal, Transient
@@ -22,7 +23,8 @@ class RunAgain(KdiError):
     stream: str
     command: str = ""
 
-    def __post_init__(self) -> None:
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
         self.command = self.command or f"kdi drain {self.stream}"
 
 

@@ -76,7 +76,6 @@ def a_commit(version: int, rows: dict[date, int], **fields: Any) -> Commit:
     return Commit.of(an_entry(version, rows, **fields))
 
 
-@dataclass(eq=False, kw_only=True)
 class MustDecide(Terminal):
     stream: str
     position: int = 0
@@ -85,7 +84,6 @@ class MustDecide(Terminal):
         return "offsets are gone.", "nothing was written.", "kdi resolve"
 
 
-@dataclass(eq=False, kw_only=True)
 class ComesBack(Transient):
     cluster: str
 
