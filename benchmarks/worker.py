@@ -125,9 +125,13 @@ class Worker:
 
 def serve(servers: str, lake: str) -> None:
     """The worker's side: execute the runs, line by line."""
-    spark = open_session(Settings.from_environment(), app_name="kdi benchmark")
+    spark: SparkSession | None = None
     for line in sys.stdin:
-        answer = measured(Run(**json.loads(line)), servers, lake, spark)
+        run = Run(**json.loads(line))
+        # Only a drain knows its backlog before it starts Spark.
+        only = run.messages if run.kind == "cold" and run.engine != STREAMING else None
+        spark = spark or open_session(Settings.from_environment(), app_name="kdi benchmark", only_messages=only)
+        answer = measured(run, servers, lake, spark)
         sys.stdout.write(f"{ANSWER}{json.dumps(asdict(answer))}\n")
         sys.stdout.flush()
 

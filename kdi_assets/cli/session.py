@@ -35,12 +35,21 @@ class LazySession:
     """A Spark session that the first call opens and the command keeps.
 
     What a JVM of its own prints goes into a file of the folder ``logs`` of ``KDI_HOME``, unless ``KDI_VERBOSE`` is set.
+
+    Attributes:
+        ends_soon: Whether a JVM of its own ends after the messages that ``expect`` is told of.
     """
 
     def __init__(self, settings: Settings, command: str) -> None:
         self._settings, self._command = settings, command
         self._session: SparkSession | None = None
         self._log: Path | None = None
+        self._messages: int | None = None
+        self.ends_soon = False
+
+    def expect(self, messages: int) -> None:
+        """Take the number of messages that wait for the session, before it is opened."""
+        self._messages = max(messages, self._messages or 0)  # of streams that share a read, the most
 
     def __call__(self) -> SparkSession:
         """The session; a new one if the warm driver of the last one has ended.
@@ -77,7 +86,8 @@ class LazySession:
                     log.parent.mkdir(parents=True, exist_ok=True)
                     output, self._log = opened.enter_context(log.open("ab")), log
             settings = replace(self._settings, driver=driver)
-            session = open_session(settings, app_name=f"kdi {self._command}", output=output)
+            only = self._messages if self.ends_soon else None
+            session = open_session(settings, app_name=f"kdi {self._command}", output=output, only_messages=only)
         gc.freeze()  # what is there now stays, and is not looked at again
         gc.set_threshold(OBJECTS_WITH_SESSION)
         return session

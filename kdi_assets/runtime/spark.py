@@ -14,7 +14,7 @@ from kdi_assets.runtime.driver.drivers import uses_warm_driver
 from kdi_assets.runtime.errors import DriverGone, OtherDriverOpen
 from kdi_assets.runtime.gateway import activate, cache_jvm_names, first_session, gateway_of, is_stopped
 from kdi_assets.runtime.spark_config import RUNTIME_CONFIG, SESSION_CONFIG
-from kdi_assets.runtime.spark_jvm import jvm_of, start_spark
+from kdi_assets.runtime.spark_jvm import PATIENT_COMPILER, QUICK_COMPILER, jvm_of, start_spark
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+SMALL_DRAIN = 100_000
+"""Up to so many messages a JVM costs less without the optimizing compiler, if it ends after them."""
 TEST_HELPERS = "pyspark.testing.utils"
 
 
@@ -32,6 +34,7 @@ def open_session(
     config: Mapping[str, str] | None = None,
     app_name: str = "kdi",
     output: IO[bytes] | None = None,
+    only_messages: int | None = None,
 ) -> SparkSession:
     """Open a session with ``SESSION_CONFIG`` and ``config``, active in the calling thread.
 
@@ -40,6 +43,7 @@ def open_session(
 
     Args:
         output: For the output of a JVM that it starts; by default this process's standard error.
+        only_messages: How many messages a JVM that it starts is for; by default it may be for any number.
 
     Raises:
         DriverGone: Driver ``shared``, and the warm driver does not run.
@@ -54,7 +58,10 @@ def open_session(
     root = _open_root(settings)
     if root is None and not uses_warm_driver(settings):
         config = {**SESSION_CONFIG, **(config or {})}
-        session = start_spark(settings, config=config, app_name=app_name, output=output).newSession()
+        is_small = only_messages is not None and only_messages <= SMALL_DRAIN
+        compiler = QUICK_COMPILER if is_small else PATIENT_COMPILER
+        root = start_spark(settings, config=config, app_name=app_name, output=output, compiler=compiler)
+        session = root.newSession()
     else:
         session = (root or _attach(settings)).newSession()
         _configure(session, {**RUNTIME_CONFIG, **(config or {})})

@@ -46,6 +46,8 @@ PATIENT_COMPILER = (
     "-XX:Tier4CompileThreshold=450000",
     "-XX:Tier4BackEdgeThreshold=1200000",
 )
+QUICK_COMPILER = ("-XX:TieredStopAtLevel=1",)
+"""For a JVM that ends after a small drain: nothing of it runs long enough to be worth the optimizing compiler."""
 # For the short-lived JVM that prints the command line of the real one.
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Spark's own ports have no password unless told to: other users of the machine could read blocks, which hold messages.
@@ -63,6 +65,7 @@ def start_spark(
     app_name: str,
     output: IO[bytes] | None = None,
     scratch: Path | None = None,
+    compiler: Sequence[str] = PATIENT_COMPILER,
 ) -> SparkSession:
     """Start a JVM and open Spark's context in it, the only one of this process.
 
@@ -70,6 +73,7 @@ def start_spark(
         config: Spark's settings; they override Spark's own configuration files.
         output: For the JVM's output; by default this process's standard error.
         scratch: For temporary files, unless Spark's own configuration names a folder; by default Java's choice.
+        compiler: The JVM's options for its compilers.
 
     Raises:
         JavaMissing, JarMissing: There is no Java that Spark runs on, or a locked jar is not there.
@@ -89,7 +93,7 @@ def start_spark(
     jvm_config = _jvm_config(settings, config, app_name, jars)
     if (gateway := current_gateway()) is not None:
         _end_jvm(gateway)  # its context was stopped or it died, but PySpark would go on with it
-    with environment_set(_environment(settings, java_home)), interrupts_kept():
+    with environment_set(_environment(settings, java_home, compiler)), interrupts_kept():
         conf = _launch(jvm_config, java_home, output)
         _set_places(conf, jars, scratch)
         configure_lake(conf, settings)
@@ -180,9 +184,9 @@ def _jvm_config(settings: Settings, config: Mapping[str, str], app_name: str, ja
     return {"spark.app.name": app_name, **limits, **master, **config, CLASS_PATH: class_path}
 
 
-def _environment(settings: Settings, java_home: Path) -> dict[str, str]:
+def _environment(settings: Settings, java_home: Path, compiler: Sequence[str]) -> dict[str, str]:
     """Variables for the JVM and its Python workers; Spark's own configuration overrides them."""
-    quick = [*archive_options(settings, java_home), *PATIENT_COMPILER]
+    quick = [*archive_options(settings, java_home), *compiler]
     java_options = [*_log_options(), *AVRO_LIMITS, *proxy_options(), *quick, os.environ.get("SPARK_SUBMIT_OPTS", "")]
     return {
         **_messages_in_english(),

@@ -52,8 +52,10 @@ def drain(
     chosen = selected_streams(streams or (), defs)
     if not as_json:
         print_place(defs, chosen)
+    groups = by_shared_read(chosen)
     with lazy_session("drain", as_json=as_json) as session:
-        for together in by_shared_read(chosen):
+        session.ends_soon = len(groups) == 1
+        for together in groups:
             refusals += _drain(together, session, accept_dead_letters=accept_dead_letters, as_json=as_json)
     exit_if_refused(refusals)
 
@@ -75,6 +77,7 @@ def _drain(
             accept_dead_letters=accept_dead_letters,
             report=print_progress,
             on_commit=on_commit,
+            on_backlog=session.expect,
         )
     for stream in together:
         done = drained[stream.name]

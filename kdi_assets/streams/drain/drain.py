@@ -45,6 +45,7 @@ class DrainOptions(TypedDict, total=False):
     run_id: str
     accept_dead_letters: bool
     report: Callable[[str], None]
+    on_backlog: Callable[[int], None]
 
 
 def drain(
@@ -106,6 +107,8 @@ class Draining:
             self._snapshot = take_snapshot(context.stream, context.lake, topic)
         self._backlog_before = self._snapshot.backlog()
         first = self._snapshot.topic
+        if not first.as_of and not context.stream.explodes:
+            context.on_backlog(self._backlog_before)
         self._as_of = first.as_of
         # Where a moment ends the drain, no offsets do: what is held first may be only a part of what came before it.
         self._until, self._has_ends = ({}, True) if first.as_of else (first.ends, False)

@@ -49,6 +49,8 @@ class DrainContext:
         accept_dead_letters: Drain even if there are more dead letters than the stream's limit.
         report: Called with a line about each step, for a log.
         at: Called with the name of each point that the drain reaches; tests stop the drain there.
+        on_backlog: Called with the number of waiting messages, before ``session`` is; not if the source does not know
+            it, or a message may become several rows.
     """
 
     stream: Stream
@@ -58,6 +60,7 @@ class DrainContext:
     accept_dead_letters: bool = False
     report: Callable[[str], None] = lambda line: None
     at: Callable[[str], None] = lambda point: None
+    on_backlog: Callable[[int], None] = lambda messages: None
 
 
 def execute_plan(

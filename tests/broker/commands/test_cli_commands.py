@@ -9,13 +9,16 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.stream import OffsetRange
+from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
 from tests.broker.commands.conftest import DOCUMENT, GOOD, publish
 from tests.conftest import DrivenFactory, also_on_s3
@@ -70,6 +73,25 @@ def test_drain_and_status_tell_what_was_drained(kdi: Kdi, orders: DrivenStream) 
     assert (drained["state"], drained["backlog_offsets"], drained["table_version"]) == ("OK", 0, 2)
     assert drained["dead_letters_24h"] == 3
     assert drained["lag_seconds"] is None
+
+
+def test_spark_is_started_for_the_backlog_alone_if_the_command_ends_after_it(
+    kdi: Kdi, orders: DrivenStream, defs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int | None] = []
+
+    def opened(*settings: Any, only_messages: int | None = None, **options: Any) -> SparkSession:
+        started.append(only_messages)
+        return open_session(*settings, **options)
+
+    monkeypatch.setattr("kdi_assets.runtime.spark.open_session", opened)
+    publish(orders, good=10, bad=2)
+    kdi("drain", "orders")
+    publish(orders, good=4)
+    written(defs, copies=DOCUMENT.format(topic=orders.stream.topic, table="copies"))
+    kdi("drain", "--all")
+
+    assert started == [12, None]
 
 
 def test_a_drain_of_too_many_dead_letters_stops_until_a_person_takes_them(

@@ -1,13 +1,17 @@
-"""Settings of a session that are changed for a while."""
+"""Settings of a session that are changed for a while, and of the JVM that it starts."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
-from kdi_assets.runtime.spark import changed_settings
+from kdi_assets.runtime import spark
+from kdi_assets.runtime.spark import SMALL_DRAIN, changed_settings
+from kdi_assets.runtime.spark_jvm import PATIENT_COMPILER, QUICK_COMPILER
+from kdi_assets.settings import Settings
 
 
 class Session:
@@ -37,3 +41,24 @@ def test_a_users_setting_comes_back_after_the_body_even_if_it_fails(fails: bool)
 
     assert during == {"attempts": "0", "bin": "64"}
     assert session.settings == {"attempts": "7"}
+
+
+@pytest.mark.parametrize(
+    ("only_messages", "compiler"),
+    [(0, QUICK_COMPILER), (SMALL_DRAIN, QUICK_COMPILER), (SMALL_DRAIN + 1, PATIENT_COMPILER), (None, PATIENT_COMPILER)],
+)
+def test_a_jvm_for_few_messages_does_without_the_optimizing_compiler(
+    only_messages: int | None, compiler: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Started(Exception):
+        pass
+
+    def start(settings: Settings, *, compiler: tuple[str, ...], **options: Any) -> NoReturn:
+        raise Started(compiler)
+
+    monkeypatch.setattr(spark, "_open_root", lambda settings: None)
+    monkeypatch.setattr(spark, "start_spark", start)
+
+    with pytest.raises(Started) as started:
+        spark.open_session(Settings(tmp_path, str(tmp_path), driver="own"), only_messages=only_messages)
+    assert started.value.args == (compiler,)
