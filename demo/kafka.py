@@ -170,7 +170,7 @@ def prove(tables: LoadedFolder, watch: Watch) -> None:
     say(report.line())
     usage = daily_usage(settings) if tables.served else []
     if usage:
-        say("silver/sessions and gold/daily_usage followed; PostgreSQL has of daily_usage:")
+        say("silver/sessions and gold/daily_usage followed; daily_usage in PostgreSQL:")
     for day, requests, sessions, rate in usage:
         say(f"{day}: {requests:,} requests in {sessions:,} sessions, {rate:.1%} of them errors")
     levels = [stream.name, *(table.name for table in upstream_first(tables.refined.values()))]
