@@ -35,7 +35,6 @@ MEASURES: Mapping[str, Sequence[str]] = {
     "python -m benchmarks.many_streams": DEPLOYMENTS,
     "python -m benchmarks.many_topics": DEPLOYMENTS,
     "python -m benchmarks.refining": ("kdi_assets/follow/refine", "kdi_assets/delta"),
-    "python -m benchmarks.replay_dates": ("kdi_assets/streams/replay", *DRAINS),
     "python -m benchmarks.served_table": ("kdi_assets/follow/serve", "kdi_assets/delta"),
     "python -m benchmarks.several_drivers": DRAINS,
     "python -m benchmarks.upkeep": ("kdi_assets/operate/upkeep", "kdi_assets/delta"),
