@@ -20,11 +20,3 @@ from kdi_assets.documents.model.connections.postgres_address import connection_p
 )
 def test_an_address_has_a_host_a_port_and_a_database(address: str, place: tuple[str, str, str]) -> None:
     assert host_port_database(connection_parameters(address)) == place
-
-
-def test_an_address_that_is_none_is_refused_without_its_password() -> None:
-    with pytest.raises(ValueError, match="not that of PostgreSQL") as refused:
-        connection_parameters("host=db sesame-open")
-
-    assert "sesame" not in str(refused.value)
-    assert refused.value.__suppress_context__

@@ -156,27 +156,26 @@ def test_a_table_that_never_was_announced_waits_since_its_first_rows(brokers: Br
     assert (found.behind, found.waiting_since.timestamp() * 1000) == (2, oldest)
 
 
-@pytest.mark.parametrize("value", [b"no JSON", b"{}", b"7", json.dumps({"kdi_announced": 1}).encode()])
-def test_a_bookmark_that_nobody_of_us_wrote_refuses_its_own_table(brokers: Brokers, value: bytes) -> None:
+NEWER = json.dumps({"kdi_announced": announced_bookmark.FORMAT + 1, "more": {}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "refusal"),
+    [
+        *((value, BookmarkUnreadable) for value in (b"no JSON", b"{}", b"7", b'{"kdi_announced": 1}')),
+        (NEWER, BookmarkOfNewerRelease),
+    ],
+)
+def test_a_bookmark_that_this_release_did_not_write_refuses_its_own_table(
+    brokers: Brokers, value: bytes, refusal: type[KdiError]
+) -> None:
     brokers.commit(CLICKS)
     brokers.announce(CLICKS)
     brokers.bookmarks.append((ORDERS.name, value))
 
     orders, clicks = brokers.look(ORDERS, CLICKS)
 
-    assert (type(orders), clicks) == (BookmarkUnreadable, AnnouncedStatus(0, 0))
-
-
-def test_a_bookmark_of_a_newer_release_refuses_its_own_table(brokers: Brokers) -> None:
-    brokers.commit(CLICKS)
-    brokers.announce(CLICKS)
-    brokers.bookmarks.append(
-        (ORDERS.name, json.dumps({"kdi_announced": announced_bookmark.FORMAT + 1, "more": {}}).encode())
-    )
-
-    orders, clicks = brokers.look(ORDERS, CLICKS)
-
-    assert (type(orders), clicks) == (BookmarkOfNewerRelease, AnnouncedStatus(0, 0))
+    assert (type(orders), clicks) == (refusal, AnnouncedStatus(0, 0))
 
 
 def test_what_is_not_known_in_time_is_said_and_other_clusters_have_their_rows(brokers: Brokers) -> None:
@@ -205,37 +204,26 @@ def test_a_look_refuses_a_topic_that_does_not_keep_the_bookmarks(brokers: Broker
     assert [type(found) for found in (*deleted, *scattered)] == [BookmarksNotKept, BookmarksScattered]
 
 
-def test_looks_that_hang_do_not_pile_up(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Procedure: a look hangs as in a mount without its server; look twice more; the mount answers; look again."""
-    brokers.commit(ORDERS)
-    answers = Event()
-    monkeypatch.setattr(status, "open_upstream", lambda *_: None if answers.wait(60) else None)
-
-    found = [brokers.look(ORDERS, seconds=0.2)[0] for _ in range(3)]
-    asked = len(brokers.batches)
-    answers.set()
-    wait_until(lambda: isinstance(brokers.look(ORDERS)[0], AnnouncedStatus))
-
-    assert [type(late) for late in found] == [NotLookedAtInTime] * 3
-    assert asked == 1, "the second and the third look asked nothing"
-
-
-def test_a_look_that_never_ends_keeps_the_next_away_for_a_while_and_three_for_ever(
-    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("again_seconds", "looks", "asked"), [(status.AGAIN_SECONDS, 3, 1), (0.0, 5, 3)])
+def test_looks_that_hang_do_not_pile_up(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, again_seconds: float, looks: int, asked: int
 ) -> None:
-    """Procedure: looks hang; look again when the time has passed, five times; the storage answers; look again."""
-    monkeypatch.setattr(status, "AGAIN_SECONDS", 0.0)
+    """Procedure: a look hangs as in a mount without its server; look again, at once or when the time for the next one
+    has come; the mount answers; look again.
+    Pass: a hanging look keeps the next one away for a while, and three of them for ever.
+    """
+    monkeypatch.setattr(status, "AGAIN_SECONDS", again_seconds)
     brokers.commit(ORDERS)
     answers = Event()
     monkeypatch.setattr(status, "open_upstream", lambda *_: None if answers.wait(60) else None)
 
-    found = [brokers.look(ORDERS, seconds=0.1)[0] for _ in range(5)]
-    asked = len(brokers.batches)
+    found = [brokers.look(ORDERS, seconds=0.1)[0] for _ in range(looks)]
+    batches = len(brokers.batches)
     answers.set()
     wait_until(lambda: isinstance(brokers.look(ORDERS)[0], AnnouncedStatus))
 
-    assert [type(late) for late in found] == [NotLookedAtInTime] * 5
-    assert asked == 3
+    assert [type(late) for late in found] == [NotLookedAtInTime] * looks
+    assert batches == asked
 
 
 def test_a_cluster_whose_look_fails_does_not_make_another_forget_that_its_look_hangs(

@@ -96,14 +96,17 @@ def test_a_stream_on_demand_is_not_resharded(kinesis: KinesisEndpoint) -> None:
 def test_a_stream_that_distributes_records_ignores_their_keys_and_is_on_demand(kinesis: KinesisEndpoint) -> None:
     auto = kinesis.stream(shards=2, RecordDistributionStrategy="AUTO", StreamModeDetails={"StreamMode": "ON_DEMAND"})
 
-    entries = [{"Data": b"%d" % n, "PartitionKey": "k", "ExplicitHashKey": "0"} for n in range(20)]
-    kinesis.client.put_records(StreamName=auto, Records=entries)
+    for keys in ({"PartitionKey": "k", "ExplicitHashKey": "0"}, {}):
+        kinesis.client.put_records(StreamName=auto, Records=[{"Data": b"%d" % n, **keys} for n in range(20)])
 
     read = [kinesis.read(auto, shard["ShardId"]).records for shard in kinesis.shards(auto)]
-    assert sum(map(len, read)) == 20 and all(read)
-    assert {record["PartitionKey"] for records in read for record in records} == {"k"}
+    assert sum(map(len, read)) == 40 and all(read)
+    assert {record.get("PartitionKey") for records in read for record in records} == {"k", None}
     assert kinesis.summary(auto)["RecordDistributionStrategy"] == "AUTO"
-    assert "RecordDistributionStrategy" not in kinesis.summary(kinesis.stream())
+    keyed = kinesis.stream()
+    assert "RecordDistributionStrategy" not in kinesis.summary(keyed)
+    with refused_with("InvalidArgumentException"):
+        kinesis.client.put_record(StreamName=keyed, Data=b"0")
     with refused_with("InvalidArgumentException"):
         kinesis.client.create_stream(StreamName="provisioned", ShardCount=1, RecordDistributionStrategy="AUTO")
 
@@ -129,16 +132,3 @@ def test_streams_that_are_created_at_one_moment_are_not_of_the_future(kinesis: K
     created = kinesis.summary("at-once-29")["StreamCreationTimestamp"].timestamp()
 
     assert kinesis.ours.now() - 1 < created <= kinesis.ours.now()
-
-
-def test_records_need_no_partition_key_where_the_stream_distributes_them(kinesis: KinesisEndpoint) -> None:
-    auto = kinesis.stream(shards=2, RecordDistributionStrategy="AUTO", StreamModeDetails={"StreamMode": "ON_DEMAND"})
-    keyed = kinesis.stream()
-
-    kinesis.client.put_records(StreamName=auto, Records=[{"Data": b"%d" % n} for n in range(20)])
-    with refused_with("InvalidArgumentException"):
-        kinesis.client.put_record(StreamName=keyed, Data=b"0")
-
-    read = [kinesis.read(auto, shard["ShardId"]).records for shard in kinesis.shards(auto)]
-    assert sum(map(len, read)) == 20 and all(read)
-    assert not any("PartitionKey" in record for records in read for record in records)

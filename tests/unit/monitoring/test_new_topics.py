@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kdi_assets.documents.loading.loader import LoadedFolder, load_folder, read_streams
-from kdi_assets.documents.loading.take_in import take_in
+from kdi_assets.documents.loading.loader import LoadedFolder, load_folder
 from kdi_assets.documents.model.connections.connections import Cluster
 from kdi_assets.errors import KdiError
 from kdi_assets.messages.kafka.errors import BrokerUnreachable
 from kdi_assets.operate.monitoring.metrics.new_topics import new_topics_collector
 from kdi_assets.operate.monitoring.new_topics import NewTopics, read_new_topics
-from tests.documents import CLUSTER, TOPIC_TABLES, stream, written
+from tests.documents import CLUSTER, TOPIC_TABLES, written
 
 SHOP = f"""{TOPIC_TABLES}
 attributes:
@@ -74,46 +73,6 @@ def test_of_a_cluster_that_does_not_answer_no_topic_is_new_or_gone_and_every_str
 
     assert (found.new, found.gone, found.refusal, found.texts()) == ((), (), DOWN, [])
     assert loaded.streams.keys() == {"shop/a", "shop/b"}
-
-
-def test_topics_are_taken_into_the_file_and_loaded_from_it(folder: Path) -> None:
-    taken = take_in(folder, load_folder(folder).topic_tables["shop"], ["s-c"])
-
-    assert (taken.topics, taken.mistakes, taken.unwritable) == (("s-c",), (), "")
-    assert load_folder(folder).streams.keys() == {"shop/a", "shop/b", "shop/c"}
-
-
-def test_a_topic_whose_table_another_document_has_stays_out_so_that_all_others_still_load(folder: Path) -> None:
-    written(folder, other=stream("shop/c"))
-
-    taken = take_in(folder, load_folder(folder).topic_tables["shop"], ["s-c", "s-d"])
-
-    (mistake,) = taken.mistakes
-    assert "shop/c is already the table of" in mistake.text() and "(topic s-c)" in mistake.text()
-    assert taken.topics == ("s-d",)
-    assert load_folder(folder).streams.keys() == {"shop/a", "shop/b", "shop/c", "shop/d"}
-
-
-def test_beside_a_mistake_of_another_document_nothing_is_taken_in(folder: Path) -> None:
-    written(folder, other=stream("shop/x", more=", tabel: y"))
-
-    taken = take_in(folder, read_streams(folder).topic_tables["shop"], ["s-c"])
-
-    assert (taken.topics, [mistake.field for mistake in taken.mistakes]) == ((), ["tabel"])
-    assert pins(folder).read_text() == "s-a\ns-b\n"
-
-
-def test_a_file_that_cannot_be_written_is_said_and_stays_as_it_is(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr("kdi_assets.documents.loading.take_in.add_pins", refuse)
-
-    taken = take_in(folder, load_folder(folder).topic_tables["shop"], ["s-c"])
-
-    assert (taken.topics, taken.unwritable) == ((), "Read-only file system")
 
 
 def test_a_scrape_counts_the_topics_without_a_table_and_says_nothing_of_a_cluster_that_is_down(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -81,18 +80,6 @@ def test_a_step_is_the_command_on_yarn_with_a_limit_of_its_own(plane: ControlPla
     assert refine == f"{variables} timeout --kill-after=60 90m /opt/kdi/kdi refine --all"
 
 
-def test_no_secret_of_the_environment_reaches_a_request(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KDI_ALERT_WEBHOOK", "https://hooks.example/secret-of-alerts")
-    monkeypatch.setenv("KAFKA_PASSWORD", "secret-of-kafka")
-    monkeypatch.setenv("PGPASSWORD", "secret-of-postgres")
-
-    run()
-
-    sent = json.dumps(plane.calls)
-    assert "secret" not in sent
-    assert "nightly" in sent
-
-
 @pytest.mark.parametrize("fails", ["drain", "refine"])
 def test_a_step_that_fails_fails_the_batch_and_names_its_log_and_the_other_step_runs(
     plane: ControlPlane, fails: str
@@ -119,16 +106,6 @@ def test_a_cluster_that_somebody_ends_fails_the_batch(plane: ControlPlane) -> No
         run()
 
 
-def test_a_retry_takes_over_the_cluster_of_the_first_attempt(plane: ControlPlane) -> None:
-    first, said = str(uuid4()), list[str]()
-    plane.answer("RunJobFlow", BATCH.request(first, lake=LAKE))
-
-    ended = run(attempts=(first,), said=said)
-
-    assert said[0] == f"took over cluster {ended.id}"
-    assert plane.actions().count("RunJobFlow") == 1
-
-
 def test_a_run_does_not_take_over_the_cluster_of_another_run_or_batch(plane: ControlPlane) -> None:
     first = str(uuid4())
     plane.answer("RunJobFlow", BATCH.request(first, lake=LAKE))
@@ -149,16 +126,6 @@ def test_the_live_clusters_are_those_of_the_batch_on_all_pages(plane: ControlPla
     found = live_clusters(BATCH)
 
     assert {cluster.run_id for cluster in found} == {runs[0], runs[2]}
-
-
-def test_a_lost_answer_starts_no_second_cluster(plane: ControlPlane) -> None:
-    """RunJobFlow has no token: a client that repeats it by itself pays for two clusters."""
-    plane.fail("RunJobFlow", "broken after")
-
-    ended = run()
-
-    assert (len(plane.clusters), ended.state) == (1, "TERMINATED")
-    assert plane.actions().count("RunJobFlow") == 1
 
 
 @pytest.mark.parametrize("fault", ["throttled", "broken before"])
