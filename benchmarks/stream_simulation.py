@@ -234,9 +234,9 @@ class Location:
         run.left = self._costs.of(int(topic.end) - topic.position)
 
 
-def made_up_topics(count: int, *, messages_a_day: float, drain_when: DrainWhen, seed: int = 1) -> list[Topic]:
+def made_up_topics(count: int, *, messages_a_day: float, drain_when: DrainWhen) -> list[Topic]:
     """Topics of very different sizes: the rates are log-normal, so that a few topics have most of the messages."""
-    chance = random.Random(seed)  # noqa: S311 (sizes, not secrets)
+    chance = random.Random(1)  # noqa: S311 (sizes, not secrets)
     weights = [chance.lognormvariate(0.0, 2.0) for _ in range(count)]
     cluster, total = Cluster("main", "127.0.0.1:1"), sum(weights)
     topics = [

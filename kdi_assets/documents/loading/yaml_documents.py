@@ -65,10 +65,6 @@ class YamlDocument:
             path = path.rpartition(".")[0]
         return self.file, self.lines.get(path, self.line)
 
-    def line_of(self, attribute: str) -> int:
-        """The line of an attribute (dotted path)."""
-        return self.where(attribute)[1]
-
     def place(self, attribute: str) -> str:
         """File and line of an attribute (dotted path) for messages."""
         file, line = self.where(attribute)

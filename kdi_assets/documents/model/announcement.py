@@ -104,9 +104,9 @@ class Announcement:
         fields["committed_at"] = self.committed_at.isoformat() if self.committed_at else None
         return json.dumps({FORMAT_KEY: FORMAT, **fields}, separators=(",", ":"))
 
-    def in_parts(self, most_bytes: int = MOST_BYTES) -> list[Announcement]:
+    def in_parts(self) -> list[Announcement]:
         """The same files in as few messages as the size allows."""
-        batches = list(_batches(self.added, self.removed, most_bytes))
+        batches = list(_batches(self.added, self.removed))
         return [
             replace(self, part=number, parts=len(batches), added=added, removed=removed)
             for number, (added, removed) in enumerate(batches, 1)
@@ -116,14 +116,14 @@ class Announcement:
 _Files = tuple[AnnouncedFile, ...]
 
 
-def _batches(added: _Files, removed: _Files, most_bytes: int) -> Iterator[tuple[_Files, _Files]]:
+def _batches(added: _Files, removed: _Files) -> Iterator[tuple[_Files, _Files]]:
     """Files in their order, those that were added first; each batch has at least one, unless there is none at all."""
     batch: tuple[list[AnnouncedFile], list[AnnouncedFile]] = ([], [])
     size = 0
     for place, files in enumerate((added, removed)):
         for file in files:
             length = len(json.dumps(asdict(file)))
-            if size and size + length > most_bytes:
+            if size and size + length > MOST_BYTES:
                 yield tuple(batch[0]), tuple(batch[1])
                 batch, size = ([], []), 0
             batch[place].append(file)

@@ -43,12 +43,8 @@ def expire_refined(
     *,
     session: Callable[[], SparkSession],
     now: datetime,
-    at: Callable[[str], None] = lambda point: None,
 ) -> Expiry | None:
     """Remove what is kept no longer; nothing to do makes no commit.
-
-    Args:
-        at: Called at ``planned``; tests stop it there.
 
     Returns:
         As ``plan_refined_expiry``, with what was removed.
@@ -68,7 +64,6 @@ def expire_refined(
             found.kept_from,
             session=session,
             waits_for=lambda days: waiting_followers(table, days, followers, lake, kept_from=found.kept_from),
-            at=at,
         )
         if isinstance(done, RefineEntry):
             return replace(found, rows_by_date=done.removed_by_date, committed=done)

@@ -178,27 +178,20 @@ def _batches(versions: Iterable[_Version]) -> Iterator[list[_Version]]:
         yield batch
 
 
-def announce_or_report(
-    stream: Stream, lake: str, report: Callable[[str], None], *, until: float = math.inf
-) -> Announced | None:
-    """Announce what is new; on a failure say so. The commits stand, and the next call catches up.
-
-    Returns:
-        ``None`` if it failed.
-    """
+def announce_or_report(stream: Stream, lake: str, report: Callable[[str], None]) -> None:
+    """Announce what is new; on a failure say so. The commits stand, and the next call catches up."""
     try:
-        done = announce(stream, lake, until=until)
+        done = announce(stream, lake)
     except KdiError as refused:
         happened, safe, _ = refused.message_parts()
         report(f"{stream.name}: not announced: {happened} Safe: {safe} The next drain or tick tries again.")
-        return None
+        return
     except Exception as failure:
         log.warning("%s: not announced", stream.name, exc_info=failure)
         report(f"{stream.name}: not announced: {failure}. The commits stand; the next drain or tick tries again.")
-        return None
+        return
     if done.versions and stream.announce:
         report(f"{stream.name}: announced {done} in {stream.announce.topic}")
-    return done
 
 
 @contextmanager

@@ -29,7 +29,7 @@ def random(seed: int) -> Callable[[str, int], str]:
     return lambda salt, of: f"pmod(xxhash64(id, {seed}, '{salt}'), {of})"
 
 
-def all_types(spark: SparkSession, seed: int, *, rows: int = ROWS, tasks: int = 2) -> DataFrame:
+def all_types(spark: SparkSession, seed: int, *, rows: int = ROWS) -> DataFrame:
     """Rows of every type of a table's columns, with nulls, empty values and values that repeat more or less often."""
     r = random(seed)
     text = f"concat('value ', repeat('é', int({r('n', 20)})), {r('v', 3000)})"
@@ -60,7 +60,7 @@ def all_types(spark: SparkSession, seed: int, *, rows: int = ROWS, tasks: int = 
         "items": f"transform(array(1, 2), i -> named_struct('name', {text}, 'parts', array('', concat('', i))))",
         "by_name": f"map(concat('k', {r('3', 30)}), array({text}, NULL))",
     }
-    numbered = spark.range(0, rows, 1, tasks)
+    numbered = spark.range(0, rows, 1, 2)
     return numbered.selectExpr(
         *(f"{sql} AS {name}" for name, sql in columns.items()),
         f"date_add(DATE'2026-01-01', int({r('date', 3)})) AS date",

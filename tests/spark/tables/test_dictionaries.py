@@ -43,9 +43,9 @@ def few(o: int) -> str | None:
 class Requests(World):
     """A stream whose drains of ``MESSAGES`` are large ones."""
 
-    def __init__(self, spark: SparkSession, lake: str, record: str = RECORD) -> None:
+    def __init__(self, spark: SparkSession, lake: str) -> None:
         super().__init__(spark, lake)
-        self.stream = replace(self.stream, record_ddl=record)
+        self.stream = replace(self.stream, record_ddl=RECORD)
 
     def drained(self, id: Values, *, city: Values = nine, sparse: Values = few) -> dict[str, bool]:
         """Drain new messages; whether each column has a dictionary in the largest new file."""

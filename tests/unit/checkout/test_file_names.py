@@ -48,8 +48,8 @@ def named(value: bytes | str, names: FileNames = "paths", *root: str) -> NamedFi
     return named_files(value.encode() if isinstance(value, str) else value, format_)
 
 
-def event(key: str, name: str = "ObjectCreated:Put", bucket: str = "lake") -> dict[str, Any]:
-    return {"eventName": name, "s3": {"bucket": {"name": bucket}, "object": {"key": key, "size": 1}}}
+def event(key: str, name: str = "ObjectCreated:Put") -> dict[str, Any]:
+    return {"eventName": name, "s3": {"bucket": {"name": "lake"}, "object": {"key": key, "size": 1}}}
 
 
 def s3(*records: dict[str, Any]) -> str:

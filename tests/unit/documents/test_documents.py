@@ -178,7 +178,7 @@ def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path, monkeypatch: pyt
 def test_lines_are_those_of_the_keys() -> None:
     (document,) = parse("# a comment\ntype: x.Y\nattributes:\n  a:\n    b.c:\n      - 1\n      - 2\n", "f").documents
 
-    lines = {path: document.line_of(path) for path in ("a", "a.b.c", "a.b.c.1", "a.b.c.1.deeper", "missing")}
+    lines = {path: document.where(path)[1] for path in ("a", "a.b.c", "a.b.c.1", "a.b.c.1.deeper", "missing")}
     assert lines == {"a": 4, "a.b.c": 5, "a.b.c.1": 7, "a.b.c.1.deeper": 7, "missing": 3}
 
 

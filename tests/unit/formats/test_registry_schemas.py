@@ -116,8 +116,8 @@ def test_registries_and_their_users_do_not_share_ids(tmp_path: Path) -> None:
         assert Schemas(alice, home=tmp_path).by_id(1) == Schema(1, "AVRO", '"int"')
 
 
-def reference(name: str, subject: str, version: int = 1) -> dict[str, object]:
-    return {"name": name, "subject": subject, "version": version}
+def reference(name: str, subject: str) -> dict[str, object]:
+    return {"name": name, "subject": subject, "version": 1}
 
 
 def test_references_in_a_circle_end(registry: RunningRegistry, anew: Anew) -> None:

@@ -49,9 +49,9 @@ def table(tmp_path: Path) -> Drained:
     return Drained(tmp_path)
 
 
-def values(count: int, *, of: int = 10_000) -> dict[str, Any]:
+def values(count: int) -> dict[str, Any]:
     """An id and a place in each of so many rows, the other ones empty."""
-    texts = [f"value {n}" if n < count else None for n in range(of)]
+    texts = [f"value {n}" if n < count else None for n in range(10_000)]
     return {"id": texts, "place": pa.array([{"city": text, "street": text} for text in texts])}
 
 

@@ -112,9 +112,9 @@ def test_of_a_topic_made_again_each_message_of_an_offset_must_be_there() -> None
         assert_each_offset_once([*MESSAGES, *again], Found([*ROWS, row(again[0]), ROWS[1]], LETTERS))
 
 
-def exploded(m: Produced, *indexes: int, count: int = 3) -> list[dict[str, Any]]:
+def exploded(m: Produced, *indexes: int) -> list[dict[str, Any]]:
     kafka = row(m)["meta"]["kafka"]
-    return [{"n": 10 * m.offset + index, "kafka": {**kafka, "index": index, "count": count}} for index in indexes]
+    return [{"n": 10 * m.offset + index, "kafka": {**kafka, "index": index, "count": 3}} for index in indexes]
 
 
 EXPLODED = Reading(lambda m: {}, lambda m: True, lambda m: [{"n": 10 * m.offset + index} for index in range(3)])

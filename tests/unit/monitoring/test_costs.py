@@ -36,8 +36,8 @@ def table(lake: str) -> TableByHand:
     return TableByHand(lake, now=NOON)
 
 
-def usage(lake: str, *, days: int = 7) -> dict[date, Usage]:
-    found = table_usage(orders(), lake, first=TODAY - timedelta(days=days - 1), last=TODAY)
+def usage(lake: str) -> dict[date, Usage]:
+    found = table_usage(orders(), lake, first=TODAY - timedelta(days=6), last=TODAY)
     assert found.complete
     return dict(found.by_day)
 

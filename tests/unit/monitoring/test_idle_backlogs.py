@@ -52,8 +52,8 @@ class Site:
     def still_idle(self) -> bool:
         return self._see.still_idle([orders()], lake=self.lake)
 
-    def offsets(self, *, earliest: int = 0, end: int = DRAINED, high_watermark: int | None = None) -> None:
-        here = BrokerOffsets(earliest, end, high_watermark or end)
+    def offsets(self, *, earliest: int = 0, end: int = DRAINED) -> None:
+        here = BrokerOffsets(earliest, end, end)
         self.topic = replace(self.topic, partitions={TP: here})
 
     def new_topic_partition(self) -> None:

@@ -82,13 +82,11 @@ def audit_refined(
     session: Callable[[], SparkSession],
     everything: bool = False,
     dates: Collection[date] | None = None,
-    seed: int | None = None,
 ) -> RefinedAudit:
     """Compute rows again, and compare them with those of the table; changes nothing.
 
     Args:
         everything: All rows; otherwise ``dates``, or some dates by chance, or all rows of a table without dates.
-        seed: Of the choice of dates.
 
     Raises:
         NotByDate: A table upstream does not keep all dates, and the table is not computed date by date.
@@ -101,7 +99,7 @@ def audit_refined(
     kept = read_kept_dates(table, TableLog.existing(table.table_uri(lake), bookmarks.version), opened)
     changes = tuple(_at_bookmark(u.view, u.table, opened[u.table]) for u in table.upstreams)
     plan = RefinePlan("", bookmarks.version, bookmarks.log.table_id, changes, "rebuild", kept=kept)
-    some = None if everything or not table.by_date else dates or _sample(table, lake, bookmarks, kept, seed)
+    some = None if everything or not table.by_date else dates or _sample(table, lake, bookmarks, kept)
     chosen = None if some is None else tuple(sorted(kept.of(some)))
     spark = session()
     try:
@@ -170,12 +168,12 @@ def _at_bookmark(view: str, path: str, found: OpenedUpstream) -> UpstreamChanges
     return UpstreamChanges(view, path, found.log.uri, found.log.table_id, None, version, "nothing")
 
 
-def _sample(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks, kept: KeptDates, seed: int | None) -> list[date]:
+def _sample(table: RefinedTableSpec, lake: str, bookmarks: Bookmarks, kept: KeptDates) -> list[date]:
     """Some dates of the table that are kept: the newest one and others by chance."""
     # Not the log of the bookmarks: after a RESTORE that is an older one, and others may have added dates since.
     days = sorted(kept.of(dates_of(TableLog.existing(table.table_uri(lake), bookmarks.version))))
     count = max(0, min(len(days), SAMPLED_DATES) - 1)
-    others = random.Random(seed).sample(days[:-1], count)  # noqa: S311 - a sample, no secret
+    others = random.sample(days[:-1], count)
     return [*days[-1:], *others]
 
 
