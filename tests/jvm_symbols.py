@@ -354,6 +354,11 @@ PYSPARK: Mapping[str, Sequence[str]] = {
         "gateway._gateway_client.is_connected",
         "py4j.clientserver.SHUTDOWN_FINALIZER_WORKER",
     ],
+    f"{GATEWAY}:undone_on_failure": [
+        "pyspark.SparkContext._active_spark_context",
+        "py4j.clientserver.FinalizerWorker",
+        "py4j.clientserver.SHUTDOWN_FINALIZER_WORKER",
+    ],
     f"{NAMES}:_KnownView": ["gateway.jvm._id"],
     f"{NAMES}:_KnownPackage": ["gateway.jvm.org._fqn", "gateway.jvm.org._jvm_id"],
     f"{NAMES}:_package": ["gateway.jvm._gateway_client"],

@@ -6,8 +6,9 @@ owns its one JVM, and here JVMs are ended, replaced, and shared with other proce
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from threading import Thread
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from kdi_assets.runtime.spark_internals import jvm_context, jvm_session, jvm_view
@@ -110,7 +111,7 @@ def leave_context(context: SparkContext) -> bool:
         return False
     if server := getattr(context, "_accumulatorServer", None):
         # Not awaited: it looks every half a second whether it shall end, and every command would wait for that.
-        Thread(target=server.shutdown, name="kdi-accumulators-end", daemon=True).start()
+        threading.Thread(target=server.shutdown, name="kdi-accumulators-end", daemon=True).start()
     _disconnect(gateway)
     forget_jvm()
     return True
@@ -124,6 +125,28 @@ def _disconnect(gateway: JavaGateway) -> None:
     client.finalizer_deque.appendleft(SHUTDOWN_FINALIZER_WORKER)
     gateway.close(keep_callback_server=True)
     client.is_connected = False  # otherwise a leftover DataFrame would open a new connection
+
+
+@contextmanager
+def undone_on_failure() -> Iterator[None]:
+    """End what PySpark and py4j have begun in the body, if it fails: a context, and the thread of a gateway.
+
+    PySpark returns a gateway only after it has called the JVM. If a call fails, nobody has the gateway, and its thread
+    would run until the process ends.
+    """
+    from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER, FinalizerWorker
+    from pyspark import SparkContext
+
+    before = {*threading.enumerate()}
+    try:
+        yield
+    except BaseException:
+        if context := SparkContext._active_spark_context:
+            leave_context(context)
+        for thread in {*threading.enumerate()} - before:
+            if isinstance(thread, FinalizerWorker):
+                thread.deque.appendleft(SHUTDOWN_FINALIZER_WORKER)
+        raise
 
 
 def job_tag(session: SparkSession) -> str:

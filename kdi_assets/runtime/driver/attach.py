@@ -12,6 +12,7 @@ import uuid
 from functools import partial
 
 from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext, __version__  # noqa: TID253
 from pyspark.java_gateway import launch_gateway  # noqa: TID253
 from pyspark.sql import SparkSession  # noqa: TID253
@@ -20,7 +21,7 @@ from kdi_assets.runtime.driver.control import ControlConnection, DriverAddress
 from kdi_assets.runtime.driver.drivers import connect_to_driver
 from kdi_assets.runtime.environment import environment_set, interrupts_kept
 from kdi_assets.runtime.errors import DriverDiffers, DriverGone
-from kdi_assets.runtime.gateway import job_tag, leave_context, shared_context
+from kdi_assets.runtime.gateway import job_tag, leave_context, shared_context, undone_on_failure
 from kdi_assets.settings import Settings
 
 
@@ -81,14 +82,21 @@ def attach(settings: Settings) -> AttachedSession:
     connection = connect_to_driver(settings.home, refuse=refuse, ask="attach", pid=os.getpid(), group=group)
     try:
         refuse(connection.address)
-        with environment_set(_environment(connection)), interrupts_kept():
-            gateway = launch_gateway()  # type: ignore[no-untyped-call]
-            return AttachedSession(AttachedContext(gateway, connection, group))
-    except OSError as refused:
-        connection.close()
-        raise DriverGone(home=connection.folder, reason="its JVM does not answer") from refused
+        return _session(connection, group)
     except BaseException:
         connection.close()
+        raise
+
+
+def _session(connection: ControlConnection, group: str) -> AttachedSession:
+    try:
+        with environment_set(_environment(connection)), interrupts_kept(), undone_on_failure():
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]
+            return AttachedSession(AttachedContext(gateway, connection, group))
+    except Exception as failure:
+        # Of a JVM that ends during a call, py4j says no more than that the call failed.
+        if isinstance(failure, OSError | Py4JNetworkError) or connection.driver_ended():
+            raise DriverGone(home=connection.folder, reason="its JVM does not answer") from failure
         raise
 
 

@@ -6,8 +6,9 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from kdi_assets.runtime.driver.control import (
     lock_within,
 )
 from kdi_assets.runtime.errors import DriverGone
+from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.settings import Settings
 
 START_SECONDS = 60.0  # on an idle machine a JVM takes seven seconds
@@ -123,7 +125,7 @@ def uses_warm_driver(settings: Settings) -> bool:
     if settings.driver != "auto":
         return settings.driver == "shared"
     try:
-        addresses = list(_answering(settings.home))
+        addresses = _answering(settings.home)
         for address in addresses:
             address.refuse_other_s3(settings)
     except KdiError:
@@ -131,7 +133,16 @@ def uses_warm_driver(settings: Settings) -> bool:
     return bool(addresses) and all(a.lake == settings.lake and a.spark_version == version("pyspark") for a in addresses)
 
 
-def _answering(home: Path) -> Iterator[DriverAddress]:
-    for folder in [*running_drivers(home).values()] or [home]:
-        with suppress(DriverGone), closing(ControlConnection(folder, ask="status")) as connection:
-            yield connection.address
+def _answering(home: Path) -> list[DriverAddress]:
+    """The addresses of the drivers that answer; beside one that does, one that hangs is not waited for."""
+    folders = [*running_drivers(home).values()] or [home]
+    asked = [start_in_thread(partial(_address, folder), name="driver") for folder in folders]
+    wait(asked, CLIENTS_SECONDS)
+    wait(asked, return_when=FIRST_COMPLETED)
+    return [address for one in asked if one.done() and (address := one.result())]
+
+
+def _address(folder: Path) -> DriverAddress | None:
+    with suppress(DriverGone), closing(ControlConnection(folder, ask="status")) as connection:
+        return connection.address
+    return None

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pyspark
@@ -33,8 +34,11 @@ from kdi_assets.runtime.driver.drivers import connect_to_driver, driver_folder, 
 from kdi_assets.runtime.errors import DriverDiffers, DriverGone, DriverRuns
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.settings import Settings
+from tests.waiting import wait_until
 
 SECRET = "only those who may read the file know"
+NO_JVM = 1
+"""A port on which nothing listens."""
 
 
 class Owner:
@@ -72,14 +76,13 @@ class Owner:
 
 @contextmanager
 def running(
-    home: Path, number: int, *, lake: str = "/lake", spark_version: str = pyspark.__version__
+    home: Path, number: int, *, lake: str = "/lake", spark_version: str = pyspark.__version__, jvm_port: int = NO_JVM
 ) -> Iterator[Owner]:
     """A driver that answers during the body; afterwards its file stays, as after a kill."""
     folder, owner = driver_folder(home, number), Owner(number)
     with only_driver(folder), ControlServer(owner, secret=SECRET) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        no_jvm = 1  # nothing listens on this port
-        DriverAddress(os.getpid(), no_jvm, server.port, SECRET, spark_version, lake=lake).publish(folder)
+        DriverAddress(os.getpid(), jvm_port, server.port, SECRET, spark_version, lake=lake).publish(folder)
         yield owner
         server.close_all()
 
@@ -177,7 +180,7 @@ def test_a_driver_of_another_version_is_passed_over_if_there_is_one_of_ours(
 ) -> None:
     from kdi_assets.runtime.driver import attach as attaching
 
-    def no_jvm() -> None:  # a real gateway leaves a thread, which other tests' clocks would count
+    def no_jvm() -> None:  # a real gateway has a thread, which other tests' clocks would count
         raise ConnectionRefusedError
 
     monkeypatch.setattr(attaching, "launch_gateway", no_jvm)
@@ -187,6 +190,24 @@ def test_a_driver_of_another_version_is_passed_over_if_there_is_one_of_ours(
             attach(here)
         with running(tmp_path, 2, spark_version="3.5.1"), pytest.raises(DriverDiffers, match="Spark 3.5.0"):
             attach(here)
+
+
+@pytest.mark.parametrize("jvm", ["none", "hangs up"])
+def test_attaching_in_vain_leaves_no_thread_behind(tmp_path: Path, jvm: str) -> None:
+    """A code server or a daemon may try for days."""
+    from kdi_assets.runtime.driver.attach import attach
+
+    with ThreadingTCPServer(("127.0.0.1", 0), BaseRequestHandler) as hangs_up:
+        threading.Thread(target=hangs_up.serve_forever, args=(0.01,), daemon=True).start()
+        port = NO_JVM if jvm == "none" else int(hangs_up.server_address[1])
+        with running(tmp_path, 1, jvm_port=port):
+            before = threading.active_count()
+            for _ in range(5):
+                with pytest.raises(DriverGone, match="its JVM does not answer"):
+                    attach(Settings(tmp_path, "/lake"))
+
+            wait_until(lambda: threading.active_count() <= before, seconds=10)
+        hangs_up.shutdown()
 
 
 def test_if_no_driver_takes_a_client_the_error_says_so(tmp_path: Path) -> None:
@@ -205,6 +226,19 @@ def test_without_a_choice_drivers_are_used_if_all_are_for_the_lake(tmp_path: Pat
         with running(tmp_path, 1, lake="/other"):
             assert not uses_warm_driver(here), "a process would attach to either"
     assert not uses_warm_driver(here)
+
+
+def test_without_a_choice_drivers_that_hang_are_not_waited_for_beside_one_that_answers(tmp_path: Path) -> None:
+    with running(tmp_path, 1) as one, running(tmp_path, 2), running(tmp_path, 3, lake="/other") as third:
+        one.answers.clear()
+        third.answers.clear()
+        began = time.monotonic()
+
+        uses = uses_warm_driver(Settings(tmp_path, "/lake"))
+
+        assert uses and time.monotonic() - began < ANSWER_SECONDS / 2
+        one.answers.set()
+        third.answers.set()
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]], ids=["text", "JSON"])
