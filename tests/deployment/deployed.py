@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
@@ -186,9 +186,17 @@ class Deployment:
     def start(self, *names: str) -> None:
         """Start units."""
         for name in names:
-            unit = Unit.read(name)
-            command = [self._here(word) for word in unit.command]
-            self.services[name] = Service(unit, command, environment=self.environment, folder=self.folder)
+            self._start(Unit.read(name))
+
+    def start_second_driver(self) -> None:
+        """Start the unit that docs/many-streams.md makes of the driver's."""
+        unit = Unit.read("driver")
+        command = unit.section["ExecStart"].replace("driver run", "driver run --number 2")
+        self._start(replace(unit, name="driver-2", section={**unit.section, "ExecStart": command}))
+
+    def _start(self, unit: Unit) -> None:
+        command = [self._here(word) for word in unit.command]
+        self.services[unit.name] = Service(unit, command, environment=self.environment, folder=self.folder)
 
     def forking_process(self) -> psutil.Process:
         """The process from which the code server forks runs."""

@@ -22,7 +22,9 @@ from dagster_postgres import PostgresRunStorage
 
 from kdi_assets.components.names import table_key
 from kdi_assets.documents.loading.loader import load_streams
-from kdi_assets.runtime.driver.control import DriverAddress, address_file
+from kdi_assets.runtime.driver.control import DriverAddress, address_file, driver_status
+from kdi_assets.runtime.driver.drivers import driver_folder, running_drivers
+from kdi_assets.runtime.errors import DriverGone
 from kdi_assets.tools.local.broker import Broker
 from tests.deployment.deployed import METRICS, WEBSERVER, Deployment, running_postgres
 from tests.deployment.installed import install
@@ -32,26 +34,51 @@ from tests.kafka_log import Publisher
 from tests.oracle import Found
 from tests.waiting import wait_until
 
-TOPIC = "deployed"
+TOPIC, OTHER_TOPIC = "deployed", "deployed_too"
 LOADED_SECONDS = 240  # six processes start here, each in a second or two on an idle machine
 CLUSTER = """
 type: kdi_assets.components.KafkaCluster
 attributes: {{name: main, bootstrap_servers: "{kafka}"}}
----
 """
 
 
 @dataclass
 class Site:
-    """The deployment, its one stream, and what its instance shows."""
+    """The deployment, its streams, and what its instance shows.
+
+    Attributes:
+        web: The stream of most tests.
+    """
 
     deployment: Deployment
     web: DrivenStream
+    other: DrivenStream
     instance: DagsterInstance
 
     def runs(self) -> list[dg.DagsterRun]:
         """The oldest first."""
         return list(reversed(self.instance.get_runs()))
+
+    def running(self) -> list[dg.DagsterRun]:
+        """Those that have begun and not ended."""
+        return [run for run in self.runs() if run.status is dg.DagsterRunStatus.STARTED]
+
+    def retried(self, run: dg.DagsterRun) -> bool:
+        """Whether Dagster's retry of the run has succeeded."""
+        return any(again.parent_run_id == run.run_id and again.is_success for again in self.runs())
+
+    def errors(self, run: dg.DagsterRun) -> list[object]:
+        """The names of the errors with which its steps failed."""
+        logged = self.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+        failures = (entry.get_dagster_event().step_failure_data.user_failure_data for entry in logged)
+        return [failure.metadata["error"].value for failure in failures if failure]
+
+    def served(self, number: int) -> int:
+        """How many clients have left a driver since it started; -1: it does not answer."""
+        try:
+            return int(driver_status(driver_folder(self.deployment.home, number))["served"])
+        except DriverGone:
+            return -1
 
     def works(self) -> bool:
         """Whether a run is attached to the driver; by the kernel, because a driver with a stopped JVM cannot answer."""
@@ -92,25 +119,30 @@ def verdicts(found: Found) -> int:
 
 @pytest.fixture(scope="module")
 def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Every unit, with one stream, on a PostgreSQL that has never seen Dagster."""
+    """Every unit, with two streams, on a PostgreSQL that has never seen Dagster."""
     installed, folder = install(tmp_path_factory.mktemp("installed")), tmp_path_factory.mktemp("site")
     kafka = broker.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": kafka, "log_level": 2})  # a name: it ends with its last reference
-    admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
+    for created in admin.create_topics([NewTopic(topic, 2, 1) for topic in (TOPIC, OTHER_TOPIC)]).values():
+        created.result(30)
     more = {"PYTHONPATH": str(installed), "KDI_SPARK_MASTER": "local[2]", **JVM_OPTIONS}
     with running_postgres() as postgres:
         deployment = Deployment(folder, postgres=postgres, environment=more, monitoring_seconds=1)
         documents = deployment.streams / "defs.yaml"
-        stream_document = web_requests_document(TOPIC, drain_when="{backlog_messages: 1, lag_seconds: 3600}")
-        documents.write_text(CLUSTER.format(kafka=kafka) + stream_document)
-        (stream,) = load_streams(deployment.streams).values()
+        due = "{backlog_messages: 1, lag_seconds: 3600}"
+        both = [web_requests_document(topic, drain_when=due) for topic in (TOPIC, OTHER_TOPIC)]
+        documents.write_text("---\n".join([CLUSTER.format(kafka=kafka), *both]))
+        streams = {stream.topic: stream for stream in load_streams(deployment.streams).values()}
         deployment.start("driver")
         try:
             deployment.run("dagster", "instance", "migrate")
             deployment.start("code-server", "daemon", "webserver", "metrics")
             with deployment.instance() as instance:
-                web = DrivenStream(stream, deployment.environment["KDI_LAKE"], Publisher(kafka), no_session)
-                yield Site(deployment, web, instance)
+                lake = deployment.environment["KDI_LAKE"]
+                web, other = (
+                    DrivenStream(streams[topic], lake, Publisher(kafka), no_session) for topic in (TOPIC, OTHER_TOPIC)
+                )
+                yield Site(deployment, web, other, instance)
         finally:
             deployment.stop()
 
@@ -148,7 +180,7 @@ def test_the_units_drain_what_arrives_though_driver_and_code_server_are_killed_u
     assert site.shown_dates()
     with urlopen(f"http://127.0.0.1:{site.deployment.ports[METRICS]}/metrics", timeout=20) as answer:
         assert site.web.stream.name in answer.read().decode()
-    assert json.loads(site.deployment.run("kdi", "status", "--json"))["backlog_offsets"] == 0
+    assert json.loads(site.deployment.run("kdi", "status", "--json", site.web.stream.name))["backlog_offsets"] == 0
 
 
 def test_runs_die_with_the_process_they_were_forked_off_which_has_no_threads_and_another_takes_its_place(
@@ -172,6 +204,47 @@ def test_runs_die_with_the_process_they_were_forked_off_which_has_no_threads_and
     site.web.assert_each_offset_once(produced)
     assert threads == 1
     assert [run.status for run in site.runs()[-2:]] == [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.SUCCESS]
+
+
+@pytest.mark.scenario("killed before reading")
+def test_two_drivers_share_the_runs_and_the_run_of_one_that_is_killed_is_retried_in_the_other(site: Site) -> None:
+    """Purpose: what dies with one of two drivers is drained by the other, once; started again, it takes part again.
+    Procedure: a run has attached to the driver, whose JVM is stopped (SIGSTOP); a second driver starts, and messages of
+    another stream arrive; these are drained; the first driver is killed (SIGKILL); once its run was retried, it starts
+    again, and more messages of the first stream arrive; then the second driver is stopped.
+    Pass: the second driver had the run of the other stream while the first one hung; the run of the killed driver
+    failed by an error that says so, and its retry succeeded in the second driver; the first driver has the next run;
+    every offset of both streams exactly once, and the audits are complete; no run, client, lock or address is left.
+    """
+    deployment, home, before = site.deployment, site.deployment.home, verdicts(site.web.found())
+    with site.work_held():
+        site.web.produce(60, bad=0.1, seed=3)
+        wait_until(site.works, seconds=LOADED_SECONDS)
+        (held,) = site.running()
+        deployment.start_second_driver()
+        wait_until(lambda: site.served(2) == 0, seconds=LOADED_SECONDS)
+        others = site.other.produce(60, bad=0.1)
+        wait_until(lambda: verdicts(site.other.found()) == 60 and site.served(2) == 1, seconds=LOADED_SECONDS)
+        hung = held.run_id in {run.run_id for run in site.running()}
+        # Not started again by its supervisor: a retry that comes later would have the choice.
+        deployment.services["driver"].ask_to_stop()
+        deployment.services["driver"].kill_group()
+
+    wait_until(lambda: site.retried(held) and site.served(2) > 1, seconds=LOADED_SECONDS)
+    deployment.start("driver")
+    wait_until(lambda: site.served(1) == 0, seconds=LOADED_SECONDS)
+    produced = site.web.produce(60, bad=0.1, seed=4)
+    site.wait_until_drained(before + 120)
+    wait_until(lambda: site.served(1) == 1)
+    attached = [driver_status(folder)["clients"] for folder in running_drivers(home).values()]
+    code = deployment.services.pop("driver-2").stop()
+
+    site.web.assert_each_offset_once(produced)
+    site.other.assert_each_offset_once(others)
+    deployment.run("kdi", "audit", site.web.stream.name, site.other.stream.name)  # fails unless both are complete
+    assert (hung, site.errors(held)) == (True, ["DriverGone"])
+    assert attached == [[], []]
+    assert (code, [*running_drivers(home)], address_file(driver_folder(home, 2)).exists()) == (0, [1], False)
 
 
 def test_processes_that_are_told_to_stop_end_in_time_and_a_run_ends_before_its_code_server(site: Site) -> None:
