@@ -1,4 +1,4 @@
-"""The cluster that runs Spark's tasks: a standalone master, YARN, or Kubernetes; asked without a JVM."""
+"""The cluster that runs Spark's tasks, asked without a JVM: a standalone master or YARN; Kubernetes is beside it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+from urllib.request import ProxyHandler, build_opener
 from xml.etree import ElementTree
 
 from kdi_assets.operate.doctor.disk import spark_default
 from kdi_assets.operate.doctor.finding import Finding, Trouble, Unanswered, fine, warning, wrong
+from kdi_assets.operate.doctor.kubernetes import NOTHING_STARTED, kubernetes
 from kdi_assets.runtime.cluster import runs_here
 from kdi_assets.settings import Settings
 
 ANSWER_SECONDS, ALL_SECONDS = 4.0, 8.0
 """Of each server that is asked, and of all together; an examination may take ten."""
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-NOTHING_STARTED = "nothing was started; tables and positions stay as they are."
 
 
 def master_of(settings: Settings, environment: Mapping[str, str] = os.environ) -> str:
@@ -39,7 +38,7 @@ def engine(master: str, environment: Mapping[str, str] = os.environ) -> Iterator
     elif master == "yarn":
         yield yarn(environment)
     elif master.startswith("k8s://"):
-        yield kubernetes(master, spark_default("spark.kubernetes.namespace", environment) or "default")
+        yield kubernetes(master, environment)
 
 
 def _no_settings(folder: str) -> Finding | None:
@@ -182,55 +181,9 @@ def _resource_managers(properties: Mapping[str, str]) -> list[str]:
     return found
 
 
-def kubernetes(master: str, namespace: str, *, account: Path = SERVICE_ACCOUNT) -> Finding:
-    """Whether the API answers, and lets this process's service account make pods in the namespace of executors."""
-    address = master.removeprefix("k8s://")
-    address = address if "://" in address else f"https://{address}"
-    try:
-        headers, trusted = _login(account)
-    except (OSError, ValueError) as unread:
-        return wrong("engine", master, _no_account(account, str(unread)))
-    asked = {"namespace": namespace, "verb": "create", "resource": "pods"}
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-    body = json.dumps({**review, "spec": {"resourceAttributes": asked}}).encode()
-    url = f"{address}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    try:
-        answer = _json_of(url, body, headers, trusted, seconds=ANSWER_SECONDS)
-    except (OSError, ValueError) as refused:
-        if unexamined := _not_for_us(f"the Kubernetes API {address}", refused):
-            return warning("engine", master, unexamined)
-        return wrong("engine", master, _unanswered("Kubernetes silent", f"{address} does not answer: {refused}."))
-    if answer["status"].get("allowed"):
-        return fine("engine", master, f"may create pods in {namespace}", namespace=namespace)
-    trouble = Trouble(
-        kind="may not create pods",
-        happened=f"Kubernetes does not let this service account create pods in {namespace}, so there are no executors.",
-        safe=NOTHING_STARTED,
-        run=f"kubectl auth can-i create pods --namespace {namespace}    (as the driver's service account; the chart's "
-        "Role gives it the right)",
-    )
-    return wrong("engine", master, trouble, namespace=namespace)
-
-
-def _login(account: Path) -> tuple[dict[str, str], ssl.SSLContext | None]:
-    """The headers of a service account, and the authority of its cluster; without a file of it, none."""
-    token, authority = account / "token", account / "ca.crt"
-    login = {"Authorization": f"Bearer {token.read_text().strip()}"} if token.is_file() else {}
-    trusted = ssl.create_default_context(cafile=str(authority)) if authority.is_file() else None
-    return {"Content-Type": "application/json", **login}, trusted
-
-
-def _json_of(
-    url: str,
-    body: bytes | None = None,
-    headers: Mapping[str, str] | None = None,
-    trusted: ssl.SSLContext | None = None,
-    *,
-    seconds: float,
-) -> dict[str, Any]:
+def _json_of(url: str, *, seconds: float) -> dict[str, Any]:
     # Without the environment's proxies, as Spark asks.
-    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=trusted))
-    with opener.open(Request(url, body, dict(headers or {})), timeout=seconds) as answer:  # noqa: S310 - http(s)
+    with build_opener(ProxyHandler({})).open(url, timeout=seconds) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
 
@@ -250,15 +203,6 @@ def _no_configuration(happened: str) -> Trouble:
         happened=f"Spark finds YARN by the files of HADOOP_CONF_DIR: {happened}.",
         safe=NOTHING_STARTED,
         run="kdi doctor    (with HADOOP_CONF_DIR as the folder with core-site.xml and yarn-site.xml)",
-    )
-
-
-def _no_account(account: Path, detail: str) -> Trouble:
-    return Trouble(
-        kind="no service account",
-        happened=f"the service account of this pod cannot be read: {detail}.",
-        safe=NOTHING_STARTED,
-        run=f"ls -l {account}    (Spark reads token and ca.crt there, to start executors)",
     )
 
 

@@ -17,8 +17,9 @@ import pytest
 
 from kdi_assets.errors import Transient
 from kdi_assets.operate.doctor import engine as module
-from kdi_assets.operate.doctor.engine import engine, kubernetes, master_of
+from kdi_assets.operate.doctor.engine import engine, master_of
 from kdi_assets.operate.doctor.finding import Finding, Verdict
+from kdi_assets.operate.doctor.kubernetes import kubernetes
 from kdi_assets.settings import Settings
 from kdi_assets.tools.local.broker import free_port
 from tests.kafka.certificates import make_certificates
@@ -230,28 +231,108 @@ def test_a_yarn_that_cannot_be_found_is_said_with_its_reason(tmp_path: Path, lac
     assert said[lacks] in str(found.trouble)
 
 
-@pytest.mark.parametrize("allowed", [True, False])
-def test_kubernetes_is_asked_whether_this_account_may_create_pods(tmp_path: Path, serve: Serve, allowed: bool) -> None:
+def of_pods(folder: Path, **settings: str) -> dict[str, str]:
+    """The variables of a driver with these settings of Spark, with dots for underscores; they name a pod template."""
+    template = folder / "executor.yaml"
+    template.write_text("spec: {serviceAccountName: kdi, containers: [{name: executor, command: [/opt/kdi/run]}]}\n")
+    settings = {
+        "kubernetes_namespace": "lake",
+        "kubernetes_container_image": "registry.example/kdi:1",
+        "kubernetes_executor_podTemplateFile": str(template),
+        **settings,
+    }
+    lines = [f"spark.{name.replace('_', '.')} {value}\n" for name, value in settings.items()]
+    (folder / "spark-defaults.conf").write_text("".join(lines))
+    return {"SPARK_CONF_DIR": str(folder)}
+
+
+def test_kubernetes_is_asked_for_a_pod_of_the_settings_which_is_not_made(tmp_path: Path, serve: Serve) -> None:
     asked: list[tuple[str, str, Any]] = []
     (tmp_path / "token").write_text("of the account\n")
-    master = f"k8s://http://{serve({'status': {'allowed': allowed}}, 201, asked)}"
+    master = f"k8s://http://{serve({}, 201, asked)}"
 
-    found = kubernetes(master, "lake", account=tmp_path)
+    sizes = {"executor_memory": "2g", "executor_cores": "3"}
+    found = kubernetes(master, of_pods(tmp_path, **sizes), account=tmp_path)
+    kubernetes(master, of_pods(tmp_path, executor_memoryOverhead="1g"), account=tmp_path)
 
-    ((path, token, review),) = asked
-    assert path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    (path, token, pod), (_, _, other) = asked
+    assert found.verdict is Verdict.OK
+    assert path == "/api/v1/namespaces/lake/pods?dryRun=All"
     assert token == "Bearer of the account"
-    assert review["spec"]["resourceAttributes"] == {"namespace": "lake", "verb": "create", "resource": "pods"}
-    assert found.verdict is (Verdict.OK if allowed else Verdict.WRONG)
-    assert allowed or "kubectl auth can-i create pods --namespace lake" in str(found.trouble)
+    assert pod["spec"]["serviceAccountName"] == "kdi"
+    (container,) = pod["spec"]["containers"]
+    assert (container["image"], container["command"]) == ("registry.example/kdi:1", ["/opt/kdi/run"])
+    memory = "2432Mi"  # the heap, and at least 384 MiB more
+    assert container["resources"] == {"requests": {"cpu": "3", "memory": memory}, "limits": {"memory": memory}}
+    assert other["spec"]["containers"][0]["resources"]["limits"] == {"memory": "2048Mi"}
+
+
+FORBIDDEN = (
+    'pods is forbidden: User "system:serviceaccount:lake:kdi" cannot create resource "pods" in the namespace "lake"'
+)
+QUOTA = 'pods "kdi-doctor-x" is forbidden: exceeded quota: full, requested: pods=1, used: pods=3, limited: pods=3'
+ACCOUNT = 'pods "kdi-doctor-x" is forbidden: error looking up service account lake/kdi: serviceaccount "kdi" not found'
+IMAGE = 'Pod "kdi-doctor-x" is invalid: spec.containers[0].image: Required value'
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "found", "run"),
+    [
+        (403, FORBIDDEN, "may not create pods", "kubectl auth can-i create pods --namespace lake"),
+        (403, QUOTA, "no room in the quota", "kubectl --namespace lake describe resourcequota"),
+        (403, ACCOUNT, "executors refused", "spark-defaults.conf"),
+        (422, IMAGE, "executors refused", "spark-defaults.conf"),
+        (401, "Unauthorized", "token refused", "ls -l"),
+        (503, "the server is starting", "Kubernetes silent", "kdi doctor"),
+        (400, "admission webhook x does not support dry run", "not examined", "kdi drain"),
+    ],
+)
+def test_what_kubernetes_refuses_is_said_in_its_words_with_what_to_do(
+    tmp_path: Path, serve: Serve, code: int, said: str, found: str, run: str
+) -> None:
+    """A full quota is only a warning: it may be full of this driver's executors."""
+    (tmp_path / "token").write_text("of the account\n")
+    master = f"k8s://http://{serve({'kind': 'Status', 'message': said}, code)}"
+
+    finding = kubernetes(master, of_pods(tmp_path), account=tmp_path)
+
+    assert finding.found == found
+    assert finding.trouble is not None
+    happened, _, command = finding.trouble.message_parts()
+    assert said in happened
+    assert run in command
+    warned = finding.verdict is Verdict.WARNING
+    assert warned == (found in ("no room in the quota", "not examined"))
+    assert isinstance(finding.trouble, Transient) == (code == 503)
 
 
 def test_a_kubernetes_that_does_not_know_us_is_a_warning_and_a_silent_one_wrong(tmp_path: Path, serve: Serve) -> None:
-    stranger = kubernetes(f"k8s://http://{serve({}, 401)}", "lake", account=tmp_path)
-    silent = kubernetes(f"k8s://127.0.0.1:{free_port()}", "lake", account=tmp_path)
+    outside, environment = tmp_path / "none", of_pods(tmp_path)
+    stranger = kubernetes(f"k8s://http://{serve({}, 403)}", environment, account=outside)
+    silent = kubernetes(f"k8s://127.0.0.1:{free_port()}", environment, account=outside)
 
-    assert stranger.verdict is Verdict.WARNING and "answers, and not to us: 401" in str(stranger.trouble)
+    assert stranger.verdict is Verdict.WARNING and "answers, and not to us: 403" in str(stranger.trouble)
     assert silent.verdict is Verdict.WRONG and isinstance(silent.trouble, Transient)
+
+
+def test_files_that_sparks_settings_name_are_those_of_the_account(tmp_path: Path, serve: Serve) -> None:
+    asked: list[tuple[str, str, Any]] = []
+    (tmp_path / "mine").write_text("mine")
+    environment = of_pods(tmp_path, kubernetes_authenticate_oauthTokenFile=str(tmp_path / "mine"))
+
+    kubernetes(f"k8s://http://{serve({}, 201, asked)}", environment, account=tmp_path / "none")
+
+    assert [token for _, token, _ in asked] == ["Bearer mine"]
+
+
+def test_settings_that_cannot_be_read_are_wrong(tmp_path: Path) -> None:
+    missing = of_pods(tmp_path, kubernetes_executor_podTemplateFile="/none.yaml")
+    template = kubernetes("k8s://127.0.0.1:1", missing, account=tmp_path)
+    size = kubernetes("k8s://127.0.0.1:1", of_pods(tmp_path, executor_memory="much"), account=tmp_path)
+
+    assert [each.found for each in (template, size)] == ["no pod of an executor"] * 2
+    assert "/none.yaml" in str(template.trouble)
+    assert "much" in str(size.trouble)
 
 
 def test_a_certificate_of_an_authority_that_is_not_known_here_is_a_warning(tmp_path: Path, serve: Serve) -> None:
@@ -259,22 +340,26 @@ def test_a_certificate_of_an_authority_that_is_not_known_here_is_a_warning(tmp_p
     port = serve({"status": {"allowed": True}}, tls=certificates.server_context()).partition(":")[2]
     https = {"yarn_http_policy": "HTTPS_ONLY", "yarn_resourcemanager_webapp_https_address": f"localhost:{port}"}
 
-    outside = kubernetes(f"k8s://localhost:{port}", "lake", account=tmp_path / "none")
+    outside = kubernetes(f"k8s://localhost:{port}", {}, account=tmp_path / "none")
     on_yarn = of("yarn", **configured(tmp_path, **https))
     (tmp_path / "ca.crt").write_bytes(certificates.ca.read_bytes())
-    in_a_pod = kubernetes(f"k8s://localhost:{port}", "lake", account=tmp_path)
+    in_a_pod = kubernetes(f"k8s://localhost:{port}", {}, account=tmp_path)
+    (tmp_path / "others").mkdir()
+    (tmp_path / "ca.crt").write_bytes(make_certificates(tmp_path / "others").ca.read_bytes())
+    with_another = kubernetes(f"k8s://localhost:{port}", {}, account=tmp_path)
 
     for found in (outside, on_yarn):
         assert (found.verdict, found.found) == (Verdict.WARNING, "not examined")
         assert "certificate that this program does not trust" in str(found.trouble)
     assert in_a_pod.verdict is Verdict.OK
+    assert (with_another.verdict, with_another.found) == (Verdict.WRONG, "certificate not trusted")
 
 
 @pytest.mark.parametrize("file", ["token", "ca.crt"])
 def test_a_service_account_that_cannot_be_read_is_wrong(tmp_path: Path, serve: Serve, file: str) -> None:
     (tmp_path / file).write_bytes(b"\xff\xfe")
 
-    found = kubernetes(f"k8s://http://{serve({})}", "lake", account=tmp_path)
+    found = kubernetes(f"k8s://http://{serve({})}", {}, account=tmp_path)
 
     assert (found.verdict, found.found) == (Verdict.WRONG, "no service account")
     assert f"ls -l {tmp_path}" in str(found.trouble)
