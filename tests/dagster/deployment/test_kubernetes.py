@@ -298,6 +298,12 @@ def test_a_release_without_a_required_value_is_refused_with_its_name(missing: st
         render({name: value for name, value in REQUIRED.items() if name != missing})
 
 
+@pytest.mark.parametrize("lake", ["/mnt/lake", "file:///mnt/lake", "lake"])
+def test_a_lake_on_the_disk_of_a_pod_is_refused_because_it_would_go_with_the_pod(lake: str) -> None:
+    with pytest.raises(NotRendered, match=f"lake: {lake} is a path, which pods neither share nor keep"):
+        render({**REQUIRED, "lake": lake})
+
+
 def sections(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The path of each mapping of the chart's values whose keys are the chart's, from the top."""
     if path not in {("env",), ("serviceAccount", "annotations"), ("locations", "documents")}:
