@@ -32,10 +32,12 @@ from kdi_assets.operate.doctor.finding import Finding, Trouble, Unanswered, Verd
 from kdi_assets.operate.doctor.followers import followers
 from kdi_assets.operate.doctor.instance import dagster
 from kdi_assets.operate.doctor.storage import storage
+from kdi_assets.operate.doctor.yarn_files import yarn_files
 from kdi_assets.operate.monitoring.follower_rows import FollowedTable, announced_streams, kind_of
 from kdi_assets.runtime.cluster import runs_here
 from kdi_assets.runtime.driver.drivers import running_drivers, uses_warm_driver
 from kdi_assets.runtime.threads import start_in_thread
+from kdi_assets.runtime.yarn import runs_on_yarn
 from kdi_assets.settings import Settings
 from kdi_assets.streams.announce.status import announcing_cluster
 from kdi_assets.wording import counted, kind_in_words
@@ -119,6 +121,8 @@ def _of_machine(settings: Settings, lakes: Iterable[str]) -> Iterator[Examinatio
             yield Examination("driver", "shared", partial(machine.driver, settings, number))
     if (master := master_of(settings)) and not runs_here(master):
         yield Examination("engine", master, partial(engine, master))
+    if runs_on_yarn(master):
+        yield Examination("engine", master, yarn_files)
     yield from (Examination("storage", lake, partial(storage, lake)) for lake in lakes)
     if home := os.environ.get("DAGSTER_HOME"):
         yield Examination("dagster", home, partial(dagster, home))

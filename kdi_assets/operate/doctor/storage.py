@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import time
 from urllib.parse import urlsplit
 
-from kdi_assets.delta.errors import PutIfAbsentMissing, StorageRefused
+from kdi_assets.delta.errors import PutIfAbsentMissing, StorageRefused, StorageUnanswered
 from kdi_assets.delta.object_storage import ObjectStorage, object_storage, race
 from kdi_assets.delta.storage import error_line, local_path, table_file_system
 from kdi_assets.errors import KdiError
@@ -79,7 +80,10 @@ def _on_hdfs(lake: str) -> Finding:
         created = files.get_file_info(name).is_file
         files.delete_file(name)
     except OSError as refused:
-        raise StorageRefused(lake=lake, action="create or remove", detail=error_line(refused)) from refused
+        detail = error_line(refused)
+        if re.search("Connection refused|SafeModeException", detail):  # nobody's rights or settings are wrong
+            raise StorageUnanswered(lake=lake, detail=detail) from refused
+        raise StorageRefused(lake=lake, action="create or remove", detail=detail) from refused
     if not created:
         raise StorageRefused(lake=lake, action="show", detail="a file that was just created is not there")
     return fine("storage", lake, "a file was created and removed; HDFS itself renames without overwriting")
