@@ -166,7 +166,11 @@ class YarnDidNotStart(Transient):
 
 
 class YarnRefused(Transient):
-    """Spark did not start on YARN: it refuses the application, its first container failed, or a setting is wrong."""
+    """YARN refused the application, or its first container failed; the cause may go away by itself.
+
+    Attributes:
+        detail: What YARN or HDFS says, with the first error of the container that failed.
+    """
 
     queue: str
     detail: str
@@ -174,9 +178,50 @@ class YarnRefused(Transient):
     what_happened = "Spark did not start on YARN, in the queue {queue}: {detail}"
     what_is_safe = "no table was read or written."
     what_to_run = (
-        "the same command again   (first correct spark.yarn.queue, spark.yarn.jars, spark.yarn.dist.archives or "
-        "HADOOP_CONF_DIR; yarn logs -applicationId shows why a container failed)"
+        "kdi doctor; then the same command again   (yarn logs -applicationId, with the id that YARN names, has all "
+        "that a container said)"
     )
+
+
+class YarnNeedsOtherSettings(Terminal):
+    """Spark cannot start on YARN with these settings: a queue, a file, or the size of a container is wrong.
+
+    Attributes:
+        detail: As of ``YarnRefused``.
+        needs: What must be true first.
+    """
+
+    queue: str
+    detail: str
+    needs: str
+
+    what_happened = "Spark cannot start on YARN, in the queue {queue}: {detail}"
+    what_is_safe = "no table was read or written."
+    what_to_run = "kdi doctor; then the same command again   (once {needs})"
+
+
+class ApplicationEnded(Transient):
+    """Spark's application ended while it was in use: somebody killed it on the cluster, or the cluster failed it.
+
+    Attributes:
+        said: What the cluster says about it; empty if that is unknown.
+    """
+
+    master: str
+    application: str
+    said: str
+
+    def message_parts(self) -> tuple[str, str, str]:
+        application = self.application
+        logs = f"Spark's log, and the page of {application}, say why this one ended"
+        if self.master == "yarn":
+            logs = f"yarn logs -applicationId {application} has what the containers of this one said"
+        return (
+            f"Spark's application {application} ended on {self.master}{f': {self.said}' if self.said else '.'}",
+            "what was committed stays committed; a commit that was under way is there as a whole or not at all, and "
+            "the next try reads from the log which.",
+            f"{AGAIN}   (it starts another application; {logs})",
+        )
 
 
 class NoExecutors(Transient):

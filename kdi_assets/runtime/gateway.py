@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from kdi_assets.runtime.root_cause import is_jvm_loss
 from kdi_assets.runtime.spark_internals import jvm_context, jvm_session, jvm_view
 
 if TYPE_CHECKING:
@@ -81,8 +82,34 @@ def is_stopped(context: SparkContext) -> bool:
     return context._jsc is None
 
 
-def shared_context(gateway: JavaGateway) -> tuple[Any, SparkConf]:
-    """The context that runs in a JVM, and its configuration: arguments of PySpark's ``SparkContext``."""
+def has_ended(context: SparkContext) -> bool:
+    """Whether the JVM has stopped the context by itself, as it does when its cluster ends the application.
+
+    PySpark's part of the context does not notice it. A JVM that does not answer has not stopped it.
+    """
+    try:
+        return bool(cast(Any, context)._jsc.sc().isStopped())
+    except Exception as failed:
+        if not is_jvm_loss(failed):
+            raise
+        return False
+
+
+def ended_context() -> SparkContext | None:
+    """The context of this process, if it has ended so."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    return context if context is not None and not is_stopped(context) and has_ended(context) else None
+
+
+def shared_context(gateway: JavaGateway) -> tuple[Any, SparkConf] | None:
+    """The context that runs in a JVM, and its configuration: arguments of PySpark's ``SparkContext``.
+
+    Returns:
+        Nothing if none runs: the cluster has ended its application. Spark's public call would start another one, with
+        the configuration that the JVM began with, so without our log stores.
+    """
     from pyspark import SparkConf
 
     class ConfOfAttached(SparkConf):
@@ -93,7 +120,10 @@ def shared_context(gateway: JavaGateway) -> tuple[Any, SparkConf]:
 
     cache_jvm_names(gateway)  # PySpark's own context asks for many
     jvm = gateway.jvm
-    shared = jvm.JavaSparkContext.fromSparkContext(jvm.org.apache.spark.SparkContext.getOrCreate())
+    active = getattr(getattr(jvm.org.apache.spark, "SparkContext$"), "MODULE$").getActive()
+    if active.isEmpty() or active.get().isStopped():
+        return None
+    shared = jvm.JavaSparkContext.fromSparkContext(active.get())
     return shared, ConfOfAttached(_jconf=shared.getConf())
 
 

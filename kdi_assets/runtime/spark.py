@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
 from kdi_assets.runtime.driver.drivers import uses_warm_driver
-from kdi_assets.runtime.errors import DriverGone, OtherDriverOpen
-from kdi_assets.runtime.gateway import activate, cache_jvm_names, first_session, gateway_of, is_stopped
+from kdi_assets.runtime.errors import ApplicationEnded, DriverGone, OtherDriverOpen
+from kdi_assets.runtime.gateway import activate, cache_jvm_names, first_session, gateway_of, has_ended, is_stopped
 from kdi_assets.runtime.spark_config import RUNTIME_CONFIG, SESSION_CONFIG
 from kdi_assets.runtime.spark_jvm import PATIENT_COMPILER, QUICK_COMPILER, jvm_of, start_spark
 from kdi_assets.settings import Settings
@@ -51,6 +51,7 @@ def open_session(
         DriverOfOtherS3: Driver ``shared``, and the warm driver's endpoint or region of S3 is another one.
         OtherDriverOpen: The process has a JVM of the other kind.
         JavaMissing, JarMissing, SparkDidNotStart: Driver ``own``, and the JVM cannot start.
+        YarnDidNotStart, YarnRefused, YarnNeedsOtherSettings: Driver ``own`` on YARN, which gives no container.
         LakeNotShared: Driver ``own``, and the executors of a cluster do not see the lake, a folder.
         NoExecutors: The same, and the cluster gives no executor.
     """
@@ -80,13 +81,15 @@ def close_session(session: SparkSession) -> None:
 
 
 def is_open(session: SparkSession) -> bool:
-    """Whether the session can still be used: it is not stopped, and its JVM runs."""
+    """Whether the session can still be used: it is not stopped, its JVM runs, and its cluster has not ended it."""
     context = session.sparkContext
     if is_stopped(context):
         return False
     if _is_attached(session):
-        return not context.connection.driver_ended()  # type: ignore[attr-defined]
-    return jvm_of(session).poll() is None
+        jvm_runs = not context.connection.driver_ended()  # type: ignore[attr-defined]
+    else:
+        jvm_runs = jvm_of(session).poll() is None
+    return jvm_runs and not has_ended(context)
 
 
 def use_in_thread(session: SparkSession) -> None:
@@ -125,7 +128,10 @@ def driver_loss_named(session: SparkSession) -> Iterator[None]:
     except Exception as failure:
         connection = getattr(session.sparkContext, "connection", None)
         if connection is not None and connection.driver_ended():
-            raise DriverGone(home=connection.folder, reason="it ended while this process was attached") from failure
+            reason = "it ended while this process was attached"
+            if isinstance(failure, ApplicationEnded) and failure.said:  # the driver has ended because of it
+                reason += f": {failure.message_parts()[0].rstrip('.')}"
+            raise DriverGone(home=connection.folder, reason=reason) from failure
         raise
 
 

@@ -11,11 +11,11 @@ from enum import Enum, auto
 from typing import Any
 
 from kdi_assets.errors import KdiError
+from kdi_assets.runtime.application_end import cluster_failure
 from kdi_assets.runtime.environment import whoami
-from kdi_assets.runtime.executors import no_executors
+from kdi_assets.runtime.root_cause import NO_PROGRAM, is_jvm_loss, root_cause
 from kdi_assets.wording import first_line
 
-NO_PROGRAM = "Cannot run program"
 _CONSTRAINT = re.compile("DELTA_VIOLATE_CONSTRAINT|DELTA_NOT_NULL_CONSTRAINT")
 _WORKER_UNFIT = re.compile(
     r"^ModuleNotFoundError: |\[(PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION|PYTHON_VERSION_MISMATCH)\]"
@@ -110,6 +110,7 @@ def translated(error_of: Callable[[SparkFailure], KdiError | None]) -> Iterator[
 
     Raises:
         NoExecutors: A job waited in vain for an executor.
+        ApplicationEnded: The cluster has ended the application.
     """
     try:
         yield
@@ -119,7 +120,7 @@ def translated(error_of: Callable[[SparkFailure], KdiError | None]) -> Iterator[
         if not isinstance(failed, spark_exceptions()):
             raise
         failure = failure_of(failed)
-        if (error := no_executors(failure.root) or error_of(failure)) is None:
+        if (error := cluster_failure(failure.root) or error_of(failure)) is None:
             raise
         raise error from failed
 
@@ -185,26 +186,3 @@ def _conditions(failed: Exception) -> Iterator[tuple[str, str]]:
     while isinstance(cause, CapturedException):
         yield cause.getCondition() or "", cause.getSqlState() or ""
         cause = cause._cause
-
-
-def root_cause(failed: BaseException) -> str:
-    """The first line of the innermost exception, of Java or of a Python worker: the cause, without Spark's wrapping."""
-    if is_jvm_loss(failed):
-        return "the driver's JVM ended or closed the connection; its own output says why (out of memory?)"
-    java = getattr(failed, "java_exception", None) or getattr(failed, "_origin", None)
-    # The cause below a program that cannot be run does not name the program.
-    while java is not None and java.getCause() is not None and not str(java.getMessage()).startswith(NO_PROGRAM):
-        java = java.getCause()
-    text = f"{java.getClass().getSimpleName()}: {java.getMessage()}" if java is not None else str(failed)
-    _, _, trace = text.partition("Traceback (most recent call last):")
-    # Python indents the frames of a trace; what it raised comes after them.
-    raised = next((line for line in trace.splitlines() if line and not line[0].isspace()), "")
-    return (raised or first_line(text))[:500]
-
-
-def is_jvm_loss(failed: BaseException) -> bool:
-    """py4j raises its network error, its base error without a Java trace, or the refused connection of its retry."""
-    from py4j.protocol import Py4JError, Py4JNetworkError
-
-    wordless = type(failed) is Py4JError and "Trace:" not in str(failed)
-    return wordless or isinstance(failed, Py4JNetworkError | ConnectionError)

@@ -80,7 +80,7 @@ def start_spark(
         LakeNotSafe: Two drivers could commit the same version in the lake.
         OtherLock, OtherLogStore: Spark's own configuration names another log store for the lake.
         SparkDidNotStart: The JVM ended at once.
-        YarnDidNotStart, YarnRefused: The master is YARN, and it gives no container.
+        YarnDidNotStart, YarnRefused, YarnNeedsOtherSettings: The master is YARN, and it gives no container.
         LakeOfOtherFileSystem, LakeNotShared: Spark, or an executor, would look for the lake's path elsewhere.
         NoExecutors: The cluster gives no executor that could look for it.
     """

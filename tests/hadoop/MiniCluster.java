@@ -1,8 +1,11 @@
+import java.io.BufferedReader;
 import java.io.File;
 import java.io.FileOutputStream;
+import java.io.FileReader;
 import java.io.OutputStream;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.SafeModeAction;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
 import org.apache.hadoop.yarn.conf.YarnConfiguration;
 import org.apache.hadoop.yarn.server.MiniYARNCluster;
@@ -18,7 +21,10 @@ public final class MiniCluster {
         "root.narrow.maximum-capacity", "1",
         "maximum-am-resource-percent", "0.9");
 
-    /** Arguments: an empty folder for all data, and a folder that gets the files of {@code HADOOP_CONF_DIR}. */
+    /**
+     * Arguments: an empty folder for all data, a folder that gets the files of {@code HADOOP_CONF_DIR}, and a pipe from
+     * which commands are read, a line each.
+     */
     public static void main(String[] arguments) throws Exception {
         File data = new File(arguments[0]);
         Configuration files = new Configuration();
@@ -50,7 +56,25 @@ public final class MiniCluster {
         write(clients, new File(arguments[1], "core-site.xml"));
         write(cluster.getConfig(), new File(arguments[1], "yarn-site.xml"));
         System.out.println("ready " + dfs.getURI());
-        Thread.currentThread().join();
+        while (true) { // each writer of the pipe is one reader of it
+            try (BufferedReader commands = new BufferedReader(new FileReader(arguments[2]))) {
+                for (String command; (command = commands.readLine()) != null;) {
+                    carryOut(command, dfs, cluster);
+                    System.out.println("done " + command);
+                }
+            }
+        }
+    }
+
+    private static void carryOut(String command, MiniDFSCluster dfs, MiniYARNCluster cluster) throws Exception {
+        switch (command) {
+            case "stop namenode" -> dfs.shutdownNameNode(0);
+            case "start namenode" -> dfs.restartNameNode(0);
+            case "enter safe mode" -> dfs.getFileSystem().setSafeMode(SafeModeAction.ENTER);
+            case "leave safe mode" -> dfs.getFileSystem().setSafeMode(SafeModeAction.LEAVE);
+            case "stop resourcemanager" -> cluster.getResourceManager().stop();
+            default -> throw new IllegalArgumentException(command);
+        }
     }
 
     private static void write(Configuration configuration, File file) throws Exception {

@@ -28,6 +28,7 @@ class MiniCluster:
     """A running cluster.
 
     Attributes:
+        folder: Of its data and logs, by which other processes tell it what to do (``tell``).
         hdfs: The URI of its file system.
         configuration: The folder for ``HADOOP_CONF_DIR``. The file system of paths without a scheme is HDFS.
 
@@ -46,10 +47,11 @@ class MiniCluster:
         subprocess.run([java / "bin" / "java", "-jar", compiler, *options, FOLDER / "MiniCluster.java"], check=True)
         places = os.pathsep.join(map(str, [self.configuration, class_path, folder / "classes"]))
         self._java: list[str | Path] = [java / "bin" / "java", *JVM_OPTIONS, "-cp", places]
-        log = folder / "log"
+        self.folder, log = folder, folder / "log"
+        os.mkfifo(folder / "commands")
         # The servers write to the folder `target` of their working folder.
         within: list[str | Path] = ["sh", "-c", 'cd "$0" && exec "$@"', folder]
-        command = [*within, *self._java, "MiniCluster", self._data, self.configuration]
+        command = [*within, *self._java, "MiniCluster", self._data, self.configuration, folder / "commands"]
         self._child = Child(command, log=log, environment={"JAVA_HOME": str(java)})
         try:
             self.hdfs = self._ready(log)
@@ -64,16 +66,25 @@ class MiniCluster:
 
     def executors(self) -> list[psutil.Process]:
         """The JVMs of executors of all drivers, the oldest first."""
-        found = psutil.Process(self._child.pid).children(recursive=True)
-        return sorted(filter(_is_executor, found), key=lambda process: process.pid)
+        return self._java_containers("YarnCoarseGrainedExecutorBackend")
+
+    def application_masters(self) -> list[psutil.Process]:
+        """The JVMs of the applications' masters."""
+        return self._java_containers("ExecutorLauncher")
 
     def waiting_applications(self) -> list[str]:
-        """The ids of applications that YARN has accepted and not started, as `yarn application -list` prints them."""
-        listing = ["org.apache.hadoop.yarn.client.cli.ApplicationCLI", "application", "-list"]
-        listing += ["-appStates", "NEW,NEW_SAVING,SUBMITTED,ACCEPTED"]
-        listed = subprocess.run([*self._java, *listing], check=True, timeout=120, capture_output=True, text=True)
-        assert "Total number of applications" in listed.stdout, listed.stdout
-        return re.findall(r"^application_\S+", listed.stdout, re.MULTILINE)
+        """The ids of applications that YARN has accepted and not started."""
+        return self.applications("NEW,NEW_SAVING,SUBMITTED,ACCEPTED")
+
+    def applications(self, states: str) -> list[str]:
+        """The ids of applications in these states, as `yarn application -list` prints them."""
+        listed = self._yarn("-list", "-appStates", states)
+        assert "Total number of applications" in listed, listed
+        return re.findall(r"^application_\S+", listed, re.MULTILINE)
+
+    def kill_application(self, application: str) -> None:
+        """`yarn application -kill`."""
+        self._yarn("-kill", application)
 
     def put(self, file: Path) -> str:
         """Copy a file to HDFS, as `hadoop fs -put` does; returns its URI."""
@@ -88,6 +99,14 @@ class MiniCluster:
         for left in containers:
             if left.is_running():
                 left.kill()
+
+    def _java_containers(self, program: str) -> list[psutil.Process]:
+        found = psutil.Process(self._child.pid).children(recursive=True)
+        return sorted((p for p in found if _runs(p, program)), key=lambda process: process.pid)
+
+    def _yarn(self, *words: str) -> str:
+        command = [*self._java, "org.apache.hadoop.yarn.client.cli.ApplicationCLI", "application", *words]
+        return subprocess.run(command, check=True, timeout=120, capture_output=True, text=True).stdout
 
     def _ready(self, log: Path) -> str:
         found: list[str] = []
@@ -114,11 +133,17 @@ def hadoop_client_jars() -> Iterator[Path]:
     return pyspark_jars().glob("*.jar")
 
 
-def _is_executor(process: psutil.Process) -> bool:
+def tell(folder: Path, command: str) -> None:
+    """Let the cluster of a folder carry out a command of ``MiniCluster.java``; returns when it has."""
+    log, done = folder / "log", f"done {command}\n"
+    before = log.read_text(errors="replace").count(done)
+    (folder / "commands").write_text(f"{command}\n")
+    wait_until(lambda: log.read_text(errors="replace").count(done) > before, seconds=60)
+
+
+def _runs(process: psutil.Process, program: str) -> bool:
     try:
         words = process.cmdline()
     except (psutil.ZombieProcess, psutil.NoSuchProcess):
         return False
-    return Path(words[0] if words else "").name == "java" and any(
-        "YarnCoarseGrainedExecutorBackend" in w for w in words
-    )
+    return Path(words[0] if words else "").name == "java" and any(program in word for word in words)

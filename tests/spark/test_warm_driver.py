@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -429,6 +430,44 @@ def kill_owner(driver: Driver) -> None:
 
 def kill_jvm(driver: Driver) -> None:
     driver.jvm().kill()
+
+
+def test_a_driver_ends_with_its_application_and_no_client_starts_another_one_in_its_jvm(
+    start_driver: Callable[..., Driver],
+) -> None:
+    """Purpose: a cluster ends an application and leaves the JVM, where Spark would make a context without our settings.
+    Procedure: Spark's context in a driver's JVM is stopped, as a cluster does it; use it, and attach again.
+    Pass: an error that names the application; a session that is closed; no second one; the driver has ended, and its
+    exit code says that a retry can help.
+    """
+    driver = start_driver()
+
+    said = driver.answer("""
+from kdi_assets.errors import KdiError
+from kdi_assets.runtime.spark import is_open
+from kdi_assets.runtime.spark_failures import translated
+
+spark = open_session(settings)
+spark.sparkContext._jsc.sc().stop()
+try:
+    with translated(lambda failure: None):
+        spark.range(3).count()
+except KdiError as ended:
+    say(ended.message_parts()[0])
+say(is_open(spark))
+close_session(spark)
+try:
+    open_session(settings)
+except DriverGone as gone:
+    say(type(gone).__name__)
+""")
+
+    ended, *others = said.splitlines()
+    assert re.fullmatch(r"Spark's application local-\d+ ended on local\[2\]\.", ended)
+    assert others == ["False", "DriverGone"]
+    wait_until(driver.ended)
+    assert driver.process.exit_code() == 75
+    assert ended in driver.output()
 
 
 @pytest.mark.parametrize(

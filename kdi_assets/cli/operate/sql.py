@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from kdi_assets.cli.options import AsJson
 from kdi_assets.cli.output import print_json_text, print_progress, refusal_in_json, table_text, text_excerpt
 from kdi_assets.cli.session import lazy_session
 from kdi_assets.errors import KdiError
+from kdi_assets.runtime.errors import ApplicationEnded, NoExecutors
 from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.wording import first_line
@@ -50,6 +52,7 @@ def sql(
         refusal_in_json(statement=statement, as_json=as_json),
         lazy_session("sql", as_json=as_json) as session,
         session.watched(),
+        _interruption_named(statement),
         translated(partial(_error_of, statement)),
     ):
         spark = session()
@@ -109,6 +112,17 @@ def _error_of(statement: str, failure: SparkFailure) -> KdiError:
         FailureKind.ROWS: "the statement fits the rows",
     }
     return StatementFailed(detail=failure.root, needs=failure.needs or needs[failure.kind])
+
+
+@contextmanager
+def _interruption_named(statement: str) -> Iterator[None]:
+    """Name what the cluster did in the error of a statement that may be committed: other errors would repeat it."""
+    try:
+        yield
+    except (ApplicationEnded, NoExecutors) as ended:
+        if _only_reads(statement):
+            raise
+        raise StatementInterrupted(detail=ended.message_parts()[0]) from ended
 
 
 def _only_reads(statement: str) -> bool:

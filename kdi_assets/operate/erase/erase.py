@@ -23,9 +23,10 @@ from kdi_assets.errors import KdiError
 from kdi_assets.operate.erase.deletion import delete_letters, delete_removed_rows
 from kdi_assets.operate.erase.selection import ErasedMessages, EraseFilter, EraseSelection
 from kdi_assets.operate.upkeep.errors import EraseRefused, EraseUnfinished
-from kdi_assets.runtime.executors import no_executors
+from kdi_assets.runtime.application_end import cluster_failure
 from kdi_assets.runtime.progress import WorkStep, announced
-from kdi_assets.runtime.spark_failures import root_cause, spark_exceptions
+from kdi_assets.runtime.root_cause import root_cause
+from kdi_assets.runtime.spark_failures import spark_exceptions
 from kdi_assets.streams.drain.errors import AnotherDrainActive
 from kdi_assets.streams.ledger.commit import commit, next_entry
 from kdi_assets.streams.ledger.entry import LedgerEntry
@@ -208,7 +209,7 @@ def _delete(selection: EraseSelection, found: ErasedMessages, at: Callable[[str]
                     until_won(partial(delete, selection, found), lost=DeltaConcurrentModificationException)
         except spark_exceptions() as failed:
             root = root_cause(failed)
-            waited = no_executors(root)  # what to run is the same, and not what that error says
+            waited = cluster_failure(root)  # what to run is the same, and not what that error says
             detail = waited.message_parts()[0] if waited else root
             raise EraseUnfinished(stream=stream.name, table=uri, detail=detail) from failed
         at("letters deleted")

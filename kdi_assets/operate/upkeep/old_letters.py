@@ -22,8 +22,9 @@ from kdi_assets.delta.storage import open_delta_table, storage_failures
 from kdi_assets.delta.transaction import delta_log
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.operate.upkeep.errors import UpkeepFailed
-from kdi_assets.runtime.executors import no_executors
-from kdi_assets.runtime.spark_failures import root_cause, spark_exceptions
+from kdi_assets.runtime.application_end import cluster_failure
+from kdi_assets.runtime.root_cause import root_cause
+from kdi_assets.runtime.spark_failures import spark_exceptions
 from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.erased import without_erased
 from kdi_assets.streams.ledger.history import LiveHistory
@@ -132,7 +133,7 @@ def delete_letters(
         # A drain that appends dead letters conflicts with a deletion that reads the whole table.
         until_won(attempt, lost=DeltaConcurrentModificationException)
     except spark_exceptions() as failed:
-        if error := no_executors(root_cause(failed)):
+        if error := cluster_failure(root_cause(failed)):
             raise error from failed
         step = "the removal of dead letters that are kept no longer"
         raise UpkeepFailed(table=stream.name, step=step, detail=root_cause(failed)) from failed

@@ -31,7 +31,9 @@ class AttachedContext(SparkContext):
     def __init__(self, gateway: JavaGateway, connection: ControlConnection, group: str) -> None:
         self.connection = connection
         self.group = group
-        shared, conf = shared_context(gateway)
+        if (found := shared_context(gateway)) is None:
+            raise DriverGone(home=connection.folder, reason="its cluster has ended Spark's application")
+        shared, conf = found
         super().__init__(conf=conf, gateway=gateway, jsc=shared)
         self.carry_group()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from enum import Enum
@@ -11,8 +12,10 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from shutil import rmtree
+from subprocess import Popen
 from typing import TYPE_CHECKING
 
+from kdi_assets.runtime.application_end import ended_application
 from kdi_assets.runtime.driver.clients import Clients
 from kdi_assets.runtime.driver.control import (
     ControlConnection,
@@ -24,7 +27,7 @@ from kdi_assets.runtime.driver.control import (
 )
 from kdi_assets.runtime.driver.drivers import driver_folder
 from kdi_assets.runtime.errors import DriverJvmEnded
-from kdi_assets.runtime.gateway import gateway_of
+from kdi_assets.runtime.gateway import gateway_of, has_ended, is_stopped
 from kdi_assets.runtime.processes import stop_signals
 from kdi_assets.runtime.s3_access import s3_location
 from kdi_assets.runtime.spark_config import SESSION_CONFIG
@@ -45,8 +48,11 @@ class Ending(Enum):
     IDLE = "nobody needed it"
     RECYCLED = "recycled, after as many clients as it was to serve"
     JVM_ENDED = "its JVM ended"
+    APPLICATION_ENDED = "its cluster ended Spark's application"
 
 
+LOOK_SECONDS = 5.0
+"""How often the driver looks whether its cluster has ended the application, which no process hears of."""
 Wakes = SimpleQueue[Ending | None]
 """Wakes the main thread with an ending, or with none to check the time; a signal handler may put into this queue."""
 
@@ -70,6 +76,7 @@ def run_driver(
     Raises:
         DriverRuns: The home has a driver of this number.
         DriverJvmEnded: The JVM ended by itself.
+        ApplicationEnded: The cluster ended Spark's application.
         KdiError: As ``start_spark``.
     """
     wakes: Wakes = SimpleQueue()
@@ -84,8 +91,7 @@ def run_driver(
         rmtree(scratch, ignore_errors=True)  # a JVM that was killed leaves its files there
         scratch.mkdir(mode=0o700)  # Spark's files in it hold messages, and other users may read the files themselves
         session = start_spark(settings, config=DRIVER_CONFIG, app_name="kdi driver", output=output, scratch=scratch)
-        jvm = jvm_of(session)
-        start_in_thread(jvm.wait, name="jvm").add_done_callback(lambda _: wakes.put(Ending.JVM_ENDED))
+        jvm = _watched_jvm(session, wakes)
         try:
             clients = Clients(session, stop=stop, left=left, recycle_after=recycle_after)
             with _accept_clients(folder, settings, session, clients):
@@ -94,6 +100,23 @@ def run_driver(
         finally:
             stop_spark(session)
         return _reported(ending, jvm.returncode, log, report)
+
+
+def _watched_jvm(session: SparkSession, wakes: Wakes) -> Popen[bytes]:
+    """The driver's JVM; its end, and that of the application, wake the main thread."""
+    jvm, context = jvm_of(session), session.sparkContext
+
+    def until_closed() -> None:
+        while jvm.poll() is None and not is_stopped(context) and not has_ended(context):
+            time.sleep(LOOK_SECONDS)
+
+    def closed(_: object) -> None:
+        wakes.put(Ending.JVM_ENDED if jvm.poll() is not None else Ending.APPLICATION_ENDED)
+
+    start_in_thread(jvm.wait, name="jvm").add_done_callback(closed)
+    # In a thread too: a JVM that hangs does not answer, and the driver must be able to end.
+    start_in_thread(until_closed, name="application").add_done_callback(closed)
+    return jvm
 
 
 def _reported(ending: Ending, exit_code: int, log: Path, report: Callable[[str], None]) -> Ending:
@@ -137,6 +160,8 @@ def _ending(wakes: Wakes, clients: Clients, idle_exit_seconds: float | None) -> 
             return Ending.IDLE
         with suppress(Empty):
             if ending := wakes.get(timeout=left):
+                if ending is Ending.APPLICATION_ENDED and (error := ended_application()):
+                    raise error
                 return ending
 
 

@@ -19,8 +19,9 @@ from kdi_assets.messages.formats.files.look import LookedAt, changed_files, look
 from kdi_assets.messages.formats.files.names import NamedFiles, named_files
 from kdi_assets.messages.formats.rules import Rule
 from kdi_assets.messages.formats.stream_decoder import StreamDecoder
-from kdi_assets.runtime.executors import no_executors
-from kdi_assets.runtime.spark_failures import root_cause, spark_exceptions
+from kdi_assets.runtime.application_end import cluster_failure
+from kdi_assets.runtime.root_cause import root_cause
+from kdi_assets.runtime.spark_failures import spark_exceptions
 from kdi_assets.streams.rules.errors import TooManyMessages
 from kdi_assets.streams.rules.expectations import UNMET, ExpectationsRule
 from kdi_assets.streams.rules.file_rows import At, PlacedFile, numbered_rows, rows_of
@@ -185,7 +186,7 @@ class _Reading:
             placed = _placed(messages, sizes)
             verdicts = self._verdicts(placed)
         except spark_exceptions() as failed:
-            if error := no_executors(root_cause(failed)):
+            if error := cluster_failure(root_cause(failed)):
                 raise error from failed
             if not (unreadable := self._unreadable(_uris(messages))):
                 raise self._failed(root_cause(failed)) from failed
@@ -244,7 +245,7 @@ class _Reading:
             try:
                 numbered_rows(self.spark, [uri], self.rows_decoder).write.format("noop").mode("overwrite").save()
             except spark_exceptions() as failed:
-                if error := no_executors(root_cause(failed)):
+                if error := cluster_failure(root_cause(failed)):
                     raise error from failed
                 if _BLAMES_FILE not in str(failed):
                     raise self._failed(root_cause(failed)) from failed

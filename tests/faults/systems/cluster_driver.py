@@ -16,7 +16,7 @@ from kdi_assets.documents.model.stream import OffsetRange, Stream
 from kdi_assets.errors import KdiError
 from kdi_assets.messages.kafka.reader import read_ranges
 from kdi_assets.messages.kafka.topic import read_topic
-from kdi_assets.runtime.spark import open_session
+from kdi_assets.runtime.spark import is_open, open_session
 from kdi_assets.settings import Settings
 from kdi_assets.streams.audit.audit import AuditReport, audit
 from kdi_assets.streams.audit.source_comparison import Comparison, compare
@@ -47,7 +47,7 @@ CONFIG = {
 
 
 class ClusterDriver:
-    """The process; it has a session from its first call on.
+    """The process; it has a session from its first call on, and another one once the cluster has ended the first.
 
     Args:
         settings: With the master of the cluster.
@@ -134,8 +134,8 @@ def _serve(
     opened: list[SparkSession] = []
 
     def session() -> SparkSession:
-        if not opened:
-            opened.append(open_session(settings, config=config, app_name="kdi on a cluster"))
+        if not opened or not is_open(opened[-1]):
+            opened[:] = [open_session(settings, config=config, app_name="kdi on a cluster")]
         return opened[0]
 
     while call := calls.recv():

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kdi_assets.runtime import application_end
 from tests.typed import Kdi, typed
 
 
@@ -52,3 +53,15 @@ def test_a_statement_that_only_reads_is_typed_again(kdi_sql: Kdi, statement: str
 
     (refused,) = answer.objects
     assert (answer.code, refused["error"]["type"]) == (75, error)
+
+
+def test_a_statement_that_may_be_committed_is_not_repeated_when_the_cluster_ends_the_application(
+    kdi_sql: Kdi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = SimpleNamespace(master="spark://host:7077", applicationId="app-7")
+    monkeypatch.setattr(application_end, "ended_context", lambda: context)
+
+    reading, writing = ((kdi_sql(text).objects)[0]["error"] for text in ("SELECT 1", "INSERT INTO t SELECT 1"))
+
+    assert (reading["type"], writing["type"]) == ("ApplicationEnded", "StatementInterrupted")
+    assert "app-7 ended on spark://host:7077" in writing["detail"]

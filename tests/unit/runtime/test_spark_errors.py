@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdi_assets.runtime.spark_failures import root_cause
+from kdi_assets.runtime.root_cause import root_cause
 from kdi_assets.streams.spark_errors import ReadOrWriteFailed, WorkerPythonUnfit, spark_failures
 from tests.judged import stream_of
 
