@@ -13,25 +13,25 @@ _CLASS = "kdi.runtime.RowCounts"
 
 
 class RowCounts:
-    """How many rows have each number. Spark's ``Observation`` would count those of a repeated task again."""
+    """How many rows there are of each kind. Spark's ``Observation`` would count those of a repeated task again."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._counts = kernel_object(spark, _CLASS).registered(jvm_context(spark))
 
-    def counting(self, rows: DataFrame, number: str) -> DataFrame:
+    def counting(self, rows: DataFrame, kind: str) -> DataFrame:
         """The same rows, counted in the first action that computes them.
 
         Args:
-            number: Spark SQL, a bigint; a row where it is null does not count.
+            kind: Spark SQL, a bigint: which kind of row it is; a row where it is null does not count.
         """
         from pyspark.sql import functions as F
 
-        arguments = self._counts, f"coalesce({number}, 0L)"
+        arguments = self._counts, f"coalesce({kind}, 0L)"
         counted = kernel_call(self._spark, _CLASS, "counted", "boolean", *arguments, counts=True)
-        return rows.where(F.expr(f"({number}) IS NULL") | counted)
+        return rows.where(F.expr(f"({kind}) IS NULL") | counted)
 
-    def by_number(self) -> dict[int, int]:
-        """The rows of each number, once the action has ended."""
+    def by_kind(self) -> dict[int, int]:
+        """The number of rows of each kind, once the action has ended."""
         pairs = [int(each) for each in self._counts.pairs()]
         return dict(zip(pairs[::2], pairs[1::2], strict=True))

@@ -172,9 +172,9 @@ def _counted_files(
     """Write files again, and count the rows of the change feed meanwhile: they must be the difference."""
     counts = RowCounts(table.spark)
     one_task = one_task and is_small(map(bytes_of, files))
-    rows = counts.counting(_within_years(rows), _number(table))
+    rows = counts.counting(_within_years(rows), _kind_of_row(table))
     staged, written = replace_files(table, rows, removed=files, one_task=one_task)
-    before, (removed, added) = table.counted(files).rows, _by_day(counts.by_number())
+    before, (removed, added) = table.counted(files).rows, _by_day(counts.by_kind())
     if before is not None and written.rows is not None:
         expected = before + sum(added.values()) - sum(removed.values())
         if written.rows != expected:
@@ -190,7 +190,7 @@ def _within_years(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def _number(table: TableAt) -> str:
+def _kind_of_row(table: TableAt) -> str:
     """Of rows of the change feed: twice the days since 1970, one more for inserts; null for all others."""
     day = f"coalesce(unix_date(date), {_NO_DAY})" if table.is_partitioned_by_date else str(_NO_DAY)
     return f"CAST(CASE {CHANGE} WHEN 'insert' THEN 2 * {day} + 1 WHEN 'delete' THEN 2 * {day} END AS BIGINT)"
@@ -198,7 +198,7 @@ def _number(table: TableAt) -> str:
 
 def _by_day(counted: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
     """The rows removed and the rows added, by days since 1970."""
-    removed, added = ({n // 2: rows for n, rows in sorted(counted.items()) if n % 2 == kind} for kind in (0, 1))
+    removed, added = ({k // 2: rows for k, rows in sorted(counted.items()) if k % 2 == last} for last in (0, 1))
     return removed, added
 
 

@@ -70,7 +70,7 @@ class PassTally:
         self._spark, self._tally = spark, tally.registered(jvm_context(spark))
 
     def counted(self, arguments: Sequence[str]) -> Column:
-        """Boolean column: the message becomes rows. Use it in one action only: each action counts all messages.
+        """Boolean column: the message becomes rows. Only the first action counts, and it must judge all messages.
 
         Args:
             arguments: Spark SQL of the arguments of ``kdi.drain.PassTally.counted``.

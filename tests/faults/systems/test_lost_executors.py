@@ -244,7 +244,7 @@ def test_rows_of_tasks_that_run_again_in_their_stage_count_once(
 def count_with_lost_executor(
     executor: int, *, session: Callable[[], SparkSession]
 ) -> tuple[tuple[int, int], int, dict[int, int]]:
-    """Rows of both reads of a shuffle, with the loss in between; Spark's count, and ours by number."""
+    """Rows of both reads of a shuffle, with the loss in between; Spark's count, and ours by kind."""
     counting = Counting(session(), "CASE WHEN id % 2 = 0 THEN 0L WHEN id % 4 = 1 THEN 1L END")
 
     before = counting.shuffled.count()
@@ -252,13 +252,13 @@ def count_with_lost_executor(
     os.kill(executor, signal.SIGKILL)
     after = counting.shuffled.count()
 
-    return (before, after), counting.theirs(), counting.ours.by_number()
+    return (before, after), counting.theirs(), counting.ours.by_kind()
 
 
 def count_with_executor_lost_in_the_middle(
     executor: int, *, session: Callable[[], SparkSession]
 ) -> tuple[int, int, dict[int, int]]:
-    """Rows of a shuffle, with the loss after two of its eight tasks; Spark's count, and ours by number."""
+    """Rows of a shuffle, with the loss after two of its eight tasks; Spark's count, and ours by kind."""
     pause = "id % 500 = 0 AND reflect('java.lang.Thread', 'sleep', 500L) IS NULL"  # in each task once
     counting = Counting(session(), f"CASE WHEN {pause} THEN 2L WHEN id % 2 = 0 THEN 0L WHEN id % 4 = 1 THEN 1L END")
     status = session().sparkContext.statusTracker()
@@ -271,18 +271,18 @@ def count_with_executor_lost_in_the_middle(
         rows = threads.submit(counting.shuffled.count)
         wait_until(lambda: ended() >= 2)
         os.kill(executor, signal.SIGKILL)
-        return rows.result(), counting.theirs(), counting.ours.by_number()
+        return rows.result(), counting.theirs(), counting.ours.by_kind()
 
 
 class Counting:
     """Rows that are counted before a shuffle, by Spark and by us."""
 
-    def __init__(self, spark: SparkSession, number: str) -> None:
+    def __init__(self, spark: SparkSession, kind: str) -> None:
         from pyspark.sql import functions as F
 
         spark.conf.set("spark.sql.adaptive.enabled", "false")  # otherwise each read plans the shuffle again
         self.ours = RowCounts(spark)
-        counted = self.ours.counting(spark.range(0, 4_000, 1, 8), number)
+        counted = self.ours.counting(spark.range(0, 4_000, 1, 8), kind)
         self._plan: Any = counted.observe("theirs", F.count("*").alias("rows")).repartition(4)._jdf.queryExecution()
         self.shuffled = self._plan.toRdd()
 

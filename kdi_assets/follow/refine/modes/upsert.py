@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _LATE, _NEW, _WITHOUT_KEY = 1, 2, 4
-"""Bits of the numbers by which changes are counted."""
+"""Bits of the kinds of changes that are counted."""
 
 
 def upsert_change(inputs: Inputs, mode: Upsert, deletes: DataFrame | None) -> tuple[TableChange, DataFrame]:
@@ -220,11 +220,11 @@ def counts_of(change: TableChange, table: str) -> ChangeCounts:
     """
     if change.counted is None:
         return ChangeCounts()
-    found = change.counted.by_number()
+    found = change.counted.by_kind()
     late, new, without_key = (
         sum(rows for bits, rows in found.items() if bits & bit) for bit in (_LATE, _NEW, _WITHOUT_KEY)
     )
     if without_key:
         raise NullKeys(table=table, rows=without_key)
-    unknown = change.unknown.by_number().get(1, 0) if change.unknown else 0
+    unknown = change.unknown.by_kind().get(1, 0) if change.unknown else 0
     return ChangeCounts(new, late, unknown)

@@ -2,12 +2,10 @@ package kdi.drain;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import java.util.BitSet;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.TreeMap;
-import org.apache.spark.SparkContext;
-import org.apache.spark.TaskContext;
+import kdi.runtime.TaskCounts;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.XXH64;
@@ -15,21 +13,13 @@ import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.util.AccumulatorV2;
-import scala.Option;
 
-/**
- * Counts the messages of a pass in its tasks.
- *
- * <p>Spark runs a task again if the executor that holds its shuffle data is lost, and reports its counts again. They
- * count once: both runs read the same offsets.
- */
-public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
+/** Counts the messages of a pass in its tasks. */
+public final class PassTally extends TaskCounts<PassTally> {
   private static final int ROW = 0;
   private static final int VERDICTS = 4;
   /** Of Spark's {@code xxhash64}. */
   private static final long SEED = 42L;
-  private static final int NO_TASK = -1;
 
   private final StructType letterType;
   private final long[] byVerdict = new long[VERDICTS];
@@ -44,10 +34,6 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
   private final Names misfits = new Names();
   private final Names unmet = new Names();
   private final Letters letters;
-  /** In a task: its number in its stage. */
-  private int task = NO_TASK;
-  /** On the driver: the tasks whose counts are in these. */
-  private final BitSet tasks = new BitSet();
 
   /**
    * @param ages the empty counter of ages
@@ -58,12 +44,6 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
     this.ages = ages;
     this.letterType = letterType;
     this.letters = new Letters(letterType, mostBytes);
-  }
-
-  /** Registers this accumulator with Spark. */
-  public PassTally registered(SparkContext context) {
-    register(context, Option.empty(), false);
-    return this;
   }
 
   /**
@@ -115,9 +95,7 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
   }
 
   private void count(int verdict, int partition, long offset) {
-    if (task == NO_TASK) {
-      task = TaskContext.getPartitionId();
-    }
+    inTask();
     byVerdict[verdict]++;
     digests[verdict] ^= XXH64.hashLong(offset, XXH64.hashInt(partition, SEED));
     if (verdict != ROW) {
@@ -161,37 +139,12 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
   }
 
   @Override
-  public PassTally copy() {
-    PassTally copy = copyAndReset();
-    copy.merge(this);
-    return copy;
-  }
-
-  @Override
-  public PassTally copyAndReset() {
+  protected PassTally empty() {
     return new PassTally(ages.empty(), letterType, letters.mostBytes());
   }
 
   @Override
-  public void reset() {
-    throw new UnsupportedOperationException("a tally is for one pass");
-  }
-
-  @Override
-  public void add(PassTally more) {
-    merge(more);
-  }
-
-  @Override
-  public void merge(AccumulatorV2<PassTally, PassTally> other) {
-    PassTally more = (PassTally) other;
-    if (more.task != NO_TASK) {
-      if (tasks.get(more.task)) {
-        return;
-      }
-      tasks.set(more.task);
-    }
-    tasks.or(more.tasks);
+  protected void addCounts(PassTally more) {
     for (int verdict = 0; verdict < VERDICTS; verdict++) {
       byVerdict[verdict] += more.byVerdict[verdict];
       digests[verdict] ^= more.digests[verdict];
@@ -210,17 +163,6 @@ public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
     misfits.merge(more.misfits);
     unmet.merge(more.unmet);
     letters.merge(more.letters);
-  }
-
-  @Override
-  public PassTally value() {
-    return this;
-  }
-
-  /** Otherwise executors would send the counts every few seconds. */
-  @Override
-  public boolean excludeFromHeartbeat() {
-    return true;
   }
 
   /** For plans. */
