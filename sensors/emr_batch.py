@@ -18,7 +18,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.operate.monitoring.backlog_reader import read_backlogs
 from kdi_assets.operate.monitoring.follower_rows import read_follower_rows
 from kdi_assets.runtime.emr.batch import EmrBatch
-from kdi_assets.runtime.emr.clusters import LiveCluster, end_cluster, live_clusters, run_to_its_end
+from kdi_assets.runtime.emr.clusters import BatchCluster, end_cluster, live_clusters, run_to_its_end
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.sensors.default_status import described, schedule_status, sensor_status
 from kdi_assets.sensors.in_flight import UNFINISHED, assets_in_flight
@@ -31,6 +31,8 @@ LOOK_SECONDS = 30.0
 GRACE_SECONDS = 120.0
 """So long after the end of a run its cluster is left: a retry of the run, which comes within seconds, takes it over."""
 ROOT_TAG = "dagster/root_run_id"
+RESUME_TAGS = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
+"""One is true of Dagster's own retry and of "Re-execute from failure" in the UI, none of other runs."""
 
 
 def emr_batch(batch: EmrBatch, *, poll_seconds: float = 30.0) -> dg.Definitions:
@@ -57,6 +59,7 @@ def _asset(batch: EmrBatch, poll_seconds: float) -> dg.AssetsDefinition:
                 batch,
                 context.run.run_id,
                 attempts={r.dagster_run.run_id for r in attempts(context.instance, context.run.run_id)},
+                resumes=resumes(context.instance, context.run),
                 lake=Settings.from_environment().lake,
                 report=context.log.info,
                 poll_seconds=poll_seconds,
@@ -137,7 +140,7 @@ def _sensor(batch: EmrBatch) -> dg.SensorDefinition:
     return end_left_behind
 
 
-def _end_if_left_behind(batch: EmrBatch, cluster: LiveCluster, instance: DagsterInstance) -> Iterator[str]:
+def _end_if_left_behind(batch: EmrBatch, cluster: BatchCluster, instance: DagsterInstance) -> Iterator[str]:
     """End a cluster that no run watches any more, and say so."""
     runs = attempts(instance, cluster.run_id)
     if not runs:
@@ -163,3 +166,15 @@ def attempts(instance: DagsterInstance, run_id: str) -> list[dg.RunRecord]:
     root = run.root_run_id or run_id
     first = instance.get_run_records(dg.RunsFilter(run_ids=[root]))
     return [*first, *instance.get_run_records(dg.RunsFilter(tags={ROOT_TAG: root}))]
+
+
+def resumes(instance: DagsterInstance, run: dg.DagsterRun) -> dict[str, datetime]:
+    """The failed runs with which a run goes on, and when each was created; none if it starts from the beginning."""
+    found: dict[str, datetime] = {}
+    while run.parent_run_id and any(run.tags.get(tag) == "true" for tag in RESUME_TAGS):
+        record = instance.get_run_record_by_id(run.parent_run_id)
+        if record is None or record.dagster_run.is_success:  # it was deleted, or the tag is a copy of the parent's
+            break
+        run = record.dagster_run
+        found[run.run_id] = record.create_timestamp
+    return found

@@ -111,7 +111,12 @@ class ControlPlane:
 
     def _ListClusters(self, asked: dict[str, Any]) -> dict[str, Any]:
         """One to a page, the newest first."""
-        found = [c for c in self.clusters.values() if c["Status"]["State"] in asked["ClusterStates"]][::-1]
+        after = asked.get("CreatedAfter", 0.0)
+        found = [
+            c
+            for c in reversed(self.clusters.values())
+            if c["Status"]["State"] in asked["ClusterStates"] and _created(c) > after
+        ]
         at = int(asked.get("Marker", 0))
         more = {"Marker": str(at + 1)} if at + 1 < len(found) else {}
         return {"Clusters": [_shown(cluster) for cluster in found[at : at + 1]], **more}
@@ -163,6 +168,11 @@ class ControlPlane:
             cluster["Status"]["StateChangeReason"] = {"Code": code, "Message": message}
         if state == "TERMINATED":
             cluster["Status"]["Timeline"]["EndDateTime"] = time.time()
+
+
+def _created(cluster: dict[str, Any]) -> float:
+    created: float = cluster["Status"]["Timeline"]["CreationDateTime"]
+    return created
 
 
 def _shown(cluster: dict[str, Any]) -> dict[str, Any]:

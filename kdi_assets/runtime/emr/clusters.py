@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,11 +17,13 @@ from kdi_assets.runtime.emr.errors import BatchFailed, BatchTooLong, EmrRefused,
 LIVE = ("STARTING", "BOOTSTRAPPING", "RUNNING", "WAITING")
 """States in which a cluster does not end yet."""
 ENDED = ("TERMINATED", "TERMINATED_WITH_ERRORS")
+DONE = ("TERMINATING", "TERMINATED")
+"""States in which a cluster may have done all steps."""
 
 
 @dataclass(frozen=True, slots=True)
-class LiveCluster:
-    """A cluster of a batch that does not end yet; ``run_id``: of the run that started it."""
+class BatchCluster:
+    """A cluster of a batch, as EMR lists it; ``run_id``: of the run that started it."""
 
     id: str
     run_id: str
@@ -50,6 +52,11 @@ class SeenCluster:
     instance_hours: int
     page: str
 
+    @property
+    def has_done_all(self) -> bool:
+        """Whether all steps are completed."""
+        return self.steps == dict.fromkeys(STEPS, "COMPLETED")
+
     def __str__(self) -> str:
         steps = ", ".join(f"{name} {state}" for name, state in self.steps.items())
         return f"{self.state}{f' ({self.reason})' if self.reason else ''}; steps: {steps or 'none'}"
@@ -60,6 +67,7 @@ def run_to_its_end(
     run_id: str,
     *,
     attempts: Collection[str],
+    resumes: Mapping[str, datetime],
     lake: str,
     report: Callable[[str], None],
     poll_seconds: float = 30.0,
@@ -68,6 +76,8 @@ def run_to_its_end(
 
     Args:
         attempts: The ids of all runs of which one is a retry of the other, this one's too.
+        resumes: The failed runs with which this one goes on, by id, and when each was created. If the cluster of one
+            has done all steps, that is the result.
         report: Takes a line whenever something changed.
 
     Returns:
@@ -80,25 +90,25 @@ def run_to_its_end(
         LakeOnThisMachine: A cluster cannot see the lake.
     """
     request, client = batch.request(run_id, lake=lake), _client()
-    if cluster := _live_cluster_of(client, batch, attempts):
+    if cluster := _live_cluster_of(client, batch, attempts) or _done_cluster_of(client, batch, resumes):
         report(f"took over cluster {cluster}")
     else:
         cluster = _start(client, batch, run_id, request)
         report(f"started cluster {cluster}")
     seen = _watch(client, batch, cluster, report, poll_seconds)
-    if seen.state != "TERMINATED" or seen.steps != dict.fromkeys(STEPS, "COMPLETED"):
+    if seen.state != "TERMINATED" or not seen.has_done_all:
         said = "; ".join([str(seen), *(f"log: {log}" for log in seen.logs)])
         raise BatchFailed(batch=batch.name, cluster=cluster, said=said, minutes=seen.minutes)
     return seen
 
 
-def live_clusters(batch: EmrBatch) -> list[LiveCluster]:
+def live_clusters(batch: EmrBatch) -> list[BatchCluster]:
     """The clusters of a batch that do not end yet, whoever started them.
 
     Raises:
         EmrUnanswered, EmrRefused: EMR does not list them.
     """
-    return _live_clusters(_client(), batch)
+    return _clusters(_client(), batch, LIVE)
 
 
 def end_cluster(cluster: str) -> None:
@@ -107,15 +117,26 @@ def end_cluster(cluster: str) -> None:
         _client().terminate_job_flows(JobFlowIds=[cluster])
 
 
-def _live_clusters(client: Any, batch: EmrBatch) -> list[LiveCluster]:
+def _clusters(client: Any, batch: EmrBatch, states: Sequence[str], **asked: Any) -> list[BatchCluster]:
+    """The newest first."""
     with _translated("ListClusters"):
-        pages = client.get_paginator("list_clusters").paginate(ClusterStates=list(LIVE))
+        pages = client.get_paginator("list_clusters").paginate(ClusterStates=list(states), **asked)
         listed = [(batch.run_id(c["Name"]), c) for page in pages for c in page["Clusters"]]
-    return [LiveCluster(c["Id"], run, _created(c)) for run, c in listed if run]
+    return [BatchCluster(c["Id"], run, _created(c)) for run, c in listed if run]
 
 
 def _live_cluster_of(client: Any, batch: EmrBatch, runs: Collection[str]) -> str | None:
-    return next((cluster.id for cluster in _live_clusters(client, batch) if cluster.run_id in runs), None)
+    return next((cluster.id for cluster in _clusters(client, batch, LIVE) if cluster.run_id in runs), None)
+
+
+def _done_cluster_of(client: Any, batch: EmrBatch, resumes: Mapping[str, datetime]) -> str | None:
+    """The newest cluster of these runs that has done all steps; it may take minutes more to end."""
+    if not resumes:
+        return None
+    # An account may list thousands that have ended.
+    clusters = _clusters(client, batch, DONE, CreatedAfter=min(resumes.values()))
+    ours = (cluster.id for cluster in clusters if cluster.run_id in resumes)
+    return next((cluster for cluster in ours if _look(client, cluster).has_done_all), None)
 
 
 def _start(client: Any, batch: EmrBatch, run_id: str, request: dict[str, Any]) -> str:

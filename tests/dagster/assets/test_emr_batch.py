@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -65,11 +66,17 @@ class Site:
         schedule = self.repository.get_schedule_def("emr_nightly")
         return schedule(dg.build_schedule_context(instance=self.instance))
 
-    def retry(self, of: str) -> bool:
-        """Run it as Dagster retries a run; whether it succeeded."""
-        return execute_run(
-            InMemoryJob(self._job()), self._created(root_run_id=of, parent_run_id=of), self.instance
-        ).success
+    def retry(self, of: str, *, from_failure: bool = True) -> bool:
+        """Run it as Dagster retries a run, or as "Re-execute all" of the UI does; whether it succeeded."""
+        first = self.instance.get_run_by_id(of)
+        assert first
+        resumed = {"dagster/is_resume_retry": "true"} if from_failure else {}
+        again = self._created(resumed, root_run_id=first.root_run_id or of, parent_run_id=of)
+        return execute_run(InMemoryJob(self._job()), again, self.instance).success
+
+    def last(self) -> str:
+        """The id of the newest run."""
+        return self.instance.get_runs(limit=1)[0].run_id
 
     def lost_process(self, *, noticed: bool = True) -> str:
         """The id of a run that has started a cluster and whose process is gone; Dagster may have noticed it."""
@@ -79,8 +86,8 @@ class Site:
             self.instance.report_run_failed(run, "its process is gone")
         return run.run_id
 
-    def _created(self, **lineage: Any) -> dg.DagsterRun:
-        tags = {f"dagster/{name}": run_id for name, run_id in lineage.items()}
+    def _created(self, more: Mapping[str, str] = MappingProxyType({}), **lineage: Any) -> dg.DagsterRun:
+        tags = {**more, **{f"dagster/{name}": run_id for name, run_id in lineage.items()}}
         selected = frozenset([KEY])
         return self.instance.create_run_for_job(self._job(), asset_selection=selected, tags=tags, **lineage)
 
@@ -355,6 +362,39 @@ def test_the_retry_of_a_run_that_crashed_takes_its_cluster_over(site: Site, plan
     assert site.retry(of=first)
 
     assert plane.states() == ["TERMINATED"]
+
+
+def completed(plane: ControlPlane, cluster: str) -> None:
+    """Let its steps be done, and the cluster end."""
+    while plane.clusters[cluster]["Status"]["State"] != "TERMINATED":
+        plane.answer("DescribeCluster", {"ClusterId": cluster})
+
+
+def test_a_retry_reads_how_the_cluster_ended_that_has_done_its_steps_meanwhile_and_starts_none(
+    site: Site, plane: ControlPlane
+) -> None:
+    """Procedure: the process of a run dies; its cluster does all steps; a retry fails; a retry of that one."""
+    first = site.lost_process()
+    completed(plane, "j-0000000000001")
+    plane.fail("ListClusters", "denied")
+
+    assert not site.retry(of=first)
+    assert site.retry(of=site.last())
+
+    assert plane.states() == ["TERMINATED"]
+    (record,) = site.instance.fetch_materializations(KEY, limit=5).records
+    assert "clusterDetails/j-0000000000001" in str(record.asset_materialization)
+
+
+def test_who_runs_a_batch_again_that_ended_well_gets_another_cluster(site: Site, plane: ControlPlane) -> None:
+    succeeded = site.run().run_id
+    lost = site.lost_process()
+    completed(plane, "j-0000000000002")
+
+    assert site.retry(of=succeeded, from_failure=False)
+    assert site.retry(of=lost, from_failure=False)
+
+    assert plane.states() == ["TERMINATED"] * 4
 
 
 def test_a_failed_step_fails_the_run_without_a_retry_and_is_not_run_again_by_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +12,7 @@ import pytest
 from kdi_assets.runtime.emr.batch import EmrBatch
 from kdi_assets.runtime.emr.clusters import SeenCluster, end_cluster, live_clusters, run_to_its_end
 from kdi_assets.runtime.emr.errors import BatchFailed, BatchTooLong, EmrRefused, EmrUnanswered, LakeOnThisMachine
-from tests.emr.control_plane import ControlPlane, Poll, serving
+from tests.emr.control_plane import ControlPlane, Poll, serving, succeeds
 from tests.emr.declared import BATCH, batch, environment
 
 LAKE = "s3://bucket/lake"
@@ -26,11 +27,23 @@ def plane(monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlPlane]:
 
 
 def run(
-    of: EmrBatch = BATCH, *, run_id: str = "", attempts: tuple[str, ...] = (), said: list[str] | None = None
+    of: EmrBatch = BATCH,
+    *,
+    run_id: str = "",
+    attempts: tuple[str, ...] = (),
+    resumes: tuple[str, ...] = (),
+    said: list[str] | None = None,
 ) -> SeenCluster:
     run_id = run_id or str(uuid4())
-    report = (said if said is not None else []).append
-    return run_to_its_end(of, run_id, attempts={run_id, *attempts}, lake=LAKE, report=report, poll_seconds=0.0)
+    return run_to_its_end(
+        of,
+        run_id,
+        attempts={run_id, *attempts, *resumes},
+        resumes=dict.fromkeys(resumes, datetime.now(UTC) - timedelta(hours=1)),
+        lake=LAKE,
+        report=(said if said is not None else []).append,
+        poll_seconds=0.0,
+    )
 
 
 def test_a_batch_is_one_cluster_which_does_all_steps_and_ends(plane: ControlPlane) -> None:
@@ -106,6 +119,43 @@ def test_a_cluster_that_somebody_ends_fails_the_batch(plane: ControlPlane) -> No
         run()
 
 
+@pytest.mark.parametrize("state", ["TERMINATING", "TERMINATED"])
+def test_a_run_that_goes_on_with_one_whose_cluster_has_done_all_steps_starts_no_other(
+    plane: ControlPlane, state: str
+) -> None:
+    first = str(uuid4())
+    plane.answer("RunJobFlow", BATCH.request(first, lake=LAKE))
+    while plane.states() != [state]:
+        plane.answer("DescribeCluster", {"ClusterId": "j-0000000000001"})
+
+    ended = run(resumes=(first,))
+    run(attempts=(first,))
+
+    assert (ended.id, ended.state, ended.has_done_all) == ("j-0000000000001", "TERMINATED", True)
+    assert len(plane.clusters) == 2, "one that begins again has a cluster of its own"
+
+
+def test_a_run_that_goes_on_with_one_whose_step_failed_has_a_cluster_of_its_own(plane: ControlPlane) -> None:
+    first = str(uuid4())
+    plane.run_step = lambda args: lambda: 1
+    with pytest.raises(BatchFailed):
+        run(run_id=first)
+    plane.run_step = succeeds
+
+    assert run(resumes=(first,)).id == "j-0000000000002"
+
+
+def test_clusters_that_are_older_than_the_run_are_not_looked_at(plane: ControlPlane) -> None:
+    """An account may list thousands."""
+    first = str(uuid4())
+    run(run_id=first)
+    plane.age(minutes=90)
+
+    run(resumes=(first,))
+
+    assert len(plane.clusters) == 2
+
+
 def test_a_run_does_not_take_over_the_cluster_of_another_run_or_batch(plane: ControlPlane) -> None:
     first = str(uuid4())
     plane.answer("RunJobFlow", BATCH.request(first, lake=LAKE))
@@ -149,7 +199,7 @@ def test_a_cluster_that_works_for_too_long_fails_the_batch(plane: ControlPlane) 
 @pytest.mark.parametrize("lake", ["/var/lake", "file:///var/lake", "file:/var/lake"])
 def test_a_folder_of_this_machine_is_refused_before_any_call(plane: ControlPlane, lake: str) -> None:
     with pytest.raises(LakeOnThisMachine):
-        run_to_its_end(BATCH, str(uuid4()), attempts=(), lake=lake, report=print, poll_seconds=0.0)
+        run_to_its_end(BATCH, str(uuid4()), attempts=(), resumes={}, lake=lake, report=print, poll_seconds=0.0)
 
     assert plane.calls == []
 
