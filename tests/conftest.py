@@ -45,6 +45,7 @@ ON_ONE_SYSTEM = (
     "faults/systems/test_deployment.py",
     "faults/systems/test_kubernetes.py",
     "faults/systems/test_yarn.py",
+    "faults/systems/test_yarn_failures.py",
     "faults/test_soak.py",
 )
 INTERPRETED_FOLDERS = ("broker", "faults")

@@ -157,7 +157,7 @@ class StorageFailed(Transient):
     detail: str
 
     what_happened = "{uri}: the storage of the table's log failed: {detail}"
-    what_is_safe = "nothing was committed; positions stay as they are."
+    what_is_safe = "to read a log changes nothing; what was committed before stays committed."
     what_to_run = "the same command again   (if it repeats, kdi doctor shows what is wrong with it)"
 
 

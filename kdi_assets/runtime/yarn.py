@@ -152,8 +152,9 @@ def _missing_file(said: str, settings: Mapping[str, str]) -> str:
     """That a file must be there which a setting names; empty if it is about no such file."""
     if not (found := _NO_FILE.search(said)):
         return ""
-    path = urlsplit(found[1] or found[2]).path
-    named_by = sorted(name for name, value in settings.items() if path in value)
+    path = urlsplit(found[1] or found[2]).path  # of the file, or of the folder that it should be in
+    named = re.compile(rf"{re.escape(path)}(?=[/,#\s]|$)")
+    named_by = sorted(name for name, value in settings.items() if path and named.search(value))
     return f"{path} is there, or {' and '.join(named_by)} names another" if named_by else ""
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
-from kdi_assets.delta.errors import OvertakenCommit, StagedFilesGone
+from kdi_assets.delta.errors import OvertakenCommit, StagedFilesGone, StorageFailed
 from kdi_assets.delta.lost_races import LostRaces
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import Transient
@@ -257,7 +257,8 @@ def _explained_by_snapshot(context: DrainContext, step: Plan | PositionCommit) -
     try:
         yield
     except ReadOrWriteFailed as failed:
-        take_snapshot(stream, context.lake).plan(stream)  # refuses planned offsets that are gone by now
+        with suppress(StorageFailed):  # whether the commit landed, only the first failure leaves open
+            take_snapshot(stream, context.lake).plan(stream)  # refuses planned offsets that are gone by now
         if isinstance(step, Plan) and "overflow" in failed.detail:  # an expression of the document may overflow too
             refuse_large_timestamps(stream, step.ranges)
         raise

@@ -22,6 +22,7 @@ from kdi_assets.runtime.errors import ApplicationEnded, YarnDidNotStart, YarnNee
 from kdi_assets.settings import Settings
 from kdi_assets.streams.drain.drain import drain
 from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.streams.spark_errors import ReadOrWriteFailed
 from tests.conftest import TopicFactory
 from tests.driven import web_requests
 from tests.faults.systems.cluster_driver import ClusterDriver, DrivenByCluster, drain_with_signal, no_session
@@ -71,7 +72,6 @@ def start_and_hold(web: DrivenByCluster, hadoop: MiniCluster) -> psutil.Process:
     return held
 
 
-@pytest.mark.scenario("a machine of the cluster dies")
 def test_an_application_that_yarn_ends_under_a_drain_is_an_error_with_yarns_words_and_the_next_drain_starts_another(
     on_yarn: On,
     hadoop: MiniCluster,  # noqa: F811
@@ -123,9 +123,9 @@ def test_an_application_that_yarn_ends_under_a_drain_is_an_error_with_yarns_word
         ({"spark.yarn.queue": "nowhere"}, "unknown queue: nowhere", "spark.yarn.queue names a queue"),
         ({"spark.executor.memory": "9g"}, r"Required executor memory \(9216 MB\)", "the cluster's largest container"),
         (
-            {"spark.yarn.dist.archives": "hdfs:///no/venv.tar.gz#kdi"},
-            "File does not exist: hdfs://.*/no/venv.tar.gz",
-            "/no/venv.tar.gz is there, or spark.yarn.dist.archives names another",
+            {"spark.yarn.dist.archives": "hdfs:///venv.tar.gz#kdi"},
+            "File does not exist: hdfs://.*/venv.tar.gz",
+            "/venv.tar.gz is there, or spark.yarn.dist.archives names another",
         ),
         (
             {"spark.yarn.jars": "local:/no/jars/*"},
@@ -183,10 +183,10 @@ def drain_telling(
 
 
 @pytest.mark.parametrize(
-    ("fails", "mended", "said"),
+    ("fails", "mended", "said", "point"),
     [
-        ("enter safe mode", "leave safe mode", "(?i)safe mode"),
-        ("stop namenode", "start namenode", "(?i)connection ?refused|Call From"),
+        ("enter safe mode", "leave safe mode", "(?i)safe mode", "before reading"),
+        ("stop namenode", "start namenode", "(?i)connection refused", "files written"),
     ],
 )
 def test_an_hdfs_that_does_not_take_files_is_named_and_the_next_drain_commits(
@@ -195,10 +195,12 @@ def test_an_hdfs_that_does_not_take_files_is_named_and_the_next_drain_commits(
     fails: str,
     mended: str,
     said: str,
+    point: str,
 ) -> None:
-    """Procedure: HDFS fails in the middle of a drain, just after its plan; drain again while it fails, by the same
-    driver and by one that must start; drain once it is back.
-    Pass: errors that a retry can help, which name what failed; every offset exactly once; no application waits.
+    """Procedure: HDFS fails in the middle of a drain, before it reads or before its commit; drain again while it fails,
+    by the same driver and by one that must start; drain once it is back.
+    Pass: errors that a retry can help, which name what failed, and the first does not say whether the commit landed;
+    every offset exactly once; no application waits.
     """
     web = on_yarn()
     web.produce(20)
@@ -207,8 +209,8 @@ def test_an_hdfs_that_does_not_take_files_is_named_and_the_next_drain_commits(
     produced = web.produce(100, seed=2)
     other = replace(web, drives=on_yarn().drives)
     try:
-        with pytest.raises(Transient, match=said):
-            web.there(drain_telling, point="before reading", folder=hadoop.folder, command=fails)
+        with pytest.raises(ReadOrWriteFailed, match=said):
+            web.there(drain_telling, point=point, folder=hadoop.folder, command=fails)
         for each in (web, other):
             with pytest.raises(Transient, match=said):
                 each.drain()

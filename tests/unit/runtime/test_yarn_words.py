@@ -54,6 +54,7 @@ def test_without_an_error_of_a_container_it_is_the_first_line() -> None:
             "spark.executor.memory",
         ),
         ("FileNotFoundException: File does not exist: hdfs://nn:8020/kdi/jars.zip", "spark.yarn.archive"),
+        ("FileNotFoundException: File does not exist: hdfs://nn:8020/kdi", "spark.yarn.archive"),
         (f"SparkException: {FAILED}  exitCode: 1{ENDED.format(CAUSED)}", "spark.yarn.jars"),
         (f"SparkException: {FAILED}  exitCode: 127{ENDED.format(NO_JAVA)}", "JAVA_HOME"),
     ],
@@ -69,6 +70,7 @@ def test_what_the_next_try_would_meet_again_is_terminal_and_names_the_setting(sa
     "said",
     [
         "SafeModeException: Cannot create directory /user/a/.sparkStaging/x. Name node is in safe mode.",
+        "FileNotFoundException: File does not exist: hdfs://nn:8020/kd",
         "FileNotFoundException: File does not exist: hdfs://nn:8020/user/a/.sparkStaging/x/__spark_conf__.zip",
         "SparkException: Application application_1 was killed by user a",
     ],
