@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from kdi_assets.runtime.errors import LakeNotShared, LakeOfOtherFileSystem
+from kdi_assets.runtime.errors import ContextDidNotStart, LakeNotShared, LakeOfOtherFileSystem
 from kdi_assets.runtime.jars import UNSIGNED
-from kdi_assets.runtime.spark_failures import SparkFailure, translated
+from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.runtime.spark_internals import hadoop_setting
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:
     Otherwise each executor would write its data files to its own disk, where no reader finds them.
 
     Raises:
-        LakeNotShared: The executor does not find it.
+        LakeNotShared: The executor does not find it, or may not read it.
         NoExecutors: There is none.
-        Exception: Spark's own, if the executor did not look.
+        ContextDidNotStart: The executor did not look.
     """
     parts = urlsplit(lake)
     if parts.scheme not in ("", "file"):
@@ -60,10 +60,11 @@ def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:
     probe = folder / f"kdi-probe-{uuid4()}"
     probe.write_text("Is this folder shared with the executors?\n")
 
-    def error_of(failure: SparkFailure) -> LakeNotShared | None:
-        if failure.is_missing_file and probe.name in failure.root:  # executors have other files too
+    def error_of(failure: SparkFailure) -> LakeNotShared | ContextDidNotStart:
+        forbidden = failure.kind is FailureKind.STORAGE
+        if (failure.is_missing_file or forbidden) and probe.name in failure.root:  # executors have other files too
             return LakeNotShared(lake=lake, detail=failure.root)
-        return None
+        return ContextDidNotStart(master=str(spark.sparkContext.master), detail=failure.root)
 
     try:
         with translated(error_of):

@@ -121,6 +121,46 @@ class SparkDidNotStart(Terminal):
     )
 
 
+class ContextDidNotStart(Transient):
+    """Spark's JVM runs, and its context does not start: a setting is wrong, or the master does not answer."""
+
+    master: str
+    detail: str
+
+    what_happened = "Spark did not start with the master {master}: {detail}"
+    what_is_safe = "no table was read or written."
+    what_to_run = (
+        "kdi doctor; then the same command again   (doctor asks the master; a setting that is wrong is in "
+        "spark-defaults.conf, in the folder that SPARK_CONF_DIR names)"
+    )
+
+
+class KubernetesRefused(Terminal):
+    """Kubernetes answers, and refuses the driver: its token, a right, or its pod's name or namespace is wrong."""
+
+    master: str
+    namespace: str
+    code: int
+    said: str
+
+    def message_parts(self) -> tuple[str, str, str]:
+        wrong = {
+            401: "renew the token of its service account: in a pod Kubernetes does it, elsewhere "
+            "spark.kubernetes.authenticate.oauthTokenFile names the file",
+            403: f"give its service account the rights of the chart's Role in {self.namespace}, or correct "
+            "spark.kubernetes.namespace",
+            404: "correct spark.kubernetes.namespace, or spark.kubernetes.driver.pod.name: the pod must exist",
+        }
+        has_token = "system:anonymous" not in self.said
+        first = wrong.get(self.code if has_token else 401, "correct what spark-defaults.conf says of spark.kubernetes")
+        return (
+            f"Spark did not start: Kubernetes at {self.master} refuses this driver in the namespace {self.namespace} "
+            f"({self.code}): {self.said}",
+            "no table was read or written.",
+            f"kdi doctor; then {AGAIN}   (first {first})",
+        )
+
+
 class LakeNotShared(Terminal):
     """The lake is a folder, and an executor does not see what the driver writes there."""
 

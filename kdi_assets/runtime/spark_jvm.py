@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
@@ -17,13 +18,15 @@ from kdi_assets.runtime.executors import bound_waits
 from kdi_assets.runtime.gateway import current_gateway, forget_jvm, gateway_of, use_gateway
 from kdi_assets.runtime.jars import spark_class_path
 from kdi_assets.runtime.java import find_java, proxy_options
+from kdi_assets.runtime.kubernetes import start_failure
 from kdi_assets.runtime.spark_config import configure_lake, lake_config
+from kdi_assets.runtime.spark_failures import translated
 from kdi_assets.runtime.yarn import open_on_yarn, runs_on_yarn
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
 LOG_CONFIG = Path(__file__).with_name("spark-log4j2.properties")
@@ -81,10 +84,11 @@ def start_spark(
         OtherLock, OtherLogStore: Spark's own configuration names another log store for the lake.
         SparkDidNotStart: The JVM ended at once.
         YarnDidNotStart, YarnRefused, YarnNeedsOtherSettings: The master is YARN, and it gives no container.
+        KubernetesRefused: The master is Kubernetes, which refuses the driver.
+        ContextDidNotStart: The JVM runs, and Spark does not start in it.
         LakeOfOtherFileSystem, LakeNotShared: Spark, or an executor, would look for the lake's path elsewhere.
         NoExecutors: The cluster gives no executor that could look for it.
     """
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     lake_config(settings)  # refuses the lake before a JVM starts
@@ -97,8 +101,7 @@ def start_spark(
         conf = _launch(jvm_config, java_home, output)
         _set_places(conf, jars, scratch)
         configure_lake(conf, settings)
-        on_yarn = runs_on_yarn(conf.get("spark.master", None))
-        session = SparkSession(open_on_yarn(conf) if on_yarn else SparkContext(conf=conf))
+        session = SparkSession(_open_context(conf))
     if not runs_here(session.sparkContext.master):
         bound_waits(session)
     _refuse_lake(session, settings.lake)
@@ -114,6 +117,15 @@ def _set_places(conf: SparkConf, jars: Sequence[Path], scratch: Path | None) -> 
         send_jars(conf, jars)
     for key, value in {**places, **({LOCAL_DIR: str(scratch)} if scratch else {})}.items():
         conf.setIfMissing(key, value)
+
+
+def _open_context(conf: SparkConf) -> SparkContext:
+    if runs_on_yarn(conf.get("spark.master", None)):
+        return open_on_yarn(conf)
+    from pyspark import SparkContext
+
+    with translated(partial(start_failure, conf)):
+        return SparkContext(conf=conf)
 
 
 def _refuse_lake(session: SparkSession, lake: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -71,12 +72,14 @@ class _Asking:
     def token(self) -> Path:
         return Path(self.setting("kubernetes.authenticate.oauthTokenFile", str(self.account / "token")))
 
+    @property
+    def authority(self) -> Path:
+        return Path(self.setting("kubernetes.authenticate.caCertFile", str(self.account / "ca.crt")))
+
     def login(self) -> tuple[dict[str, str], ssl.SSLContext | None]:
         """The headers of the account that Spark would use, and the authority of its cluster; without a file, none."""
-        token = self.token
-        authority = Path(self.setting("kubernetes.authenticate.caCertFile", str(self.account / "ca.crt")))
-        login = {"Authorization": f"Bearer {token.read_text().strip()}"} if token.is_file() else {}
-        return login, ssl.create_default_context(cafile=str(authority)) if authority.is_file() else None
+        login = {"Authorization": f"Bearer {self.token.read_text().strip()}"} if self.token.is_file() else {}
+        return login, ssl.create_default_context(cafile=str(self.authority)) if self.authority.is_file() else None
 
     def executor(self) -> dict[str, Any]:
         """A pod like those that Spark makes.
@@ -131,7 +134,8 @@ class _Asking:
         happened = f"{self.address} answers with a certificate that this program does not trust: {reason}."
         if not trusts_an_authority:
             return self._unexamined(happened)
-        return self.wrong("certificate not trusted", happened)
+        run = f"ls -l {self.authority}    (it must have the certificate of the cluster's authority)"
+        return self.wrong("certificate not trusted", happened, run)
 
     def wrong(self, kind: str, happened: str, run: str = "") -> Finding:
         settings = Path(self.environment.get("SPARK_CONF_DIR", ""), "spark-defaults.conf")
@@ -165,6 +169,7 @@ def _said(refused: HTTPError) -> str:
 
 def _mebibytes(size: str) -> float:
     """A size of Spark's settings of memory: without a unit, of MiB."""
-    number = size.lower().removesuffix("b")
-    unit = number[-1:] if number[-1:] in _MEBIBYTES else "m"
-    return float(number.rstrip("kmgt")) * _MEBIBYTES[unit]
+    found = re.fullmatch(r"(\d+)([kmgt]?)b?", size.lower())
+    if not found:
+        raise ValueError(f"{size} is no size of memory")
+    return int(found[1]) * _MEBIBYTES[found[2] or "m"]

@@ -328,11 +328,11 @@ def test_files_that_sparks_settings_name_are_those_of_the_account(tmp_path: Path
 def test_settings_that_cannot_be_read_are_wrong(tmp_path: Path) -> None:
     missing = of_pods(tmp_path, kubernetes_executor_podTemplateFile="/none.yaml")
     template = kubernetes("k8s://127.0.0.1:1", missing, account=tmp_path)
-    size = kubernetes("k8s://127.0.0.1:1", of_pods(tmp_path, executor_memory="much"), account=tmp_path)
+    size = kubernetes("k8s://127.0.0.1:1", of_pods(tmp_path, executor_memory="640mm"), account=tmp_path)
 
     assert [each.found for each in (template, size)] == ["no pod of an executor"] * 2
     assert "/none.yaml" in str(template.trouble)
-    assert "much" in str(size.trouble)
+    assert "640mm is no size of memory" in str(size.trouble)
 
 
 def test_a_certificate_of_an_authority_that_is_not_known_here_is_a_warning(tmp_path: Path, serve: Serve) -> None:

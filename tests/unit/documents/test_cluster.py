@@ -10,7 +10,7 @@ import pytest
 from pyspark import SparkConf
 
 from kdi_assets.runtime.cluster import JARS, refuse_unshared_lake, runs_here, send_jars
-from kdi_assets.runtime.errors import LakeNotShared
+from kdi_assets.runtime.errors import ContextDidNotStart, LakeNotShared
 
 
 def conf(**values: str) -> SparkConf:
@@ -74,8 +74,9 @@ def test_only_a_lake_that_is_a_folder_is_looked_at_by_an_executor(tmp_path: Path
     [
         ("FileNotFoundException: File {file} does not exist", LakeNotShared),
         ("[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file {file}.", LakeNotShared),
-        ("SparkException: Job 0 cancelled because SparkContext was shut down", OSError),
-        ("FileNotFoundException: /local/blockmgr-7/0d/temp (No such file or directory)", OSError),
+        ("SparkException: Job 0 cancelled because SparkContext was shut down", ContextDidNotStart),
+        ("FileNotFoundException: /local/blockmgr-7/0d/temp (No such file or directory)", ContextDidNotStart),
+        ("FileNotFoundException: {file} (Permission denied)", LakeNotShared),
     ],
 )
 def test_a_lake_is_refused_only_if_an_executor_looked_and_did_not_find_its_file(
@@ -86,8 +87,9 @@ def test_a_lake_is_refused_only_if_an_executor_looked_and_did_not_find_its_file(
     def text(file: str) -> Any:
         raise OSError(said.format(file=file))
 
+    session = SimpleNamespace(read=SimpleNamespace(text=text), sparkContext=SimpleNamespace(master="yarn"))
     with pytest.raises(Exception, match=r"\w") as raised:
-        refuse_unshared_lake(cast(Any, SimpleNamespace(read=SimpleNamespace(text=text))), str(tmp_path))
+        refuse_unshared_lake(cast(Any, session), str(tmp_path))
 
     assert type(raised.value) is error
     assert not list(tmp_path.iterdir()), "the probe is left behind"

@@ -1,0 +1,52 @@
+"""Why Spark's context does not start: what Kubernetes refuses of a driver, or what else Spark says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.errors import KdiError
+from kdi_assets.runtime.errors import ContextDidNotStart, KubernetesRefused
+from kdi_assets.runtime.spark_failures import SparkFailure
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
+
+CLIENTS_EXCEPTION = "KubernetesClientException"
+_NO_DRIVER_POD = re.compile(r"No pod was found named .* \(this was supposed to be the driver pod\.?\)")
+_TOKEN = re.compile(r"Bearer \S+")
+"""Java quotes the header that it does not send, such as that of a token with an end of line."""
+_BUSY, _BROKEN = 429, 500
+"""Codes of HTTP: the server asks to come again, or fails itself, as all from here on."""
+
+
+def start_failure(conf: SparkConf, failure: SparkFailure) -> KdiError:
+    """The error of a context that did not start.
+
+    Args:
+        conf: What it was to start with.
+    """
+    master = str(conf.get("spark.master", ""))
+    namespace = str(conf.get("spark.kubernetes.namespace", "default"))
+    for code, said in _refusals(failure):
+        if code != _BUSY and code < _BROKEN:
+            return KubernetesRefused(master=master, namespace=namespace, code=code, said=said)
+    return ContextDidNotStart(master=master, detail=_TOKEN.sub("the token", failure.root))
+
+
+def _refusals(failure: SparkFailure) -> Iterator[tuple[int, str]]:
+    """Codes and words with which Kubernetes answered; Spark itself says that the driver's pod does not exist."""
+    if _NO_DRIVER_POD.search(failure.root):
+        yield 404, failure.root.partition(": ")[2]
+    for java in _causes(failure.exception):
+        if java.getClass().getSimpleName() == CLIENTS_EXCEPTION and (status := java.getStatus()) is not None:
+            yield int(java.getCode()), str(status.getMessage())
+
+
+def _causes(failed: Exception) -> Iterator[Any]:
+    """An exception of Java's, and all below it; none if Python raised it."""
+    java = getattr(failed, "java_exception", None) or getattr(failed, "_origin", None)
+    while java is not None:
+        yield java
+        java = java.getCause()
