@@ -51,7 +51,7 @@ def open_session(
         DriverOfOtherS3: Driver ``shared``, and the warm driver's endpoint or region of S3 is another one.
         OtherDriverOpen: The process has a JVM of the other kind.
         JavaMissing, JarMissing, SparkDidNotStart, ContextDidNotStart: Driver ``own``, and Spark cannot start.
-        KubernetesRefused, YarnRefused, YarnNeedsOtherSettings, YarnDidNotStart: The same, and its cluster does not let it.
+        KubernetesRefused, YarnRefused, YarnNeedsOtherSettings, YarnDidNotStart: The same, and its cluster forbids it.
         LakeNotShared: Driver ``own``, and the executors of a cluster do not see the lake, a folder.
         NoExecutors: The same, and the cluster gives no executor.
     """

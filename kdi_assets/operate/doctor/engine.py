@@ -15,8 +15,8 @@ from urllib.request import ProxyHandler, build_opener
 from xml.etree import ElementTree
 
 from kdi_assets.operate.doctor.disk import spark_default
-from kdi_assets.operate.doctor.finding import Finding, Trouble, Unanswered, fine, warning, wrong
-from kdi_assets.operate.doctor.kubernetes import NOTHING_STARTED, kubernetes
+from kdi_assets.operate.doctor.finding import NOTHING_STARTED, Finding, Trouble, Unanswered, fine, warning, wrong
+from kdi_assets.operate.doctor.kubernetes import kubernetes
 from kdi_assets.runtime.cluster import runs_here
 from kdi_assets.settings import Settings
 

@@ -9,6 +9,8 @@ from enum import StrEnum
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.wording import kind_in_words
 
+NOTHING_STARTED = "nothing was started; tables and positions stay as they are."
+
 
 class Verdict(StrEnum):
     """``WRONG`` prevents a drain now, ``WARNING`` may do so later."""

@@ -16,11 +16,10 @@ from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 import yaml
 
 from kdi_assets.operate.doctor.disk import spark_default
-from kdi_assets.operate.doctor.finding import Finding, Trouble, Unanswered, fine, warning, wrong
+from kdi_assets.operate.doctor.finding import NOTHING_STARTED, Finding, Trouble, Unanswered, fine, warning, wrong
 
 ANSWER_SECONDS = 4.0
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-NOTHING_STARTED = "nothing was started; tables and positions stay as they are."
 _MEBIBYTES = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
 _OVERHEAD_FACTOR, _LEAST_OVERHEAD = 0.1, 384
 """Of the memory, in MiB, that Spark asks for beside an executor's heap."""

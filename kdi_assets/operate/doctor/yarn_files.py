@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from kdi_assets.delta.storage import names_in, storage_failures
 from kdi_assets.operate.doctor.disk import spark_default
-from kdi_assets.operate.doctor.engine import NOTHING_STARTED, default_file_system
-from kdi_assets.operate.doctor.finding import Finding, Trouble, fine, wrong
+from kdi_assets.operate.doctor.engine import default_file_system
+from kdi_assets.operate.doctor.finding import NOTHING_STARTED, Finding, Trouble, fine, wrong
 from kdi_assets.wording import counted
 
 SETTINGS = (
