@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.deployment.deployed import DEPLOY
+from tests.documents import CLUSTER, stream
 
 CHART = DEPLOY / "kubernetes" / "kdi"
 RELEASE, NAMESPACE = "drains", "lake"
@@ -20,8 +22,22 @@ REQUIRED = {
     "postgres": {"host": "db.example"},
     "secret": "kdi-secrets",
 }
+DOCUMENTS = f"{CLUSTER}---\n{stream('orders')}"
+TWO_LOCATIONS = {
+    **REQUIRED,
+    "env": {"AWS_REGION": "eu-central-1"},
+    "locations": [{"name": "web", "documents": {"orders": DOCUMENTS}}, {"name": "rest_of_it"}],
+    "spark": {"executors": {"instances": 3}},
+    "ui": {"from": [{"podSelector": {"matchLabels": {"app": "proxy"}}}]},
+}
+"""Its drivers have executors."""
+CHART_VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+"""The values by default."""
 BYTES: tuple[str | float, ...] = ("1.5Gi", "2G", "2147483648", 2147483648, "2e9", 2e9)
 """Ways to write a size."""
+every_release = pytest.mark.parametrize(
+    "values", [REQUIRED, TWO_LOCATIONS], ids=["plain", "two locations with executors"]
+)
 # In a process of its own: the library is Helm itself, and brings Go's threads and signal handlers.
 PROGRAM = """
 import json, sys
